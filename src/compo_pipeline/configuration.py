@@ -1,0 +1,87 @@
+"""Settings: frozen dataclasses parsed once, at a node's edge, from the YAML that owns them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from click import ClickException
+
+Settings = TypeVar("Settings")
+
+
+class SettingsError(ClickException, ValueError):
+    """A configuration value that cannot be used; the message names its YAML key.
+
+    The command line prints the message alone: a mistyped key needs no traceback.
+    """
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Hint at the known name closest to a misspelt one; empty when none is close."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def parse(settings: type[Settings], values: Mapping[str, Any], key: str) -> Settings:
+    """Build frozen settings from a mapping, refusing unknown keys and wrong types.
+
+    Args:
+        settings: a dataclass; its fields may be scalars, Literals, tuples, mappings and further
+            dataclasses.
+        values: the mapping as Kedro read it.
+        key: the YAML key it stands under (`training`, `clic`, ...), for the error.
+
+    Raises:
+        SettingsError: naming every offending key, what was got and what is allowed.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    if not isinstance(values, Mapping):
+        raise SettingsError(f"{key}: expected a mapping, got {values!r}")
+    _refuse_unknown(settings, values, key)
+    try:
+        return TypeAdapter(settings).validate_python(dict(values))
+    except ValidationError as error:
+        lines = []
+        for problem in error.errors():
+            path = ".".join([key, *(str(part) for part in problem["loc"])])
+            got = "" if problem["type"] == "missing" else f" (got {problem['input']!r})"
+            lines.append(f"{path}: {problem['msg']}{got}")
+        raise SettingsError("\n".join(lines)) from None
+
+
+def _refuse_unknown(hint: Any, value: Any, key: str) -> None:
+    """Refuse keys that a dataclass does not name, wherever one stands inside the type `hint`."""
+    inner = get_args(hint)
+    if is_dataclass(hint) and isinstance(value, Mapping):
+        hints = get_type_hints(hint)
+        known = [field.name for field in fields(hint)]
+        for name, item in value.items():
+            if name not in known:
+                raise SettingsError(
+                    f"{key}.{name}: unknown key{nearest(str(name), known)} "
+                    f"(known: {', '.join(known)})"
+                )
+            _refuse_unknown(hints[name], item, f"{key}.{name}")
+    elif isinstance(value, Mapping) and _is_mapping(hint):
+        for name, item in value.items():
+            _refuse_unknown(inner[-1], item, f"{key}.{name}")
+    elif isinstance(value, list | tuple) and inner and not _is_union(hint):
+        for place, item in enumerate(value):
+            _refuse_unknown(inner[0], item, f"{key}.{place}")
+    elif _is_union(hint):
+        for option in inner:
+            _refuse_unknown(option, value, key)
+
+
+def _is_mapping(hint: Any) -> bool:
+    origin = get_origin(hint)
+    return isinstance(origin, type) and issubclass(origin, Mapping)
+
+
+def _is_union(hint: Any) -> bool:
+    return get_origin(hint) in (UnionType, Union)

@@ -1,0 +1,59 @@
+"""What happens before every run: the configuration is checked, the process made quiet."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from kedro.framework.hooks import hook_impl
+
+from compo_pipeline import keys, quiet
+from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.models.settings import ModelSettings, needs_network
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kedro.config import OmegaConfigLoader
+    from kedro.framework.context import KedroContext
+
+# These become names of folders.
+_NAMES = ("dataset", "method", "variant")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+class ProjectHooks:
+    """The project's only hooks; whatever belongs to a run is a node."""
+
+    @hook_impl
+    def after_context_created(self, context: KedroContext) -> None:
+        """Refuse mistaken keys, go to the project's folder, allow downloads that were asked for.
+
+        Relative paths of the configuration are relative to the project, wherever the command
+        was typed.
+
+        Raises:
+            SettingsError: a key that conf/base does not name, or a name no folder can have.
+        """
+        loader = cast("OmegaConfigLoader", context.config_loader)
+        environment = loader.env or loader.default_run_env
+        open_mappings = keys.check(
+            Path(loader.conf_source), environment, loader.runtime_params or {}
+        )
+        parameters = keys.without_null(loader["parameters"], open_mappings)
+        # Names with an underscore only serve the other values.
+        parameters = {name: v for name, v in parameters.items() if not name.startswith("_")}
+        _check_names(parameters)
+        loader["parameters"] = parameters
+        os.chdir(context.project_path)
+        quiet.offline(unless=needs_network(parse(ModelSettings, parameters["model"], "model")))
+
+
+def _check_names(parameters: Mapping[str, Any]) -> None:
+    for key in _NAMES:
+        if not _NAME.fullmatch(str(parameters[key])):
+            raise SettingsError(
+                f"{key}: {parameters[key]!r} names a folder: letters, digits, '_', '-' and '.' only"
+            )

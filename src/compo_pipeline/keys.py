@@ -1,0 +1,144 @@
+"""Configuration keys: what conf/base names is all there is, and everything else is a mistake.
+
+Kedro ignores an unknown key in silence. Here the trees of keys of `--params` and of an
+environment are held against the one of conf/base. Mappings whose keys the user chooses are
+listed, beside the mapping, under a top-level `_open` in the file of conf/base that holds them;
+null takes one of conf/base's names out of such a mapping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from compo_pipeline.configuration import SettingsError, nearest
+
+# Every kind of configuration that has keys of its own, as the prefix of its files.
+KINDS = ("parameters", "catalog", "globals")
+
+
+def read(folder: Path, kind: str) -> dict[Path, dict[str, Any]]:
+    """The unresolved YAML files of one kind in an environment's folder."""
+    import yaml
+
+    # The same safe loader in C, where PyYAML was built with it: this runs before every command.
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    files = sorted(folder.glob(f"{kind}*.yml")) + sorted(folder.glob(f"{kind}*/**/*.yml"))
+    return {
+        path: yaml.load(path.read_text(encoding="utf-8"), loader) or {}  # noqa: S506
+        for path in files
+    }
+
+
+def check(conf: Path, environment: str, runtime: Mapping[str, Any], base: str = "base") -> set[str]:
+    """Refuse keys of an environment's files or of `--params` that conf/base does not name.
+
+    Returns:
+        The parameters' open mappings, for `without_null`.
+
+    Raises:
+        SettingsError: naming every unknown key, where it stands and the nearest known one.
+    """
+    problems: list[str] = []
+    opened: set[str] = set()
+    for kind in KINDS:
+        known, open_mappings = known_keys(conf / base, kind)
+        if kind == "catalog":
+            # What stands inside an entry is its dataset's business.
+            open_mappings = set(known)
+        given: dict[str, Mapping[str, Any]] = {}
+        if environment != base:
+            given = {
+                f"conf/{path.relative_to(conf)}": values
+                for path, values in read(conf / environment, kind).items()
+            }
+        if kind == "parameters":
+            given["--params"] = runtime
+            opened = open_mappings
+        for place, values in given.items():
+            problems += [
+                f"{place}: {problem}" for problem in _unknown(known, values, open_mappings)
+            ]
+    if problems:
+        raise SettingsError("\n".join(problems))
+    return opened
+
+
+def known_keys(folder: Path, kind: str) -> tuple[dict[str, Any], set[str]]:
+    """One tree of all files of a kind in conf/base, and the dotted names of its open mappings."""
+    tree: dict[str, Any] = {}
+    open_mappings: set[str] = set()
+    for values in read(folder, kind).values():
+        open_mappings.update(values.get("_open", ()))
+        _merge(tree, values)
+    return tree, open_mappings
+
+
+def without_null(values: Mapping[str, Any], open_mappings: set[str]) -> dict[str, Any]:
+    """The same values, less the names that an environment took out of open mappings with null."""
+
+    def walk(mapping: Mapping[str, Any], path: str) -> dict[str, Any]:
+        kept = {}
+        for name, value in mapping.items():
+            inner = f"{path}.{name}" if path else str(name)
+            if value is None and path in open_mappings:
+                continue
+            kept[name] = walk(value, inner) if isinstance(value, Mapping) else value
+        return kept
+
+    return walk(values, "")
+
+
+def _merge(tree: dict[str, Any], values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        if isinstance(value, Mapping) and isinstance(tree.get(name), dict):
+            _merge(tree[name], value)
+        else:
+            tree[name] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _unknown(
+    tree: Mapping[str, Any],
+    given: Mapping[str, Any],
+    open_mappings: set[str],
+    prefix: str = "",
+) -> Iterator[str]:
+    """Describe each key of `given`, all under `prefix`, that the tree does not name."""
+    known = tree
+    for parent in prefix.split(".")[:-1]:
+        known = known[parent]
+    for key, value in given.items():
+        name, path = str(key), f"{prefix}{key}"
+        if name.startswith("_"):
+            continue
+        if name not in known:
+            siblings = sorted(other for other in known if not other.startswith("_"))
+            hint = _hint(tree, siblings, name)
+            yield f"unknown key '{path}'{hint} (known here: {', '.join(siblings)})"
+        elif path in open_mappings:
+            continue
+        elif isinstance(value, Mapping) and isinstance(known[name], Mapping):
+            yield from _unknown(tree, value, open_mappings, f"{path}.")
+        elif isinstance(value, Mapping):
+            yield f"'{path}' is a single value, got the keys {', '.join(map(str, value))} under it"
+        elif isinstance(known[name], Mapping):
+            names = ", ".join(f"{path}.{part}" for part in known[name])
+            yield f"'{path}' is a mapping, got {value!r}: set one of {names}"
+
+
+def _hint(tree: Mapping[str, Any], siblings: list[str], name: str) -> str:
+    """Name the key meant: the same name elsewhere, a near name here, a near name elsewhere."""
+    leaves = dict(_paths(tree))
+    same = [path for path, leaf in leaves.items() if leaf == name]
+    if same:
+        return f"; did you mean {' or '.join(repr(path) for path in same[:3])}?"
+    return nearest(name, siblings) or nearest(name, leaves)
+
+
+def _paths(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Dotted path and last name of every key below a tree."""
+    for key, value in tree.items():
+        yield f"{prefix}{key}", str(key)
+        if isinstance(value, Mapping):
+            yield from _paths(value, f"{prefix}{key}.")

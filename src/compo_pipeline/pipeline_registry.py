@@ -1,0 +1,27 @@
+"""The pipelines that `kedro run --pipeline=...` knows."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+
+from kedro.pipeline import Pipeline
+
+# In the order of the chain; a model is trained and judged by all of them.
+TRAIN_EVAL = ("raw", "ingest", "validation", "views", "training", "evaluation", "registration")
+# These make what the package ships, and stand apart from the chain.
+APART = ("language", "pretraining")
+
+
+def register_pipelines() -> dict[str, Pipeline]:
+    """Pipelines by name; `__default__` is `train_eval`, the whole chain."""
+    pipelines = {
+        name: import_module(f"compo_pipeline.pipelines.{name}.pipeline").create_pipeline()
+        for name in (*TRAIN_EVAL, *APART)
+        if find_spec(f"compo_pipeline.pipelines.{name}.pipeline")
+    }
+    pipelines["train_eval"] = sum(
+        (pipelines[name] for name in TRAIN_EVAL if name in pipelines), Pipeline([])
+    )
+    pipelines["__default__"] = pipelines["train_eval"]
+    return pipelines

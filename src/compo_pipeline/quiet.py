@@ -1,0 +1,40 @@
+"""Libraries that would call home are told not to, before any of them is imported."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+_NO_CALLS_HOME = {
+    "DO_NOT_TRACK": "true",
+    "KEDRO_DISABLE_TELEMETRY": "true",
+    "DVC_NO_ANALYTICS": "true",
+    "GX_ANALYTICS_ENABLED": "false",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+}
+_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+
+
+def apply() -> None:
+    """Switch off telemetry and update checks; what the user has set in the environment stays.
+
+    Kedro calls this first, before it reads its command line (entry point `kedro.init`).
+    """
+    for name, value in _NO_CALLS_HOME.items():
+        os.environ.setdefault(name, value)
+    if "viz" in sys.argv[1:2]:
+        _silence_viz()
+
+
+def offline(*, unless: bool) -> None:
+    """Keep the Hugging Face libraries from the network, unless weights must come from there."""
+    for name in _OFFLINE:
+        os.environ.setdefault(name, "0" if unless else "1")
+
+
+def _silence_viz() -> None:
+    """Kedro-Viz asks the package index for its newest version and has no switch for it."""
+    from kedro_viz.integrations import pypi
+
+    pypi.get_latest_version = lambda: None

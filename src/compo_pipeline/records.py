@@ -1,0 +1,195 @@
+"""Row types of the tables on disk, and their arrow schemas: the contract between the rooms.
+
+Every table is parquet with exactly the columns named here, in this order. `to_table` and
+`from_table` are the only two ways across.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Caption:
+    """One caption row. `image` is a path relative to the dataset's root, never outside it.
+
+    `sentences[0]` is the row's own caption, the others say more about the same image. Width and
+    height are in pixels, 0 where the image could not be read. `image_id` groups the rows of one
+    picture.
+    """
+
+    sample_id: str
+    image_id: str
+    image: str
+    width: int
+    height: int
+    sentences: tuple[str, ...]
+    source: str
+    split: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """What is measured of one caption row: a narrow row that validation rules read.
+
+    `row` is the row's number in `captions`. `image_hash` is the sha256 of the file's bytes, empty
+    where there is none. `decode_error` is None for a readable image, else the reason. The flags
+    say whether an earlier row holds the same sample_id, or the same picture and caption, and
+    whether the same picture (by bytes) stands in another split.
+    """
+
+    row: int
+    sample_id: str
+    image: str
+    split: str
+    image_hash: str
+    decode_error: str | None
+    width: int
+    height: int
+    sentences: int
+    least_words: int
+    most_words: int
+    repeats_id: bool
+    repeats_pair: bool
+    leaks: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A row of `quarantine`: `rule` is the rule's name in parameters_validation.yml (or of the
+    reader), `detail` what was found. `row` is -1 for a record that never became a row."""
+
+    row: int
+    sample_id: str
+    image: str
+    rule: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parse:
+    """One parsed sentence in its original case. `sentence` is its index in the caption's
+    sentences; `offsets` are character positions of the words in `text`; noun phrases are
+    half-open word spans `[start, end)`, flattened: start0, end0, start1, end1, ..."""
+
+    sample_id: str
+    sentence: int
+    text: str
+    words: tuple[str, ...]
+    offsets: tuple[int, ...]
+    upos: tuple[str, ...]
+    tags: tuple[str, ...]
+    noun_phrases: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a method wants to see of one sample in one epoch.
+
+    `sample_ids` and `images` have one entry (`kind` single) or two (composite): the anchor is
+    first in `sample_ids`, `images` stand in display order along `axis` ("vertical": one above the
+    other, "horizontal": side by side, None for single). `positives` are ordered p1..p5 and a run
+    uses the first k; `negatives` hold None where a generator found nothing. `phrases` are noun
+    phrases, `counterfactuals` image paths. `provenance` is JSON: generator, category, words,
+    language model. The anchor's single view (its picture, its first sentence) is derived from
+    `captions`, never stored here.
+    """
+
+    sample_id: str
+    kind: str
+    sample_ids: tuple[str, ...]
+    images: tuple[str, ...]
+    axis: str | None
+    positives: tuple[str, ...]
+    negatives: tuple[str | None, ...]
+    phrases: tuple[str, ...]
+    counterfactuals: tuple[str, ...]
+    provenance: str
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One scored benchmark item. `model` is its name in the run (base, control, clic, ...).
+
+    `metric` is what `correct` is about (accuracy, itt, tot, i2t_r1, top1, ...). `group` names the
+    picture, the unit that a bootstrap over items may resample. `similarities` are every cosine
+    that decided the item, in the protocol's documented order; `correct` is None for an item
+    that could not be scored, and `skipped` then says why.
+    """
+
+    model: str
+    benchmark: str
+    subtask: str
+    metric: str
+    item: str
+    group: str
+    similarities: tuple[float, ...]
+    correct: bool | None
+    skipped: str | None
+
+
+Row = TypeVar("Row")
+
+
+def _arrow_type(hint: Any) -> tuple[pa.DataType, bool]:
+    """Arrow type of a field's annotation, and whether it may be null."""
+    import pyarrow as pa
+
+    scalars = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+    if isinstance(hint, types.UnionType):
+        inner = next(arg for arg in typing.get_args(hint) if arg is not type(None))
+        return _arrow_type(inner)[0], True
+    if typing.get_origin(hint) is tuple:
+        item, nullable = _arrow_type(typing.get_args(hint)[0])
+        return pa.list_(pa.field("item", item, nullable=nullable)), False
+    return scalars[hint], False
+
+
+@cache
+def schema(row_type: type) -> pa.Schema:
+    """Arrow schema of a row type of this module."""
+    import pyarrow as pa
+
+    hints = typing.get_type_hints(row_type)
+    columns = []
+    for field in fields(row_type):
+        kind, nullable = _arrow_type(hints[field.name])
+        columns.append(pa.field(field.name, kind, nullable=nullable))
+    return pa.schema(columns)
+
+
+def to_table(rows: Iterable[Any], row_type: type) -> pa.Table:
+    """Rows of one type as an arrow table, empty tables included."""
+    import pyarrow as pa
+
+    kept = list(rows)
+    names = [field.name for field in fields(row_type)]
+    columns = {name: [getattr(row, name) for row in kept] for name in names}
+    return pa.table(columns, schema=schema(row_type))
+
+
+def from_table(table: pa.Table, row_type: type[Row]) -> Iterator[Row]:
+    """The rows of a table; lists come back as tuples.
+
+    Raises:
+        ValueError: the table's columns are not those of the row type.
+    """
+    expected = schema(row_type)
+    if table.schema.names != expected.names:
+        raise ValueError(
+            f"a table of {row_type.__name__} rows has the columns {expected.names}, "
+            f"got {table.schema.names}: it was written by another version; run its stage again"
+        )
+    for batch in table.to_batches(max_chunksize=10_000):
+        for values in batch.to_pylist():
+            yield row_type(
+                **{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+            )

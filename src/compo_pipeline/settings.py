@@ -1,0 +1,17 @@
+"""Kedro's settings of the project; parsing of the project's own lives in `configuration.py`."""
+
+from compo_pipeline import quiet
+from compo_pipeline.hooks import ProjectHooks
+from compo_pipeline.registry.hook import TrackingHook
+
+quiet.apply()
+
+HOOKS = (ProjectHooks(), TrackingHook())
+DISABLE_HOOKS_FOR_PLUGINS = ("kedro-telemetry",)
+
+CONFIG_LOADER_ARGS = {
+    "base_env": "base",
+    "default_run_env": "local",
+    # Soft: one overridden value keeps its siblings, in an environment and in `--params` alike.
+    "merge_strategy": {"parameters": "soft", "catalog": "soft", "globals": "soft"},
+}
