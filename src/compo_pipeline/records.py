@@ -41,9 +41,10 @@ class Fact:
     """What is measured of one caption row: a narrow row that validation rules read.
 
     `row` is the row's number in `captions`. `image_hash` is the sha256 of the file's bytes, empty
-    where there is none. `decode_error` is None for a readable image, else the reason. The flags
-    say whether an earlier row holds the same sample_id, or the same picture and caption, and
-    whether the same picture (by bytes) stands in another split.
+    where there is none. `decode_error` is None for a readable image, else `reason: detail`. The
+    flags say whether an earlier row holds the same sample_id, or, in the same split, the same
+    picture and caption, and whether the same picture (by bytes) stands in a later split: of a
+    leak the row that trains is the one to drop, so that held-out data stay.
     """
 
     row: int

@@ -1,0 +1,121 @@
+"""COCO captions in the official layout, which rendered scenes share.
+
+`annotations/captions_<split>.json` and a folder of pictures per split. One row per caption: that
+caption comes first, the other captions of its picture are the further ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from compo_pipeline.datasets.readers.record import (
+    RawCaption,
+    SourceError,
+    checked,
+    rejected,
+    text_problem,
+)
+from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.records import Rejected
+
+_PREFIX = "captions_"
+
+
+def caption_files(data: DataSettings, source: str) -> list[Path]:
+    """The split's annotation file."""
+    path = data.root / "annotations" / f"{_PREFIX}{source}.json"
+    if not path.is_file():
+        found = sorted(
+            other.stem.removeprefix(_PREFIX) for other in path.parent.glob(f"{_PREFIX}*.json")
+        )
+        raise SourceError(
+            f"there is no {path}: "
+            + (f"set data.splits to {', '.join(found)}" if found else "set data.root")
+        )
+    return [path]
+
+
+def picture_folder(data: DataSettings, source: str) -> Path:
+    """The split's folder of pictures."""
+    return data.root / source
+
+
+def count(data: DataSettings, source: str) -> int:
+    """Captions of a split."""
+    return len(_load(data, source)["annotations"])
+
+
+def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
+    """One record per caption, in the order of the file; then the pictures without any."""
+    content = _load(data, source)
+    files: dict[Any, str] = {}
+    for entry in content["images"]:
+        problem = _picture_problem(entry, files)
+        if problem:
+            yield rejected(_field(entry, "id"), _field(entry, "file_name"), problem)
+        else:
+            files[entry["id"]] = entry["file_name"]
+    of_picture: dict[Any, list[dict[str, Any]]] = {}
+    for entry in content["annotations"]:
+        if not _caption_problem(entry, files):
+            of_picture.setdefault(entry["image_id"], []).append(entry)
+    for entry in content["annotations"]:
+        problem = _caption_problem(entry, files)
+        if problem:
+            yield rejected(_field(entry, "id"), _field(entry, "image_id"), problem)
+            continue
+        picture = entry["image_id"]
+        yield checked(
+            sample_id=f"{split}-{entry['id']}",
+            image_id=f"{split}-{picture}",
+            image=f"{source}/{files[picture]}",
+            own=(entry["caption"],),
+            further=tuple(o["caption"] for o in of_picture[picture] if o is not entry),
+            split=split,
+        )
+    for picture, name in files.items():
+        if picture not in of_picture:
+            yield rejected(f"{split}-{picture}", f"{source}/{name}", "no caption of this picture")
+
+
+def _load(data: DataSettings, source: str) -> dict[str, list[Any]]:
+    """The lists `images` and `annotations` of the annotation file."""
+    (path,) = caption_files(data, source)
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise SourceError(f"{path} is not valid JSON: {error}; fetch it again") from error
+    lists = {name: _field(content, name) for name in ("images", "annotations")}
+    for name, entries in lists.items():
+        if not isinstance(entries, list):
+            raise SourceError(
+                f"{path} has no list '{name}': it is no COCO caption file; set data.format"
+            )
+    return lists
+
+
+def _picture_problem(entry: Any, known: dict[Any, str]) -> str | None:
+    """What keeps an entry of `images` from naming a picture."""
+    picture, name = _field(entry, "id"), _field(entry, "file_name")
+    if not isinstance(picture, int | str) or not isinstance(name, str):
+        return f"images: {entry!r} lacks an id or a file_name"
+    if picture in known:
+        return f"images: id {picture} was already given to {known[picture]}"
+    return None
+
+
+def _caption_problem(entry: Any, files: dict[Any, str]) -> str | None:
+    """What keeps an entry of `annotations` from being a caption."""
+    for name in ("id", "image_id"):
+        if not isinstance(_field(entry, name), int | str):
+            return f"annotations: {name} is {_field(entry, name)!r}, expected a number"
+    if entry["image_id"] not in files:
+        return f"annotations: no entry of images has the id {entry['image_id']}"
+    return text_problem(entry.get("caption"))
+
+
+def _field(entry: Any, name: str) -> Any:
+    return entry.get(name) if isinstance(entry, dict) else None

@@ -1,0 +1,55 @@
+"""LAION pictures captioned by CogVLM, as CLIC's authors publish them: CSV without a header.
+
+First the picture's address or path, of which the file's name counts (they download it under that
+name, into the folder `data.images`), then its caption, or its sentences in columns of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from compo_pipeline.datasets.readers import table
+from compo_pipeline.datasets.readers.record import RawCaption, checked, rejected
+from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.records import Rejected
+
+
+def caption_files(data: DataSettings, source: str) -> list[Path]:
+    """The split's CSV files."""
+    return table.caption_files(data, source)
+
+
+def picture_folder(data: DataSettings, source: str) -> Path:
+    """The folder that holds the pictures."""
+    return table.picture_folder(data, source)
+
+
+def count(data: DataSettings, source: str) -> int:
+    """Records of a split."""
+    return sum(1 for _ in read(data, "", source))
+
+
+def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
+    """One record per row."""
+    number = 0
+    for path in caption_files(data, source):
+        with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+            for row in table.csv_rows(file):
+                yield _record(row, data, split, number)
+                number += 1
+
+
+def _record(
+    row: list[str] | table.UnreadableRecord, data: DataSettings, split: str, number: int
+) -> RawCaption | Rejected:
+    sample_id = f"{split}-{number}"
+    if isinstance(row, table.UnreadableRecord):
+        return rejected(sample_id, "", str(row))
+    if len(row) < 2:
+        return rejected(sample_id, row[0], "one column, expected a picture and its caption")
+    # Rows of different lengths share one file, so short ones may be filled up with empty cells.
+    texts = tuple(text for text in row[1:] if text) or ("",)
+    name = row[0].rsplit("/", 1)[-1]
+    image = (Path(data.images) / name).as_posix() if name else ""
+    return checked(sample_id, f"{split}-{image}", image, texts, (), split)

@@ -1,0 +1,44 @@
+"""PixelProse's parquet files (RedCaps, CC12M, CommonPool), captioned by a vision-language model.
+
+The files name pictures by address only. Pictures fetched with img2dataset as files lie at
+`<first five digits of key>/<key>.jpg`, and its metadata tables, which carry `vlm_caption` along,
+are read just as well. `data.columns` overrides what is assumed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from compo_pipeline.datasets.readers import table
+from compo_pipeline.datasets.readers.record import RawCaption
+from compo_pipeline.datasets.settings import Columns, DataSettings
+from compo_pipeline.records import Rejected
+
+
+def caption_files(data: DataSettings, source: str) -> list[Path]:
+    """The split's parquet files."""
+    return table.caption_files(data, source)
+
+
+def picture_folder(data: DataSettings, source: str) -> Path:
+    """The folder that holds the pictures."""
+    return table.picture_folder(data, source)
+
+
+def count(data: DataSettings, source: str) -> int:
+    """Records of a split."""
+    return table.count(data, source)
+
+
+def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
+    """One record per row of the split's files."""
+    given = data.columns
+    columns = Columns(
+        id=given.id or "uid",
+        image=given.image or "{key:.5}/{key}.jpg",
+        caption=None if given.sentences else given.caption or "vlm_caption",
+        sentences=given.sentences,
+    )
+    return table.read(replace(data, columns=columns), split, source)

@@ -1,0 +1,95 @@
+"""What a reader yields: one caption record as its source holds it, or why it is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.records import Rejected
+
+UNPARSEABLE = "unparseable"
+"""The rule under which a record that never became a row stands in quarantine."""
+
+
+class SourceError(ValueError):
+    """A source that cannot be read at all; the message says which key to mend."""
+
+
+@dataclass(frozen=True, slots=True)
+class RawCaption:
+    """One caption record, not yet cleaned or split.
+
+    `own` is the row's caption, as one text or as its sentences; `further` are other captions of
+    the same picture. `image` is relative to the data's root, as the source says: it may be
+    missing, or lead anywhere.
+    """
+
+    sample_id: str
+    image_id: str
+    image: str
+    own: tuple[str, ...]
+    further: tuple[str, ...]
+    split: str
+
+
+class Reader(Protocol):
+    """One on-disk format. `source` is the source's own name of a split (`data.splits`)."""
+
+    def caption_files(self, data: DataSettings, source: str) -> list[Path]:
+        """Files that hold the captions.
+
+        Raises:
+            SourceError: there are none.
+        """
+
+    def picture_folder(self, data: DataSettings, source: str) -> Path:
+        """The folder that holds the pictures."""
+
+    def count(self, data: DataSettings, source: str) -> int:
+        """Records of a split, unparseable ones included."""
+
+    def read(self, data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
+        """Records of a split, in the order of its files."""
+
+
+def rejected(sample_id: Any, image: Any, detail: str) -> Rejected:
+    """An unparseable record: nothing of it is lost that a table can hold."""
+    return Rejected(-1, _storable(sample_id), _storable(image), UNPARSEABLE, _storable(detail))
+
+
+def checked(
+    sample_id: str,
+    image_id: str,
+    image: str,
+    own: Sequence[Any],
+    further: Sequence[Any],
+    split: str,
+) -> RawCaption | Rejected:
+    """A record of these values, or why they are not what a row needs."""
+    if not image.strip():
+        return rejected(sample_id, image, f"the picture's name is {image!r}")
+    for text in (sample_id, image, *own, *further):
+        problem = text_problem(text)
+        if problem:
+            return rejected(sample_id, image, problem)
+    return RawCaption(sample_id, image_id, image, tuple(own), tuple(further), split)
+
+
+def text_problem(value: Any) -> str | None:
+    """What keeps a value from being a text that a table can hold."""
+    if not isinstance(value, str):
+        return f"{value!r} stands where a text is expected"
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return f"{value!r} is not valid UTF-8"
+    return None
+
+
+def _storable(value: Any) -> str:
+    """A text that parquet accepts, lone surrogates written as escapes."""
+    text = "" if value is None else str(value)
+    return text.encode("utf-8", "backslashreplace").decode()

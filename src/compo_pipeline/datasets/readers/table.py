@@ -1,0 +1,214 @@
+"""A table of captions: CSV, TSV, JSON lines or parquet, with columns named by configuration."""
+
+from __future__ import annotations
+
+import csv
+import json
+import string
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from compo_pipeline.datasets.readers.record import (
+    RawCaption,
+    SourceError,
+    checked,
+    rejected,
+)
+from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.records import Rejected
+
+_BATCH = 4096
+
+
+class UnreadableRecord(ValueError):
+    """A record of which nothing but the place is known."""
+
+
+def caption_files(data: DataSettings, source: str) -> list[Path]:
+    """The split's files, in the order of their names."""
+    found = sorted(path for path in data.root.glob(source) if path.is_file())
+    if not found:
+        raise SourceError(
+            f"no file below {data.root} matches '{source}': set data.root or data.splits"
+        )
+    for path in found:
+        if path.suffix not in _RECORDS:
+            raise SourceError(
+                f"{path} is no table: expected one of {', '.join(_RECORDS)}; set data.splits"
+            )
+    return found
+
+
+def picture_folder(data: DataSettings, source: str) -> Path:
+    """The folder from which the table's picture paths start, the same for every split."""
+    return data.root / data.images
+
+
+def count(data: DataSettings, source: str) -> int:
+    """Records of a split."""
+    total = 0
+    for path in caption_files(data, source):
+        if path.suffix == ".parquet":
+            import pyarrow.parquet as pq
+
+            total += pq.read_metadata(path).num_rows
+        else:
+            total += sum(1 for _ in _RECORDS[path.suffix](path, []))
+    return total
+
+
+def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
+    """One record per row of the split's files."""
+    meaning = _Meaning.of(data)
+    number = 0
+    for path in caption_files(data, source):
+        for values in _RECORDS[path.suffix](path, meaning.columns):
+            if isinstance(values, UnreadableRecord):
+                yield rejected(f"{split}-{number}", "", f"{path.name}: {values}")
+            else:
+                yield meaning.record(values, split, number)
+            number += 1
+
+
+@dataclass(frozen=True)
+class _Meaning:
+    """How a row's values become a record; `columns` are all those that are read."""
+
+    folder: str
+    id: str | None
+    image: str
+    text: str
+    listed: bool
+    columns: list[str]
+
+    @classmethod
+    def of(cls, data: DataSettings) -> _Meaning:
+        given = data.columns
+        # A pattern of columns; one name alone is the simplest of them.
+        image = _as_pattern(given.image or "image")
+        text = given.sentences or given.caption or "caption"
+        in_image = [name for _, name, _, _ in string.Formatter().parse(image) if name]
+        return cls(
+            folder=f"{data.images.rstrip('/')}/" if data.images else "",
+            id=given.id,
+            image=image,
+            text=text,
+            listed=bool(given.sentences),
+            columns=list(dict.fromkeys([*([given.id] if given.id else []), *in_image, text])),
+        )
+
+    def record(self, values: Mapping[str, Any], split: str, number: int) -> RawCaption | Rejected:
+        """A record, or why these values make none."""
+        given = values.get(self.id) if self.id else number
+        sample_id = f"{split}-{given}"
+        missing = [name for name in self.columns if values.get(name) is None]
+        if missing:
+            held = {name: values.get(name) for name in self.columns}
+            detail = f"nothing in {', '.join(missing)}; found {held}"
+            return rejected(f"{split}-{number}" if given is None else sample_id, "", detail)
+        try:
+            image = self.folder + self.image.format_map(values)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            detail = f"data.columns.image '{self.image}' does not fit {values}: {error}"
+            return rejected(sample_id, "", detail)
+        text = values[self.text]
+        own = _sentences(text) if self.listed else (text,)
+        if not own:
+            return rejected(sample_id, image, f"{self.text} is {text!r}, expected a list of texts")
+        return checked(sample_id, f"{split}-{image}", image, own, (), split)
+
+
+def _as_pattern(image: str) -> str:
+    return image if "{" in image else f"{{{image}}}"
+
+
+def _sentences(value: Any) -> tuple[Any, ...]:
+    """A list of sentences, which CSV can only hold as JSON; empty where it is none."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return ()
+    return tuple(value) if isinstance(value, list) else ()
+
+
+Values = Mapping[str, Any] | UnreadableRecord
+
+
+def _csv_records(path: Path, columns: list[str]) -> Iterator[Values]:
+    """Rows of a CSV or TSV file with a header."""
+    delimiter = "\t" if path.suffix == ".tsv" else ","
+    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        rows = csv_rows(file, delimiter)
+        header = next(rows, [])
+        if isinstance(header, UnreadableRecord):
+            raise SourceError(f"{path}: the header cannot be read: {header}")
+        _require(path, columns, header)
+        for row in rows:
+            if isinstance(row, UnreadableRecord):
+                yield row
+            elif len(row) != len(header):
+                yield UnreadableRecord(f"{len(row)} fields, expected {len(header)}: {row[:3]}")
+            else:
+                yield dict(zip(header, row, strict=True))
+
+
+def csv_rows(lines: Iterator[str], delimiter: str = ",") -> Iterator[list[str] | UnreadableRecord]:
+    """Rows of a CSV file; blank lines are none."""
+    rows = csv.reader(lines, delimiter=delimiter)
+    while True:
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield UnreadableRecord(f"line {rows.line_num}: {error}")
+            continue
+        if row:
+            yield row
+
+
+def _json_records(path: Path, columns: list[str]) -> Iterator[Values]:
+    """Lines of a JSON lines file."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            try:
+                values = json.loads(line)
+            except ValueError as error:
+                yield UnreadableRecord(f"line {number}: {error}")
+                continue
+            if isinstance(values, dict):
+                yield values
+            else:
+                yield UnreadableRecord(f"line {number}: {values!r}, expected an object")
+
+
+def _parquet_records(path: Path, columns: list[str]) -> Iterator[Values]:
+    """Rows of a parquet file, read in batches."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        _require(path, columns, file.schema_arrow.names)
+        for batch in file.iter_batches(batch_size=_BATCH, columns=columns):
+            yield from batch.to_pylist()
+
+
+def _require(path: Path, columns: list[str], header: list[str]) -> None:
+    missing = [name for name in columns if name not in header]
+    if missing:
+        raise SourceError(
+            f"{path} has no column {', '.join(missing)} (it has {', '.join(header)}): "
+            "set data.columns"
+        )
+
+
+_RECORDS = {
+    ".csv": _csv_records,
+    ".tsv": _csv_records,
+    ".jsonl": _json_records,
+    ".parquet": _parquet_records,
+}

@@ -1,0 +1,67 @@
+"""Finding a source before anything is read from it: its root, annotations, pictures and counts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from compo_pipeline.datasets.readers import reader
+from compo_pipeline.datasets.readers.record import SourceError
+from compo_pipeline.datasets.settings import DataSettings
+
+
+def locate(data: DataSettings) -> dict[str, Any]:
+    """Check that a source lies where the settings say.
+
+    Returns:
+        format, root, and per split its annotation files (relative to the root), its picture
+        folder, and how many records and files they hold.
+
+    Raises:
+        SourceError: something is missing or empty; the message says which key to mend.
+        SettingsError: there is no such format.
+    """
+    chosen = reader(data)
+    if not data.root.is_dir():
+        raise SourceError(
+            f"data.root: there is no folder '{data.root}' (seen from {Path.cwd()}); "
+            "set data.root to the folder that holds annotations and pictures"
+        )
+    if not data.sources:
+        raise SourceError("data.splits is empty: name at least a split for training")
+    splits = {}
+    files_in: dict[Path, int] = {}
+    for split, source in data.sources.items():
+        try:
+            annotations = chosen.caption_files(data, source)
+            records = chosen.count(data, source)
+        except SourceError as error:
+            raise SourceError(f"data.splits.{split}: {error}") from error
+        if not records:
+            raise SourceError(
+                f"data.splits.{split}: {', '.join(map(str, annotations))} holds no record"
+            )
+        folder = chosen.picture_folder(data, source)
+        if folder not in files_in:
+            files_in[folder] = _files_below(folder, split)
+        splits[split] = {
+            "annotations": [str(path.relative_to(data.root)) for path in annotations],
+            "records": records,
+            "pictures": str(folder.relative_to(data.root)),
+            "files": files_in[folder],
+        }
+    return {"format": data.format, "root": str(data.root), "splits": splits}
+
+
+def _files_below(folder: Path, split: str) -> int:
+    """Files in a folder of pictures, at any depth."""
+    if not folder.is_dir():
+        raise SourceError(
+            f"data.splits.{split}: there is no folder of pictures '{folder}'; "
+            "mend data.splits, or data.images for a table"
+        )
+    files = sum(len(names) for _, _, names in os.walk(folder))
+    if not files:
+        raise SourceError(f"data.splits.{split}: the folder of pictures '{folder}' is empty")
+    return files

@@ -1,0 +1,48 @@
+"""Composite pictures: two images of one orientation, squashed to halves of one square input.
+
+Source: CLIC, Sec. 3 and App. B.2: both halves resized (bicubic) to exactly half, joined.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from PIL import Image
+
+Axis = Literal["vertical", "horizontal"]
+
+
+def orientation(width: int, height: int) -> Literal["wide", "tall"]:
+    """`wide` where width >= height; only pictures of one orientation are joined."""
+    return "wide" if width >= height else "tall"
+
+
+def axis_of(width: int, height: int) -> Axis:
+    """Wide pictures are joined one above the other, tall ones side by side."""
+    return "vertical" if orientation(width, height) == "wide" else "horizontal"
+
+
+def half(picture: Image.Image, axis: Axis, size: int) -> Image.Image:
+    """One half of a composite of `size` x `size` pixels; the aspect ratio is not kept.
+
+    Raises:
+        ValueError: the size is odd, and has no half.
+    """
+    if size % 2:
+        raise ValueError(f"a composite needs an input of even size, the model's is {size}")
+    shape = (size, size // 2) if axis == "vertical" else (size // 2, size)
+    return picture.convert("RGB").resize(shape, Image.Resampling.BICUBIC)
+
+
+def join(first: Image.Image, second: Image.Image, axis: Axis) -> Image.Image:
+    """Two halves as one square: the first above (vertical) or to the left (horizontal)."""
+    size = max(first.size)
+    joined = Image.new("RGB", (size, size))
+    joined.paste(first, (0, 0))
+    joined.paste(second, (0, size // 2) if axis == "vertical" else (size // 2, 0))
+    return joined
+
+
+def compose(first: Image.Image, second: Image.Image, axis: Axis, size: int) -> Image.Image:
+    """Join two pictures to one of `size` x `size` pixels."""
+    return join(half(first, axis, size), half(second, axis, size), axis)

@@ -1,0 +1,1 @@
+"""Reading, preparing and measuring the captions of a source."""

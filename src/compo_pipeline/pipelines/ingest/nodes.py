@@ -1,0 +1,24 @@
+"""Nodes of the ingest pipeline."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from compo_pipeline.configuration import parse
+from compo_pipeline.datasets import readers
+from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.records import Caption, Fact, Rejected
+
+
+def ingest_captions(
+    source: dict[str, Any], data: dict[str, Any], ingest: dict[str, Any]
+) -> tuple[list[Caption], list[Fact], list[Rejected], dict[str, Any], dict[str, Any]]:
+    """Caption rows, their facts, what could not be parsed, a report and the manifest."""
+    from compo_pipeline.quality import ingest as quality
+    from compo_pipeline.quality.settings import IngestSettings
+
+    settings = parse(DataSettings, data, "data")
+    found = replace(settings, root=Path(source["root"]), format=source["format"])
+    return quality.ingest(readers.read(found), source, parse(IngestSettings, ingest, "ingest"))

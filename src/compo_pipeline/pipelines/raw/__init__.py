@@ -1,0 +1,1 @@
+"""Raw data: scenes are rendered, other sources are located and checked."""

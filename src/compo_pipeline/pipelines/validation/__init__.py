@@ -1,0 +1,1 @@
+"""Holding caption rows against rules; bad rows go to quarantine."""

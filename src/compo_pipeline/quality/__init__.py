@@ -1,0 +1,1 @@
+"""Measuring caption rows and holding them against rules, before anything is learned from them."""

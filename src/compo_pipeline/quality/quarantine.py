@@ -1,0 +1,144 @@
+"""Which rows are bad and why, and whether there are too many of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from compo_pipeline.datasets.readers.record import UNPARSEABLE
+from compo_pipeline.quality.settings import Rule, ValidationSettings
+from compo_pipeline.records import Caption, Rejected
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class TooManyBadRows(ValueError):
+    """More records are bad than the settings tolerate."""
+
+
+def quarantined(
+    facts: pd.DataFrame, broken: Mapping[str, Sequence[int]], rules: Mapping[str, Rule]
+) -> list[Rejected]:
+    """One entry per bad row, in the order of the rows.
+
+    Its rule is the first one broken, in the order of the rules; the detail says what was found,
+    what was expected, and which other rules the row breaks.
+
+    Args:
+        facts: one row per caption row, in order.
+        broken: per rule the numbers of the rows that break it.
+        rules: by name.
+    """
+    of_row: dict[int, list[str]] = {}
+    for name in rules:
+        for row in broken[name]:
+            of_row.setdefault(row, []).append(name)
+    bad = facts.loc[facts["row"].isin(list(of_row))]
+    entries = []
+    for values in bad.to_dict("records"):
+        first, *others = of_row[values["row"]]
+        also = f"; also breaks {', '.join(others)}" if others else ""
+        entries.append(
+            Rejected(
+                row=values["row"],
+                sample_id=values["sample_id"],
+                image=values["image"],
+                rule=first,
+                detail=_detail(values, rules[first]) + also,
+            )
+        )
+    return entries
+
+
+def _detail(values: Mapping[Any, Any], rule: Rule) -> str:
+    """What was found against what was expected."""
+    means = f" ({rule.means})" if rule.means else ""
+    return f"{rule.column} is {values[rule.column]!r}, expected {rule.expected}{means}"
+
+
+def summary(
+    rows: int,
+    entries: Sequence[Rejected],
+    broken: Mapping[str, Sequence[int]],
+    settings: ValidationSettings,
+) -> dict[str, Any]:
+    """How many records are bad, in all and by rule.
+
+    Args:
+        rows: caption rows that were checked.
+        entries: quarantine, unparseable records included.
+        broken: per rule the numbers of the rows that break it.
+        settings: the rules.
+    """
+    unparseable = sum(entry.row < 0 for entry in entries)
+    records = rows + unparseable
+    return {
+        "records": records,
+        "bad": len(entries),
+        "bad_share": len(entries) / records if records else 0.0,
+        "tolerated_share": settings.tolerated_share,
+        UNPARSEABLE: unparseable,
+        "rules": {
+            name: {
+                "column": rule.column,
+                "expected": rule.expected,
+                "means": rule.means,
+                "broken_by": len(broken[name]),
+                "rows": list(broken[name][: settings.shown]),
+            }
+            for name, rule in settings.rules.items()
+        },
+    }
+
+
+def kept(
+    captions: Sequence[Caption], quarantine: Iterable[Rejected], result: Mapping[str, Any]
+) -> list[Caption]:
+    """The caption rows that are not in quarantine, in their order.
+
+    Args:
+        captions: all rows.
+        quarantine: what was found bad, by row number.
+        result: the summary of the same validation.
+
+    Raises:
+        TooManyBadRows: more are bad than the settings tolerate, or all of them.
+        ValueError: the result is of other rows.
+    """
+    checked = result["records"] - result[UNPARSEABLE]
+    if checked != len(captions):
+        raise ValueError(
+            f"{len(captions)} caption rows, but {checked} were validated: run ingest and "
+            "validation again"
+        )
+    refuse_too_many(result)
+    bad = {entry.row for entry in quarantine}
+    return [caption for row, caption in enumerate(captions) if row not in bad]
+
+
+def refuse_too_many(result: Mapping[str, Any]) -> None:
+    """Stop a run whose data are not what it was meant for.
+
+    Raises:
+        TooManyBadRows: naming rules and rows, and where to look.
+    """
+    if result["records"] == 0:
+        raise TooManyBadRows("validation: the source holds no record; look at data.root")
+    if result["bad"] < result["records"] and result["bad_share"] <= result["tolerated_share"]:
+        return
+    lines = [
+        f"  {name} (expected {rule['column']} {rule['expected']}): {rule['broken_by']} rows, "
+        f"such as {', '.join(map(str, rule['rows']))}"
+        for name, rule in result["rules"].items()
+        if rule["broken_by"]
+    ]
+    if result[UNPARSEABLE]:
+        lines.append(f"  {UNPARSEABLE}: {result[UNPARSEABLE]} records")
+    raise TooManyBadRows(
+        f"validation: {result['bad']} of {result['records']} records are bad "
+        f"({result['bad_share']:.1%}), validation.tolerated_share allows "
+        f"{result['tolerated_share']:.1%}:\n" + "\n".join(lines) + "\n"
+        "Quarantine holds every one with its reason and the Data Docs show them; mend the data, "
+        "or raise validation.tolerated_share."
+    )

@@ -1,0 +1,127 @@
+"""Rules over `facts`, checked by Great Expectations, which also writes its Data Docs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compo_pipeline.quality.settings import Rule
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from great_expectations.data_context.types.base import DataContextConfig
+    from great_expectations.expectations.expectation import Expectation
+
+_SITE = "captions"
+
+
+def check(facts: pd.DataFrame, rules: Mapping[str, Rule], docs: Path) -> dict[str, list[int]]:
+    """Hold every row against every rule, as whole-frame work.
+
+    Args:
+        facts: one row per caption row; `row` numbers them.
+        rules: by name.
+        docs: folder for the Data Docs.
+
+    Returns:
+        Per rule the numbers of the rows that break it, ascending.
+    """
+    import great_expectations as gx
+    from great_expectations.checkpoint.actions import UpdateDataDocsAction
+
+    context = gx.get_context(mode="ephemeral", project_config=_configuration(docs))
+    # Without an explicit text column, one that is all empty would lose its type.
+    frame = facts.assign(decode_error=facts["decode_error"].fillna("").astype("str"))
+    batch = (
+        context.data_sources.add_pandas("captions")
+        .add_dataframe_asset("facts")
+        .add_batch_definition_whole_dataframe("all rows")
+    )
+    suite = context.suites.add(gx.ExpectationSuite("rules"))
+    for name, rule in rules.items():
+        suite.add_expectation(_expectation(name, rule))
+    definition = context.validation_definitions.add(
+        gx.ValidationDefinition(name="captions", data=batch, suite=suite)
+    )
+    checkpoint = context.checkpoints.add(
+        gx.Checkpoint(
+            name="captions",
+            validation_definitions=[definition],
+            actions=[UpdateDataDocsAction(name="docs", site_names=[_SITE])],
+            result_format={
+                "result_format": "COMPLETE",
+                "unexpected_index_column_names": ["row"],
+                "return_unexpected_index_query": False,
+            },
+        )
+    )
+    outcome = checkpoint.run(batch_parameters={"dataframe": frame})
+    (result,) = outcome.run_results.values()
+    return dict(_broken(checked) for checked in result.results)
+
+
+def _expectation(name: str, rule: Rule) -> Expectation:
+    """The expectation of a rule."""
+    from great_expectations.expectations.core.expect_column_values_to_be_between import (
+        ExpectColumnValuesToBeBetween,
+    )
+    from great_expectations.expectations.core.expect_column_values_to_be_in_set import (
+        ExpectColumnValuesToBeInSet,
+    )
+    from great_expectations.expectations.core.expect_column_values_to_not_match_regex import (
+        ExpectColumnValuesToNotMatchRegex,
+    )
+
+    common: dict[str, Any] = {
+        "column": rule.column,
+        "meta": {"rule": name},
+        "notes": f"**{name}**: {rule.means}",
+    }
+    if rule.expectation == "between":
+        return ExpectColumnValuesToBeBetween(min_value=rule.least, max_value=rule.most, **common)
+    if rule.expectation == "one_of":
+        return ExpectColumnValuesToBeInSet(value_set=list(rule.values), **common)
+    return ExpectColumnValuesToNotMatchRegex(regex=rule.pattern, **common)
+
+
+def _broken(checked: Any) -> tuple[str, list[int]]:
+    """A rule's name and the numbers of the rows that break it.
+
+    Raises:
+        RuntimeError: the rule could not be evaluated.
+    """
+    name = checked.expectation_config.meta["rule"]
+    failure = checked.exception_info
+    if failure and failure.get("raised_exception"):
+        raise RuntimeError(
+            f"validation.rules.{name} could not be evaluated: {failure['exception_message']}"
+        )
+    found = checked.result.get("unexpected_index_list") or []
+    return name, sorted(int(place["row"]) for place in found)
+
+
+def _configuration(docs: Path) -> DataContextConfig:
+    """A context in memory with one site of static pages; no word to anybody."""
+    from great_expectations.data_context.types.base import (
+        DataContextConfig,
+        InMemoryStoreBackendDefaults,
+        ProgressBarsConfig,
+    )
+
+    site = {
+        "class_name": "SiteBuilder",
+        "site_name": _SITE,
+        "show_how_to_buttons": False,
+        "store_backend": {
+            "class_name": "TupleFilesystemStoreBackend",
+            "base_directory": str(docs.resolve()),
+        },
+        "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
+    }
+    return DataContextConfig(
+        store_backend_defaults=InMemoryStoreBackendDefaults(init_temp_docs_sites=False),
+        data_docs_sites={_SITE: site},
+        analytics_enabled=False,
+        progress_bars=ProgressBarsConfig(globally=False),
+    )

@@ -1,0 +1,83 @@
+"""Fixtures shared by all tests."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# The first example of a test may import half a library: no deadline. The same examples each time.
+settings.register_profile("project", deadline=None, derandomize=True, max_examples=50)
+settings.load_profile("project")
+
+PROJECT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def project() -> Path:
+    """The project's root folder."""
+    return PROJECT
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Development data beside the checkout: real COCO images, benchmark files, a treebank.
+
+    The project works without it; tests that want it are skipped, visibly.
+    """
+    folder = PROJECT.parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("development data (../shared/data) is not on this machine")
+    return folder
+
+
+TINY = {
+    "embed_dim": 16,
+    "vision_cfg": {"image_size": 32, "layers": 1, "width": 16, "head_width": 8, "patch_size": 16},
+    "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1},
+}
+
+
+@pytest.fixture(scope="session")
+def tiny_clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a random CLIP that runs in milliseconds, as open_clip would write it."""
+    import open_clip
+    import torch
+    from safetensors.torch import save_file
+
+    folder = tmp_path_factory.mktemp("tiny_clip")
+    preprocess = {"mean": [0.6, 0.5, 0.4], "std": [0.3, 0.2, 0.1], "resize_mode": "squash"}
+    config = {"model_cfg": TINY, "preprocess_cfg": {"size": [32, 32], **preprocess}}
+    (folder / "open_clip_config.json").write_text(json.dumps(config))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = open_clip.CLIP(**TINY)
+    save_file(model.state_dict(), folder / "open_clip_model.safetensors")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def mlflow_project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A project folder with an MLflow store; one for all tests, its database takes seconds.
+
+    The experiment is `compo`; what a test logs, later tests see.
+    """
+    import mlflow
+
+    from compo_pipeline.registry import tracking
+
+    folder = tmp_path_factory.mktemp("project with a space")
+    tracking.configure(tracking.TrackingSettings(), folder)
+    yield folder
+    mlflow.set_tracking_uri(None)
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project folder with the same code and configuration, and data of its own."""
+    folder = tmp_path_factory.mktemp("workspace")
+    (folder / "src").mkdir()
+    for name in ("pyproject.toml", "conf", "src/compo_pipeline"):
+        (folder / name).symlink_to(PROJECT / name)
+    return folder

@@ -1,0 +1,197 @@
+"""Tables of captions: CSV, TSV, JSON lines, parquet, and the two published ones."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from compo_pipeline.datasets import readers
+from compo_pipeline.datasets.readers.record import RawCaption, SourceError
+from compo_pipeline.datasets.settings import Columns, DataSettings
+from compo_pipeline.records import Rejected
+
+ROWS = [
+    {"image": "a.jpg", "caption": 'A dog, on a "sofa".\nIt sleeps.', "key": "000010002"},
+    {"image": "b/c.jpg", "caption": "猫 🐈 on a mat.", "key": "000010003"},
+]
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    """The rows in the format that the file's name asks for."""
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    else:
+        import csv
+
+        with path.open("w", encoding="utf-8", newline="") as file:
+            delimiter = "\t" if path.suffix == ".tsv" else ","
+            writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter)
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+def read(root: Path, source: str, **settings: Any) -> list[RawCaption | Rejected]:
+    data = DataSettings(root, settings.pop("format", "table"), {"train": source}, **settings)
+    rows = list(readers.read(data))
+    assert readers.reader(data).count(data, source) == len(rows)
+    return rows
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet"])
+def test_the_same_rows_in_every_format(tmp_path: Path, suffix: str) -> None:
+    write(tmp_path / f"t.{suffix}", ROWS)
+    rows = read(tmp_path, f"t.{suffix}", images="pictures")
+    assert rows == [
+        RawCaption(
+            sample_id=f"train-{number}",
+            image_id=f"train-pictures/{row['image']}",
+            image=f"pictures/{row['image']}",
+            own=(row["caption"],),
+            further=(),
+            split="train",
+        )
+        for number, row in enumerate(ROWS)
+    ]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_columns_are_named_by_configuration(tmp_path: Path, suffix: str) -> None:
+    write(tmp_path / f"t.{suffix}", ROWS)
+    columns = Columns(id="key", image="{key:.5}/{key}.jpg", caption="image")
+    first, _ = read(tmp_path, f"t.{suffix}", columns=columns)
+    assert isinstance(first, RawCaption)
+    assert first.sample_id == "train-000010002"
+    assert first.image == "00001/000010002.jpg"
+    assert first.own == ("a.jpg",)
+
+
+def test_files_of_a_pattern_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
+    write(tmp_path / "t-1.jsonl", ROWS[1:])
+    write(tmp_path / "t-0.parquet", ROWS[:1])
+    rows = read(tmp_path, "t-*")
+    assert [(row.sample_id, row.image) for row in rows] == [
+        ("train-0", "a.jpg"),
+        ("train-1", "b/c.jpg"),
+    ]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_sentences_in_a_list(tmp_path: Path, suffix: str) -> None:
+    sentences: Any = ["A dog.", "It sleeps."]
+    if suffix == "csv":
+        sentences = json.dumps(sentences)
+    write(tmp_path / f"t.{suffix}", [{"image": "a.jpg", "s": sentences}])
+    (row,) = read(tmp_path, f"t.{suffix}", columns=Columns(sentences="s"))
+    assert isinstance(row, RawCaption)
+    assert row.own == ("A dog.", "It sleeps.")
+
+
+def test_broken_csv_rows_are_kept_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(
+        b"\xef\xbb\xbfimage,caption\na.jpg,A dog.\nb.jpg\n\nc.jpg,\xff\xfe\nd.jpg,A cat.,more\n"
+        b",A bird.\ne.jpg," + b"x" * 200_000 + b"\nf.jpg,\n"
+    )
+    rows = read(tmp_path, "t.csv")
+    details = [row.detail if isinstance(row, Rejected) else row.own[0] for row in rows]
+    assert details[0] == "A dog."
+    assert "1 fields, expected 2" in details[1]
+    assert "not valid UTF-8" in details[2]
+    assert "3 fields, expected 2" in details[3]
+    assert "the picture's name is ''" in details[4]
+    assert "field larger than field limit" in details[5]
+    assert details[6] == "", "an empty caption is a row; validation judges it"
+
+
+def test_broken_json_lines_are_kept_with_the_reason(tmp_path: Path) -> None:
+    lines = [
+        '{"image": "a.jpg", "caption": "A dog."}',
+        "{",
+        "[1]",
+        '{"image": "a.jpg"}',
+        '{"image": "a.jpg", "caption": 5}',
+        '{"image": "a.jpg", "caption": "\\ud800"}',
+    ]
+    (tmp_path / "t.jsonl").write_bytes("\n".join(lines).encode() + b"\n\xff\n")
+    rows = read(tmp_path, "t.jsonl")
+    details = [row.detail if isinstance(row, Rejected) else "" for row in rows]
+    assert details[0] == ""
+    for detail, reason in zip(
+        details[1:],
+        ["line 2", "expected an object", "nothing in caption", "5 stands", "UTF-8", "line 7"],
+        strict=True,
+    ):
+        assert reason in detail
+
+
+@pytest.mark.parametrize("value", ["no list", "[]", None])
+def test_a_list_that_is_none(tmp_path: Path, value: str | None) -> None:
+    write(tmp_path / "t.jsonl", [{"image": "a.jpg", "s": value}])
+    (row,) = read(tmp_path, "t.jsonl", columns=Columns(sentences="s"))
+    assert isinstance(row, Rejected)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_missing_column_is_an_error_of_the_file(tmp_path: Path, suffix: str) -> None:
+    write(tmp_path / f"t.{suffix}", ROWS)
+    data = DataSettings(
+        tmp_path, "table", {"train": f"t.{suffix}"}, columns=Columns(caption="text")
+    )
+    with pytest.raises(
+        SourceError, match=r"no column text \(it has image, caption, key\).*data\.columns"
+    ):
+        list(readers.read(data))
+
+
+def test_caption_and_sentences_exclude_each_other() -> None:
+    with pytest.raises(ValueError, match="leave one null"):
+        Columns(caption="a", sentences="b")
+
+
+def test_pixelprose(tmp_path: Path) -> None:
+    write(
+        tmp_path / "vlm_captions_redcaps_00.parquet",
+        [
+            {"uid": "u1", "url": "http://x/1.jpg", "key": "000010002", "vlm_caption": "A dog."},
+            {"uid": "u2", "url": "http://x/2.jpg", "key": "000010003", "vlm_caption": None},
+        ],
+    )
+    good, bad = read(
+        tmp_path, "vlm_captions_redcaps_*.parquet", format="pixelprose", images="files"
+    )
+    assert good == RawCaption(
+        "train-u1",
+        "train-files/00001/000010002.jpg",
+        "files/00001/000010002.jpg",
+        ("A dog.",),
+        (),
+        "train",
+    )
+    assert isinstance(bad, Rejected)
+    assert bad.sample_id == "train-u2"
+    assert "nothing in vlm_caption" in bad.detail
+
+
+def test_cogvlm_laion(tmp_path: Path) -> None:
+    (tmp_path / "cogvlm.csv").write_text(
+        "http://x.org/p/one.jpg,A dog on a sofa. It sleeps.\n"
+        '/home/me/two.png,"A cat, grey","It looks out",\n'
+        "http://x.org/three.jpg\n"
+        "http://x.org/,No name.\n"
+        "four.jpg,\n",
+        "utf-8",
+    )
+    rows = read(tmp_path, "cogvlm.csv", format="cogvlm_laion", images="pictures")
+    assert [row.image for row in rows[:2]] == ["pictures/one.jpg", "pictures/two.png"]
+    assert isinstance(rows[0], RawCaption)
+    assert rows[0].own == ("A dog on a sofa. It sleeps.",)
+    assert isinstance(rows[1], RawCaption)
+    assert rows[1].own == ("A cat, grey", "It looks out")
+    assert isinstance(rows[2], Rejected)
+    assert isinstance(rows[3], Rejected)
+    assert isinstance(rows[4], RawCaption)
+    assert rows[4].own == ("",)

@@ -1,0 +1,96 @@
+"""Finding a source: what is missing, and which key mends it."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from compo_pipeline.datasets.readers.record import SourceError
+from compo_pipeline.datasets.settings import Columns, DataSettings
+from compo_pipeline.datasets.sources import locate
+
+
+@pytest.fixture
+def coco(tmp_path: Path) -> DataSettings:
+    """Two pictures, three captions."""
+    (tmp_path / "annotations").mkdir()
+    (tmp_path / "train2017").mkdir()
+    for name in ("1.jpg", "2.jpg"):
+        (tmp_path / "train2017" / name).touch()
+    content = {
+        "images": [{"id": 1, "file_name": "1.jpg"}, {"id": 2, "file_name": "2.jpg"}],
+        "annotations": [{"id": n, "image_id": 1, "caption": "A dog."} for n in range(3)],
+    }
+    (tmp_path / "annotations" / "captions_train2017.json").write_text(json.dumps(content))
+    return DataSettings(tmp_path, "coco_captions", {"train": "train2017"})
+
+
+def test_what_is_found(coco: DataSettings) -> None:
+    assert locate(coco) == {
+        "format": "coco_captions",
+        "root": str(coco.root),
+        "splits": {
+            "train": {
+                "annotations": ["annotations/captions_train2017.json"],
+                "records": 3,
+                "pictures": "train2017",
+                "files": 2,
+            }
+        },
+    }
+
+
+def test_a_missing_root_names_its_key(coco: DataSettings) -> None:
+    data = DataSettings(coco.root / "nowhere", "coco_captions", {"train": "train2017"})
+    with pytest.raises(SourceError, match=r"data\.root: there is no folder '.*nowhere'"):
+        locate(data)
+
+
+def test_a_missing_split_names_those_that_are_there(coco: DataSettings) -> None:
+    data = DataSettings(coco.root, "coco_captions", {"train": "train"})
+    with pytest.raises(
+        SourceError, match=r"data\.splits\.train: .*captions_train\.json: .* to train2017"
+    ):
+        locate(data)
+
+
+def test_no_splits(coco: DataSettings) -> None:
+    with pytest.raises(SourceError, match=r"data\.splits is empty"):
+        locate(DataSettings(coco.root, "coco_captions", {"train": None}))
+
+
+def test_a_missing_picture_folder(coco: DataSettings) -> None:
+    shutil.rmtree(coco.root / "train2017")
+    with pytest.raises(SourceError, match=r"no folder of pictures '.*train2017'"):
+        locate(coco)
+    (coco.root / "train2017").mkdir()
+    with pytest.raises(SourceError, match="is empty"):
+        locate(coco)
+
+
+def test_annotations_without_a_record(coco: DataSettings) -> None:
+    path = coco.root / "annotations" / "captions_train2017.json"
+    path.write_text('{"images": [], "annotations": []}')
+    with pytest.raises(SourceError, match="holds no record"):
+        locate(coco)
+
+
+def test_a_table(tmp_path: Path) -> None:
+    (tmp_path / "pictures" / "deep").mkdir(parents=True)
+    (tmp_path / "pictures" / "deep" / "a.jpg").touch()
+    (tmp_path / "t.csv").write_text("picture,caption\ndeep/a.jpg,A dog.\n")
+    data = DataSettings(
+        tmp_path, "table", {"train": "t.csv"}, images="pictures", columns=Columns(image="picture")
+    )
+    assert locate(data)["splits"]["train"] == {
+        "annotations": ["t.csv"],
+        "records": 1,
+        "pictures": "pictures",
+        "files": 1,
+    }
+    with pytest.raises(SourceError, match=r"matches 'u\.csv': set data\.root or data\.splits"):
+        locate(DataSettings(tmp_path, "table", {"train": "u.csv"}))
+    (tmp_path / "t.txt").touch()
+    with pytest.raises(SourceError, match="is no table"):
+        locate(DataSettings(tmp_path, "table", {"train": "t.txt"}))

@@ -1,0 +1,173 @@
+"""Pictures as they come: whole, damaged, hostile."""
+
+import io
+import struct
+import zlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from compo_pipeline.images.decoding import Limits, PictureError, inspect, load, locate
+
+LIMITS = Limits()
+
+# Pillow warns of much that is damaged or big, besides what it raises.
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
+
+
+def picture(width: int = 40, height: int = 30, suffix: str = "JPEG", **options: object) -> bytes:
+    """The bytes of a picture with a gradient, so that it does not compress to nothing."""
+    image = Image.linear_gradient("L").resize((width, height)).convert("RGB")
+    buffer = io.BytesIO()
+    image.save(buffer, suffix, **options)
+    return buffer.getvalue()
+
+
+def bomb(width: int, height: int) -> bytes:
+    """A PNG of a few bytes whose header claims a huge size."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        check = zlib.crc32(kind + content)
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", check)
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    pixels = zlib.compress(b"\0" * 1000)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels)
+
+
+def test_a_good_picture(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(picture(40, 30))
+    found = inspect(tmp_path, "a.jpg", LIMITS)
+    assert (found.error, found.width, found.height) == (None, 40, 30)
+    assert found.bytes == (tmp_path / "a.jpg").stat().st_size
+    assert len(found.sha256) == 64
+    assert load(tmp_path, "a.jpg", LIMITS).size == (40, 30)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "empty"),
+        (b"not a picture at all", "not_a_picture"),
+        (picture()[:400], "truncated"),
+        (picture(suffix="PNG")[:100], "truncated"),
+        (bomb(20_000, 20_000), "oversized"),
+        (bomb(10_000, 10_000), "oversized"),
+        (bomb(8_000, 8_000), "oversized"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not_a_picture"),
+    ],
+    ids=["empty", "text", "cut jpeg", "cut png", "bomb", "smaller bomb", "above limit", "program"],
+)
+def test_what_cannot_be_used_says_why(tmp_path: Path, content: bytes, reason: str) -> None:
+    (tmp_path / "a.jpg").write_bytes(content)
+    found = inspect(tmp_path, "a.jpg", LIMITS)
+    assert found.error is not None
+    assert found.error.startswith(f"{reason}: ")
+    assert (found.width, found.height) == (0, 0)
+    assert found.sha256, "the bytes are there and have a hash"
+    with pytest.raises(PictureError) as raised:
+        load(tmp_path, "a.jpg", LIMITS)
+    assert raised.value.reason == reason
+
+
+def test_a_missing_file_has_no_hash(tmp_path: Path) -> None:
+    found = inspect(tmp_path, "nowhere/a.jpg", LIMITS)
+    assert found.error == "missing: no file at 'nowhere/a.jpg'"
+    assert found.sha256 == ""
+
+
+@pytest.mark.parametrize("name", ["a\0b.jpg", "x" * 300 + ".jpg", "."])
+def test_names_no_file_can_have_are_missing(tmp_path: Path, name: str) -> None:
+    assert str(inspect(tmp_path, name, LIMITS).error).startswith("missing")
+
+
+@pytest.mark.parametrize("name", ["../secret.jpg", "a/../../secret.jpg", "a/../a.jpg"])
+def test_dots_are_refused(tmp_path: Path, name: str) -> None:
+    root = tmp_path / "root"
+    (root / "a").mkdir(parents=True)
+    (tmp_path / "secret.jpg").write_bytes(picture())
+    (root / "a.jpg").write_bytes(picture())
+    assert str(inspect(root, name, LIMITS).error).startswith("out_of_root")
+
+
+def test_absolute_paths_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(picture())
+    with pytest.raises(PictureError, match="out_of_root"):
+        locate(tmp_path, str(tmp_path / "a.jpg"), LIMITS)
+
+
+def test_a_link_out_of_the_root_needs_permission(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (tmp_path / "a.jpg").write_bytes(picture())
+    (root / "link.jpg").symlink_to(tmp_path / "a.jpg")
+    (root / "loop.jpg").symlink_to(root / "loop.jpg")
+    assert str(inspect(root, "link.jpg", LIMITS).error).startswith("out_of_root")
+    assert inspect(root, "link.jpg", Limits(follow_symlinks=True)).error is None
+    assert str(inspect(root, "loop.jpg", LIMITS).error).startswith("missing")
+
+
+def test_a_link_inside_the_root_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(picture())
+    (tmp_path / "link.jpg").symlink_to(tmp_path / "a.jpg")
+    assert inspect(tmp_path, "link.jpg", LIMITS).error is None
+
+
+def test_a_linked_root_is_a_root(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "a.jpg").write_bytes(picture())
+    (tmp_path / "root").symlink_to(tmp_path / "disk")
+    assert inspect(tmp_path / "root", "a.jpg", LIMITS).error is None
+
+
+@pytest.mark.parametrize(("orientation", "size"), [(1, (40, 30)), (3, (40, 30)), (6, (30, 40))])
+def test_pictures_stand_upright(tmp_path: Path, orientation: int, size: tuple[int, int]) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    (tmp_path / "a.jpg").write_bytes(picture(40, 30, exif=exif))
+    found = inspect(tmp_path, "a.jpg", LIMITS)
+    assert (found.width, found.height) == size
+    assert load(tmp_path, "a.jpg", LIMITS).size == size
+
+
+def test_orientation_6_turns_clockwise(tmp_path: Path) -> None:
+    image = Image.new("RGB", (2, 1), "black")
+    image.putpixel((0, 0), (255, 255, 255))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    image.save(tmp_path / "a.png", exif=exif)
+    upright = load(tmp_path, "a.png", LIMITS)
+    assert upright.getpixel((0, 0)) == (255, 255, 255)
+    assert upright.getpixel((0, 1)) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK", "I;16"])
+def test_every_colour_mode_becomes_rgb(tmp_path: Path, mode: str) -> None:
+    suffix = "tiff" if mode in ("CMYK", "I;16") else "png"
+    Image.new(mode, (5, 4)).save(tmp_path / f"a.{suffix}")
+    image = load(tmp_path, f"a.{suffix}", LIMITS)
+    assert (image.mode, image.size) == ("RGB", (5, 4))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    suffix=st.sampled_from(["JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF"]),
+    changes=st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), max_size=6),
+    cut=st.integers(0, 3000),
+)
+def test_damage_is_an_answer_never_an_exception(
+    tmp_path_factory: pytest.TempPathFactory,
+    suffix: str,
+    changes: list[tuple[int, int]],
+    cut: int,
+) -> None:
+    content = bytearray(picture(20, 20, suffix))
+    for place, value in changes:
+        content[place % len(content)] = value
+    root = tmp_path_factory.getbasetemp()
+    (root / "damaged").write_bytes(content[:cut])
+    found = inspect(root, "damaged", Limits(max_pixels=10_000))
+    assert (found.error is None) == (found.width > 0)

@@ -1,0 +1,162 @@
+"""Ingest and validation on bad input: each case ends in quarantine with its reason."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from PIL import Image
+
+from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.datasets.sources import locate
+from compo_pipeline.pipelines.ingest.nodes import ingest_captions
+from compo_pipeline.pipelines.validation.nodes import keep_valid_captions, validate_facts
+
+CAPTION = "The image shows a dog on a red sofa. It sleeps in the warm sun."
+
+
+@pytest.fixture
+def parameters(project: Path) -> Callable[[str], dict[str, Any]]:
+    """A parameter of conf/base by its top-level name."""
+
+    def read(name: str) -> dict[str, Any]:
+        path = project / "conf" / "base" / f"parameters_{name}.yml"
+        values: dict[str, Any] = yaml.safe_load(path.read_text())[name]
+        return values
+
+    return read
+
+
+def write(root: Path, captions: list[dict[str, Any]], suffix: str = "") -> None:
+    (root / "captions.jsonl").write_text(
+        "".join(json.dumps(caption) + "\n" for caption in captions) + suffix, "utf-8"
+    )
+
+
+@pytest.fixture
+def chain(
+    tmp_path: Path, parameters: Callable[[str], dict[str, Any]]
+) -> Callable[[], tuple[Any, Any, Any, Any]]:
+    """Both pipelines over captions.jsonl in the temporary folder."""
+    data = {
+        "root": str(tmp_path),
+        "format": "table",
+        "splits": {"train": "captions.jsonl"},
+        "columns": {"id": "id"},
+    }
+
+    def run() -> tuple[Any, Any, Any, Any]:
+        source = locate(DataSettings(tmp_path, "table", {"train": "captions.jsonl"}))
+        ingest = {**parameters("ingest"), "journal": None}
+        captions, facts, unparseable, report, _ = ingest_captions(source, data, ingest)
+        validation = {**parameters("validation"), "tolerated_share": 0.99}
+        docs = str(tmp_path.parent / f"{tmp_path.name}_docs")
+        quarantine, result, _ = validate_facts(facts, unparseable, validation, docs)
+        return captions, keep_valid_captions(captions, quarantine, result), quarantine, report
+
+    return run
+
+
+def test_the_bad_input_list(tmp_path: Path, chain: Callable[[], tuple[Any, Any, Any, Any]]) -> None:
+    """Nothing stops the run, nothing is lost, every reason is told."""
+    for number in range(14):
+        Image.effect_noise((64, 48), number + 1).save(tmp_path / f"{number}.jpg")
+    whole = (tmp_path / "1.jpg").read_bytes()
+    (tmp_path / "1.jpg").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "2.jpg").write_bytes(b"")
+    Image.new("1", (20_000, 20_000)).save(tmp_path / "3.png")
+    rows: list[tuple[str, str, str]] = [
+        ("0.jpg", CAPTION, ""),
+        ("missing.jpg", CAPTION, "picture_present: missing"),
+        ("1.jpg", CAPTION, "picture_decodes: truncated"),
+        ("2.jpg", CAPTION, "picture_present: empty"),
+        ("3.png", CAPTION, "picture_decodes: oversized"),
+        ("../outside.jpg", CAPTION, "picture_inside_root: out_of_root"),
+        ("4.jpg", "A single sentence stands alone here.", "enough_sentences"),
+        ("5.jpg", "", "enough_sentences"),
+        ("6.jpg", "🐶🐶🐶", "enough_sentences"),
+        ("7.jpg", "A dog 🐶 sleeps on the sofa. Der Hund schläft auf dem Sofa.", ""),
+        ("8.jpg", "一只狗睡在红色沙发上。它睡得很香。", "enough_sentences"),
+        ("9.jpg", CAPTION, ""),
+        ("9.jpg", CAPTION, "unique_pair"),
+    ]
+    records = [
+        {"id": f"r{n}", "image": image, "caption": text} for n, (image, text, _) in enumerate(rows)
+    ]
+    records.append({"id": "r11", "image": "10.jpg", "caption": CAPTION})
+    expected = [*(reason for _, _, reason in rows), "unique_id"]
+    write(tmp_path, records, '{"id": "r99", "image": "12.jpg", "caption": null}\n{"cut\n')
+
+    captions, valid, quarantine, report = chain()
+
+    found = {entry.row: f"{entry.rule}: {entry.detail}" for entry in quarantine}
+    assert len(captions) == len(records)
+    for row, reason in enumerate(expected):
+        rule, _, error = reason.partition(": ")
+        assert (row in found) == bool(reason), (row, found.get(row))
+        if reason:
+            assert found[row].startswith(f"{rule}: ")
+            assert error in found[row]
+    broken = [entry for entry in quarantine if entry.row < 0]
+    assert [entry.rule for entry in broken] == ["unparseable", "unparseable"]
+    assert len(valid) + len(quarantine) == len(records) + len(broken)
+    assert [caption.image for caption in valid] == ["0.jpg", "7.jpg", "9.jpg"]
+    assert valid[1].sentences[0] == "A dog 🐶 sleeps on the sofa."
+    assert (valid[0].width, valid[0].height) == (64, 48)
+    assert report["pictures_unreadable"] == {
+        "empty": 1,
+        "missing": 1,
+        "out_of_root": 1,
+        "oversized": 1,
+        "truncated": 1,
+    }
+    assert report["unparseable"] == 2
+
+
+def test_the_report_shows_what_cleaning_did(
+    tmp_path: Path, chain: Callable[[], tuple[Any, Any, Any, Any]]
+) -> None:
+    Image.new("RGB", (64, 48)).save(tmp_path / "a.png")
+    plain = "A dog lies on a red sofa. It sleeps in the warm sun."
+    write(
+        tmp_path,
+        [
+            {"id": n, "image": "a.png", "caption": CAPTION.replace("dog", f"dog{n}")}
+            if n < 25
+            else {"id": n, "image": "a.png", "caption": plain.replace("dog", f"dog{n}")}
+            for n in range(100)
+        ],
+    )
+    _, valid, _, report = chain()
+    assert report["share_cleaned"] == 0.25
+    assert len(report["examples"]) == 20
+    assert report["examples"][0]["after"] == "a dog0 on a red sofa. It sleeps in the warm sun."
+    assert valid[0].sentences == ("a dog0 on a red sofa.", "It sleeps in the warm sun.")
+
+
+def test_a_second_run_gives_the_same(
+    tmp_path: Path, chain: Callable[[], tuple[Any, Any, Any, Any]]
+) -> None:
+    Image.new("RGB", (64, 48)).save(tmp_path / "a.png")
+    write(tmp_path, [{"id": n, "image": "a.png", "caption": CAPTION} for n in range(3)])
+    assert chain() == chain()
+
+
+def test_real_coco(shared: Path, parameters: Callable[[str], dict[str, Any]]) -> None:
+    root = str(shared / "coco_mini")
+    data: dict[str, Any] = {
+        "root": root,
+        "format": "coco_captions",
+        "splits": {"train": "train2017", "test": "val2017"},
+    }
+    source = locate(DataSettings(Path(root), "coco_captions", data["splits"]))
+    ingest = {**parameters("ingest"), "journal": None}
+    captions, facts, unparseable, report, manifest = ingest_captions(source, data, ingest)
+    assert (len(captions), len(facts), unparseable) == (795, 795, [])
+    assert manifest["count"] == 161
+    assert report["pictures_unreadable"] == {}
+    # One caption of 40 words leaves its own row without a sentence, and the others with four.
+    assert sum(not caption.sentences for caption in captions) == 1
+    assert all(len(caption.sentences) >= 4 for caption in captions if caption.sentences)

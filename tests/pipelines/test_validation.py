@@ -1,0 +1,81 @@
+"""The validation pipeline as Kedro runs it."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kedro.io import DataCatalog, MemoryDataset
+from kedro.runner import SequentialRunner
+from kedro_datasets.json import JSONDataset
+
+from compo_pipeline.datasets.folder import FolderDataset
+from compo_pipeline.datasets.rows import RowsDataset
+from compo_pipeline.pipelines.validation.pipeline import create_pipeline
+from compo_pipeline.quality.quarantine import TooManyBadRows
+from compo_pipeline.records import Caption, Fact
+
+ROWS = [
+    Caption(f"train-{n}", "i", f"{n}.jpg", 64, 48, ("A dog sits here.",) * 2, "t", "train")
+    for n in range(20)
+]
+FACTS = [
+    Fact(
+        row=row,
+        sample_id=caption.sample_id,
+        image=caption.image,
+        split="train",
+        image_hash=str(row),
+        decode_error=None,
+        width=64,
+        height=48,
+        sentences=2,
+        least_words=4,
+        most_words=4,
+        repeats_id=False,
+        repeats_pair=False,
+        leaks=False,
+    )
+    for row, caption in enumerate(ROWS)
+]
+
+
+@pytest.fixture
+def catalog(project: Path, tmp_path: Path) -> DataCatalog:
+    """What the pipeline reads and writes, with the project's rules; its outputs lie on disk."""
+    content = yaml.safe_load((project / "conf/base/parameters_validation.yml").read_text())
+    inputs: dict[str, Any] = {
+        "captions": ROWS,
+        "unparseable": [],
+        "params:validation": content["validation"],
+        "params:paths.data_docs": str(tmp_path / "data_docs"),
+    }
+    outputs: dict[str, Any] = {
+        "quarantine": RowsDataset(filepath=str(tmp_path / "bad.parquet"), row="Rejected"),
+        "valid_captions": RowsDataset(filepath=str(tmp_path / "good.parquet"), row="Caption"),
+        "validation_result": JSONDataset(filepath=str(tmp_path / "result.json")),
+        "data_docs": FolderDataset(filepath=str(tmp_path / "data_docs")),
+    }
+    return DataCatalog({name: MemoryDataset(value) for name, value in inputs.items()} | outputs)
+
+
+def run(catalog: DataCatalog, facts: list[Fact]) -> None:
+    catalog["facts"] = MemoryDataset(facts)
+    SequentialRunner().run(create_pipeline(), catalog)
+
+
+def test_one_bad_row_in_twenty_is_tolerated(catalog: DataCatalog) -> None:
+    run(catalog, [*FACTS[:4], replace(FACTS[4], sentences=1), *FACTS[5:]])
+    assert catalog.load("valid_captions") == ROWS[:4] + ROWS[5:]
+    (entry,) = catalog.load("quarantine")
+    assert (entry.row, entry.rule) == (4, "enough_sentences")
+    assert (catalog.load("data_docs") / "index.html").is_file()
+
+
+def test_too_many_bad_rows_stop_the_run_after_quarantine_is_saved(catalog: DataCatalog) -> None:
+    missing = [replace(fact, decode_error="missing: no file") for fact in FACTS[:2]]
+    with pytest.raises(TooManyBadRows, match=r"picture_present.*2 rows, such as 0, 1"):
+        run(catalog, [*missing, *FACTS[2:]])
+    assert [entry.row for entry in catalog.load("quarantine")] == [0, 1]
+    assert catalog.load("validation_result")["bad"] == 2

@@ -1,0 +1,112 @@
+"""Measuring pictures: once each, in order, with and without a journal."""
+
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from PIL import Image
+
+from compo_pipeline.images import decoding
+from compo_pipeline.images.decoding import Limits, Picture
+from compo_pipeline.quality import journal as journals
+from compo_pipeline.quality.journal import Journal
+from compo_pipeline.quality.pictures import measure
+from compo_pipeline.quality.settings import IngestSettings
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Three hundred small pictures and one broken file."""
+    folder = tmp_path / "root"
+    folder.mkdir()
+    for number in range(300):
+        Image.new("RGB", (number % 7 + 1, 3)).save(folder / f"{number}.png")
+    (folder / "7.png").write_bytes(b"broken")
+    return folder
+
+
+@pytest.fixture
+def inspected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths that were really inspected."""
+    seen: list[str] = []
+    really = decoding.inspect
+
+    def spy(root: Path, relative: str, limits: Limits) -> Picture:
+        seen.append(relative)
+        return really(root, relative, limits)
+
+    monkeypatch.setattr(decoding, "inspect", spy)
+    return seen
+
+
+NAMES = [f"{number}.png" for number in range(300)]
+
+
+@pytest.mark.parametrize(("pool", "workers"), [("threads", 1), ("threads", 4), ("processes", 2)])
+def test_every_worker_count_gives_the_same(
+    root: Path, pool: Literal["threads", "processes"], workers: int
+) -> None:
+    found = measure(root, NAMES, IngestSettings(pool=pool, workers=workers))
+    assert list(found) == NAMES
+    assert found == {name: decoding.inspect(root, name, Limits()) for name in NAMES}
+
+
+def test_each_picture_is_decoded_once(root: Path, inspected: list[str]) -> None:
+    measure(root, NAMES[:5] * 3, IngestSettings())
+    assert sorted(inspected) == sorted(NAMES[:5])
+
+
+def test_an_interrupted_run_goes_on(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inspected: list[str]
+) -> None:
+    settings = IngestSettings(workers=1, journal=tmp_path / "deep" / "journal.jsonl")
+    monkeypatch.setattr(journals, "_NOTES_PER_WRITE", 10)
+    really = Journal.note
+
+    def interrupted(self: Journal, picture: Picture) -> None:
+        really(self, picture)
+        if picture.path == "99.png":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as context:
+        context.setattr(Journal, "note", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            measure(root, NAMES, settings)
+    inspected.clear()
+    found = measure(root, NAMES, settings)
+    assert set(inspected) == set(NAMES[100:])
+    assert found == measure(root, NAMES, IngestSettings())
+
+
+def test_a_changed_file_is_measured_again(root: Path, tmp_path: Path, inspected: list[str]) -> None:
+    settings = IngestSettings(journal=tmp_path / "journal.jsonl")
+    measure(root, NAMES, settings)
+    Image.new("RGB", (9, 9)).save(root / "7.png")
+    (root / "8.png").unlink()
+    inspected.clear()
+    found = measure(root, NAMES, settings)
+    assert sorted(inspected) == ["7.png", "8.png"]
+    assert (found["7.png"].width, found["7.png"].error) == (9, None)
+    assert str(found["8.png"].error).startswith("missing")
+
+
+def test_other_limits_do_not_use_the_notes(
+    root: Path, tmp_path: Path, inspected: list[str]
+) -> None:
+    journal = tmp_path / "journal.jsonl"
+    measure(root, NAMES[:3], IngestSettings(journal=journal))
+    inspected.clear()
+    found = measure(root, NAMES[:3], IngestSettings(journal=journal, max_pixels=3))
+    assert sorted(inspected) == NAMES[:3]
+    assert str(found["2.png"].error).startswith("oversized")
+
+
+def test_a_line_that_was_cut_off_is_passed_over(
+    root: Path, tmp_path: Path, inspected: list[str]
+) -> None:
+    path = tmp_path / "journal.jsonl"
+    measure(root, NAMES[:3], IngestSettings(journal=path))
+    path.write_text(path.read_text()[:-20])
+    inspected.clear()
+    measure(root, NAMES[:3], IngestSettings(journal=path))
+    assert inspected == ["2.png"]

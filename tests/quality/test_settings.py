@@ -1,0 +1,68 @@
+"""Settings of ingest and validation: what is refused, and under which key."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.quality.settings import IngestSettings, Rule, ValidationSettings
+
+WIDTH = {"column": "width", "expectation": "between", "least": 32}
+
+
+def test_every_rule_of_the_project_is_a_rule(project: Path) -> None:
+    content = yaml.safe_load((project / "conf/base/parameters_validation.yml").read_text())
+    rules = ValidationSettings.parsed(content["validation"]).rules
+    assert len(rules) >= 10
+    assert all(rule.means for rule in rules.values())
+
+
+def test_null_takes_a_rule_away() -> None:
+    values = {"tolerated_share": 0.1, "rules": {"width": None, "height": WIDTH}}
+    assert list(ValidationSettings.parsed(values).rules) == ["height"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"colum": "width"}, r"validation\.rules\.width\.colum: unknown key; did you mean"),
+        ({"column": "widht"}, r"unknown column 'widht'; did you mean 'width'"),
+        ({"expectation": "beetween"}, r"validation\.rules\.width\.expectation"),
+        ({"least": None}, "needs its own bounds"),
+        ({"pattern": "x"}, "needs its own bounds"),
+        ({"least": "many"}, r"validation\.rules\.width\.least.*got 'many'"),
+    ],
+)
+def test_a_mistaken_rule_names_its_key(change: dict[str, Any], message: str) -> None:
+    values = {"tolerated_share": 0.1, "rules": {"width": {**WIDTH, **change}}}
+    with pytest.raises(SettingsError, match=message):
+        ValidationSettings.parsed(values)
+
+
+def test_two_names_of_one_rule() -> None:
+    # Great Expectations would keep one of them in silence.
+    values = {"tolerated_share": 0.1, "rules": {"one": WIDTH, "two": {**WIDTH, "means": "x"}}}
+    with pytest.raises(SettingsError, match=r"rules\.one and rules\.two are the same"):
+        ValidationSettings.parsed(values)
+
+
+@pytest.mark.parametrize("share", [-0.1, 5])
+def test_a_share_that_is_none(share: float) -> None:
+    with pytest.raises(SettingsError, match="tolerated_share is .*, expected 0 to 1"):
+        ValidationSettings.parsed({"tolerated_share": share, "rules": {}})
+
+
+@pytest.mark.parametrize("pixels", [0, 200_000_000])
+def test_a_pixel_limit_that_cannot_be_kept(pixels: int) -> None:
+    with pytest.raises(SettingsError, match="max_pixels"):
+        parse(IngestSettings, {"max_pixels": pixels}, "ingest")
+
+
+def test_expectations_in_words() -> None:
+    assert Rule("width", "between", least=1, most=2).expected == "at least 1, at most 2"
+    assert Rule("width", "between", most=2).expected == "at most 2"
+    assert Rule("decode_error", "one_of", values=("",)).expected == "nothing"
+    assert Rule("leaks", "one_of", values=(False,)).expected == "False"
+    assert Rule("decode_error", "lacks", pattern="^a").expected == "nothing like ^a"

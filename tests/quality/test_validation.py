@@ -1,0 +1,203 @@
+"""Rules over facts: which rows break them, quarantine, Data Docs, and when a run fails."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from compo_pipeline.quality.quarantine import TooManyBadRows, kept, refuse_too_many
+from compo_pipeline.quality.settings import Rule, ValidationSettings
+from compo_pipeline.quality.validation import validate
+from compo_pipeline.records import Caption, Fact, Rejected
+
+GOOD = Fact(
+    row=0,
+    sample_id="train-0",
+    image="a.jpg",
+    split="train",
+    image_hash="hash",
+    decode_error=None,
+    width=64,
+    height=48,
+    sentences=3,
+    least_words=4,
+    most_words=34,
+    repeats_id=False,
+    repeats_pair=False,
+    leaks=False,
+)
+BREAKING = {
+    "unique_id": replace(GOOD, repeats_id=True),
+    "picture_inside_root": replace(GOOD, decode_error="out_of_root: '../a.jpg'", width=0, height=0),
+    "picture_present": replace(GOOD, decode_error="missing: no file", width=0, height=0),
+    "picture_decodes": replace(GOOD, decode_error="truncated: cut off", width=0, height=0),
+    "width": replace(GOOD, width=31),
+    "height": replace(GOOD, height=31),
+    "enough_sentences": replace(GOOD, sentences=1),
+    "shortest_sentence": replace(GOOD, least_words=3),
+    "longest_sentence": replace(GOOD, most_words=35),
+    "unique_pair": replace(GOOD, repeats_pair=True),
+    "no_leak": replace(GOOD, leaks=True),
+}
+Outcome = tuple[list[Rejected], dict[str, Any], Path]
+UNPARSEABLE = Rejected(-1, "train-x", "", "unparseable", "line 3: no JSON")
+
+
+def numbered(*facts: Fact) -> list[Fact]:
+    return [replace(fact, row=row, sample_id=f"train-{row}") for row, fact in enumerate(facts)]
+
+
+@pytest.fixture(scope="module")
+def settings(project: Path) -> ValidationSettings:
+    """The project's own rules."""
+    content = yaml.safe_load((project / "conf/base/parameters_validation.yml").read_text())
+    return ValidationSettings.parsed(content["validation"])
+
+
+@pytest.fixture(scope="module")
+def outcome(settings: ValidationSettings, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """A good row, then one row for each rule, then a good row."""
+    facts = numbered(GOOD, *BREAKING.values(), GOOD)
+    return validate(facts, [UNPARSEABLE], settings, tmp_path_factory.mktemp("docs") / "data_docs")
+
+
+def test_every_rule_of_the_project_finds_its_row(
+    settings: ValidationSettings,
+    outcome: Outcome,
+) -> None:
+    entries, result, _ = outcome
+    assert list(BREAKING) == list(settings.rules), "each rule has a row here that breaks it"
+    assert entries[0] == UNPARSEABLE
+    assert [(entry.row, entry.rule) for entry in entries[1:]] == list(enumerate(BREAKING, start=1))
+    assert (result["records"], result["bad"], result["unparseable"]) == (14, 12, 1)
+    assert result["rules"]["unique_id"]["rows"] == [1]
+    assert result["rules"]["picture_decodes"]["broken_by"] == 3
+
+
+def test_the_detail_says_what_was_found_and_expected(
+    outcome: Outcome,
+) -> None:
+    details = {entry.rule: entry.detail for entry in outcome[0]}
+    assert details["width"] == (
+        "width is 31, expected at least 32, at most 20000 "
+        "(the picture is too narrow or too wide to learn from)"
+    )
+    assert details["picture_decodes"] == (
+        "decode_error is 'truncated: cut off', expected nothing (the file is no picture, cut off, "
+        "damaged or beyond ingest.max_pixels); also breaks width, height"
+    )
+    assert details["unique_id"].startswith("repeats_id is True, expected False")
+
+
+def test_the_data_docs_open_without_the_web(
+    outcome: Outcome,
+) -> None:
+    docs = outcome[2]
+    pages = {page.relative_to(docs).parts[0]: page for page in docs.rglob("*.html")}
+    assert set(pages) == {"index.html", "expectations", "validations"}
+    for page in pages.values():
+        fetched = re.findall(r"<(?:link|script|img|iframe)\b[^>]*|url\([^)]*\)", page.read_text())
+        assert fetched == [], page
+    index = pages["index.html"].read_text()
+    for name in BREAKING:
+        assert f"<td>{name}</td>" in index
+    for link in re.findall(r'href="([^"]+)"', index):
+        assert (docs / link).is_file()
+    assert "truncated: cut off" in pages["validations"].read_text()
+
+
+def test_nothing_in_a_picture_name_runs_in_the_data_docs(
+    settings: ValidationSettings, tmp_path: Path
+) -> None:
+    name = "<script>alert(1)</script><img src=x onerror=alert(2)>.jpg"
+    facts = numbered(replace(GOOD, image=name, decode_error=f"missing: no file at '{name}'"))
+    validate(facts, [], settings, tmp_path / "docs")
+    for page in (tmp_path / "docs" / "validations").rglob("*.html"):
+        head, _, body = page.read_text().partition("</head>")
+        assert '<head><meta http-equiv="Content-Security-Policy"' in head
+        assert "default-src 'none'" in head
+        assert "onerror" in body, "the case is there"
+        assert "<script" not in body
+
+
+def test_a_second_site_replaces_the_first_but_nothing_else(
+    settings: ValidationSettings, tmp_path: Path
+) -> None:
+    few = replace(settings, rules={"width": settings.rules["width"]})
+    for _ in range(2):
+        validate(numbered(GOOD), [], few, tmp_path / "docs")
+    assert len(list((tmp_path / "docs").rglob("*.html"))) == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["docs"]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").touch()
+    with pytest.raises(FileExistsError, match=r"paths\.data_docs"):
+        validate(numbered(GOOD), [], few, tmp_path / "mine")
+    assert (tmp_path / "mine" / "thesis.txt").is_file()
+
+
+def test_good_rows_leave_quarantine_empty(settings: ValidationSettings, tmp_path: Path) -> None:
+    entries, result, _ = validate(numbered(GOOD, GOOD), [], settings, tmp_path / "docs")
+    assert entries == []
+    assert result["bad_share"] == 0.0
+    refuse_too_many(result)
+
+
+def result_of(bad: int, records: int, unparseable: int = 0) -> dict[str, Any]:
+    return {
+        "records": records,
+        "bad": bad,
+        "bad_share": bad / records if records else 0.0,
+        "tolerated_share": 0.1,
+        "unparseable": unparseable,
+        "rules": {
+            "width": {"column": "width", "expected": "at least 32", "broken_by": 2, "rows": [3, 7]},
+            "no_leak": {"column": "leaks", "expected": "False", "broken_by": 0, "rows": []},
+        },
+    }
+
+
+def test_only_more_than_the_tolerated_share_stops_a_run() -> None:
+    refuse_too_many(result_of(10, 100))
+    with pytest.raises(TooManyBadRows) as raised:
+        refuse_too_many(result_of(11, 100, unparseable=9))
+    message = str(raised.value)
+    assert "11 of 100 records are bad (11.0%), validation.tolerated_share allows 10.0%" in message
+    assert "width (expected width at least 32): 2 rows, such as 3, 7" in message
+    assert "unparseable: 9 records" in message
+    assert "no_leak" not in message
+
+
+def test_no_record_and_no_good_record_stop_a_run() -> None:
+    with pytest.raises(TooManyBadRows, match="holds no record"):
+        refuse_too_many(result_of(0, 0))
+    with pytest.raises(TooManyBadRows, match="5 of 5"):
+        refuse_too_many({**result_of(5, 5), "tolerated_share": 1.0})
+
+
+def test_rows_are_kept_by_their_number() -> None:
+    rows = [Caption("same", "i", f"{n}.jpg", 1, 1, ("A.",), "t", "train") for n in range(20)]
+    bad = [UNPARSEABLE, Rejected(1, "same", "1.jpg", "unique_id", "")]
+    left = kept(rows, bad, result_of(2, 21, unparseable=1))
+    assert left == [rows[0], *rows[2:]]
+    with pytest.raises(ValueError, match="run ingest and validation again"):
+        kept(rows[1:], bad, result_of(2, 21, unparseable=1))
+
+
+def test_a_rule_of_ones_own(tmp_path: Path) -> None:
+    settings = ValidationSettings(
+        tolerated_share=0.5,
+        rules={"only_train": Rule("split", "one_of", values=("train",))},
+    )
+    facts = numbered(GOOD, replace(GOOD, split="test"))
+    ((entry,), _, _) = validate(facts, [], settings, tmp_path / "docs")
+    assert (entry.row, entry.detail) == (1, "split is 'test', expected train")
+
+
+def test_no_rows_and_no_rules(settings: ValidationSettings, tmp_path: Path) -> None:
+    entries, result, _ = validate([], [UNPARSEABLE], settings, tmp_path / "docs")
+    assert (entries, result["records"]) == ([UNPARSEABLE], 1)
+    entries, _, _ = validate(numbered(GOOD), [], replace(settings, rules={}), tmp_path / "docs")
+    assert entries == []
