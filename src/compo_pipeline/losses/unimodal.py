@@ -1,0 +1,33 @@
+"""Texts that say the same in another order shall mean the same.
+
+Shapes: m rows of a batch, D width of the joint space.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor
+
+
+def unimodal(
+    first: Tensor, second: Tensor, norm: Literal["squared", "plain"] = "squared"
+) -> Tensor:
+    """Distance between the embeddings of p1 and p2, mean over rows.
+
+    Source: CLIC paper, Eq. 6, writes the norm; the authors' code uses the squared norm, which
+    gave the published numbers and is the default here. The plain norm has gradient zero where
+    both are equal.
+
+    Args:
+        first: [m, D], normalised.
+        second: [m, D], normalised.
+        norm: squared distance, or the distance itself.
+
+    Returns:
+        Scalar.
+    """
+    difference = first - second
+    if norm == "squared":
+        return difference.square().sum(-1).mean()
+    return difference.norm(dim=-1).mean()

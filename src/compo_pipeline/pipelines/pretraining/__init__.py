@@ -1,0 +1,1 @@
+"""Pretraining: the small base model `scenes-base`, made from rendered scenes alone."""

@@ -1,0 +1,63 @@
+"""Nodes of the pretraining pipeline."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compo_pipeline.configuration import parse
+
+if TYPE_CHECKING:
+    from compo_pipeline.pipelines.pretraining.settings import PretrainingSettings
+    from compo_pipeline.scenes.world import World
+
+
+def train_image_tower(
+    pretraining: Mapping[str, Any], scenes: Mapping[str, Any], folder: str
+) -> Path:
+    """The image tower, taught by the renderer's ground truth."""
+    from compo_pipeline.pipelines.pretraining.architecture import build
+    from compo_pipeline.pipelines.pretraining.tower import train_tower
+
+    settings, world = _settings(pretraining, scenes)
+    loaded = build(settings.seed)
+    state = Path(folder) / "tower.safetensors"
+    train_tower(loaded, world, settings.tower, seed=settings.seed, state=state)
+    return Path(folder)
+
+
+def train_base_model(
+    tower: Path, pretraining: Mapping[str, Any], scenes: Mapping[str, Any], folder: str
+) -> tuple[Path, dict[str, Any]]:
+    """The whole base model, and what linear readouts recover from its embedding."""
+    from compo_pipeline.models.export import export
+    from compo_pipeline.pipelines.pretraining import base
+    from compo_pipeline.pipelines.pretraining.architecture import build, with_tower
+
+    settings, world = _settings(pretraining, scenes)
+    loaded = build(settings.seed)
+    readouts = with_tower(loaded, tower / "tower.safetensors", world)
+    curve = base.train_base(loaded, readouts, world, settings.base, seed=settings.seed)
+    shown = list(itertools.islice(world.scenes(settings.seed, "train", "probe"), settings.probed))
+    unseen = list(itertools.islice(world.scenes(settings.seed, "val", "probe", 2), settings.probed))
+    probes = base.probe(
+        base.embed_scenes(loaded, shown, "embedding scenes to probe"),
+        shown,
+        base.embed_scenes(loaded, unseen, "embedding unseen scenes"),
+        unseen,
+        world,
+    )
+    export(loaded, Path(folder), precision="fp16", metadata={"linear probes": probes})
+    return Path(folder), {"linear probes": probes, "curve": curve}
+
+
+def _settings(
+    pretraining: Mapping[str, Any], scenes: Mapping[str, Any]
+) -> tuple[PretrainingSettings, World]:
+    from compo_pipeline.pipelines.pretraining.settings import PretrainingSettings
+    from compo_pipeline.scenes.dataset import SceneSettings
+
+    world = parse(SceneSettings, scenes, "scenes").world.world()
+    return parse(PretrainingSettings, pretraining, "pretraining"), world

@@ -1,0 +1,26 @@
+"""Settings of pretraining, all of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from compo_pipeline.pipelines.pretraining.base import BaseSettings
+from compo_pipeline.pipelines.pretraining.tower import TowerSettings
+
+
+@dataclass(frozen=True)
+class PretrainingSettings:
+    """How `scenes-base` is made.
+
+    Attributes:
+        seed: of scenes, captions and initial weights.
+        tower: the image tower.
+        base: the text tower and the projection.
+        probed: training scenes that linear probes are fitted on, and unseen ones they are judged
+            on.
+    """
+
+    seed: int = 0
+    tower: TowerSettings = field(default_factory=TowerSettings)
+    base: BaseSettings = field(default_factory=BaseSettings)
+    probed: int = 3000

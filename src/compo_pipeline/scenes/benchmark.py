@@ -1,0 +1,185 @@
+"""Held-out questions about scenes, in the shapes of SugarCrepe and SugarCrepe++.
+
+Each item shows one picture, says two true things in different words (P1, P2), and one false thing
+that differs from P1 by one replacement, one swap or one addition (N).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from compo_pipeline.scenes.captions import JOINED, RELATED, related
+from compo_pipeline.scenes.words import PATTERN_WORDS, RELATION_WORDS, SIZE_WORDS, Phrase, sentence
+from compo_pipeline.scenes.world import INVERSE, Relation, Scene, Thing, World, relation
+
+SUGAR_CREPE = (
+    "replace_obj",
+    "replace_att",
+    "replace_rel",
+    "swap_obj",
+    "swap_att",
+    "add_obj",
+    "add_att",
+)
+SUGAR_CREPE_PP = SUGAR_CREPE[:5]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One question: `caption` and `caption2` are true of the scene, `negative` is not."""
+
+    scene: Scene
+    caption: str
+    caption2: str
+    negative: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a caption says: two things, and how the first stands to the second if it says so."""
+
+    a: Phrase
+    b: Phrase
+    relation: Relation | None
+    added: Phrase | None = None
+
+
+Change = Callable[[Claim, Scene, World, random.Random], tuple[Claim, Claim] | None]
+
+
+def _replace_object(
+    claim: Claim, scene: Scene, world: World, random_: random.Random
+) -> tuple[Claim, Claim]:
+    kind = random_.choice([k for k in world.things if k not in {t.kind for t in scene.things}])
+    return claim, replace(claim, a=replace(claim.a, kind=kind))
+
+
+def _replace_attribute(
+    claim: Claim, scene: Scene, world: World, random_: random.Random
+) -> tuple[Claim, Claim]:
+    thing = scene.things[0]
+    named = random_.random()
+    if named < 0.25 and thing.pattern in PATTERN_WORDS:
+        other = "dotted" if thing.pattern == "striped" else "striped"
+        true = replace(claim, a=replace(claim.a, pattern=thing.pattern))
+        return true, replace(claim, a=replace(claim.a, pattern=other))
+    if named < 0.4 and thing.size in SIZE_WORDS:
+        other = "large" if thing.size == "small" else "small"
+        true = replace(claim, a=replace(claim.a, size=thing.size))
+        return true, replace(claim, a=replace(claim.a, size=other))
+    shown = {t.colour for t in scene.things}
+    colour = random_.choice([c for c in world.colours if c not in shown])
+    return claim, replace(claim, a=replace(claim.a, colour=colour))
+
+
+def _replace_relation(
+    claim: Claim, scene: Scene, world: World, random_: random.Random
+) -> tuple[Claim, Claim] | None:
+    if claim.relation is None:
+        return None
+    return claim, replace(claim, relation=INVERSE[claim.relation])
+
+
+def _swap_objects(
+    claim: Claim, scene: Scene, world: World, random_: random.Random
+) -> tuple[Claim, Claim] | None:
+    if claim.relation is None:
+        return None
+    return claim, replace(claim, a=claim.b, b=claim.a)
+
+
+def _swap_attributes(
+    claim: Claim, scene: Scene, world: World, random_: random.Random
+) -> tuple[Claim, Claim]:
+    a, b = claim.a, claim.b
+    return claim, replace(claim, a=replace(a, colour=b.colour), b=replace(b, colour=a.colour))
+
+
+def _add_object(
+    claim: Claim, scene: Scene, world: World, random_: random.Random
+) -> tuple[Claim, Claim]:
+    kind = random_.choice([k for k in world.things if k not in {t.kind for t in scene.things}])
+    colour = random_.choice(world.colours) if random_.random() < 0.5 else None
+    return claim, replace(claim, added=Phrase(kind, colour))
+
+
+def _add_attribute(
+    claim: Claim, scene: Scene, world: World, random_: random.Random
+) -> tuple[Claim, Claim]:
+    thing = scene.things[0]
+    if thing.size in SIZE_WORDS and random_.random() < 0.5:
+        false = "small" if thing.size == "large" else "large"
+        return claim, replace(claim, a=replace(claim.a, size=false))
+    false = "striped" if thing.pattern != "striped" else "dotted"
+    return claim, replace(claim, a=replace(claim.a, pattern=false))
+
+
+CHANGES: dict[str, Change] = {
+    "replace_obj": _replace_object,
+    "replace_att": _replace_attribute,
+    "replace_rel": _replace_relation,
+    "swap_obj": _swap_objects,
+    "swap_att": _swap_attributes,
+    "add_obj": _add_object,
+    "add_att": _add_attribute,
+}
+
+
+def _claim(subtask: str, a: Thing, b: Thing, random_: random.Random) -> Claim:
+    """What the true captions say: the relation where the subtask is about it, else half the time;
+    colours too, but in half of the items that are about relations alone.
+    """
+    about_relation = subtask in ("replace_rel", "swap_obj")
+    between = relation(a, b) if about_relation or random_.random() < 0.5 else None
+    plain = about_relation and random_.random() < 0.5
+    return Claim(
+        Phrase(a.kind, None if plain else a.colour),
+        Phrase(b.kind, None if plain else b.colour),
+        between,
+    )
+
+
+def _word(claim: Claim, form: int) -> str:
+    """Plain words in a fixed form, so that P1 and N differ by nothing but the change."""
+    a, b = claim.a.indefinite(None), claim.b.indefinite(None)
+    if claim.relation:
+        words = RELATION_WORDS[claim.relation][0]
+        text = RELATED[form % len(RELATED)].format(a=a, r=words, b=b)
+    else:
+        text = JOINED[form % len(JOINED)].format(a=a, b=b)
+    if claim.added:
+        text += f" and {claim.added.indefinite(None)}"
+    return sentence(text)
+
+
+def _reword(claim: Claim, form: int, random_: random.Random) -> str:
+    """The same claim told from the other end, in another form and with synonyms."""
+    a, b = claim.a.indefinite(random_), claim.b.indefinite(random_)
+    if claim.relation:
+        return sentence(related(b, a, INVERSE[claim.relation], random_))
+    return sentence(JOINED[(form + random_.randint(1, 4)) % len(JOINED)].format(a=b, b=a))
+
+
+def make_item(subtask: str, scene: Scene, world: World, random_: random.Random) -> Item | None:
+    """A question of a subtask about the first two things of a scene, None where it has none."""
+    if len(scene.things) < 2 or scene.things[0].colour == scene.things[1].colour:
+        return None
+    claim = _claim(subtask, scene.things[0], scene.things[1], random_)
+    changed = CHANGES[subtask](claim, scene, world, random_)
+    if changed is None:
+        return None
+    true, false = changed
+    form = random_.randrange(60)
+    return Item(scene, _word(true, form), _reword(true, form, random_), _word(false, form))
+
+
+def questions(
+    subtask: str, scenes: Iterable[Scene], world: World, random_: random.Random
+) -> Iterator[Item]:
+    """The questions of a subtask about those scenes that have one."""
+    for scene in scenes:
+        item = make_item(subtask, scene, world, random_)
+        if item is not None:
+            yield item

@@ -1,0 +1,49 @@
+"""Scenes to pictures: anti-aliased sprites on a softly lit background."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from compo_pipeline.scenes.shapes import sprite
+from compo_pipeline.scenes.world import BACKGROUNDS, COLOURS, Scene, Thing
+
+
+@cache
+def _background(name: str, width: int, height: int) -> NDArray[np.float32]:
+    """A plain colour, a little lighter at the top, [height, width, 3] in 0..255."""
+    light = np.linspace(1.02, 0.96, height, dtype=np.float32)[:, None, None]
+    colour = np.array(BACKGROUNDS[name], np.float32)
+    return np.broadcast_to(colour * light, (height, width, 3)).copy()
+
+
+def _paint(canvas: NDArray[np.float32], thing: Thing, second: tuple[int, int, int]) -> None:
+    """Draw one thing on the canvas; the part outside the picture is cut off."""
+    side = thing.size_px
+    mask, light, pattern = sprite(thing.kind, side, thing.pattern)
+    left, top = thing.x - side // 2, thing.y - side // 2
+    x0, y0 = max(left, 0), max(top, 0)
+    x1, y1 = min(left + side, canvas.shape[1]), min(top + side, canvas.shape[0])
+    cut = np.s_[y0 - top : y1 - top, x0 - left : x1 - left]
+    colour = np.array(COLOURS[thing.colour], np.float32) + np.array(thing.shade, np.float32)
+    paint = colour * light[cut]
+    paint += (np.array(second, np.float32) - paint) * pattern[cut]
+    region = canvas[y0:y1, x0:x1]
+    region += (paint - region) * mask[cut]
+
+
+def render(scene: Scene) -> NDArray[np.uint8]:
+    """The picture of a scene, [height, width, 3] RGB; the same record, the same pixels."""
+    canvas = _background(scene.background, scene.width, scene.height) + scene.shade
+    second = (46, 46, 50) if scene.background == "white" else (252, 252, 252)
+    for thing in scene.things:
+        _paint(canvas, thing, second)
+    return canvas.clip(0, 255).astype(np.uint8)
+
+
+def picture(scene: Scene) -> Image.Image:
+    """The picture of a scene as a PIL image."""
+    return Image.fromarray(render(scene))

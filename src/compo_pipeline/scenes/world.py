@@ -1,0 +1,292 @@
+"""What a scene can hold: things, colours, sizes, patterns, backgrounds, relations, and records.
+
+A scene is a seeded, serialisable record; picture, captions, counterfactual scenes and benchmark
+items are all made from it. Which split a scene belongs to is decided by a hash of what it shows,
+so that train, validation and test share no scene, whatever was drawn and in what order.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from compo_pipeline.seeding import digest, rng
+
+Relation = Literal["left", "right", "above", "below", "inside", "around"]
+INVERSE: dict[str, Relation] = {
+    "left": "right",
+    "right": "left",
+    "above": "below",
+    "below": "above",
+    "inside": "around",
+    "around": "inside",
+}
+
+THINGS = (
+    "ball", "box", "star", "heart", "ring", "moon", "house", "tree",
+    "fish", "mug", "key", "flower", "cloud", "boat", "arrow", "cross",
+)  # fmt: skip
+COLOURS = {
+    "red": (214, 40, 40),
+    "yellow": (244, 208, 36),
+    "green": (52, 150, 66),
+    "cyan": (46, 196, 206),
+    "blue": (44, 82, 206),
+    "purple": (128, 56, 168),
+    "pink": (246, 132, 186),
+    "brown": (138, 86, 44),
+}
+BACKGROUNDS = {
+    "white": (250, 250, 248),
+    "gray": (158, 160, 164),
+    "black": (26, 27, 32),
+    "beige": (228, 214, 184),
+}
+PATTERNS = ("solid", "striped", "dotted")
+SIZES = {"small": (34, 40), "medium": (48, 56), "large": (68, 78)}
+CANVASES = {"wide": (192, 144), "tall": (144, 192), "square": (168, 168)}
+# Things with enough body to hold another one, the side of such a container and of what it holds.
+CONTAINERS = ("ball", "box", "heart", "ring", "cloud")
+CONTAINER_SIZE, CONTENT_SIZE = (92, 100), (28, 32)
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """One drawn thing. `shade` shifts its colour a little, so that no two reds are the same."""
+
+    kind: str
+    colour: str
+    size: str
+    pattern: str
+    x: int
+    y: int
+    size_px: int
+    shade: tuple[int, int, int] = (0, 0, 0)
+
+    def overlaps(self, other: Thing, gap: int) -> bool:
+        """Whether the two squares come closer than `gap` pixels."""
+        reach = (self.size_px + other.size_px) / 2 + gap
+        return abs(self.x - other.x) < reach and abs(self.y - other.y) < reach
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One picture's ground truth; things are drawn in order, later ones on top."""
+
+    scene_id: str
+    width: int
+    height: int
+    background: str
+    things: tuple[Thing, ...]
+    shade: int = 0
+
+    @property
+    def content(self) -> tuple[Any, ...]:
+        """What the scene shows, places and shades aside: what decides its split."""
+        return (
+            self.background,
+            *sorted((t.kind, t.colour, t.size, t.pattern) for t in self.things),
+        )
+
+    @property
+    def split(self) -> str:
+        """`train`, `val` or `test`: four, one and one sixth of all contents."""
+        return ("train", "train", "train", "train", "val", "test")[
+            digest("split", repr(self.content)) % 6
+        ]
+
+    def as_dict(self) -> dict[str, Any]:
+        """A JSON-ready mapping; `from_dict` reads it back."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Scene:
+        """The scene of such a mapping."""
+        things = tuple(
+            Thing(**{**thing, "shade": tuple(thing["shade"])}) for thing in values["things"]
+        )
+        return cls(**{**values, "things": things})
+
+
+@dataclass(frozen=True)
+class World:
+    """The size of the world: which things and colours exist, and how scenes are made of them.
+
+    Attributes:
+        things: names of drawn things, of `shapes.SHAPES`.
+        colours: names of colours, of `COLOURS`.
+        counts: weights of scenes with one, two and three things.
+        nested: share of two-thing scenes in which one thing lies inside the other.
+        distinct_colours: share of scenes whose things all differ in colour.
+    """
+
+    things: tuple[str, ...] = THINGS
+    colours: tuple[str, ...] = tuple(COLOURS)
+    counts: tuple[float, float, float] = (0.25, 0.5, 0.25)
+    nested: float = 0.1
+    distinct_colours: float = 0.8
+
+    def draw(self, random_: random.Random, scene_id: str, things: int | None = None) -> Scene:
+        """Draw a scene; `things` fixes how many it holds, else `counts` decides."""
+        while True:
+            count = things or random_.choices((1, 2, 3), self.counts)[0]
+            scene = self._try(random_, scene_id, count)
+            if scene is not None:
+                return scene
+
+    def _try(self, random_: random.Random, scene_id: str, count: int) -> Scene | None:
+        width, height = random_.choices(tuple(CANVASES.values()), (0.45, 0.45, 0.1))[0]
+        kinds = random_.sample(self.things, count)
+        if random_.random() < self.distinct_colours:
+            colours = random_.sample(self.colours, count)
+        else:
+            colours = random_.choices(self.colours, k=count)
+        nested = count == 2 and kinds[0] in CONTAINERS and random_.random() < self._nested_rate()
+        placed: list[Thing] = []
+        for kind, colour in zip(kinds, colours, strict=True):
+            thing = _dress(random_, kind, colour, count, nested, first=not placed)
+            spot = _place(random_, thing, placed, width, height, nested)
+            if spot is None:
+                return None
+            placed.append(spot)
+        background = random_.choice(tuple(BACKGROUNDS))
+        if nested and placed[0].colour == placed[1].colour:
+            return None
+        return Scene(scene_id, width, height, background, tuple(placed), random_.randint(-8, 8))
+
+    def _nested_rate(self) -> float:
+        holders = sum(kind in CONTAINERS for kind in self.things)
+        return min(1.0, self.nested * len(self.things) / holders) if holders else 0.0
+
+    def scenes(
+        self, seed: int, split: str, stream: str = "captions", things: int | None = None
+    ) -> Iterator[Scene]:
+        """An endless stream of scenes of one split; streams of other names differ."""
+        number = 0
+        while True:
+            scene_id = f"{split}-{stream}-{number:06d}"
+            scene = self.draw(rng(seed, "scene", stream, split, number), scene_id, things)
+            if scene.split == split:
+                yield scene
+            number += 1
+
+
+def _dress(
+    random_: random.Random, kind: str, colour: str, count: int, nested: bool, *, first: bool
+) -> Thing:
+    """A thing's looks, not yet placed."""
+    if nested:
+        size, (low, high) = ("large", CONTAINER_SIZE) if first else ("small", CONTENT_SIZE)
+    else:
+        size = random_.choice(tuple(SIZES) if count < 3 else ("small", "medium"))
+        low, high = SIZES[size]
+    pattern = random_.choices(PATTERNS, (0.6, 0.2, 0.2))[0]
+    if nested and first:
+        pattern = "solid"  # a small thing on stripes could not be told from them
+    shade = (random_.randint(-12, 12), random_.randint(-12, 12), random_.randint(-12, 12))
+    return Thing(kind, colour, size, pattern, 0, 0, random_.randint(low, high), shade)
+
+
+def _place(
+    random_: random.Random,
+    thing: Thing,
+    others: list[Thing],
+    width: int,
+    height: int,
+    nested: bool,
+) -> Thing | None:
+    """Put a thing where it fits: clear of the others, or inside the first one."""
+    if nested and others:
+        drop = 0.16 if others[0].kind == "cloud" else -0.05 if others[0].kind == "heart" else 0.0
+        return replace(thing, x=others[0].x, y=others[0].y + int(drop * others[0].size_px))
+    margin = thing.size_px // 2 + 2
+    for _ in range(30):
+        spot = replace(
+            thing,
+            x=random_.randint(margin, width - margin),
+            y=random_.randint(margin, height - margin),
+        )
+        if not any(spot.overlaps(other, gap=3) for other in others):
+            return spot
+    return None
+
+
+def relation(a: Thing, b: Thing) -> Relation | None:
+    """How `a` stands to `b`, None where no word is clearly right."""
+    dx, dy = b.x - a.x, b.y - a.y
+    if max(abs(dx), abs(dy)) < max(a.size_px, b.size_px) / 4:
+        return "inside" if a.size_px < b.size_px else "around"
+    if abs(dx) >= 1.6 * abs(dy):
+        return "left" if dx > 0 else "right"
+    if abs(dy) >= 1.6 * abs(dx):
+        return "above" if dy > 0 else "below"
+    return None
+
+
+def place(thing: Thing, scene: Scene) -> tuple[str, ...]:
+    """Where a thing lies in the picture: of `left`, `right`, `top`, `bottom`; empty: the middle."""
+    across, down = thing.x / scene.width, thing.y / scene.height
+    words = []
+    if down < 0.36:
+        words.append("top")
+    elif down > 0.64:
+        words.append("bottom")
+    if across < 0.36:
+        words.append("left")
+    elif across > 0.64:
+        words.append("right")
+    return tuple(words)
+
+
+Edit = Literal["exchange_places", "exchange_colours", "recolour", "replace_kind"]
+
+
+def counterfactual(scene: Scene, edit: Edit, world: World, random_: random.Random) -> Scene | None:
+    """The same scene but for one change, None where the scene has nothing to change that way.
+
+    `exchange_places` and `exchange_colours` act on the first two things, the others on one drawn.
+    """
+    things = list(scene.things)
+    if edit in ("exchange_places", "exchange_colours"):
+        if len(things) < 2:
+            return None
+        a, b = things[:2]
+        if edit == "exchange_colours":
+            if a.colour == b.colour:
+                return None
+            things[:2] = [replace(a, colour=b.colour), replace(b, colour=a.colour)]
+        else:
+            if relation(a, b) in ("inside", "around"):
+                return None
+            things[:2] = [_fit(a, b, scene), _fit(b, a, scene)]
+            if any(p.overlaps(q, 0) for i, p in enumerate(things) for q in things[:i]):
+                return None
+    else:
+        index = random_.randrange(len(things))
+        thing = things[index]
+        if edit == "recolour":
+            taken = {t.colour for t in things}
+            free = [c for c in world.colours if c not in taken]
+            if not free:
+                return None
+            things[index] = replace(thing, colour=random_.choice(free))
+        else:
+            used = {t.kind for t in things}
+            holds = len(things) == 2 and relation(thing, things[1 - index]) == "around"
+            free = [k for k in world.things if k not in used and (k in CONTAINERS or not holds)]
+            if not free:
+                return None
+            things[index] = replace(thing, kind=random_.choice(free))
+    return replace(scene, scene_id=f"{scene.scene_id}-{edit}", things=tuple(things))
+
+
+def _fit(thing: Thing, spot: Thing, scene: Scene) -> Thing:
+    """The thing at another one's place, moved inwards where it would leave the picture."""
+    margin = thing.size_px // 2 + 2
+    return replace(
+        thing,
+        x=min(max(spot.x, margin), scene.width - margin),
+        y=min(max(spot.y, margin), scene.height - margin),
+    )
