@@ -1,0 +1,260 @@
+"""From `model` settings to what is needed to build a model: configuration, weights, tokenizer."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from compo_pipeline.configuration import SettingsError, nearest
+from compo_pipeline.models import weights
+from compo_pipeline.models.identity import CONFIG_FILE, read_record
+from compo_pipeline.models.settings import (
+    HUB_PREFIX,
+    LOCAL_PREFIX,
+    SCENES_BASE,
+    ModelSettings,
+    is_file,
+)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Blueprint:
+    """All that a model is built from.
+
+    Attributes:
+        name: name in logs, errors and exports.
+        source: what open_clip calls it (an architecture or `local-dir:<folder>`).
+        model_cfg: open_clip's model configuration.
+        preprocess_cfg: open_clip's preprocessing configuration, possibly partial.
+        weights: the weights file, None for random weights.
+        record: what `export` noted beside the weights.
+    """
+
+    name: str
+    source: str
+    model_cfg: dict[str, Any]
+    preprocess_cfg: dict[str, Any]
+    weights: Path | None
+    record: Mapping[str, Any]
+
+
+def draw(settings: ModelSettings) -> Blueprint:
+    """Find a model's parts, downloading them only where a hub id or tag is configured.
+
+    Raises:
+        SettingsError: unknown name, missing files, or weights that need another activation.
+    """
+    name = settings.name
+    if name == SCENES_BASE or name.startswith((LOCAL_PREFIX, HUB_PREFIX)):
+        _refuse_second_weights(settings)
+    if name == SCENES_BASE:
+        shipped = Path(str(files("compo_pipeline"))) / "resources" / "scenes_base"
+        return _of_folder(shipped, SCENES_BASE)
+    if name.startswith(LOCAL_PREFIX):
+        folder = Path(name.removeprefix(LOCAL_PREFIX))
+        return _of_folder(folder, read_record(folder).get("name", folder.name))
+    if name.startswith(HUB_PREFIX):
+        return _of_folder(_download_repository(name.removeprefix(HUB_PREFIX)), name)
+    return _of_architecture(settings)
+
+
+def _refuse_second_weights(settings: ModelSettings) -> None:
+    if settings.pretrained is None:
+        return
+    if is_file(settings.pretrained):
+        raise SettingsError(
+            f"model.pretrained: '{settings.name}' brings its own weights, got the file "
+            f"{settings.pretrained}; set model.pretrained to null, or model.name to an open_clip "
+            "architecture"
+        )
+    # A tag comes from an environment written for another model.name: naming a model that has
+    # its own weights on the command line is clear enough.
+    log.warning(
+        "model.pretrained=%s is not used: '%s' brings its own weights",
+        settings.pretrained,
+        settings.name,
+    )
+
+
+def _of_folder(folder: Path, name: str) -> Blueprint:
+    path = folder / CONFIG_FILE
+    if not path.is_file():
+        raise SettingsError(
+            f"model '{name}': no {CONFIG_FILE} in {folder}; expected a folder that `export` or "
+            "open_clip wrote"
+        )
+    config = json.loads(path.read_text(encoding="utf-8"))
+    if "model_cfg" not in config:
+        raise SettingsError(f"model '{name}': {path} has no 'model_cfg'")
+    file = weights.find(folder)
+    quick_gelu = bool(config["model_cfg"].get("quick_gelu", False))
+    recorded = weights.recorded_quick_gelu(file)
+    if recorded != quick_gelu:
+        raise SettingsError(
+            f"model '{name}': the weights were trained with quick_gelu={recorded}, but {path} "
+            f"says quick_gelu={quick_gelu}, which would change every score; restore the file"
+        )
+    return Blueprint(
+        name=name,
+        source=f"{LOCAL_PREFIX}{folder}",
+        model_cfg=config["model_cfg"],
+        preprocess_cfg=config.get("preprocess_cfg", {}),
+        weights=file,
+        record=read_record(folder),
+    )
+
+
+def _of_architecture(settings: ModelSettings) -> Blueprint:
+    import open_clip
+
+    name, pretrained = settings.name, settings.pretrained
+    model_cfg = open_clip.get_model_config(name)
+    if model_cfg is None:
+        known = [SCENES_BASE, *open_clip.list_models()]
+        raise SettingsError(
+            f"model.name: '{name}' is unknown{nearest(name, known)} (known: {SCENES_BASE}, the "
+            f"architectures of open_clip.list_models(), {LOCAL_PREFIX}<folder>, "
+            f"{HUB_PREFIX}<owner/model>)"
+        )
+    preprocess_cfg: dict[str, Any] = {}
+    record: Mapping[str, Any] = {}
+    file = None
+    if pretrained is not None and is_file(pretrained):
+        file = _local_file(Path(pretrained))
+        _check_file_activation(settings, file, bool(model_cfg.get("quick_gelu", False)))
+        beside = file.parent / CONFIG_FILE
+        if beside.is_file():
+            preprocess_cfg = json.loads(beside.read_text()).get("preprocess_cfg", {})
+        record = read_record(file.parent)
+    elif pretrained is not None:
+        preprocess_cfg = _check_tag(name, pretrained, model_cfg)
+        file = _download_tag(name, pretrained, preprocess_cfg)
+    return Blueprint(name, name, model_cfg, preprocess_cfg, file, record)
+
+
+def _local_file(path: Path) -> Path:
+    if not path.exists():
+        raise SettingsError(f"model.pretrained: there is no file or folder {path}")
+    return weights.find(path) if path.is_dir() else path
+
+
+def _check_file_activation(settings: ModelSettings, file: Path, quick_gelu: bool) -> None:
+    recorded = weights.recorded_quick_gelu(file)
+    stated = settings.quick_gelu if recorded is None else recorded
+    if stated is None:
+        raise SettingsError(
+            f"model.pretrained: {file} does not say whether it was trained with QuickGELU; set "
+            "model.quick_gelu to true (OpenAI's, DFN's and MetaCLIP's weights) or false (LAION's, "
+            "DataComp's and most others)"
+        )
+    if stated != quick_gelu:
+        raise _wrong_activation(settings.name, str(file), stated)
+
+
+def _check_tag(name: str, tag: str, model_cfg: Mapping[str, Any]) -> dict[str, Any]:
+    """open_clip's entry of a pretrained tag."""
+    from open_clip.pretrained import get_pretrained_cfg, list_pretrained_tags_by_model
+
+    entry = get_pretrained_cfg(name, tag)
+    if not entry:
+        tags = list_pretrained_tags_by_model(name)
+        sibling = _sibling(name, model_cfg)
+        if sibling and get_pretrained_cfg(sibling, tag):
+            raise _wrong_activation(name, tag, not model_cfg.get("quick_gelu", False))
+        raise SettingsError(
+            f"model.pretrained: '{tag}' is no tag of {name} and no file{nearest(tag, tags)} "
+            f"(tags: {', '.join(tags) or 'none'}; null gives random weights)"
+        )
+    if bool(entry.get("quick_gelu", False)) != bool(model_cfg.get("quick_gelu", False)):
+        raise _wrong_activation(name, tag, bool(entry.get("quick_gelu", False)))
+    return dict(entry)
+
+
+def _wrong_activation(name: str, pretrained: str, trained_with: bool) -> SettingsError:
+    import open_clip
+
+    right = _sibling(name, open_clip.get_model_config(name) or {})
+    mend = f"set model.name to '{right}'" if right else "choose other weights"
+    return SettingsError(
+        f"model.name: '{name}' has quick_gelu={not trained_with}, but the weights "
+        f"'{pretrained}' were trained with quick_gelu={trained_with}, which would change every "
+        f"score; {mend}"
+    )
+
+
+def _sibling(name: str, model_cfg: Mapping[str, Any]) -> str | None:
+    """The architecture that differs from one in its activation alone."""
+    import open_clip
+
+    def plain(config: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in config.items() if key != "quick_gelu"}
+
+    for other in open_clip.list_models():
+        config = open_clip.get_model_config(other)
+        flipped = bool(config.get("quick_gelu", False)) != bool(model_cfg.get("quick_gelu", False))
+        if flipped and plain(config) == plain(model_cfg):
+            return str(other)
+    return None
+
+
+def _download_tag(name: str, tag: str, entry: dict[str, Any]) -> Path:
+    from open_clip.pretrained import download_pretrained
+
+    try:
+        return Path(download_pretrained(entry))
+    except Exception as error:
+        place = entry.get("hf_hub", "").rstrip("/") or entry.get("url", "")
+        raise SettingsError(
+            f"the weights '{tag}' of {name} could not be downloaded ({type(error).__name__}: "
+            f"{_first_line(error)}). Without a network, fetch them elsewhere ({place}) and set "
+            f"model.pretrained=<file> and "
+            f"model.quick_gelu={str(bool(entry.get('quick_gelu', False))).lower()}"
+        ) from error
+
+
+def _download_repository(identifier: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        folder = snapshot_download(
+            identifier, allow_patterns=["*.json", "*.txt", "*.model", "open_clip_*.safetensors"]
+        )
+    except Exception as error:
+        raise SettingsError(
+            f"the model {HUB_PREFIX}{identifier} could not be downloaded "
+            f"({type(error).__name__}: {_first_line(error)}). Without a network, fetch its folder "
+            f"({CONFIG_FILE}, open_clip_model.safetensors, tokenizer files) elsewhere and set "
+            f"model.name={LOCAL_PREFIX}<folder>"
+        ) from error
+    return Path(folder)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or ["no message"])[0]
+
+
+def preprocessing(partial: Mapping[str, Any], size: tuple[int, int]) -> dict[str, Any]:
+    """open_clip's full preprocessing configuration, in the form that JSON keeps."""
+    from open_clip.transform import PreprocessCfg, merge_preprocess_dict
+
+    merged = merge_preprocess_dict(asdict(PreprocessCfg()), dict(partial))
+    merged["size"] = list(size)
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in merged.items()}
+
+
+def architecture(model_cfg: Mapping[str, Any]) -> dict[str, Any]:
+    """A model configuration that builds without downloading a trunk's own weights."""
+    config = deepcopy(dict(model_cfg))
+    if "timm_model_name" in config["vision_cfg"]:
+        config["vision_cfg"]["timm_model_pretrained"] = False
+    if "hf_model_name" in config["text_cfg"]:
+        config["text_cfg"]["hf_model_pretrained"] = False
+    return config

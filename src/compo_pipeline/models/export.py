@@ -1,0 +1,101 @@
+"""Writing a model as a folder that open_clip alone can load (`local-dir:<folder>`)."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from compo_pipeline.models.identity import (
+    CONFIG_FILE,
+    RECORD_FILE,
+    WEIGHTS_FILE,
+    fingerprint,
+    image_fingerprint,
+    tokenizer_fingerprint,
+)
+from compo_pipeline.models.loading import LoadedModel
+
+Precision = Literal["fp32", "fp16"]
+
+
+def export(
+    loaded: LoadedModel,
+    folder: Path,
+    *,
+    precision: Precision = "fp32",
+    metadata: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write configuration, weights, tokenizer and record of a model; all of it or nothing.
+
+    Args:
+        loaded: the model; its weights may have changed since it was loaded.
+        folder: replaced where it exists.
+        precision: of the weights file. open_clip loads either as float32.
+        metadata: what the record (compo.json) shall say besides the model's identity: method,
+            base fingerprint, commit. The identity is always the written model's own.
+
+    Raises:
+        ValueError: a weight is not finite, or too large for fp16.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    state = _rounded(loaded.model, precision)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
+        written = Path(temporary) / "new"
+        written.mkdir()
+        _write(loaded, state, written, {**(metadata or {}), "precision": precision})
+        if folder.exists():
+            folder.rename(Path(temporary) / "old")
+        written.rename(folder)
+    return folder
+
+
+def _rounded(model: torch.nn.Module, precision: Precision) -> dict[str, torch.Tensor]:
+    kind = {"fp32": torch.float32, "fp16": torch.float16}[precision]
+    state = {}
+    for name, tensor in model.state_dict().items():
+        plain = tensor.detach().cpu()
+        if plain.is_floating_point():
+            plain = plain.to(kind)
+            if not torch.isfinite(plain).all():
+                raise ValueError(
+                    f"the weight {name} is not finite in {precision}; nothing was written"
+                )
+        # A copy: safetensors refuses tensors that share memory.
+        state[name] = plain.clone(memory_format=torch.contiguous_format)
+    return state
+
+
+def _write(
+    loaded: LoadedModel,
+    state: dict[str, torch.Tensor],
+    folder: Path,
+    metadata: Mapping[str, Any],
+) -> None:
+    from safetensors.torch import save_file
+
+    # The header travels with the file where someone copies the weights alone.
+    header = {"format": "pt", "quick_gelu": str(loaded.quick_gelu).lower(), "name": loaded.name}
+    save_file(state, folder / WEIGHTS_FILE, metadata=header)
+    if hasattr(loaded.tokenize, "save_pretrained"):
+        loaded.tokenize.save_pretrained(str(folder))
+    record = {
+        **metadata,
+        "name": loaded.name,
+        "quick_gelu": loaded.quick_gelu,
+        "fingerprint": fingerprint(state, loaded.config),
+        "image_fingerprint": image_fingerprint(state, loaded.config),
+        "tokenizer_fingerprint": tokenizer_fingerprint(loaded.tokenize),
+        "open_clip": version("open_clip_torch"),
+    }
+    _write_json(folder / CONFIG_FILE, loaded.config)
+    _write_json(folder / RECORD_FILE, record)
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

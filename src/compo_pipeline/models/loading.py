@@ -1,0 +1,173 @@
+"""Loading contrastive vision-language models: the shipped base, open_clip's, one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.models import blueprint, weights
+from compo_pipeline.models.blueprint import Blueprint
+from compo_pipeline.models.identity import (
+    fingerprint,
+    image_fingerprint,
+    tokenizer_fingerprint,
+)
+from compo_pipeline.models.settings import LOCAL_PREFIX, ModelSettings
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+__all__ = ["LoadedModel", "ModelSettings", "load"]
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedModel:
+    """A model with everything that gives its numbers their meaning.
+
+    Attributes:
+        name: its name in logs and reports.
+        model: open_clip's module, float32, in evaluation mode; has encode_image, encode_text,
+            logit_scale.
+        preprocess: PIL image -> [3, H, W], the evaluation transform.
+        tokenize: n texts -> [n, context_length] token ids.
+        image_size: side of the square input, in pixels.
+        mean: per channel, of `preprocess`.
+        std: per channel, of `preprocess`.
+        context_length: token ids of one text.
+        quick_gelu: the activation the weights were trained with.
+        image_fingerprint: identity of the image tower and preprocessing as loaded.
+        fingerprint: identity of all of it as loaded.
+        config: `model_cfg` and `preprocess_cfg` as open_clip_config.json holds them.
+    """
+
+    name: str
+    model: torch.nn.Module
+    preprocess: Callable[[Image], torch.Tensor]
+    tokenize: Callable[[list[str]], torch.Tensor]
+    image_size: int
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    context_length: int
+    quick_gelu: bool
+    image_fingerprint: str
+    fingerprint: str
+    config: Mapping[str, Any]
+
+
+def load(source: ModelSettings | Path, device: str | torch.device = "cpu") -> LoadedModel:
+    """Build a model and its preprocessing and tokenizer.
+
+    Args:
+        source: the `model` settings, or the folder of a checkpoint.
+        device: where the weights go.
+
+    Raises:
+        SettingsError: the model is unknown, its files are missing or do not fit together; the
+            message names the key to change.
+    """
+    settings = ModelSettings(name=f"{LOCAL_PREFIX}{source}") if isinstance(source, Path) else source
+    plan = blueprint.draw(settings)
+    model_cfg = blueprint.architecture(plan.model_cfg)
+    tokenize = _tokenizer(plan, settings, model_cfg)
+    model = _build(plan, settings.seed, model_cfg)
+    size = _square(plan.name, model)
+    preprocess_cfg = blueprint.preprocessing(plan.preprocess_cfg, (size, size))
+    config = {"model_cfg": model_cfg, "preprocess_cfg": preprocess_cfg}
+    return LoadedModel(
+        name=plan.name,
+        image_fingerprint=image_fingerprint(model.state_dict(), config),
+        fingerprint=fingerprint(model.state_dict(), config),
+        model=model.to(device).eval(),
+        preprocess=_transform(preprocess_cfg),
+        tokenize=tokenize,
+        image_size=size,
+        mean=tuple(preprocess_cfg["mean"]),
+        std=tuple(preprocess_cfg["std"]),
+        context_length=int(model_cfg["text_cfg"].get("context_length", 77)),
+        quick_gelu=bool(model_cfg.get("quick_gelu", False)),
+        config=config,
+    )
+
+
+def _build(plan: Blueprint, seed: int, model_cfg: Mapping[str, Any]) -> torch.nn.Module:
+    """A module with the plan's weights, or with seeded random ones."""
+    from open_clip.model import CLIP, CustomTextCLIP
+
+    arguments = dict(model_cfg)
+    if "multimodal_cfg" in arguments:
+        raise SettingsError(f"model.name: '{plan.name}' is a CoCa model, which is not supported")
+    custom = arguments.pop("custom_text", False) or "hf_model_name" in arguments["text_cfg"]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model: torch.nn.Module = (CustomTextCLIP if custom else CLIP)(**arguments)
+    if plan.weights is not None:
+        weights.load_into(model, plan.weights, plan.name)
+    return model
+
+
+def _square(name: str, model: torch.nn.Module) -> int:
+    size = getattr(model.visual, "image_size", None)
+    height, width = size if isinstance(size, tuple) else (size, size)
+    if height is None or height != width:
+        raise SettingsError(f"model '{name}': its input must be a square picture, got {size}")
+    return int(height)
+
+
+def _transform(preprocess_cfg: Mapping[str, Any]) -> Callable[[Image], torch.Tensor]:
+    from open_clip.transform import PreprocessCfg, image_transform_v2
+
+    arguments = {k: tuple(v) if isinstance(v, list) else v for k, v in preprocess_cfg.items()}
+    transform: Callable[[Image], torch.Tensor] = image_transform_v2(
+        PreprocessCfg(**arguments), is_train=False
+    )
+    return transform
+
+
+def _tokenizer(
+    plan: Blueprint, settings: ModelSettings, model_cfg: dict[str, Any]
+) -> Callable[[list[str]], torch.Tensor]:
+    """The tokenizer of the model, or the configured one, noted in `model_cfg` for an export."""
+    from open_clip import get_tokenizer
+    from open_clip.tokenizer import HFTokenizer
+
+    text_cfg = model_cfg["text_cfg"]
+    try:
+        if settings.tokenizer is None:
+            tokenize = get_tokenizer(plan.source)
+        else:
+            tokenize = HFTokenizer(
+                settings.tokenizer,
+                context_length=text_cfg.get("context_length", 77),
+                **text_cfg.get("tokenizer_kwargs", {}),
+            )
+            text_cfg["hf_tokenizer_name"] = Path(settings.tokenizer).name
+    except (ImportError, OSError, ValueError) as error:
+        wanted = settings.tokenizer or text_cfg.get("hf_tokenizer_name", "its tokenizer")
+        raise SettingsError(
+            f"model '{plan.name}': the tokenizer '{wanted}' could not be loaded "
+            f"({type(error).__name__}: {error}). Set model.tokenizer to a folder of Hugging Face "
+            "tokenizer files and install the package transformers"
+        ) from error
+    _check_tokenizer(plan, tokenize, text_cfg)
+    return tokenize  # type: ignore[no-any-return]
+
+
+def _check_tokenizer(plan: Blueprint, tokenize: Any, text_cfg: Mapping[str, Any]) -> None:
+    words = len(tokenize.encoder) if hasattr(tokenize, "encoder") else len(tokenize.tokenizer)
+    rows = int(text_cfg.get("vocab_size", 49408))
+    if words > rows:
+        raise SettingsError(
+            f"model '{plan.name}': the tokenizer has {words} tokens, the model embeds {rows}; set "
+            "model.tokenizer to the tokenizer that it was trained with"
+        )
+    recorded = plan.record.get("tokenizer_fingerprint")
+    if recorded is not None and recorded != tokenizer_fingerprint(tokenize):
+        raise SettingsError(
+            f"model '{plan.name}': its tokenizer gives other token ids than the one it was "
+            "exported with; set model.tokenizer to null or to that tokenizer's folder"
+        )

@@ -1,0 +1,32 @@
+"""checkpoint -> export -> registered."""
+
+from __future__ import annotations
+
+from kedro.pipeline import Pipeline, node
+
+from compo_pipeline.pipelines.registration.nodes import export_checkpoint, register_export
+
+
+def create_pipeline() -> Pipeline:
+    """The registration pipeline."""
+    return Pipeline(
+        [
+            node(
+                export_checkpoint,
+                inputs=[
+                    "checkpoint",
+                    "params:registration",
+                    "params:method",
+                    "params:paths.export",
+                ],
+                outputs="export",
+                name="export_checkpoint",
+            ),
+            node(
+                register_export,
+                inputs=["export", "run", "manifest", "metrics", "params:registration"],
+                outputs="registered",
+                name="register_export",
+            ),
+        ]
+    )

@@ -1,0 +1,164 @@
+"""The record of a run in MLflow: opened by training, adopted by the stages that follow.
+
+A run's id travels in the catalog (`run.json`), so that one `kedro run`, several, or `dvc repro`
+all leave one record. Where the store does not know the id (the outputs were pulled from elsewhere
+or restored from a cache), a run tagged `restored_from` takes its place.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compo_pipeline.registry.git import git_state
+from compo_pipeline.registry.record import Record
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+
+RESTORED_FROM = "restored_from"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TrackingSettings:
+    """The YAML key `tracking`.
+
+    Attributes:
+        uri: MLflow server or database; null is a sqlite file in mlruns/ of the project.
+        experiment: the experiment's name.
+        system_metrics: log the machine's load too.
+    """
+
+    uri: str | None = None
+    experiment: str = "compo"
+    system_metrics: bool = False
+
+
+def configure(settings: TrackingSettings, project_path: Path) -> None:
+    """Point MLflow, in this process, at the store and the experiment."""
+    import mlflow
+
+    # Copying a folder next door needs no progress bar.
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    os.environ["MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING"] = str(settings.system_metrics).lower()
+    uri, artifacts = settings.uri, None
+    if uri is None:
+        # Absolute: MLflow takes a relative sqlite path from the working directory.
+        folder = project_path.resolve() / "mlruns"
+        folder.mkdir(exist_ok=True)
+        uri = f"sqlite:///{folder / 'mlflow.db'}"
+        artifacts = (folder / "artifacts").as_uri()
+        # A new database is built in thirty migrations, each of which would have its line.
+        logging.getLogger("alembic").setLevel(logging.WARNING)
+        logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
+    mlflow.set_tracking_uri(uri)
+    mlflow.set_registry_uri(uri)
+    if mlflow.get_experiment_by_name(settings.experiment) is None:
+        mlflow.create_experiment(settings.experiment, artifact_location=artifacts)
+    mlflow.set_experiment(settings.experiment)
+
+
+def open_run(name: str, tags: Mapping[str, str], project_path: Path | None = None) -> str:
+    """Open a run in the configured experiment and return its id; `adopt` logs into it.
+
+    Tags of git (`git_commit`, `git_dirty`) describe the project's folder, the working directory
+    unless given.
+    """
+    import mlflow
+    from mlflow.tracking.context.registry import resolve_tags
+
+    _require_configured()
+    state = git_state(project_path or Path.cwd())
+    ours = {
+        **tags,
+        "git_commit": state.commit,
+        "git_dirty": str(state.dirty).lower(),
+        "mlflow.source.git.commit": state.commit,
+        "mlflow.source.name": "compo-pipeline",
+        "mlflow.source.type": "PROJECT",
+    }
+    client = mlflow.MlflowClient()
+    run = client.create_run(_experiment_id(), run_name=name, tags=resolve_tags(ours))
+    return str(run.info.run_id)
+
+
+@contextmanager
+def adopt(run_id: str) -> Iterator[Record]:
+    """Log into a run, whether or not it has ended; it fails where the block raises.
+
+    Within the block it is MLflow's active run. The record's id is another one where the store
+    does not know the given id.
+    """
+    import mlflow
+
+    _require_configured()
+    run = _find(run_id) or _restored(run_id)
+    configured = _experiment_id()
+    # MLflow refuses to reopen a run of another experiment than the active one.
+    mlflow.set_experiment(experiment_id=run.info.experiment_id)
+    try:
+        with mlflow.start_run(run_id=run.info.run_id, nested=True):
+            yield Record(run.info.run_id)
+    finally:
+        mlflow.set_experiment(experiment_id=configured)
+
+
+def mark_failed(run_id: str, error: Exception) -> None:
+    """Note that a stage failed after its run had been closed."""
+    import mlflow
+
+    if _find(run_id) is not None:
+        client = mlflow.MlflowClient()
+        client.set_tag(run_id, "error", f"{type(error).__name__}: {error}"[:500])
+        client.set_terminated(run_id, "FAILED")
+
+
+def _require_configured() -> None:
+    from mlflow.tracking import is_tracking_uri_set
+
+    if not is_tracking_uri_set():  # type: ignore[no-untyped-call]
+        raise RuntimeError(
+            "no MLflow store is set: call compo_pipeline.registry.tracking.configure first "
+            "(under `kedro run` the project's hook does)"
+        )
+
+
+def _experiment_id() -> str:
+    from mlflow.tracking.fluent import _get_experiment_id
+
+    return str(_get_experiment_id())
+
+
+def _find(run_id: str) -> Run | None:
+    """The run in the store; None where it is unknown or was deleted."""
+    import mlflow
+    from mlflow.exceptions import MlflowException
+
+    try:
+        run = mlflow.MlflowClient().get_run(run_id)
+    except MlflowException as error:
+        if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+            return None
+        raise
+    return run if run.info.lifecycle_stage == "active" else None
+
+
+def _restored(run_id: str) -> Run:
+    """The run that stands for an unknown one: an earlier stage may have opened it already."""
+    import mlflow
+
+    client = mlflow.MlflowClient()
+    query = f"tags.{RESTORED_FROM} = '{run_id}'"
+    found = client.search_runs([_experiment_id()], query, max_results=1)
+    if found:
+        return found[0]
+    log.warning("MLflow run %s is not in this store; a new run, restored_from it, is used", run_id)
+    fresh = open_run(f"restored-{run_id[:8]}", {RESTORED_FROM: run_id})
+    return client.get_run(fresh)

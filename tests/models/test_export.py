@@ -1,0 +1,171 @@
+"""An exported folder is the model, for open_clip alone as well."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import open_clip
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+from compo_pipeline.models.export import export
+from compo_pipeline.models.identity import read_record
+from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.models.settings import ModelSettings
+
+TEXTS = ["A red cube isn't left of two spheres.", "word " * 100]
+
+# Run where compo_pipeline cannot be imported and nothing can connect.
+OPEN_CLIP_ALONE = """
+import sys, socket
+class Hide:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "compo_pipeline":
+            raise ImportError("hidden")
+sys.meta_path.insert(0, Hide())
+def refuse(*args, **kwargs):
+    raise OSError("no network")
+socket.socket.connect = refuse
+import open_clip, torch
+from PIL import Image
+from safetensors.torch import save_file
+folder, picture, result, *texts = sys.argv[1:]
+model, _, transform = open_clip.create_model_and_transforms("local-dir:" + folder)
+tokens = open_clip.get_tokenizer("local-dir:" + folder)(texts)
+model.eval()
+with torch.no_grad():
+    pixels = transform(Image.open(picture))
+    image = model.encode_image(pixels[None])
+    text = model.encode_text(tokens)
+save_file({"pixels": pixels, "tokens": tokens, "image": image, "text": text}, result)
+assert "compo_pipeline" not in sys.modules
+"""
+
+
+def test_open_clip_alone_computes_the_same(tiny_clip: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "picture.png"
+    Image.radial_gradient("L").resize((70, 40)).convert("RGB").save(picture)
+    loaded = load(tiny_clip)
+    folder = export(loaded, tmp_path / "export")
+    command = [sys.executable, "-I", "-c", OPEN_CLIP_ALONE, str(folder), str(picture)]
+    subprocess.run([*command, str(tmp_path / "result.safetensors"), *TEXTS], check=True)
+
+    result = load_file(tmp_path / "result.safetensors")
+
+    pixels = loaded.preprocess(Image.open(picture))
+    tokens = loaded.tokenize(TEXTS)
+    assert torch.equal(result["pixels"], pixels)
+    assert torch.equal(result["tokens"], tokens)
+    with torch.no_grad():
+        assert torch.equal(result["image"], loaded.model.encode_image(pixels[None]))
+        assert torch.equal(result["text"], loaded.model.encode_text(tokens))
+
+
+def test_a_loaded_export_is_the_same_model(tiny_clip: Path, tmp_path: Path) -> None:
+    loaded = load(tiny_clip)
+    again = load(export(loaded, tmp_path / "export"))
+    assert again.fingerprint == loaded.fingerprint
+    assert again.image_fingerprint == loaded.image_fingerprint
+
+
+def test_record_tells_the_model_as_written(tiny_clip: Path, tmp_path: Path) -> None:
+    loaded = load(tiny_clip)
+    before = loaded.fingerprint
+    with torch.no_grad():
+        loaded.model.text_projection.add_(1e-3)
+    metadata = {"method": "clic", "base_fingerprint": before, "fingerprint": "not mine"}
+
+    folder = export(loaded, tmp_path / "export", precision="fp16", metadata=metadata)
+
+    record, again = read_record(folder), load(folder)
+    assert (record["method"], record["base_fingerprint"]) == ("clic", before)
+    assert record["fingerprint"] == again.fingerprint != before
+    assert record["precision"] == "fp16"
+    weights = load_file(folder / "open_clip_model.safetensors")
+    assert {tensor.dtype for tensor in weights.values()} == {torch.float16}
+    assert again.name == loaded.name
+
+
+def test_weights_alone_still_know_their_activation(tiny_clip: Path, tmp_path: Path) -> None:
+    loaded = replace(load(tiny_clip), quick_gelu=True)
+    folder = export(loaded, tmp_path / "export")
+    with pytest.raises(ValueError, match="trained with quick_gelu=True"):
+        load(folder)
+
+
+def test_export_replaces_an_older_one(tiny_clip: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "export"
+    folder.mkdir()
+    (folder / "leftover").touch()
+    export(load(tiny_clip), folder)
+    assert not (folder / "leftover").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["export"]
+
+
+def test_interrupted_export_leaves_the_older_one(
+    tiny_clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: LoadedModel = load(tiny_clip)
+    folder = export(loaded, tmp_path / "export", metadata={"method": "older"})
+
+    def full(state: object, path: Path, metadata: object) -> None:
+        path.write_bytes(b"half")
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    with pytest.raises(OSError, match="no space left"):
+        export(loaded, folder, metadata={"method": "newer"})
+    assert read_record(folder)["method"] == "older"
+    assert load(folder).fingerprint == loaded.fingerprint
+    assert [path.name for path in tmp_path.iterdir()] == ["export"]
+
+
+@pytest.mark.parametrize(("value", "precision"), [(float("nan"), "fp32"), (1e6, "fp16")])
+def test_weights_that_do_not_fit_are_refused(
+    tiny_clip: Path, tmp_path: Path, value: float, precision: str
+) -> None:
+    loaded = load(tiny_clip)
+    with torch.no_grad():
+        loaded.model.text_projection[0, 0] = value
+    with pytest.raises(ValueError, match=f"text_projection is not finite in {precision}"):
+        export(loaded, tmp_path / "export", precision=precision)  # type: ignore[arg-type]
+    assert not (tmp_path / "export").exists()
+
+
+def test_shared_tensors_are_written_apart(tiny_clip: Path, tmp_path: Path) -> None:
+    loaded = load(tiny_clip)
+    norm = loaded.model.ln_final
+    norm.bias = norm.weight
+    folder = export(loaded, tmp_path / "export")
+    weights = load_file(folder / "open_clip_model.safetensors")
+    assert torch.equal(weights["ln_final.bias"], weights["ln_final.weight"])
+
+
+def test_folder_is_readable_json(tiny_clip: Path, tmp_path: Path) -> None:
+    folder = export(load(tiny_clip), tmp_path / "export")
+    config = json.loads((folder / "open_clip_config.json").read_text())
+    assert config["preprocess_cfg"]["resize_mode"] == "squash"
+    assert config["preprocess_cfg"]["size"] == [32, 32]
+
+
+def test_own_tokenizer_travels_with_the_export(tiny_clip: Path, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    tokenizers = pytest.importorskip("tokenizers")
+    words = {"[PAD]": 0, "[UNK]": 1, "a": 2, "red": 3, "cube": 4}
+    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    wrapped = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=inner, pad_token="[PAD]", unk_token="[UNK]"
+    )
+    wrapped.save_pretrained(tmp_path / "words")
+    settings = ModelSettings(name=f"local-dir:{tiny_clip}", tokenizer=str(tmp_path / "words"))
+
+    folder = export(load(settings), tmp_path / "export")
+
+    tokens = open_clip.get_tokenizer(f"local-dir:{folder}")(["a red cube"])
+    assert tokens[0, :4].tolist() == [2, 3, 4, 0]
+    assert torch.equal(tokens, load(folder).tokenize(["a red cube"]))

@@ -1,0 +1,347 @@
+"""Models load as open_clip loads them, and what does not fit together is refused."""
+
+import json
+import logging
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import open_clip
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.models.settings import ModelSettings, needs_network
+
+TEXTS = ["a red cube", "a blue sphere left of a cat"]
+
+
+@pytest.fixture(scope="module")
+def picture() -> Image.Image:
+    noise = np.random.default_rng(0).integers(0, 256, (48, 90, 3), dtype=np.uint8)
+    return Image.fromarray(noise)
+
+
+@pytest.fixture(scope="module")
+def architectures(tiny_clip: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The tiny architecture under names of its own, as open_clip knows its many."""
+    folder = tmp_path_factory.mktemp("architectures")
+    config = json.loads((tiny_clip / "open_clip_config.json").read_text())["model_cfg"]
+    (folder / "Tiny-16.json").write_text(json.dumps(config))
+    (folder / "Tiny-16-quickgelu.json").write_text(json.dumps({**config, "quick_gelu": True}))
+    open_clip.add_model_config(folder)
+
+
+@pytest.fixture
+def folder(tiny_clip: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny model, to be spoilt."""
+    return Path(shutil.copytree(tiny_clip, tmp_path / "model"))
+
+
+def edit(folder: Path, **changes: object) -> None:
+    path = folder / "open_clip_config.json"
+    config = json.loads(path.read_text())
+    config["model_cfg"].update(changes)
+    path.write_text(json.dumps(config))
+
+
+def embeddings(model: LoadedModel, picture: Image.Image) -> tuple[torch.Tensor, torch.Tensor]:
+    with torch.no_grad():
+        image = model.model.encode_image(model.preprocess(picture)[None])
+        return image, model.model.encode_text(model.tokenize(TEXTS))
+
+
+XCIT = {
+    "embed_dim": 192,
+    "vision_cfg": {
+        "timm_model_name": "xcit_nano_12_p8_224",
+        "timm_model_pretrained": True,
+        "timm_pool": "avg",
+        "timm_proj": "linear",
+        "image_size": 64,
+    },
+    "text_cfg": {"context_length": 77, "width": 128, "heads": 4, "layers": 2},
+}
+
+
+def test_timm_trunk_loads_without_a_download(
+    tmp_path: Path, picture: Image.Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_network(*args: object, **kwargs: object) -> None:
+        raise AssertionError("a download was tried")
+
+    monkeypatch.setattr("socket.socket.connect", no_network)
+    offline = {**XCIT, "vision_cfg": {**XCIT["vision_cfg"], "timm_model_pretrained": False}}
+    module = open_clip.CLIP(**offline).eval()
+    halves = {k: v.half() if v.is_floating_point() else v for k, v in module.state_dict().items()}
+    save_file(halves, tmp_path / "open_clip_model.safetensors")
+    config = {"model_cfg": XCIT, "preprocess_cfg": {"resize_mode": "squash"}}
+    (tmp_path / "open_clip_config.json").write_text(json.dumps(config))
+
+    loaded = load(tmp_path)
+
+    assert loaded.image_size == 64
+    assert all(p.dtype == torch.float32 for p in loaded.model.parameters())
+    assert loaded.preprocess(picture).shape == (3, 64, 64)
+    torch.testing.assert_close(
+        loaded.model.state_dict()["text_projection"], halves["text_projection"].float()
+    )
+
+
+def test_folder_gives_what_open_clip_gives(tiny_clip: Path, picture: Image.Image) -> None:
+    loaded = load(tiny_clip)
+    name = f"local-dir:{tiny_clip}"
+    module, _, transform = open_clip.create_model_and_transforms(name)
+    module.eval()
+
+    image, text = embeddings(loaded, picture)
+
+    assert torch.equal(loaded.preprocess(picture), transform(picture))
+    assert torch.equal(loaded.tokenize(TEXTS), open_clip.get_tokenizer(name)(TEXTS))
+    with torch.no_grad():
+        assert torch.equal(image, module.encode_image(transform(picture)[None]))
+        assert torch.equal(text, module.encode_text(loaded.tokenize(TEXTS)))
+    assert (loaded.mean, loaded.std) == ((0.6, 0.5, 0.4), (0.3, 0.2, 0.1))
+    assert (loaded.context_length, loaded.quick_gelu) == (77, False)
+    assert not loaded.model.training
+
+
+def test_random_weights_follow_the_seed_alone(architectures: None) -> None:
+    state = torch.random.get_rng_state()
+    settings = ModelSettings(name="Tiny-16")
+    first = load(settings)
+    torch.rand(1)
+    assert load(settings).fingerprint == first.fingerprint
+    assert load(replace(settings, seed=1)).fingerprint != first.fingerprint
+    torch.random.set_rng_state(state)
+
+
+def test_fingerprints_tell_the_towers_apart(folder: Path) -> None:
+    before = load(folder)
+    weights = folder / "open_clip_model.safetensors"
+    state = load_file(weights)
+
+    state["text_projection"] += 1
+    save_file(state, weights)
+    text_changed = load(folder)
+    state["visual.proj"] += 1
+    save_file(state, weights)
+    image_changed = load(folder)
+
+    assert text_changed.image_fingerprint == before.image_fingerprint
+    assert text_changed.fingerprint != before.fingerprint
+    assert image_changed.image_fingerprint != before.image_fingerprint
+
+
+def test_preprocessing_is_part_of_the_image_fingerprint(folder: Path) -> None:
+    before = load(folder).image_fingerprint
+    path = folder / "open_clip_config.json"
+    path.write_text(path.read_text().replace("squash", "shortest"))
+    assert load(folder).image_fingerprint != before
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("scene-base", "'scenes-base'"), ("VIT-B-32-quickgel", "-quickgelu'")]
+)
+def test_unknown_name_is_answered_with_the_nearest(name: str, hint: str) -> None:
+    with pytest.raises(SettingsError, match=rf"model\.name: '{name}'.*did you mean.*{hint}"):
+        load(ModelSettings(name=name))
+
+
+def test_unknown_tag_is_answered_with_the_nearest() -> None:
+    with pytest.raises(SettingsError, match=r"model\.pretrained: 'opena'.*'openai'"):
+        load(ModelSettings(name="ViT-B-32", pretrained="opena"))
+
+
+@pytest.mark.parametrize(
+    ("name", "tag", "right"),
+    [
+        ("ViT-B-32", "openai", "ViT-B-32-quickgelu"),
+        ("ViT-B-32-quickgelu", "laion2b_s34b_b79k", "ViT-B-32"),
+        ("ViT-B-32-quickgelu", "datacomp_s_s13m_b4k", "ViT-B-32"),
+    ],
+)
+def test_tag_of_the_other_activation_is_refused(name: str, tag: str, right: str) -> None:
+    with pytest.raises(SettingsError, match=rf"quick_gelu.*set model\.name to '{right}'"):
+        load(ModelSettings(name=name, pretrained=tag))
+
+
+def test_checkpoint_of_the_other_activation_is_refused(
+    tiny_clip: Path, architectures: None
+) -> None:
+    settings = ModelSettings(name="Tiny-16-quickgelu", pretrained=str(tiny_clip))
+    with pytest.raises(SettingsError, match=r"quick_gelu=False.*set model\.name to 'Tiny-16'"):
+        load(settings)
+    right = load(replace(settings, name="Tiny-16"))
+    assert right.mean == (0.6, 0.5, 0.4), "the preprocessing comes with the weights"
+
+
+def test_bare_weights_must_say_their_activation(
+    tiny_clip: Path, tmp_path: Path, architectures: None
+) -> None:
+    bare = shutil.copy(tiny_clip / "open_clip_model.safetensors", tmp_path / "weights.safetensors")
+    settings = ModelSettings(name="Tiny-16", pretrained=str(bare))
+    with pytest.raises(SettingsError, match=r"set model\.quick_gelu to true .* or false"):
+        load(settings)
+    with pytest.raises(SettingsError, match=r"set model\.name to 'Tiny-16-quickgelu'"):
+        load(replace(settings, quick_gelu=True))
+    assert torch.equal(
+        load(replace(settings, quick_gelu=False)).model.state_dict()["visual.proj"],
+        load(tiny_clip).model.state_dict()["visual.proj"],
+    )
+
+
+def test_edited_activation_of_a_folder_is_refused(folder: Path) -> None:
+    weights = folder / "open_clip_model.safetensors"
+    save_file(load_file(weights), weights, metadata={"quick_gelu": "false"})
+    edit(folder, quick_gelu=True)
+    with pytest.raises(SettingsError, match="trained with quick_gelu=False"):
+        load(folder)
+
+
+def test_other_architecture_is_refused_in_short(folder: Path) -> None:
+    edit(folder, embed_dim=8)
+    with pytest.raises(SettingsError) as refusal:
+        load(folder)
+    message = str(refusal.value)
+    assert "2 of another shape" in message
+    assert "visual.proj is 16x16, expected 16x8" in message
+    assert len(message) < 500
+
+
+def test_positions_of_another_image_size_are_not_interpolated(folder: Path) -> None:
+    config = json.loads((folder / "open_clip_config.json").read_text())
+    edit(folder, vision_cfg={**config["model_cfg"]["vision_cfg"], "image_size": 64})
+    with pytest.raises(
+        SettingsError, match=r"visual\.positional_embedding is 5x16, expected 17x16"
+    ):
+        load(folder)
+
+
+def test_pickle_that_would_run_code_is_refused(tmp_path: Path, architectures: None) -> None:
+    class Attack:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return os.mkdir, (str(tmp_path / "run"),)
+
+    torch.save({"state_dict": Attack()}, tmp_path / "weights.pt")
+    settings = ModelSettings("Tiny-16", str(tmp_path / "weights.pt"), quick_gelu=False)
+    with pytest.raises(SettingsError, match="not a plain state dict"):
+        load(settings)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+def test_torchscript_archive_is_refused(tmp_path: Path, architectures: None) -> None:
+    torch.jit.script(torch.nn.Linear(1, 1)).save(str(tmp_path / "weights.pt"))
+    settings = ModelSettings("Tiny-16", str(tmp_path / "weights.pt"), quick_gelu=False)
+    with pytest.raises(SettingsError, match=r"weights\.pt is not a plain state dict"):
+        load(settings)
+
+
+def test_pickled_state_dict_loads(tiny_clip: Path, tmp_path: Path, architectures: None) -> None:
+    state = load_file(tiny_clip / "open_clip_model.safetensors")
+    prefixed = {f"module.{name}": tensor for name, tensor in state.items()}
+    torch.save({"epoch": 3, "state_dict": prefixed}, tmp_path / "weights.pt")
+    loaded = load(ModelSettings("Tiny-16", str(tmp_path / "weights.pt"), quick_gelu=False))
+    assert torch.equal(loaded.model.state_dict()["visual.proj"], state["visual.proj"])
+
+
+def test_truncated_weights_are_refused(folder: Path) -> None:
+    weights = folder / "open_clip_model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(SettingsError, match="not a readable safetensors file"):
+        load(folder)
+
+
+def test_folder_without_a_model_is_refused(tmp_path: Path, tiny_clip: Path) -> None:
+    with pytest.raises(SettingsError, match=r"no open_clip_config\.json in"):
+        load(tmp_path)
+    shutil.copy(tiny_clip / "open_clip_config.json", tmp_path)
+    with pytest.raises(SettingsError, match="no weights in"):
+        load(tmp_path)
+
+
+def test_missing_weights_file_is_named(architectures: None) -> None:
+    with pytest.raises(SettingsError, match=r"no file or folder nowhere/weights\.safetensors"):
+        load(ModelSettings("Tiny-16", "nowhere/weights.safetensors"))
+
+
+def test_model_with_weights_of_its_own_ignores_a_tag_aloud(
+    tiny_clip: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = ModelSettings(name=f"local-dir:{tiny_clip}", pretrained="openai")
+    with caplog.at_level(logging.WARNING, logger="compo_pipeline"):
+        loaded = load(settings)
+    assert loaded.fingerprint == load(tiny_clip).fingerprint
+    assert "model.pretrained=openai is not used" in caplog.text
+    with pytest.raises(SettingsError, match="brings its own weights"):
+        load(replace(settings, pretrained="some/weights.safetensors"))
+
+
+def test_smaller_vocabulary_than_the_tokenizer_is_refused(folder: Path) -> None:
+    config = json.loads((folder / "open_clip_config.json").read_text())
+    edit(folder, text_cfg={**config["model_cfg"]["text_cfg"], "vocab_size": 1000})
+    with pytest.raises(SettingsError, match="tokenizer has 49408 tokens, the model embeds 1000"):
+        load(folder)
+
+
+def test_other_tokenizer_than_recorded_is_refused(folder: Path) -> None:
+    (folder / "compo.json").write_text(
+        json.dumps({"quick_gelu": False, "tokenizer_fingerprint": "0" * 64})
+    )
+    with pytest.raises(SettingsError, match="other token ids than the one it was exported with"):
+        load(folder)
+
+
+def test_missing_tokenizer_names_the_key(tiny_clip: Path, tmp_path: Path) -> None:
+    settings = ModelSettings(name=f"local-dir:{tiny_clip}", tokenizer=str(tmp_path))
+    with pytest.raises(SettingsError, match=r"Set model\.tokenizer to a folder"):
+        load(settings)
+
+
+def test_failed_download_says_which_file_to_provide(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*args: object, **kwargs: object) -> None:
+        raise OSError("no route to host\nand a long story")
+
+    monkeypatch.setattr("open_clip.pretrained.download_pretrained", unreachable)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", unreachable)
+    with pytest.raises(SettingsError) as tag:
+        load(ModelSettings(name="ViT-B-32-quickgelu", pretrained="openai"))
+    assert "timm/vit_base_patch32_clip_224.openai" in str(tag.value)
+    assert "model.pretrained=<file> and model.quick_gelu=true" in str(tag.value)
+    with pytest.raises(SettingsError, match=r"model\.name=local-dir:<folder>"):
+        load(ModelSettings(name="hf-hub:someone/model"))
+
+
+def test_hub_model_loads_from_its_downloaded_folder(
+    tiny_clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *a, **k: str(tiny_clip))
+    loaded = load(ModelSettings(name="hf-hub:someone/model"))
+    assert loaded.name == "hf-hub:someone/model"
+    assert loaded.fingerprint == load(tiny_clip).fingerprint
+
+
+def test_captioning_models_are_refused() -> None:
+    with pytest.raises(SettingsError, match="CoCa"):
+        load(ModelSettings(name="coca_ViT-B-32"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (ModelSettings(), False),
+        (ModelSettings(pretrained="openai"), False),
+        (ModelSettings(name="ViT-B-32"), False),
+        (ModelSettings(name="ViT-B-32", pretrained="weights/model.safetensors"), False),
+        (ModelSettings(name="ViT-B-32-quickgelu", pretrained="openai"), True),
+        (ModelSettings(name="hf-hub:someone/model"), True),
+    ],
+)
+def test_needs_network(settings: ModelSettings, expected: bool) -> None:
+    assert needs_network(settings) is expected

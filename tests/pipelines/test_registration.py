@@ -1,0 +1,61 @@
+"""The registration pipeline by its catalog names: a checkpoint goes in, a version comes out."""
+
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pytest
+from kedro.io import DataCatalog, MemoryDataset
+from kedro.runner import SequentialRunner
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.models.export import export
+from compo_pipeline.models.identity import read_record
+from compo_pipeline.models.loading import load
+from compo_pipeline.pipelines.registration.pipeline import create_pipeline
+from compo_pipeline.registry import tracking
+
+
+@pytest.fixture
+def entries(tiny_clip: Path, tmp_path: Path, mlflow_project: Path) -> dict[str, Any]:
+    settings = tracking.TrackingSettings(experiment="registration pipeline")
+    tracking.configure(settings, mlflow_project)
+    checkpoint = export(load(tiny_clip), tmp_path / "checkpoint", metadata={"seed": 3})
+    return {
+        "checkpoint": checkpoint,
+        "run": {"run_id": tracking.open_run("clic", {"method": "clic"})},
+        "manifest": {"data_hash": "d" * 64},
+        "metrics": {"fine_tuned": {"scenes": {"itt": {"average": 71.5}}}},
+        "params:method": "clic",
+        "params:paths.export": str(tmp_path / "export"),
+        "params:registration": {"name": "pipeline-clip", "alias": "fresh", "precision": "fp16"},
+    }
+
+
+def run(entries: dict[str, Any]) -> dict[str, Any]:
+    catalog = DataCatalog({name: MemoryDataset(value) for name, value in entries.items()})
+    outputs = SequentialRunner().run(create_pipeline(), catalog)
+    registered: dict[str, Any] = outputs["registered"].load()
+    return registered
+
+
+def test_a_checkpoint_becomes_a_version_in_its_own_run(entries: dict[str, Any]) -> None:
+    registered = run(entries)
+
+    assert registered["fresh"] is True
+    assert registered["run_id"] == entries["run"]["run_id"]
+    record = read_record(Path(entries["params:paths.export"]))
+    assert (record["method"], record["precision"], record["seed"]) == ("clic", "fp16", 3)
+    version = mlflow.MlflowClient().get_model_version_by_alias("pipeline-clip", "fresh")
+    assert int(version.version) == registered["version"]
+    assert version.tags["data_hash"] == "d" * 64
+    recorded = mlflow.get_run(registered["run_id"])
+    assert recorded.info.status == "FINISHED"
+    assert recorded.data.metrics["fine_tuned/scenes/itt/average"] == 71.5
+    assert run(entries) == {**registered, "fresh": False}
+
+
+def test_unknown_setting_is_refused(entries: dict[str, Any]) -> None:
+    entries["params:registration"] = {"aliass": "fresh"}
+    with pytest.raises(SettingsError, match=r"registration\.aliass: unknown key.*'alias'"):
+        run(entries)

@@ -1,0 +1,99 @@
+"""The hook prepares MLflow for pipelines that write a record, and for no others."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kedro.framework.hooks import _create_hook_manager
+from kedro.io import DataCatalog, MemoryDataset
+from kedro.pipeline import Pipeline, node
+from kedro.runner import SequentialRunner
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.registry import hook as hook_module
+from compo_pipeline.registry.hook import TrackingHook
+
+
+class Calls:
+    def __init__(self) -> None:
+        self.configured: list[Any] = []
+        self.failed: list[tuple[str, str]] = []
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
+    made = Calls()
+    monkeypatch.setattr(
+        hook_module.tracking, "configure", lambda settings, path: made.configured.append(settings)
+    )
+    monkeypatch.setattr(
+        hook_module.tracking,
+        "mark_failed",
+        lambda run, error: made.failed.append((run, str(error))),
+    )
+    yield made
+
+
+def prepared(tracking: dict[str, Any]) -> TrackingHook:
+    hook = TrackingHook()
+    context: Any = SimpleNamespace(params={"tracking": tracking}, project_path=Path("project"))
+    hook.after_context_created(context)
+    return hook
+
+
+def run(hook: TrackingHook, pipeline: Pipeline) -> None:
+    manager = _create_hook_manager()
+    manager.register(hook)
+    catalog = DataCatalog({"run": MemoryDataset(), "start": MemoryDataset(1)})
+    hook.before_pipeline_run(pipeline)
+    try:
+        SequentialRunner().run(pipeline, catalog, hook_manager=manager)
+    except RuntimeError as error:
+        hook.on_pipeline_error(error)
+
+
+def train(start: int) -> dict[str, str]:
+    return {"run_id": "r1"}
+
+
+def evaluate(run: dict[str, str]) -> int:
+    raise RuntimeError("no pictures")
+
+
+def ingest(start: int) -> int:
+    raise RuntimeError("no captions")
+
+
+def test_store_is_set_for_pipelines_with_a_run(calls: Calls) -> None:
+    hook = prepared({"experiment": "mine"})
+    run(hook, Pipeline([node(train, "start", "run")]))
+    assert [settings.experiment for settings in calls.configured] == ["mine"]
+    assert calls.failed == []
+
+
+def test_other_pipelines_never_touch_the_store(calls: Calls) -> None:
+    hook = prepared({"experiment": "mine"})
+    run(hook, Pipeline([node(ingest, "start", "captions")]))
+    assert calls.configured == []
+    assert calls.failed == []
+
+
+def test_run_of_a_failing_pipeline_is_marked(calls: Calls) -> None:
+    hook = prepared({})
+    run(hook, Pipeline([node(train, "start", "run"), node(evaluate, "run", "scores")]))
+    assert calls.failed == [("r1", "no pictures")]
+
+
+def test_failure_before_training_leaves_older_runs_alone(calls: Calls) -> None:
+    hook = prepared({})
+    run(hook, Pipeline([node(train, "start", "run"), node(evaluate, "run", "scores")]))
+    calls.failed.clear()
+    run(hook, Pipeline([node(ingest, "start", "rows"), node(lambda rows: {}, "rows", "run")]))
+    assert calls.failed == []
+
+
+def test_misspelt_setting_is_refused(calls: Calls) -> None:
+    with pytest.raises(SettingsError, match=r"tracking\.experimnt.*experiment"):
+        run(prepared({"experimnt": "x"}), Pipeline([node(train, "start", "run")]))

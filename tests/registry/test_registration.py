@@ -1,0 +1,210 @@
+"""A checkpoint becomes one version in the registry, and that version scores pictures."""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pytest
+import torch
+from PIL import Image
+
+from compo_pipeline.models.export import export
+from compo_pipeline.models.identity import file_sha256, read_record
+from compo_pipeline.models.loading import load
+from compo_pipeline.registry import tracking
+from compo_pipeline.registry.registration import (
+    Registered,
+    RegistrationSettings,
+    export_for,
+    register,
+    requirements,
+)
+
+SETTINGS = RegistrationSettings()
+MANIFEST = {"data_hash": "d" * 64, "count": 3}
+METRICS = {"base": {"b": {"itt": {"swap": 50.0}}}, "fine_tuned": {"b": {"itt": {"swap": 70.0}}}}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tiny_clip: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fine-tuned tiny model, as training leaves it."""
+    loaded = load(tiny_clip)
+    base = loaded.fingerprint
+    with torch.no_grad():
+        loaded.model.text_projection.mul_(1.5)
+    folder = tmp_path_factory.mktemp("trained") / "checkpoint"
+    return export(loaded, folder, metadata={"base_fingerprint": base})
+
+
+def registered_in_a_run(
+    checkpoint: Path, folder: Path, settings: RegistrationSettings
+) -> Registered:
+    export_for(checkpoint, folder, "clic", settings)
+    run_id = tracking.open_run("registering", {})
+    with tracking.adopt(run_id) as record:
+        return register(folder, record, MANIFEST, METRICS, settings)
+
+
+@pytest.fixture(scope="module")
+def registered(
+    mlflow_project: Path, checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Registered:
+    tracking.configure(tracking.TrackingSettings(experiment="registration"), mlflow_project)
+    return registered_in_a_run(checkpoint, tmp_path_factory.mktemp("out") / "export", SETTINGS)
+
+
+def version_of(alias: str) -> Any:
+    return mlflow.MlflowClient().get_model_version_by_alias("compo-clip", alias)
+
+
+def test_version_tells_where_it_came_from(registered: Registered, checkpoint: Path) -> None:
+    version = version_of("challenger")
+    assert registered.fresh
+    assert (int(version.version), version.run_id) == (registered.version, registered.run_id)
+    commit = mlflow.get_run(registered.run_id).data.tags["git_commit"]
+    assert version.tags == {
+        "method": "clic",
+        "base_model": read_record(checkpoint)["name"],
+        "data_hash": "d" * 64,
+        "git_commit": commit,
+        "checkpoint_sha256": file_sha256(checkpoint / "open_clip_model.safetensors"),
+        "precision": "fp32",
+    }
+    assert mlflow.get_run(registered.run_id).data.metrics == {"fine_tuned/b/itt/swap": 70.0}
+
+
+def test_export_keeps_what_training_recorded(registered: Registered, checkpoint: Path) -> None:
+    folder = next(
+        Path(mlflow.artifacts.download_artifacts(registered.model_uri)).rglob("compo.json")
+    )
+    record = read_record(folder.parent)
+    assert record["base_fingerprint"] == read_record(checkpoint)["base_fingerprint"]
+    assert record["fingerprint"] == read_record(checkpoint)["fingerprint"]
+
+
+def test_same_checkpoint_makes_no_second_version(
+    registered: Registered, checkpoint: Path, tmp_path: Path
+) -> None:
+    mlflow.MlflowClient().delete_registered_model_alias("compo-clip", "challenger")
+    again = registered_in_a_run(checkpoint, tmp_path / "export", SETTINGS)
+    assert again == replace(registered, fresh=False)
+    assert int(version_of("challenger").version) == registered.version
+
+
+def test_other_precision_or_weights_are_another_version(
+    registered: Registered, checkpoint: Path, tmp_path: Path
+) -> None:
+    half = replace(SETTINGS, precision="fp16", alias="half")
+    first = registered_in_a_run(checkpoint, tmp_path / "export", half)
+    assert first.version != registered.version
+    weights = Path(mlflow.artifacts.download_artifacts(first.model_uri))
+    assert (
+        file_sha256(next(weights.rglob("*.safetensors")))
+        != version_of("half").tags["checkpoint_sha256"]
+    ), "the tag names the checkpoint, not the rounded export"
+
+    other = load(checkpoint)
+    with torch.no_grad():
+        other.model.text_projection.mul_(2)
+    second = registered_in_a_run(
+        export(other, tmp_path / "other"), tmp_path / "export2", replace(SETTINGS, alias="half")
+    )
+    assert second.version > first.version
+    assert int(version_of("half").version) == second.version
+    assert int(version_of("challenger").version) == registered.version
+
+
+# What a user of the registry has: neither this package, nor a network, nor leave for pickles.
+SERVED = """
+import json, os, sys, socket
+os.environ["MLFLOW_ALLOW_PICKLE_DESERIALIZATION"] = "false"
+class Hide:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "compo_pipeline":
+            raise ImportError("hidden")
+sys.meta_path.insert(0, Hide())
+def refuse(*args, **kwargs):
+    raise OSError("no network")
+socket.socket.connect = refuse
+import mlflow, pandas as pd
+uri, picture = sys.argv[1:]
+mlflow.set_tracking_uri(uri)
+model = mlflow.pyfunc.load_model("models:/compo-clip@challenger")
+table = pd.DataFrame({"image": [picture, picture], "text": ["a red cube", "two cats"]})
+scores = model.predict(table)
+def error(table):
+    try:
+        model.predict(table)
+    except Exception as error:
+        return str(error)
+print(json.dumps({
+    "columns": list(scores.columns),
+    "similarity": scores["similarity"].tolist(),
+    "empty": len(model.predict(table.iloc[:0])),
+    "example": model.predict(model.input_example)["similarity"].tolist(),
+    "no column": error(table[["image"]]),
+    "no image": error(table.assign(image="nothing.png")),
+}))
+assert "compo_pipeline" not in sys.modules
+"""
+
+
+def test_registered_model_scores_pictures_without_this_package(
+    registered: Registered, checkpoint: Path, tmp_path: Path
+) -> None:
+    picture = tmp_path / "picture.png"
+    Image.radial_gradient("L").resize((70, 40)).convert("RGB").save(picture)
+    arguments = [mlflow.get_tracking_uri(), str(picture)]
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", SERVED, *arguments],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    answer = json.loads(done.stdout.splitlines()[-1])
+
+    loaded = load(checkpoint)
+    with torch.no_grad():
+        pixels = loaded.preprocess(Image.open(picture))[None]
+        u = loaded.model.encode_image(pixels, normalize=True)
+        t = loaded.model.encode_text(loaded.tokenize(["a red cube", "two cats"]), normalize=True)
+    assert answer["columns"] == ["similarity"]
+    assert answer["similarity"] == pytest.approx((u @ t.T)[0].tolist(), abs=1e-6)
+    assert answer["empty"] == 0
+    assert len(answer["example"]) == 1
+    assert "text" in answer["no column"]
+    assert "nothing.png" in answer["no image"]
+
+
+def test_requirements_are_pinned_and_on_a_package_index(tiny_clip: Path, tmp_path: Path) -> None:
+    pins = requirements(tiny_clip)
+    assert all(pin.count("==") == 1 and "+" not in pin for pin in pins)
+    assert not any(pin.startswith("transformers") for pin in pins)
+
+
+def test_registering_takes_seconds_and_no_network(
+    configure: Callable[[str], None],
+    checkpoint: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*args: object) -> None:
+        raise AssertionError("a connection was tried")
+
+    monkeypatch.setattr("socket.socket.connect", refuse)
+    configure("registration")
+    other = shutil.copytree(checkpoint, tmp_path / "other")
+    loaded = load(other)
+    with torch.no_grad():
+        loaded.model.text_projection.mul_(3)
+    export(loaded, other)
+    start = time.perf_counter()
+    registered_in_a_run(other, tmp_path / "export", replace(SETTINGS, alias="timed"))
+    assert time.perf_counter() - start < 20

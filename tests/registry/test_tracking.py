@@ -1,0 +1,200 @@
+"""One run holds what several stages have to say, whatever happened between them."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import mlflow
+import pytest
+
+from compo_pipeline.registry import tracking
+
+Configure = Callable[[str], None]
+
+
+@pytest.fixture
+def client(configure: Configure) -> mlflow.MlflowClient:
+    configure("tracking")
+    return mlflow.MlflowClient()
+
+
+def test_store_lies_in_the_project(mlflow_project: Path, client: mlflow.MlflowClient) -> None:
+    run_id = tracking.open_run("first", {"method": "clic"})
+    assert mlflow.get_tracking_uri() == f"sqlite:///{mlflow_project}/mlruns/mlflow.db"
+    assert (mlflow_project / "mlruns" / "mlflow.db").is_file()
+    run = client.get_run(run_id)
+    assert run.data.tags["method"] == "clic"
+    with tracking.adopt(run_id) as record:
+        record.document({"clic": {"weight": 0.5}}, "parameters.yaml")
+    kept = list((mlflow_project / "mlruns" / "artifacts").rglob("parameters.yaml"))
+    assert [path.read_text() for path in kept] == ["clic:\n  weight: 0.5\n"]
+
+
+def test_remote_store_leaves_nothing_in_the_project(
+    tmp_path: Path, mlflow_project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[object] = []
+    monkeypatch.setattr(mlflow, "set_tracking_uri", made.append)
+    monkeypatch.setattr(mlflow, "set_registry_uri", made.append)
+    monkeypatch.setattr(mlflow, "get_experiment_by_name", lambda name: None)
+    monkeypatch.setattr(
+        mlflow, "create_experiment", lambda name, artifact_location: made.append(artifact_location)
+    )
+    monkeypatch.setattr(mlflow, "set_experiment", made.append)
+    tracking.configure(tracking.TrackingSettings(uri="http://team:5000"), tmp_path)
+    assert made == ["http://team:5000", "http://team:5000", None, "compo"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ended_run_is_adopted(client: mlflow.MlflowClient) -> None:
+    run_id = tracking.open_run("adopted", {})
+    with tracking.adopt(run_id) as record:
+        record.metrics({"loss": 1.0})
+    assert client.get_run(run_id).info.status == "FINISHED"
+    with tracking.adopt(run_id) as record:
+        assert record.run_id == run_id
+        assert client.get_run(run_id).info.status == "RUNNING"
+        record.metrics({"itt": 0.7})
+    run = client.get_run(run_id)
+    assert run.info.status == "FINISHED"
+    assert run.data.metrics == {"loss": 1.0, "itt": 0.7}
+
+
+def test_run_fails_with_its_stage_and_recovers(client: mlflow.MlflowClient) -> None:
+    run_id = tracking.open_run("failing", {})
+    with pytest.raises(RuntimeError, match="loss is nan"), tracking.adopt(run_id):
+        raise RuntimeError("loss is nan")
+    assert client.get_run(run_id).info.status == "FAILED"
+    with tracking.adopt(run_id):
+        pass
+    assert client.get_run(run_id).info.status == "FINISHED"
+
+
+def test_unknown_run_is_restored_once(client: mlflow.MlflowClient) -> None:
+    foreign = "0123456789abcdef0123456789abcdef"
+    with tracking.adopt(foreign) as evaluation:
+        evaluation.metrics({"itt": 0.7})
+    with tracking.adopt(foreign) as registration:
+        registration.tags({"version": "1"})
+    assert evaluation.run_id == registration.run_id != foreign
+    run = client.get_run(evaluation.run_id)
+    assert run.data.tags["restored_from"] == foreign
+    assert run.data.metrics == {"itt": 0.7}
+
+
+def test_deleted_run_is_restored(client: mlflow.MlflowClient) -> None:
+    run_id = tracking.open_run("deleted", {})
+    client.delete_run(run_id)
+    with tracking.adopt(run_id) as record:
+        assert record.run_id != run_id
+        assert record.tag("restored_from") == run_id
+        assert record.tag("nothing") is None
+
+
+def test_run_of_another_experiment_is_adopted(
+    configure: Configure, client: mlflow.MlflowClient
+) -> None:
+    run_id = tracking.open_run("elsewhere", {})
+    configure("another")
+    with tracking.adopt(run_id) as record:
+        assert record.run_id == run_id
+    here = tracking.open_run("here", {})
+    assert client.get_run(here).info.experiment_id != client.get_run(run_id).info.experiment_id
+
+
+def test_params_are_flat_and_never_crash_a_resumed_run(client: mlflow.MlflowClient) -> None:
+    run_id = tracking.open_run("params", {})
+    with tracking.adopt(run_id) as record:
+        record.params({"training": {"lr": 1e-3, "betas": [0.9, 0.98]}, "seed": 0, "none": None})
+    with tracking.adopt(run_id) as record:
+        record.params({"training": {"lr": 2e-3, "betas": [0.9, 0.98]}, "new": True})
+    run = client.get_run(run_id)
+    assert run.data.params == {
+        "training.lr": "0.001",
+        "training.betas": "[0.9, 0.98]",
+        "seed": "0",
+        "none": "None",
+        "new": "True",
+    }
+    changed = {k: v for k, v in run.data.tags.items() if k.startswith("changed.")}
+    assert changed == {"changed.training.lr": "0.002"}
+
+
+def test_params_beyond_the_limits(client: mlflow.MlflowClient) -> None:
+    run_id = tracking.open_run("limits", {})
+    many = {f"key{number}": number for number in range(250)}
+    with tracking.adopt(run_id) as record:
+        record.params({"many": many, "long": "x" * 10_000, "odd (name)!": 1, "empty": {}})
+        record.params({"many": many, "long": "x" * 10_000})
+    params = client.get_run(run_id).data.params
+    assert len(params) == 253
+    assert params["long"] == "x" * 6000
+    assert params["odd _name__"] == "1"
+    assert params["empty"] == "{}"
+
+
+def test_metrics_keep_numbers_and_curves_their_steps(client: mlflow.MlflowClient) -> None:
+    run_id = tracking.open_run("metrics", {})
+    rows = [{"step": step, "loss": 1 / (1 + step), "rate": float("nan")} for step in range(1500)]
+    with tracking.adopt(run_id) as record:
+        record.metrics({"base": {"sugar_crepe": {"swap": 0.6, "n": 3, "which": "x", "ci": [0, 1]}}})
+        record.curves(rows, "train")
+    metrics = client.get_run(run_id).data.metrics
+    assert metrics["base/sugar_crepe/swap"] == 0.6
+    assert "base/sugar_crepe/which" not in metrics
+    assert "base/sugar_crepe/ci" not in metrics
+    history = client.get_metric_history(run_id, "train/loss")
+    assert [point.step for point in history] == list(range(1500))
+    assert history[3].value == 0.25
+
+
+def test_artefacts_are_files_or_folders(client: mlflow.MlflowClient, tmp_path: Path) -> None:
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report" / "report.html").write_text("<p>fine</p>")
+    (tmp_path / "curves.csv").write_text("step,loss\n")
+    run_id = tracking.open_run("artefacts", {})
+    with tracking.adopt(run_id) as record:
+        record.artefact(tmp_path / "report")
+        record.artefact(tmp_path / "curves.csv", "training")
+    assert [f.path for f in client.list_artifacts(run_id, "report")] == ["report/report.html"]
+    assert [f.path for f in client.list_artifacts(run_id, "training")] == ["training/curves.csv"]
+
+
+def test_git_state_of_a_run(client: mlflow.MlflowClient, tmp_path: Path) -> None:
+    outside = client.get_run(tracking.open_run("outside", {}, tmp_path))
+    assert outside.data.tags["git_commit"] == "unknown"
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    (tmp_path / "code.py").write_text("x = 1\n")
+    for arguments in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
+        subprocess.run([*git, *arguments], check=True)
+    commit = subprocess.run(
+        [*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+    clean = client.get_run(tracking.open_run("clean", {}, tmp_path)).data.tags
+    (tmp_path / "code.py").write_text("x = 2\n")
+    dirty = client.get_run(tracking.open_run("dirty", {}, tmp_path)).data.tags
+
+    assert (clean["git_commit"], clean["git_dirty"]) == (commit, "false")
+    assert (dirty["git_commit"], dirty["git_dirty"]) == (commit, "true")
+
+
+def test_nothing_is_logged_without_a_store(
+    client: mlflow.MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mlflow.tracking.is_tracking_uri_set", lambda: False)
+    with pytest.raises(RuntimeError, match=r"call .*tracking\.configure first"):
+        tracking.open_run("homeless", {})
+    with pytest.raises(RuntimeError, match=r"call .*tracking\.configure first"):
+        tracking.adopt("0" * 32).__enter__()
+
+
+def test_later_failure_is_noted(client: mlflow.MlflowClient) -> None:
+    run_id = tracking.open_run("later", {})
+    with tracking.adopt(run_id):
+        pass
+    tracking.mark_failed(run_id, ValueError("no pictures"))
+    run = client.get_run(run_id)
+    assert run.info.status == "FAILED"
+    assert run.data.tags["error"] == "ValueError: no pictures"
+    tracking.mark_failed("f" * 32, ValueError("of a run nobody knows"))
