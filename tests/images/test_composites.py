@@ -39,9 +39,7 @@ def test_tall_pictures_stand_side_by_side() -> None:
     assert (joined[:, 4:] == BLUE).all()
 
 
-@pytest.mark.parametrize(
-    ("axis", "shape"), [("vertical", (64, 32)), ("horizontal", (32, 64))]
-)
+@pytest.mark.parametrize(("axis", "shape"), [("vertical", (64, 32)), ("horizontal", (32, 64))])
 def test_a_half_is_the_whole_picture_bicubic_at_exactly_half(
     axis: Axis, shape: tuple[int, int]
 ) -> None:

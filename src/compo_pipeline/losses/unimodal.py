@@ -30,4 +30,5 @@ def unimodal(
     difference = first - second
     if norm == "squared":
         return difference.square().sum(-1).mean()
-    return difference.norm(dim=-1).mean()
+    distances: Tensor = difference.norm(dim=-1)
+    return distances.mean()

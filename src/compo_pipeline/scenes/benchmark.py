@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from compo_pipeline.scenes.captions import JOINED, RELATED, related
 from compo_pipeline.scenes.words import PATTERN_WORDS, RELATION_WORDS, SIZE_WORDS, Phrase, sentence
-from compo_pipeline.scenes.world import INVERSE, Relation, Scene, Thing, World, relation
+from compo_pipeline.scenes.world import INVERSE, NESTED, Relation, Scene, Thing, World, relation
 
 SUGAR_CREPE = (
     "replace_obj",
@@ -128,11 +128,14 @@ CHANGES: dict[str, Change] = {
 
 
 def _claim(subtask: str, a: Thing, b: Thing, random_: random.Random) -> Claim:
-    """What the true captions say: the relation where the subtask is about it, else half the time;
-    colours too, but in half of the items that are about relations alone.
+    """What the true captions say: the relation where the subtask is about it or one thing lies
+    within the other, else half the time; colours too, but in half of the items that are about
+    relations alone.
     """
     about_relation = subtask in ("replace_rel", "swap_obj")
-    between = relation(a, b) if about_relation or random_.random() < 0.5 else None
+    between = relation(a, b)
+    if not about_relation and random_.random() >= 0.5 and between not in NESTED:
+        between = None
     plain = about_relation and random_.random() < 0.5
     return Claim(
         Phrase(a.kind, None if plain else a.colour),

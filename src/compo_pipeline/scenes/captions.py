@@ -17,10 +17,11 @@ from compo_pipeline.scenes.words import (
     with_article,
     word,
 )
-from compo_pipeline.scenes.world import INVERSE, Relation, Scene, Thing, place, relation
+from compo_pipeline.scenes.world import INVERSE, NESTED, Relation, Scene, Thing, place, relation
 
 # Four words at least, the shortest sentence that caption cleaning keeps. Few nouns and verbs beside
-# those of the scene: a swapped "picture" or "shown" makes nonsense, which needs no look at a picture.
+# those of the scene: a swapped "picture" or "shown" makes nonsense, which needs no look at the
+# picture.
 SINGLE = ("there is {a}", "here is {a}", "{a} is here", "just {a} alone")
 JOINED = (
     "{a} and {b}",
@@ -31,7 +32,8 @@ JOINED = (
 )
 RELATED = ("{a} {r} {b}", "{a} is {r} {b}", "there is {a} {r} {b}")
 CONTAINED = ("{b} contains {a}", "{a} is surrounded by {b}", "{b} with {a} inside")
-THIRD = (" and {c}", ", and there is also {c}", ", with {c} as well")
+# Never a bare "and": in "a ball left of a box and a star" the star would be on the right too.
+THIRD = (", with {c} too", ", and there is also {c}", ", with {c} as well")
 BACKDROP = (" on a {} background", " against a {} background")
 LISTED_POSITION = ("{n} on the {p}", "{n} at the {p}", "{n}, {p}")
 
@@ -57,7 +59,8 @@ def first(scene: Scene, random_: random.Random, *, relations: float = 0.65) -> s
         text = random_.choice(SINGLE).format(a=phrases[0])
     else:
         between = relation(things[0], things[1])
-        if between and random_.random() < relations:
+        # One thing within another is not "next to" it: that relation is always named.
+        if between and (random_.random() < relations or between in NESTED):
             text = related(phrases[0], phrases[1], between, random_)
         else:
             text = random_.choice(JOINED).format(a=phrases[0], b=phrases[1])

@@ -85,6 +85,8 @@ class SceneSettings:
         for key in ("train", "val", "test", "items", "pictures", "classified"):
             if getattr(self, key) < 1:
                 raise ValueError(f"{key} must be at least 1, got {getattr(self, key)}")
+        if min(self.counts) < 0 or sum(self.counts) <= 0:
+            raise ValueError(f"counts must be weights, not all zero, got {self.counts}")
 
 
 def write(settings: SceneSettings, root: Path) -> dict[str, Any]:

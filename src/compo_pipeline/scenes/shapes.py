@@ -184,6 +184,11 @@ def _master(kind: str) -> tuple[Image.Image, Image.Image]:
     return pen.image, inner
 
 
+def _unit(mask: Image.Image) -> NDArray[np.float32]:
+    """A mask's values in 0..1."""
+    return np.asarray(mask, np.float32) / np.float32(255)
+
+
 def _pattern(pattern: str, side: int) -> NDArray[np.float32]:
     """How much of each pixel the second colour takes, [side, side] in 0..1."""
     if pattern == "solid":
@@ -200,7 +205,7 @@ def _pattern(pattern: str, side: int) -> NDArray[np.float32]:
             for x in range((row % 2) * pitch // 2, side * scale + pitch, pitch):
                 draw.ellipse([x - radius, y - radius, x + radius, y + radius], fill=255)
     small = image.resize((side, side), Image.Resampling.BOX)
-    return np.asarray(small, dtype=np.float32) / 255
+    return _unit(small)
 
 
 @cache
@@ -212,7 +217,7 @@ def sprite(
     Light darkens the rim and falls off downwards, so that things look solid.
     """
     full, inner = _master(kind)
-    mask = np.asarray(full.resize((side, side), Image.Resampling.BOX), np.float32) / 255
-    core = np.asarray(inner.resize((side, side), Image.Resampling.BILINEAR), np.float32) / 255
+    mask = _unit(full.resize((side, side), Image.Resampling.BOX))
+    core = _unit(inner.resize((side, side), Image.Resampling.BILINEAR))
     light = (0.68 + 0.32 * core) * np.linspace(1.06, 0.9, side, dtype=np.float32)[:, None]
     return mask[..., None], light[..., None], (_pattern(pattern, side) * core)[..., None]

@@ -47,6 +47,7 @@ BACKGROUNDS = {
 PATTERNS = ("solid", "striped", "dotted")
 SIZES = {"small": (34, 40), "medium": (48, 56), "large": (68, 78)}
 CANVASES = {"wide": (192, 144), "tall": (144, 192), "square": (168, 168)}
+NESTED: tuple[Relation, Relation] = ("inside", "around")
 # Things with enough body to hold another one, the side of such a container and of what it holds.
 CONTAINERS = ("ball", "box", "heart", "ring", "cloud")
 CONTAINER_SIZE, CONTENT_SIZE = (92, 100), (28, 32)

@@ -1,0 +1,72 @@
+"""Scenes per second of one core: drawn, told, asked about, rendered, written, made a batch of.
+
+python benchmarks/scenes_rendering.py [scenes]
+"""
+
+import io
+import itertools
+import sys
+import time
+from collections.abc import Callable, Iterable
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from compo_pipeline.pipelines.pretraining.supervision import PictureBatches
+from compo_pipeline.scenes.benchmark import make_item
+from compo_pipeline.scenes.captions import alt_text, sentences
+from compo_pipeline.scenes.render import picture, render
+from compo_pipeline.scenes.world import Scene, World
+from compo_pipeline.seeding import rng
+
+WORLD = World()
+MIX = (0.1, 0.3, 0.45, 0.05, 0.1)
+
+
+def rate(work: Callable[[Scene], object], scenes: Iterable[Scene]) -> tuple[int, float, float]:
+    """How many, and seconds of wall and of processor for them, after a few to fill caches."""
+    todo = list(scenes)
+    for scene in todo[:200]:
+        work(scene)
+    started, processor = time.perf_counter(), time.process_time()
+    for scene in todo:
+        work(scene)
+    return len(todo), time.perf_counter() - started, time.process_time() - processor
+
+
+def saved(scene: Scene) -> None:
+    """A picture as it is written to disk."""
+    picture(scene).save(io.BytesIO(), "jpeg", quality=92, subsampling=0)
+
+
+def main() -> None:
+    """Measure and print."""
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
+    torch.set_num_threads(1)
+    scenes = list(itertools.islice(WORLD.scenes(0, "train"), count))
+    pairs = list(itertools.islice(WORLD.scenes(0, "test", "benchmark", 2), count))
+    batches = PictureBatches(
+        WORLD, seed=0, batches=1, batch_size=count, size=64, grid=8, composites=0.3
+    )
+    batches[0]
+    started, processor = time.perf_counter(), time.process_time()
+    batches[0]
+    batch = (count, time.perf_counter() - started, time.process_time() - processor)
+    rows = {
+        "scenes drawn": rate(lambda s: WORLD.draw(rng(s.scene_id), ""), scenes),
+        "captions of 3-5 sentences": rate(lambda s: sentences(s, rng(s.scene_id)), scenes),
+        "alt texts": rate(lambda s: alt_text(s, rng(s.scene_id), MIX), scenes),
+        "benchmark items": rate(lambda s: make_item("swap_att", s, WORLD, rng(s.scene_id)), pairs),
+        "pictures rendered": rate(render, scenes),
+        "pictures rendered and compressed": rate(saved, scenes),
+        "training pictures with truth (30% composites)": batch,
+    }
+    table = Table("what", "number", "a second", "a second of processor")
+    for what, (number, wall, processor) in rows.items():
+        table.add_row(what, f"{number}", f"{number / wall:,.0f}", f"{number / processor:,.0f}")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

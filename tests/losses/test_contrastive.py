@@ -1,0 +1,66 @@
+"""CLIP's loss and its mean over several positives, against loops and numbers by hand."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from compo_pipeline.losses.contrastive import clip, multi_positive
+
+
+def unit(*shape: int, seed: int = 0) -> Tensor:
+    made = torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return F.normalize(made, dim=-1)
+
+
+def slow_clip(images: Tensor, texts: Tensor, scale: float) -> float:
+    """Eq. 1, pair by pair."""
+    m, total = len(images), 0.0
+    logit = [[scale * float(images[i] @ texts[j]) for j in range(m)] for i in range(m)]
+    for i in range(m):
+        row = sum(math.exp(logit[i][j]) for j in range(m))
+        column = sum(math.exp(logit[j][i]) for j in range(m))
+        total -= math.log(math.exp(logit[i][i]) / row) + math.log(math.exp(logit[i][i]) / column)
+    return total / (2 * m)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+@pytest.mark.parametrize("scale", [1.0, 14.3])
+def test_clip_equals_the_loop(rows: int, scale: float) -> None:
+    images, texts = unit(rows, 6), unit(rows, 6, seed=1)
+    got = clip(images, texts, torch.tensor(scale, dtype=torch.float64))
+    assert got.item() == pytest.approx(slow_clip(images, texts, scale), abs=1e-12)
+
+
+def test_clip_by_hand() -> None:
+    """Images on the axes, both texts on the first: logits s * [[1, 1], [0, 0]].
+
+    Image to text is undecided, ln 2 twice; text to image is ln(1 + e^-s) and ln(1 + e^s).
+    """
+    images, texts = torch.eye(2), torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+    expected = (math.log(2) + (math.log1p(math.exp(-2)) + math.log1p(math.exp(2))) / 2) / 2
+    assert clip(images, texts, torch.tensor(2.0)).item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_multi_positive_equals_the_loop_with_its_eighth_of_m() -> None:
+    """Eq. 4: both directions of every positive summed over rows, divided by 8m at four."""
+    images, positives = unit(3, 5), unit(4, 3, 5, seed=1)
+    total = sum(slow_clip(images, texts, 9.0) * 2 * 3 for texts in positives)
+    got = multi_positive(images, positives, torch.tensor(9.0, dtype=torch.float64))
+    assert got.item() == pytest.approx(total / (8 * 3), abs=1e-12)
+
+
+def test_one_positive_is_plain_clip() -> None:
+    images, positives, scale = unit(3, 5), unit(1, 3, 5, seed=1), torch.tensor(4.0)
+    assert multi_positive(images, positives, scale).equal(clip(images, positives[0], scale))
+
+
+def test_gradients_of_embeddings_and_scale() -> None:
+    images, positives = unit(3, 4).requires_grad_(), unit(2, 3, 4, seed=1).requires_grad_()
+    scale = torch.tensor(3.0, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(multi_positive, (images, positives, scale))
+    multi_positive(images, positives, scale).backward()
+    assert scale.grad is not None
+    assert scale.grad.abs() > 1e-6

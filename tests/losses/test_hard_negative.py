@@ -1,0 +1,96 @@
+"""Positives against a row's own negative, against a loop and numbers by hand."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from compo_pipeline.losses.hard_negative import s_neg
+
+
+def unit(*shape: int, seed: int = 0) -> Tensor:
+    made = torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return F.normalize(made, dim=-1)
+
+
+def slow(
+    images: Tensor, positives: Tensor, negatives: Tensor, valid: list[bool], scale: float
+) -> float:
+    """Eq. 5: cross entropy over [u.p, u.n] with target 0, row by row."""
+    losses = []
+    for texts in positives:
+        for i, has_negative in enumerate(valid):
+            if has_negative:
+                right = math.exp(scale * float(images[i] @ texts[i]))
+                wrong = math.exp(scale * float(images[i] @ negatives[i]))
+                losses.append(-math.log(right / (right + wrong)))
+    return sum(losses) / len(losses)
+
+
+@pytest.mark.parametrize("valid", [[True] * 4, [True, False, True, False], [False] * 3 + [True]])
+@pytest.mark.parametrize("positives", [1, 4])
+def test_s_neg_equals_the_loop(valid: list[bool], positives: int) -> None:
+    u, p, n = unit(4, 5), unit(positives, 4, 5, seed=1), unit(4, 5, seed=2)
+    got = s_neg(u, p, n, torch.tensor(valid), torch.tensor(12.0, dtype=torch.float64))
+    assert got.item() == pytest.approx(slow(u, p, n, valid, 12.0), abs=1e-12)
+
+
+def test_s_neg_by_hand() -> None:
+    """One row, u.p 1 and 0, u.n 0, s 2: softplus(-2) and softplus(0), mean of both."""
+    u = torch.tensor([[1.0, 0.0]])
+    p = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]])
+    n = torch.tensor([[0.0, -1.0]])
+    expected = (math.log1p(math.exp(-2)) + math.log(2)) / 2
+    got = s_neg(u, p, n, torch.tensor([True]), torch.tensor(2.0))
+    assert got.item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_row_without_a_negative_takes_no_part() -> None:
+    """Whatever stands in its place: same loss, no gradient for that row."""
+    u, p = unit(3, 4).requires_grad_(), unit(2, 3, 4, seed=1).requires_grad_()
+    scale, valid = torch.tensor(20.0, dtype=torch.float64), torch.tensor([True, False, True])
+    losses = []
+    for filler in (0.0, 1e3):
+        n = unit(3, 4, seed=2)
+        n[1] = filler
+        n.requires_grad_()
+        losses.append(s_neg(u, p, n, valid, scale))
+        of_u, of_p, of_n = torch.autograd.grad(losses[-1], (u, p, n))
+        assert of_u[1].eq(0).all()
+        assert of_p[:, 1].eq(0).all()
+        assert of_n[1].eq(0).all()
+        assert of_n[0].ne(0).any()
+        assert all(g.isfinite().all() for g in (of_u, of_p, of_n))
+    assert losses[0].equal(losses[1])
+
+
+def test_no_negative_at_all_is_zero_with_zero_gradient() -> None:
+    u, p, n = unit(3, 4), unit(2, 3, 4, seed=1), torch.zeros(3, 4, dtype=torch.float64)
+    scale = torch.tensor(20.0, dtype=torch.float64)
+    leaves = [t.requires_grad_() for t in (u, p, n, scale)]
+    loss = s_neg(u, p, n, torch.zeros(3, dtype=torch.bool), scale)
+    assert loss.item() == 0
+    assert all(g.eq(0).all() for g in torch.autograd.grad(loss, leaves))
+
+
+def test_a_great_scale_stays_finite() -> None:
+    u = torch.tensor([[1.0, 0.0]], requires_grad=True)
+    wrong, right = torch.tensor([[[-1.0, 0.0]]]), torch.tensor([[1.0, 0.0]])
+    loss = s_neg(u, wrong, right, torch.tensor([True]), torch.tensor(100.0))
+    assert loss.item() == pytest.approx(200.0)
+    loss.backward()
+    assert u.grad is not None
+    assert u.grad.isfinite().all()
+
+
+def test_gradients_of_embeddings_and_scale() -> None:
+    u, p, n = unit(3, 4), unit(2, 3, 4, seed=1), unit(3, 4, seed=2)
+    scale = torch.tensor(3.0, dtype=torch.float64)
+    valid = torch.tensor([True, False, True])
+    leaves = tuple(t.requires_grad_() for t in (u, p, n, scale))
+    assert torch.autograd.gradcheck(lambda u, p, n, s: s_neg(u, p, n, valid, s), leaves)
+    s_neg(u, p, n, valid, scale).backward()
+    assert scale.grad is not None
+    assert scale.grad.abs() > 1e-6

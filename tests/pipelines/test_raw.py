@@ -1,0 +1,64 @@
+"""The raw pipeline's node: scenes are rendered, other sources only located."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.datasets.readers.record import SourceError
+from compo_pipeline.pipelines.raw.nodes import prepare_source
+
+FEW = {"train": 4, "val": 2, "test": 3, "items": 2, "pictures": 6, "classified": 2}
+
+
+def data(root: Path, **changes: Any) -> dict[str, Any]:
+    splits = {"train": "train", "val": "val", "test": "test"}
+    return {"root": str(root), "format": "scenes", "splits": splits, **changes}
+
+
+def test_scenes_are_rendered_where_the_source_is_looked_for(tmp_path: Path) -> None:
+    source = prepare_source(data(tmp_path / "scenes"), FEW)
+    assert source == {
+        "format": "scenes",
+        "root": str(tmp_path / "scenes"),
+        "splits": {
+            split: {
+                "annotations": [f"annotations/captions_{split}.json"],
+                "records": FEW[split],
+                "pictures": split,
+                "files": FEW[split],
+            }
+            for split in ("train", "val", "test")
+        },
+    }
+
+
+def test_another_source_is_left_as_it_is(tmp_path: Path) -> None:
+    prepare_source(data(tmp_path), FEW)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    source = prepare_source(
+        data(tmp_path, format="coco_captions", splits={"train": "test"}), {**FEW, "test": 1}
+    )
+    assert source["splits"]["train"]["records"] == 3
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_a_source_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="data.root: there is no folder"):
+        prepare_source(data(tmp_path / "nowhere", format="coco_captions"), FEW)
+
+
+@pytest.mark.parametrize(
+    ("scenes", "message"),
+    [
+        ({**FEW, "pictres": 3}, "scenes.pictres: unknown key; did you mean 'pictures'"),
+        ({**FEW, "world": {"things": ["unicorn"]}}, "scenes.world.things"),
+    ],
+)
+def test_bad_scene_settings_render_nothing(
+    tmp_path: Path, scenes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SettingsError, match=message):
+        prepare_source(data(tmp_path / "scenes"), scenes)
+    assert not (tmp_path / "scenes").exists()

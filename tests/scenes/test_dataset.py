@@ -1,0 +1,179 @@
+"""Scenes on disk: COCO's layout, the official benchmark files, the records behind them."""
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.datasets.readers.coco_captions import read
+from compo_pipeline.datasets.readers.record import RawCaption
+from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.evaluation.benchmarks import sugar_crepe, sugar_crepe_pp, zero_shot
+from compo_pipeline.scenes.benchmark import SUGAR_CREPE, SUGAR_CREPE_PP
+from compo_pipeline.scenes.dataset import SceneSettings, WorldSettings, write
+from compo_pipeline.scenes.world import Scene
+
+TINY = SceneSettings(train=6, val=3, test=4, items=3, pictures=9, classified=5)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    root = tmp_path_factory.mktemp("scenes")
+    return root, write(TINY, root)
+
+
+def records(root: Path, split: str) -> list[Scene]:
+    lines = (root / "annotations" / f"scenes_{split}.jsonl").read_text().splitlines()
+    return [Scene.from_dict(json.loads(line)) for line in lines]
+
+
+def test_counts_are_told(written: tuple[Path, dict[str, Any]]) -> None:
+    subtasks = {**dict.fromkeys(SUGAR_CREPE, 3), "zero_shot": 5}
+    assert written[1] == {
+        "train": 6,
+        "val": 3,
+        "test": 4,
+        "benchmarks/val": subtasks,
+        "benchmarks/test": subtasks,
+    }
+
+
+@pytest.mark.parametrize(("split", "count"), [("train", 6), ("val", 3), ("test", 4)])
+def test_the_coco_reader_reads_every_caption(
+    written: tuple[Path, dict[str, Any]],
+    is_true: Callable[[str, Scene], bool],
+    split: str,
+    count: int,
+) -> None:
+    root, _ = written
+    rows = list(read(DataSettings(root, "coco_captions", {split: split}), split, split))
+    scenes = records(root, split)
+    assert len(rows) == len(scenes) == count
+    assert len(list((root / split).iterdir())) == count
+    for row, scene in zip(rows, scenes, strict=True):
+        assert isinstance(row, RawCaption)
+        assert scene.split == split
+        with Image.open(root / row.image) as picture:
+            assert picture.size == (scene.width, scene.height)
+        (text,) = row.own
+        told = [f"{part}." for part in text.removesuffix(".").split(". ")]
+        assert 3 <= len(told) <= 5
+        assert all(is_true(part, scene) for part in told)
+
+
+@pytest.mark.parametrize("split", ["val", "test"])
+def test_official_files_of_sugar_crepe(written: tuple[Path, dict[str, Any]], split: str) -> None:
+    folder = written[0] / "benchmarks" / split
+    subtasks = sugar_crepe.load(folder, folder / "images")
+    assert {s.name for s in subtasks} == set(SUGAR_CREPE)
+    for subtask in subtasks:
+        assert len(subtask.items) == 3
+        for item in subtask.items:
+            assert item.image.startswith(f"{split}-benchmark-")
+            assert subtask.path(item).is_file()
+
+
+@pytest.mark.parametrize("split", ["val", "test"])
+def test_official_files_of_sugar_crepe_pp(written: tuple[Path, dict[str, Any]], split: str) -> None:
+    folder = written[0] / "benchmarks" / split
+    pairs = {s.name: s.items for s in sugar_crepe_pp.load(folder, folder / "images")}
+    plain = {s.name: s.items for s in sugar_crepe.load(folder, folder / "images")}
+    assert set(pairs) == set(SUGAR_CREPE_PP)
+    for name, items in pairs.items():
+        for item, other in zip(items, plain[name], strict=True):
+            assert item.image == other.image
+            assert (item.positives[0], item.negatives) == (other.positives[0], other.negatives)
+
+
+@pytest.mark.parametrize("split", ["val", "test"])
+def test_classification_files(written: tuple[Path, dict[str, Any]], split: str) -> None:
+    folder = written[0] / "benchmarks" / split
+    sets = {s.name: s for s in zero_shot.load(folder, folder / "images")}
+    assert {name: len(s.classes) for name, s in sets.items()} == {"things": 16, "colours": 8}
+    for subset in sets.values():
+        assert len(subset.items) == 5
+        assert all(subset.path(item).is_file() for item in subset.items)
+    files = [[item.image for item in s.items] for s in sets.values()]
+    assert files[0] == files[1]
+
+
+def test_nothing_but_what_was_asked_for_is_written(written: tuple[Path, dict[str, Any]]) -> None:
+    root = written[0]
+    for split in ("val", "test"):
+        names = {path.name for path in (root / "benchmarks" / split / "images").iterdir()}
+        assert len(names) == 9 + 5
+    assert {path.name for path in root.iterdir()} == {
+        *("train", "val", "test", "annotations", "benchmarks"),
+    }
+
+
+def test_the_same_settings_write_the_same_bytes(
+    written: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    def hashes(root: Path) -> dict[str, str]:
+        return {
+            str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in root.rglob("*")
+            if path.is_file()
+        }
+
+    write(TINY, tmp_path)
+    assert hashes(tmp_path) == hashes(written[0])
+
+
+def test_a_world_of_ones_own(tmp_path: Path) -> None:
+    world = WorldSettings(
+        ("bottle", "diamond", "mushroom", "ring"), ("red", "cyan", "pink", "blue")
+    )
+    few = {"train": 8, "val": 2, "test": 2, "items": 2, "pictures": 8, "classified": 2}
+    write(SceneSettings(**few, world=world), tmp_path)
+    for split in ("train", "val", "test"):
+        for scene in records(tmp_path, split):
+            assert {t.kind for t in scene.things} <= set(world.things)
+            assert {t.colour for t in scene.things} <= set(world.colours)
+    things = json.loads((tmp_path / "benchmarks/val/zero_shot/things.json").read_text())
+    assert things["classes"] == list(world.things)
+
+
+def test_how_many_things_a_scene_holds_is_the_callers_choice(tmp_path: Path) -> None:
+    few = {"train": 5, "val": 1, "test": 1, "items": 1, "pictures": 4, "classified": 1}
+    write(SceneSettings(**few, counts=(0.0, 0.0, 1.0)), tmp_path)
+    assert [len(scene.things) for scene in records(tmp_path, "train")] == [3] * 5
+
+
+def test_too_few_pictures_for_the_items_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = SceneSettings(train=1, val=1, test=1, items=5, pictures=3, classified=1)
+    with caplog.at_level(logging.WARNING):
+        counts = write(settings, tmp_path)
+    assert counts["benchmarks/test"]["swap_att"] <= 3
+    assert "raise scenes.pictures (3)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"world": {"things": ["ball", "box", "star", "dragon"]}}, "scenes.world.things.*dragon"),
+        ({"world": {"colours": ["red", "blue", "mauve", "pink"]}}, "scenes.world.colours.*mauve"),
+        ({"world": {"things": ["ball", "box", "star"]}}, "scenes.world.things.*at least four"),
+        ({"world": {"things": ["ball", "box", "star", "ball"]}}, "scenes.world.things.*once"),
+        ({"world": {"shapes": ["ball"]}}, "scenes.world.shapes: unknown key"),
+        ({"trian": 3}, "scenes.trian: unknown key; did you mean 'train'"),
+        ({"items": 0}, "items must be at least 1, got 0"),
+        ({"train": -1}, "train must be at least 1, got -1"),
+        ({"train": "many"}, "scenes.train.*many"),
+        ({"counts": [0, 0, 0]}, "counts must be weights, not all zero"),
+        ({"counts": [1, -0.5, 1]}, "counts must be weights"),
+        ({"counts": [1, 1]}, "scenes.counts"),
+    ],
+)
+def test_settings_that_make_no_world(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        parse(SceneSettings, values, "scenes").world.world()
