@@ -1,0 +1,93 @@
+"""The canonical benchmark table: what adapters produce and protocols score."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from compo_pipeline.configuration import SettingsError
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One picture with the texts that describe it and those that do not.
+
+    `item` is unique in its subtask. `image` is a path under the subtask's image folder. For
+    zero-shot classification the only positive is the name of the class.
+    """
+
+    item: str
+    image: str
+    positives: tuple[str, ...]
+    negatives: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Subtask:
+    """Items that are scored together, and the protocols that score them.
+
+    `classes` and `templates` (with `{}` where the class goes) are zero-shot classification's.
+    """
+
+    benchmark: str
+    name: str
+    protocols: tuple[str, ...]
+    images: Path
+    items: tuple[Item, ...]
+    classes: tuple[str, ...] = ()
+    templates: tuple[str, ...] = ()
+
+    def texts(self, unreadable: Container[str] = ()) -> Iterator[str]:
+        """Every text that a model must encode to score the items, repeats included.
+
+        Args:
+            unreadable: paths without a usable picture; the texts of such items are left out where
+                every protocol needs the picture.
+        """
+        if self.classes:
+            for name in self.classes:
+                yield from self.prompts(name)
+            return
+        for item in self.items:
+            if "text_only" in self.protocols or str(self.path(item)) not in unreadable:
+                yield from item.positives
+                yield from item.negatives
+
+    def prompts(self, name: str) -> tuple[str, ...]:
+        """The templates filled with a class."""
+        return tuple(template.replace("{}", name) for template in self.templates)
+
+    def path(self, item: Item) -> Path:
+        """Where an item's picture should lie."""
+        return self.images / item.image
+
+
+def read_folder(root: Path, benchmark: str) -> dict[str, Any]:
+    """The parsed JSON files of one benchmark, by file name without ending.
+
+    Raises:
+        SettingsError: there is no such file.
+    """
+    files = sorted((root / benchmark).glob("*.json"))
+    if not files:
+        raise SettingsError(
+            f"benchmarks.{benchmark} is on, but there is no {root / benchmark}/*.json; "
+            f"set benchmarks.root to the folder that holds {benchmark}/, "
+            f"or benchmarks.{benchmark}=false"
+        )
+    return {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in files}
+
+
+def field_of(record: Mapping[str, Any], key: str, where: str) -> str:
+    """A text field of one official record.
+
+    Raises:
+        ValueError: the record lacks it.
+    """
+    value = record.get(key)
+    if not isinstance(value, str):
+        raise ValueError(f"{where}: expected the text '{key}', got {value!r}; is it this format?")
+    return value

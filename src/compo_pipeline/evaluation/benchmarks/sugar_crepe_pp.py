@@ -1,0 +1,35 @@
+"""SugarCrepe++'s official files: lists of {id, filename, caption, caption2, negative_caption}.
+
+`caption2` says the same as `caption` in other words; `negative_caption` is SugarCrepe's.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from compo_pipeline.evaluation.benchmarks.items import Item, Subtask, field_of, read_folder
+
+NAME = "sugar_crepe_pp"
+
+
+def load(root: Path, images: Path) -> list[Subtask]:
+    """Every subtask that lies under `root`."""
+    subtasks = []
+    for name, records in read_folder(root, NAME).items():
+        items = []
+        for position, record in enumerate(records):
+            where = f"{root / NAME / name}.json, item {position}"
+            items.append(
+                Item(
+                    item=str(record.get("id", position)),
+                    image=field_of(record, "filename", where),
+                    positives=(
+                        field_of(record, "caption", where),
+                        field_of(record, "caption2", where),
+                    ),
+                    negatives=(field_of(record, "negative_caption", where),),
+                )
+            )
+        protocols = ("image_to_text", "text_only")
+        subtasks.append(Subtask(NAME, name, protocols, images, tuple(items)))
+    return subtasks

@@ -1,0 +1,38 @@
+"""Zero-shot classification: {"templates": [...], "classes": [...], "items": [...]}, one file a set.
+
+An item is {"filename", "class"}; a template has `{}` where the class goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from compo_pipeline.evaluation.benchmarks.items import Item, Subtask, field_of, read_folder
+
+NAME = "zero_shot"
+
+
+def load(root: Path, images: Path) -> list[Subtask]:
+    """Every set that lies under `root`."""
+    return [
+        _subtask(name, content, f"{root / NAME / name}.json", images)
+        for name, content in read_folder(root, NAME).items()
+    ]
+
+
+def _subtask(name: str, content: Mapping[str, Any], where: str, images: Path) -> Subtask:
+    classes, templates = tuple(content["classes"]), tuple(content["templates"])
+    if len(set(classes)) < len(classes):
+        raise ValueError(f"{where}: a class stands twice among {classes}")
+    if not templates or any("{}" not in template for template in templates):
+        raise ValueError(f"{where}: every template needs a {{}} for the class, got {templates}")
+    items = []
+    for position, record in enumerate(content["items"]):
+        filename = field_of(record, "filename", f"{where}, item {position}")
+        label = field_of(record, "class", f"{where}, item {position}")
+        if label not in classes:
+            raise ValueError(f"{where}, item {position}: '{label}' is none of its classes")
+        items.append(Item(item=f"{position}", image=filename, positives=(label,)))
+    return Subtask(NAME, name, ("zero_shot",), images, tuple(items), classes, templates)

@@ -1,0 +1,291 @@
+"""Base, control and fine-tuned side by side: figures, intervals, paired differences.
+
+All values are per cent, as the papers print them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compo_pipeline.evaluation import statistics
+from compo_pipeline.evaluation.measures import Key, Measure, measures
+from compo_pipeline.evaluation.settings import Bootstrap
+from compo_pipeline.records import Score
+from compo_pipeline.seeding import numpy_rng
+
+BASE, CONTROL, FINE_TUNED = "base", "control", "fine_tuned"
+ROLES = (BASE, CONTROL, FINE_TUNED)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A figure with its bootstrap interval (95%)."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Fine-tuned less another model, paired on the same items.
+
+    `p` is McNemar's exact test for the accuracy of one subtask under one seed, else the
+    bootstrap's; `p_holm` is corrected for all figures compared with the same model. McNemar's test
+    takes items for independent, which several items of one picture are not: there the interval,
+    drawn over pictures, is the more careful word.
+    `least_detectable` is the true difference that a test at 5% would find four times in five.
+    `gained` and `lost` count the items that changed sides, over all seeds.
+    """
+
+    value: float
+    low: float
+    high: float
+    p: float
+    p_holm: float
+    least_detectable: float
+    gained: int
+    lost: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure for all models. `items` were scored, `skipped` could not be; `chance` is None
+    where the scores came without their chance levels.
+    """
+
+    benchmark: str
+    metric: str
+    name: str
+    label: str
+    headline: bool
+    averaged: bool
+    items: int
+    skipped: int
+    pictures: int
+    chance: float | None
+    base: Estimate
+    control: Estimate | None
+    fine_tuned: Estimate
+    vs_base: Difference
+    vs_control: Difference | None
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """The scored items of one (metric, subtask): [S, n] per model, and each item's picture [n]."""
+
+    right: Mapping[str, NDArray[np.bool_]]
+    picture: NDArray[np.int64]
+    skipped: int
+
+
+def compare(
+    seeds: Sequence[Iterable[Score]],
+    models: Mapping[str, str],
+    bootstrap: Bootstrap,
+    chance: Mapping[Key, float],
+) -> list[Row]:
+    """All figures of one run, or of the same run under several training seeds.
+
+    Args:
+        seeds: scores under each training seed, of the same items. With several, intervals come
+            from two levels of resampling: seeds, then pictures.
+        models: role (`base`, `control`, `fine_tuned`) to the name the scores bear; `control` may
+            be missing.
+        bootstrap: number of resamples and their seed.
+        chance: chance levels of the subtasks.
+
+    Raises:
+        ValueError: models or seeds were not scored on the same items.
+    """
+    tables = [_table(scores) for scores in seeds]
+    keys = list(dict.fromkeys(key for _, key in tables[0]))
+    benchmarks = dict.fromkeys(benchmark for benchmark, _, _ in keys)
+    rows = []
+    for benchmark in benchmarks:
+        own = [key for key in keys if key[0] == benchmark]
+        rows += _compare_benchmark(own, tables, models, bootstrap, chance)
+    return _with_holm(rows)
+
+
+def by_role(rows: Iterable[Row]) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
+    """Plain figures for DVC: role, benchmark, metric, subtask or average."""
+    nested: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
+    for row in rows:
+        for role in ROLES:
+            estimate: Estimate | None = getattr(row, role)
+            if estimate is not None:
+                figures = nested.setdefault(role, {}).setdefault(row.benchmark, {})
+                figures.setdefault(row.metric, {})[row.name] = round(estimate.value, 3)
+    return nested
+
+
+_Verdicts = dict[str, tuple[str, bool | None]]
+"""Item to its picture and whether it is right."""
+
+
+def _table(scores: Iterable[Score]) -> dict[tuple[str, Key], _Verdicts]:
+    table: dict[tuple[str, Key], _Verdicts] = {}
+    for score in scores:
+        key = (score.model, (score.benchmark, score.metric, score.subtask))
+        table.setdefault(key, {})[score.item] = (score.group, score.correct)
+    return table
+
+
+def _compare_benchmark(
+    keys: Sequence[Key],
+    tables: Sequence[Mapping[tuple[str, Key], _Verdicts]],
+    models: Mapping[str, str],
+    bootstrap: Bootstrap,
+    chance: Mapping[Key, float],
+) -> list[Row]:
+    pictures: dict[str, int] = {}
+    parts = {key: _part(key, tables, models, pictures) for key in keys}
+    parts = {key: part for key, part in parts.items() if len(part.picture)}
+    if not parts:
+        return []
+    draws = _draws(parts, len(pictures), len(tables), models, bootstrap)
+    rows = []
+    for measure in measures(keys):
+        members = [(measure.benchmark, measure.metric, part) for part in measure.parts]
+        # An average over fewer subtasks than it names would be another figure.
+        if all(key in parts for key in members):
+            levels = [chance[key] for key in members if key in chance]
+            level = 100 * float(np.mean(levels)) if len(levels) == len(members) else None
+            own = {key: parts[key] for key in members}
+            rows.append(_row(measure, own, level, models, draws))
+    return rows
+
+
+def _part(
+    key: Key,
+    tables: Sequence[Mapping[tuple[str, Key], _Verdicts]],
+    models: Mapping[str, str],
+    pictures: dict[str, int],
+) -> _Part:
+    first = tables[0].get((models[BASE], key), {})
+    scored = {item: group for item, (group, right) in first.items() if right is not None}
+    for group in scored.values():
+        pictures.setdefault(group, len(pictures))
+    right: dict[str, NDArray[np.bool_]] = {}
+    for role, model in models.items():
+        columns = []
+        for table in tables:
+            verdicts = table.get((model, key), {})
+            known = {item for item, (_, verdict) in verdicts.items() if verdict is not None}
+            if known != scored.keys():
+                raise ValueError(
+                    f"{' '.join(key)}: '{model}' was scored on {len(known)} items, "
+                    f"'{models[BASE]}' on {len(scored)}, {len(known & scored.keys())} of them the "
+                    "same; a paired comparison needs the same items: run evaluation again"
+                )
+            columns.append([bool(verdicts[item][1]) for item in scored])
+        right[role] = np.array(columns, dtype=np.bool_)
+    place = np.array([pictures[group] for group in scored.values()], dtype=np.int64)
+    return _Part(right, place, len(first) - len(scored))
+
+
+_Draws = Mapping[tuple[Key, str], NDArray[np.floating]]
+"""[R] by part and role."""
+
+
+def _draws(
+    parts: Mapping[Key, _Part],
+    pictures: int,
+    seeds: int,
+    models: Mapping[str, str],
+    bootstrap: Bootstrap,
+) -> _Draws:
+    """Means of every part under every model, on the same resamples."""
+    generator = numpy_rng("bootstrap", bootstrap.seed)
+    weights = statistics.picture_weights(pictures, bootstrap.resamples, generator)
+    shares = statistics.seed_weights(seeds, bootstrap.resamples, generator)
+    columns = [(key, role) for key in parts for role in models]
+    right = np.zeros((seeds, pictures, len(columns)), dtype=np.float32)
+    items = np.zeros((pictures, len(columns)), dtype=np.float32)
+    for number, (key, role) in enumerate(columns):
+        part = parts[key]
+        np.add.at(items[:, number], part.picture, 1)
+        for seed in range(seeds):
+            np.add.at(right[seed, :, number], part.picture, part.right[role][seed])
+    means = 100 * statistics.mean_draws(right, items, weights, shares)
+    return {column: means[:, number] for number, column in enumerate(columns)}
+
+
+def _row(
+    measure: Measure,
+    members: Mapping[Key, _Part],
+    chance: float | None,
+    models: Mapping[str, str],
+    draws: _Draws,
+) -> Row:
+    parts = list(members.values())
+    values = {
+        role: float(100 * np.mean([part.right[role].mean() for part in parts])) for role in models
+    }
+    drawn = {
+        role: statistics.mean_of_parts([draws[key, role] for key in members]) for role in models
+    }
+    estimates = {role: Estimate(values[role], *statistics.interval(drawn[role])) for role in models}
+
+    def difference(role: str) -> Difference | None:
+        if role not in models:
+            return None
+        return _difference(
+            values[FINE_TUNED] - values[role],
+            drawn[FINE_TUNED] - drawn[role],
+            np.concatenate([part.right[FINE_TUNED].ravel() for part in parts]),
+            np.concatenate([part.right[role].ravel() for part in parts]),
+            exact=len(parts) == 1 and len(parts[0].right[role]) == 1,
+        )
+
+    against_base = difference(BASE)
+    assert against_base is not None
+    return Row(
+        benchmark=measure.benchmark,
+        metric=measure.metric,
+        name=measure.name,
+        label=measure.label,
+        headline=measure.headline,
+        averaged=measure.averaged,
+        items=sum(len(part.picture) for part in parts),
+        skipped=sum(part.skipped for part in parts),
+        pictures=len(np.unique(np.concatenate([part.picture for part in parts]))),
+        chance=chance,
+        base=estimates[BASE],
+        control=estimates.get(CONTROL),
+        fine_tuned=estimates[FINE_TUNED],
+        vs_base=against_base,
+        vs_control=difference(CONTROL),
+    )
+
+
+def _difference(
+    value: float,
+    drawn: NDArray[np.floating],
+    ours: NDArray[np.bool_],
+    theirs: NDArray[np.bool_],
+    *,
+    exact: bool,
+) -> Difference:
+    gained, lost = int((ours & ~theirs).sum()), int((theirs & ~ours).sum())
+    p = statistics.mcnemar(gained, lost) if exact else statistics.bootstrap_p(drawn)
+    detectable = statistics.least_detectable(float(np.nanstd(drawn)))
+    return Difference(value, *statistics.interval(drawn), p, p, detectable, gained, lost)
+
+
+def _with_holm(rows: Sequence[Row]) -> list[Row]:
+    """The rows with `p_holm` filled in, one family of comparisons per opponent."""
+    corrected = list(rows)
+    for against in ("vs_base", "vs_control"):
+        family = [k for k, row in enumerate(corrected) if getattr(row, against) is not None]
+        adjusted = statistics.holm([getattr(corrected[k], against).p for k in family])
+        for k, p in zip(family, adjusted, strict=True):
+            difference = replace(getattr(corrected[k], against), p_holm=p)
+            corrected[k] = replace(corrected[k], **{against: difference})
+    return corrected

@@ -1,0 +1,208 @@
+"""Encoding every distinct picture and every distinct text once per model.
+
+Models whose image tower is the same (base, control and a method that trains the text tower alone)
+share one pass over the pictures.
+
+n pictures, K texts, T token positions, D width.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from compo_pipeline.evaluation.benchmarks.items import Subtask
+from compo_pipeline.evaluation.settings import EvaluationSettings, Precision
+from compo_pipeline.images.decoding import Limits, PictureError
+from compo_pipeline.images.decoding import load as load_picture
+from compo_pipeline.models.encoding import encode_images, encode_texts
+from compo_pipeline.models.identity import tokenizer_fingerprint
+from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.progress import track
+
+
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    """Unit vectors by name: `rows` [n, D], `index` the row of each name."""
+
+    rows: NDArray[np.float32]
+    index: Mapping[str, int]
+
+    def of(self, names: Iterable[str]) -> NDArray[np.float32]:
+        """[names, D]."""
+        picked: NDArray[np.float32] = self.rows[self._places(names)]
+        return picked
+
+    def of_many(self, names: Sequence[Sequence[str]]) -> NDArray[np.float32]:
+        """[names, names of each, D]; every entry must be of one length."""
+        flat = self._places(name for group in names for name in group)
+        picked: NDArray[np.float32] = self.rows[flat.reshape(len(names), -1)]
+        return picked
+
+    def _places(self, names: Iterable[str]) -> NDArray[np.int64]:
+        return np.array([self.index[name] for name in names], dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """Token ids [K, T] of distinct texts, and which texts were cut to fit [K]."""
+
+    ids: Tensor
+    truncated: NDArray[np.bool_]
+    index: Mapping[str, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Embedded:
+    """What one model makes of a run's pictures and texts.
+
+    `images` is keyed by path; `unreadable` says why a path has no vector.
+    """
+
+    images: Vectors
+    unreadable: Mapping[str, str]
+    texts: Vectors
+    tokens: Tokens
+
+
+@dataclass
+class Embedder:
+    """Encodes the pictures and texts of a run's subtasks, model after model.
+
+    Attributes:
+        subtasks: everything that will be scored.
+        settings: batch sizes, precision, threads.
+        limits: what is accepted as a picture.
+    """
+
+    subtasks: Sequence[Subtask]
+    settings: EvaluationSettings
+    limits: Limits = field(default_factory=Limits)
+    _images: dict[str, tuple[Vectors, Mapping[str, str]]] = field(default_factory=dict)
+    _tokens: dict[tuple[str, int], Tokens] = field(default_factory=dict)
+
+    def __call__(self, loaded: LoadedModel, name: str) -> Embedded:
+        """Embeddings under one model; `name` is what progress calls it."""
+        if loaded.image_fingerprint not in self._images:
+            self._images[loaded.image_fingerprint] = self._encode_images(loaded, name)
+        images, unreadable = self._images[loaded.image_fingerprint]
+        tokenizer = (tokenizer_fingerprint(loaded.tokenize), loaded.context_length)
+        if tokenizer not in self._tokens:
+            every = dict.fromkeys(text for task in self.subtasks for text in task.texts())
+            self._tokens[tokenizer] = tokenised(list(every), loaded.tokenize)
+        tokens = self._tokens[tokenizer]
+        needed = dict.fromkeys(text for task in self.subtasks for text in task.texts(unreadable))
+        texts = self._encode_texts(loaded, name, tokens, list(needed))
+        return Embedded(images, unreadable, texts, tokens)
+
+    def _encode_images(self, loaded: LoadedModel, name: str) -> tuple[Vectors, Mapping[str, str]]:
+        wanted = {
+            str(task.path(item)): (task.images, item.image)
+            for task in self.subtasks
+            for item in task.items
+        }
+        rows: list[Tensor] = []
+        index: dict[str, int] = {}
+        unreadable: dict[str, str] = {}
+        waiting: list[Tensor] = []
+        what = f"{name}: encoding pictures"
+        for path, found in track(self._decoded(loaded, wanted), len(wanted), what):
+            if isinstance(found, str):
+                unreadable[path] = found
+                continue
+            index[path] = len(index)
+            waiting.append(found)
+            if len(waiting) == self.settings.image_batch:
+                rows.append(self._forward(loaded, torch.stack(waiting)))
+                waiting = []
+        if waiting:
+            rows.append(self._forward(loaded, torch.stack(waiting)))
+        return Vectors(_stacked(rows), index), unreadable
+
+    def _decoded(
+        self, loaded: LoadedModel, wanted: Mapping[str, tuple[Path, str]]
+    ) -> Iterator[tuple[str, Tensor | str]]:
+        """Pictures ready for the model, or why they are not; threads work a batch ahead."""
+
+        def prepare(root: Path, relative: str) -> Tensor | str:
+            try:
+                return loaded.preprocess(load_picture(root, relative, self.limits))
+            except PictureError as error:
+                return str(error)
+
+        ahead: deque[tuple[str, Future[Tensor | str]]] = deque()
+        with ThreadPoolExecutor(self.settings.workers) as pool:
+            for path, place in wanted.items():
+                ahead.append((path, pool.submit(prepare, *place)))
+                if len(ahead) > 2 * self.settings.image_batch:
+                    ready, future = ahead.popleft()
+                    yield ready, future.result()
+            for ready, future in ahead:
+                yield ready, future.result()
+
+    @torch.inference_mode()
+    def _forward(self, loaded: LoadedModel, inputs: Tensor) -> Tensor:
+        device = _device(loaded.model)
+        with _autocast(device, self.settings.image_precision):
+            return encode_images(loaded.model, inputs.to(device)).cpu()
+
+    @torch.inference_mode()
+    def _encode_texts(
+        self, loaded: LoadedModel, name: str, tokens: Tokens, texts: Sequence[str]
+    ) -> Vectors:
+        device = _device(loaded.model)
+        ids = tokens.ids[[tokens.index[text] for text in texts]]
+        # Texts of like length together: a batch is as long as its longest text.
+        order = torch.argsort(_lengths(ids))
+        rows = []
+        batches = torch.split(order, self.settings.text_batch)
+        for chosen in track(batches, len(batches), f"{name}: encoding batches of texts"):
+            with _autocast(device, self.settings.text_precision):
+                rows.append(encode_texts(loaded.model, ids[chosen].to(device)).cpu())
+        vectors = _stacked(rows)
+        places = {texts[place]: row for row, place in enumerate(order.tolist())}
+        return Vectors(vectors, places)
+
+
+def tokenised(texts: Sequence[str], tokenize: Any) -> Tokens:
+    """Token ids of texts under an open_clip tokenizer, and which of them did not fit."""
+    ids: Tensor = tokenize(list(texts))
+    truncated = np.zeros(len(texts), dtype=np.bool_)
+    padding = tokenize([""])[0, -1]
+    # A text that may have been cut leaves no padding, and reads on with more room.
+    full = torch.nonzero(ids[:, -2] != padding).flatten().tolist()
+    if full:
+        roomy = tokenize([texts[k] for k in full], context_length=2 * ids.shape[1])
+        truncated[full] = (roomy[:, : ids.shape[1]] != ids[full]).any(dim=1).numpy()
+    return Tokens(ids, truncated, {text: place for place, text in enumerate(texts)})
+
+
+def _device(model: torch.nn.Module) -> torch.device:
+    """Where a model's weights lie."""
+    return next(model.parameters()).device
+
+
+def _autocast(device: torch.device, precision: Precision) -> torch.autocast:
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
+
+
+def _lengths(ids: Tensor) -> Tensor:
+    """[K], where each text ends: its last token id that is not repeated padding."""
+    return (ids != ids[:, -1:]).sum(dim=1)
+
+
+def _stacked(batches: Sequence[Tensor]) -> NDArray[np.float32]:
+    """Batches of embeddings as one array."""
+    if not batches:
+        return np.empty((0, 1), dtype=np.float32)
+    array: NDArray[np.float32] = torch.cat(list(batches)).numpy()
+    return array

@@ -1,0 +1,142 @@
+"""Scoring the models of a run and everything that is said about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from compo_pipeline.configuration import parse
+from compo_pipeline.evaluation.audit import Audit, audit
+from compo_pipeline.evaluation.benchmarks import Subtask
+from compo_pipeline.evaluation.comparison import (
+    BASE,
+    CONTROL,
+    FINE_TUNED,
+    ROLES,
+    Row,
+    compare,
+)
+from compo_pipeline.evaluation.contamination import Overlap, Trained, overlaps
+from compo_pipeline.evaluation.embed import Embedder
+from compo_pipeline.evaluation.measures import Key
+from compo_pipeline.evaluation.scoring import score
+from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.evaluation.verdict import verdict
+from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
+from compo_pipeline.records import Score
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The models of a run side by side, as it is kept on disk.
+
+    `models` maps roles (base, control, fine_tuned) to the names that the scores bear, `weights`
+    to what the models call themselves. Figures are per cent.
+    """
+
+    dataset: str
+    models: dict[str, str]
+    weights: dict[str, str]
+    verdict: tuple[str, ...]
+    resamples: int
+    rows: tuple[Row, ...]
+    audits: tuple[Audit, ...]
+    overlaps: tuple[Overlap, ...]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Roles to names for readers: a method is written as its paper writes it."""
+        labels = dict(self.models)
+        labels[FINE_TUNED] = labels[FINE_TUNED].replace("_", "-").upper()
+        return labels
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain mappings and lists, floats to six significant digits."""
+        plain: dict[str, Any] = _short(asdict(self))
+        return plain
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Comparison:
+        """What `to_json` wrote."""
+        return parse(cls, content, "comparison")
+
+
+def evaluate(
+    subtasks: Sequence[Subtask],
+    models: Mapping[str, Callable[[], LoadedModel]],
+    fine_tuned: str,
+    dataset: str,
+    known: Trained,
+    settings: EvaluationSettings,
+) -> tuple[list[Score], Comparison]:
+    """Score every model on every subtask and compare them.
+
+    Args:
+        subtasks: what is scored.
+        models: loaders by role; one model is held at a time.
+        fine_tuned: the name that the fine-tuned model bears in the scores.
+        dataset: name of the data, for the record.
+        known: what identifies the training rows.
+        settings: batches, precision, bootstrap.
+    """
+    embedder = Embedder(subtasks, settings)
+    names = {role: fine_tuned if role == FINE_TUNED else role for role in ROLES if role in models}
+    scores: list[Score] = []
+    chance: dict[Key, float] = {}
+    weights: dict[str, str] = {}
+    audits: list[Audit] = []
+    for role, name in names.items():
+        loaded = models[role]()
+        weights[role] = loaded.name
+        embedded = embedder(loaded, name)
+        for subtask in subtasks:
+            for scored in score(name, subtask, embedded):
+                scores += scored.rows
+                chance[scored.benchmark, scored.metric, scored.subtask] = scored.chance
+        if role == BASE:
+            audits = [audit(subtask, embedded) for subtask in subtasks]
+    rows = compare([scores], names, settings.bootstrap, chance)
+    comparison = Comparison(
+        dataset=dataset,
+        models=names,
+        weights=weights,
+        verdict=verdict(rows),
+        resamples=settings.bootstrap.resamples,
+        rows=tuple(rows),
+        audits=tuple(audits),
+        overlaps=tuple(overlaps(subtasks, known, settings.workers)),
+    )
+    return scores, comparison
+
+
+def loaders(
+    base: ModelSettings, control: Path | None, fine_tuned: Path, device: str
+) -> dict[str, Callable[[], LoadedModel]]:
+    """What loads each model of a run, by role; `auto` is a GPU where there is one."""
+    import torch
+
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    sources: dict[str, ModelSettings | Path | None] = {
+        BASE: base,
+        CONTROL: control,
+        FINE_TUNED: fine_tuned,
+    }
+    return {
+        role: partial(load, source, device)
+        for role, source in sources.items()
+        if source is not None
+    }
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, Mapping):
+        return {key: _short(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_short(entry) for entry in value]
+    return value

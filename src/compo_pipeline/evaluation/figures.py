@@ -1,0 +1,131 @@
+"""Figures of a report, as PNG files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compo_pipeline.evaluation.comparison import ROLES, Estimate, Row
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+COLOURS = {"base": "#8a8f98", "control": "#c08a2d", "fine_tuned": "#0f6b6f"}
+_STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#b9b6ae",
+    "axes.labelcolor": "#55524b",
+    "xtick.color": "#55524b",
+    "ytick.color": "#22201c",
+    "axes.titlesize": 9.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "legend.frameon": False,
+    "savefig.dpi": 200,
+    "savefig.bbox": "tight",
+    "figure.facecolor": "white",
+}
+
+
+def subtasks(rows: Sequence[Row], models: Mapping[str, str], path: Path) -> bool:
+    """Every subtask of the choice benchmarks: each model's figure with its interval.
+
+    Returns:
+        Whether there was anything to draw.
+    """
+    panels: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.metric in ("accuracy", "itt", "tot") and not row.averaged:
+            title = row.label.removesuffix(f" {row.name.replace('_', ' ')}")
+            panels.setdefault(title, []).append(row)
+    if not panels:
+        return False
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    lines = sum(len(panel) for panel in panels.values())
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(5.2, 0.36 * lines + 0.5 * len(panels)))
+        heights = [len(panel) for panel in panels.values()]
+        axes = figure.subplots(len(panels), 1, height_ratios=heights, squeeze=False, sharex=True)
+        for ax, (title, panel) in zip(axes[:, 0], panels.items(), strict=True):
+            _dots(ax, panel, models)
+            ax.set_title(title)
+        axes[-1, 0].set_xlabel("per cent right, with 95% interval; the tick is the chance level")
+        axes[0, 0].legend(loc="lower right", bbox_to_anchor=(1, 1.0), ncols=3, handletextpad=0.1)
+        figure.subplots_adjust(hspace=0.4)
+        figure.savefig(path)
+    return True
+
+
+def _dots(ax: Axes, panel: Sequence[Row], models: Mapping[str, str]) -> None:
+    roles = [role for role in ROLES if role in models]
+    places = range(len(panel))
+    for shift, role in enumerate(roles):
+        found: list[Estimate] = [getattr(row, role) for row in panel]
+        centre = [place + 0.22 * (shift - (len(roles) - 1) / 2) for place in places]
+        values = [estimate.value for estimate in found]
+        spread = [
+            [max(0.0, e.value - e.low) for e in found],
+            [max(0.0, e.high - e.value) for e in found],
+        ]
+        ax.errorbar(
+            values, centre, xerr=spread, fmt="o", ms=4, lw=1.4, color=COLOURS[role],
+            label=models[role],
+        )  # fmt: skip
+    known = [(row.chance, place) for place, row in enumerate(panel) if row.chance is not None]
+    ax.scatter(
+        [level for level, _ in known],
+        [place for _, place in known],
+        marker="|",
+        s=160,
+        color="#6b675e",
+        lw=1,
+    )
+    ax.set_yticks(list(places), [row.name.replace("_", " ") for row in panel])
+    ax.invert_yaxis()
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="x", color="#ece9e2", lw=0.8)
+    ax.set_axisbelow(True)
+
+
+def curves(frame: pd.DataFrame, path: Path) -> bool:
+    """Training curves: a panel per column but `step`, a line per value of a text column.
+
+    Returns:
+        Whether there was anything to draw.
+    """
+    names = [name for name in frame.columns if frame[name].dtype.kind in "if" and name != "step"]
+    if "step" not in frame.columns or not names or frame.empty:
+        return False
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    labels = [name for name in frame.columns if frame[name].dtype.kind not in "ifb"]
+    parts: list[tuple[Any, Any]] = [("", frame)]
+    if labels:
+        parts = list(frame.groupby(labels[0], sort=False))
+    palette = [COLOURS["fine_tuned"], COLOURS["control"], COLOURS["base"], "#7a4e7e"]
+    across = min(3, len(names))
+    down = -(-len(names) // across)
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(2.6 * across, 2.0 * down))
+        axes = figure.subplots(down, across, squeeze=False).ravel()
+        for ax, name in zip(axes, names, strict=False):
+            for colour, (label, part) in zip(palette * len(parts), parts, strict=False):
+                drawn = part[["step", name]].dropna()
+                if len(drawn):
+                    ax.plot(drawn["step"], drawn[name], color=colour, lw=1.3, label=str(label))
+            ax.set_title(name.replace("_", " "))
+            ax.grid(color="#ece9e2", lw=0.8)
+        for ax in axes[len(names) :]:
+            ax.set_visible(False)
+        if labels:
+            axes[0].legend()
+        figure.tight_layout()
+        figure.savefig(path)
+    return True

@@ -1,0 +1,123 @@
+"""Which figures are made of the scores: one per subtask, and the averages the papers report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+Key = tuple[str, str, str]
+"""(benchmark, metric, subtask), as in the scores table."""
+
+_REPLACE = ("replace_obj", "replace_att", "replace_rel")
+_SWAP = ("swap_obj", "swap_att")
+_ADD = ("add_obj", "add_att")
+
+# CLIC Tables 1, 8 and 9. SugarCrepe's average is the mean of its seven subtasks, SugarCrepe++'s
+# of its five, not of the groups.
+AVERAGES: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
+    ("sugar_crepe", "accuracy"): {
+        "add": _ADD,
+        "replace": _REPLACE,
+        "swap": _SWAP,
+        "average": (*_ADD, *_REPLACE, *_SWAP),
+    },
+    ("sugar_crepe_pp", "itt"): {
+        "replace": _REPLACE,
+        "swap": _SWAP,
+        "average": (*_REPLACE, *_SWAP),
+    },
+    ("sugar_crepe_pp", "tot"): {
+        "replace": _REPLACE,
+        "swap": _SWAP,
+        "average": (*_REPLACE, *_SWAP),
+    },
+}
+
+# The figures that a summary shows; the others stand in the full table.
+HEADLINES: dict[str, Callable[[str, str], bool]] = {
+    "sugar_crepe": lambda metric, name: name in ("add", "replace", "swap", "average"),
+    "sugar_crepe_pp": lambda metric, name: name == "average",
+    "retrieval": lambda metric, name: metric in ("i2t_r1", "t2i_r1", "i2t_r5", "t2i_r5"),
+    "zero_shot": lambda metric, name: metric == "top1",
+}
+
+BENCHMARK_LABELS = {
+    "sugar_crepe": "SugarCrepe",
+    "sugar_crepe_pp": "SugarCrepe++",
+    "retrieval": "Retrieval",
+    "zero_shot": "Zero-shot",
+}
+METRIC_LABELS = {
+    "accuracy": "",
+    "itt": "ITT",
+    "tot": "TOT",
+    "top1": "top-1",
+    "top5": "top-5",
+    "per_class": "mean per class",
+    **{f"i2t_r{k}": f"image to text R@{k}" for k in (1, 5, 10)},
+    **{f"t2i_r{k}": f"text to image R@{k}" for k in (1, 5, 10)},
+}
+_ORDER = (*_ADD, *_REPLACE, *_SWAP, "add", "replace", "swap", "average")
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """The mean over `parts` (subtasks) of the mean over each part's items."""
+
+    benchmark: str
+    metric: str
+    name: str
+    parts: tuple[str, ...]
+
+    @property
+    def averaged(self) -> bool:
+        """Whether it is a mean of several subtasks."""
+        return self.parts != (self.name,)
+
+    @property
+    def headline(self) -> bool:
+        """Whether a summary shows it."""
+        return self.benchmark in HEADLINES and HEADLINES[self.benchmark](self.metric, self.name)
+
+    @property
+    def label(self) -> str:
+        """Its name for readers."""
+        benchmark = BENCHMARK_LABELS.get(self.benchmark, self.benchmark)
+        metric = METRIC_LABELS.get(self.metric, self.metric)
+        words = [metric, self.name.replace("_", " ")]
+        if self.benchmark == "retrieval":
+            words = [metric]
+        elif self.benchmark == "zero_shot":
+            words.reverse()
+        return " ".join(word for word in (benchmark, *words) if word)
+
+
+def measures(keys: Iterable[Key]) -> list[Measure]:
+    """Every figure that can be made of what was scored, benchmark by benchmark.
+
+    An average is made only where all its subtasks were scored.
+    """
+    parts: dict[tuple[str, str], list[str]] = {}
+    for benchmark, metric, subtask in dict.fromkeys(keys):
+        parts.setdefault((benchmark, metric), []).append(subtask)
+    found = []
+    for (benchmark, metric), subtasks in parts.items():
+        named: dict[str, tuple[str, ...]] = {name: (name,) for name in subtasks}
+        if metric == "per_class":
+            named = _by_set(subtasks)
+        for name, members in AVERAGES.get((benchmark, metric), {}).items():
+            if set(members) <= set(subtasks):
+                named[name] = members
+        order = {name: place for place, name in enumerate(_ORDER)}
+        for name in sorted(named, key=lambda name: order.get(name, -1)):
+            found.append(Measure(benchmark, metric, name, named[name]))
+    return found
+
+
+def _by_set(subtasks: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Zero-shot sets and their classes, from subtasks named `<set>/<class>`."""
+    sets: dict[str, tuple[str, ...]] = {}
+    for subtask in subtasks:
+        name = subtask.split("/", 1)[0]
+        sets[name] = (*sets.get(name, ()), subtask)
+    return sets

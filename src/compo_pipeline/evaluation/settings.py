@@ -1,0 +1,89 @@
+"""What `evaluation` and `benchmarks` of the configuration may say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Precision = Literal["bf16", "fp32"]
+TextProtocol = Literal["raw", "clic"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bootstrap:
+    """How intervals are drawn: `resamples` of the pictures, from `seed`."""
+
+    resamples: int = 2000
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationSettings:
+    """How models are scored.
+
+    Attributes:
+        control: whether a plain fine-tuning control stands beside the method (training reads it
+            too).
+        device: `auto`, or a torch device.
+        image_precision: of the image tower's forward pass. Its rounding is the same for all models
+            that share the tower, so it takes no part in their differences.
+        text_precision: of the text tower's forward pass.
+        image_batch: pictures encoded at a time.
+        text_batch: texts encoded at a time.
+        workers: threads that decode and preprocess pictures.
+        bootstrap: of the intervals.
+        perceptual_hash: whether the contamination check decodes every training picture to look
+            for altered copies of evaluation pictures.
+        gallery: items of each verdict (mended, broken, still wrong) that the report pictures.
+    """
+
+    control: bool = True
+    device: str = "auto"
+    image_precision: Precision = "bf16"
+    text_precision: Precision = "fp32"
+    image_batch: int = 128
+    text_batch: int = 512
+    workers: int = 2
+    bootstrap: Bootstrap = field(default_factory=Bootstrap)
+    perceptual_hash: bool = False
+    gallery: int = 24
+
+    def __post_init__(self) -> None:
+        """Bounds that a type cannot say."""
+        for name in ("image_batch", "text_batch", "workers"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievalSettings:
+    """Retrieval over the pictures and captions of one of the dataset's own splits.
+
+    Attributes:
+        split: name of the split in the captions table; null leaves retrieval out.
+        text: the text protocol, `raw` captions or CLIC's normalised ones.
+    """
+
+    split: str | None = "test"
+    text: TextProtocol = "raw"
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarksSettings:
+    """Which benchmarks are scored and where their files lie.
+
+    Attributes:
+        root: folder with one folder of annotation files per benchmark.
+        images: folder that holds the pictures of those files.
+        sugar_crepe: score `<root>/sugar_crepe/*.json`.
+        sugar_crepe_pp: score `<root>/sugar_crepe_pp/*.json`.
+        zero_shot: score `<root>/zero_shot/*.json`.
+        retrieval: score retrieval over the dataset's own captions.
+    """
+
+    root: str
+    images: str
+    sugar_crepe: bool = True
+    sugar_crepe_pp: bool = True
+    zero_shot: bool = True
+    retrieval: RetrievalSettings = field(default_factory=RetrievalSettings)

@@ -1,0 +1,110 @@
+"""The table at the end of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from compo_pipeline.evaluation.audit import Audit
+from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
+from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.evaluation.measures import BENCHMARK_LABELS
+from compo_pipeline.evaluation.verdict import signed, standing
+
+_STYLES = {"above": "green", "below": "red", "level": "dim"}
+_WIDE = 104
+_LOG_WIDTH = 120
+
+
+def show(comparison: Comparison, console: Console | None = None) -> None:
+    """Print the headline figures of all models, what was left out, and what the figures say."""
+    console = console or Console()
+    if not console.is_terminal:
+        console.width = _LOG_WIDTH
+    console.print()
+    console.print(_table(comparison, wide=console.width >= _WIDE))
+    for line in left_out(comparison.audits):
+        console.print(Text(line, style="yellow"))
+    if not comparison.verdict:
+        console.print("No item could be scored, so there is nothing to compare.")
+    for place, line in enumerate(comparison.verdict):
+        console.print(Text(line, style="bold" if place == 0 else ""))
+
+
+def _table(comparison: Comparison, *, wide: bool) -> Table:
+    """The headline figures; a narrow table has intervals on the differences alone."""
+    models = comparison.models
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        caption="per cent; 95% intervals; differences are paired on the same items",
+        caption_justify="left",
+        pad_edge=False,
+        collapse_padding=True,
+        show_edge=False,
+    )
+    table.add_column("")
+    for model in comparison.labels.values():
+        table.add_column(model, justify="right", no_wrap=True)
+    opponents = [role for role in ("base", "control") if role in models]
+    for role in opponents:
+        table.add_column(f"against {role}", justify="right", no_wrap=True)
+    previous = ""
+    for row in comparison.rows:
+        if not row.headline:
+            continue
+        name = BENCHMARK_LABELS.get(row.benchmark, row.benchmark)
+        if row.benchmark != previous:
+            table.add_row(Text(name, style="bold"))
+        previous = row.benchmark
+        table.add_row(Text(f"  {_short(row)}"), *_cells(row, models, opponents, wide=wide))
+    return table
+
+
+def _short(row: Row) -> str:
+    """What tells a headline figure from the others of its benchmark, in a few letters."""
+    if row.benchmark == "sugar_crepe_pp":
+        return f"{row.metric.upper()} {row.name}"
+    if row.benchmark == "retrieval":
+        return row.metric.upper().replace("_R", " R@")
+    return row.name.replace("_", " ")
+
+
+def _cells(
+    row: Row, models: Mapping[str, str], opponents: Sequence[str], *, wide: bool
+) -> list[Text]:
+    cells = []
+    for role in models:
+        estimate: Estimate = getattr(row, role)
+        cell = Text(f"{estimate.value:.1f}")
+        if wide:
+            cell.append(f" [{estimate.low:.1f}, {estimate.high:.1f}]", style="dim")
+        cells.append(cell)
+    for role in opponents:
+        difference: Difference = getattr(row, f"vs_{role}")
+        cells.append(Text(signed(difference), style=_STYLES[standing(difference)]))
+    return cells
+
+
+def left_out(audits: Sequence[Audit]) -> list[str]:
+    """A line for each benchmark with items that were skipped, cut short or degenerate."""
+    lines = []
+    for benchmark in dict.fromkeys(audit.benchmark for audit in audits):
+        own = [audit for audit in audits if audit.benchmark == benchmark]
+        items, skipped = sum(a.items for a in own), sum(a.skipped for a in own)
+        parts = []
+        if skipped:
+            reasons = sorted({reason for audit in own for reason in audit.reasons})
+            parts.append(
+                f"{skipped:,} of {items:,} items have no usable picture ({', '.join(reasons)})"
+            )
+        if degenerate := sum(a.degenerate for a in own):
+            parts.append(f"{degenerate:,} cannot be told apart by any model")
+        if truncated := sum(a.truncated for a in own):
+            parts.append(f"{truncated:,} of {sum(a.texts for a in own):,} texts were cut")
+        if parts:
+            lines.append(f"{BENCHMARK_LABELS.get(benchmark, benchmark)}: " + "; ".join(parts))
+    return lines

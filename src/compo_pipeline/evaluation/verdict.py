@@ -1,0 +1,63 @@
+"""What a comparison says, in a few lines: computed from the intervals, never from the values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from compo_pipeline.evaluation.comparison import Difference, Row
+
+Standing = Literal["above", "below", "level"]
+
+# The first of these that was scored is what the verdict is about; the others follow it.
+_FOREMOST = (
+    ("sugar_crepe_pp", "itt", "average"),
+    ("sugar_crepe", "accuracy", "average"),
+)
+_BESIDE = (("sugar_crepe_pp", "tot", "average"),)
+
+
+def standing(difference: Difference) -> Standing:
+    """Above or below where the interval of the difference is clear of zero, else level."""
+    if difference.low > 0:
+        return "above"
+    return "below" if difference.high < 0 else "level"
+
+
+def verdict(rows: Sequence[Row]) -> tuple[str, ...]:
+    """A line on each figure that a run is judged by, the foremost first."""
+    by_key = {(row.benchmark, row.metric, row.name): row for row in rows}
+    foremost = next((by_key[key] for key in _FOREMOST if key in by_key), None)
+    told = [foremost] if foremost else []
+    told += [by_key[key] for key in _BESIDE if key in by_key]
+    told += [row for row in rows if row.metric in ("i2t_r1", "t2i_r1")]
+    if not told:
+        told = [row for row in rows if row.headline]
+    return tuple(_line(row) for row in told)
+
+
+def _line(row: Row) -> str:
+    against = [("base", row.vs_base), ("control", row.vs_control)]
+    parts = [
+        f"{_words(standing(difference))} {model} {signed(difference)}"
+        for model, difference in against
+        if difference is not None
+    ]
+    return f"{row.label}: {'; '.join(parts)}"
+
+
+def _words(found: Standing) -> str:
+    return "not told apart from" if found == "level" else found
+
+
+def signed(difference: Difference) -> str:
+    """A difference with its interval: `+3.1 [+1.2, +5.0]`."""
+    return f"{difference.value:+.1f} [{difference.low:+.1f}, {difference.high:+.1f}]"
+
+
+def tally(rows: Iterable[Row]) -> dict[Standing, int]:
+    """How many figures stand above, below and level with the base."""
+    counts: dict[Standing, int] = {"above": 0, "below": 0, "level": 0}
+    for row in rows:
+        counts[standing(row.vs_base)] += 1
+    return counts

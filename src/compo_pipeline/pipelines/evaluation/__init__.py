@@ -1,0 +1,1 @@
+"""evaluation: base, control and fine-tuned model on the same items, side by side."""

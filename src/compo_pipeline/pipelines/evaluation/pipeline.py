@@ -1,0 +1,48 @@
+"""checkpoints and benchmarks -> scores, metrics, comparison -> report."""
+
+from __future__ import annotations
+
+from kedro.pipeline import Pipeline, node
+
+from compo_pipeline.pipelines.evaluation.nodes import score_models, write_report
+
+
+def create_pipeline() -> Pipeline:
+    """The evaluation pipeline."""
+    return Pipeline(
+        [
+            node(
+                score_models,
+                inputs=[
+                    "valid_captions",
+                    "facts",
+                    "checkpoint",
+                    "control_checkpoint",
+                    "run",
+                    "params:evaluation",
+                    "params:benchmarks",
+                    "params:model",
+                    "params:method",
+                    "params:dataset",
+                    "params:data.root",
+                ],
+                outputs=["scores", "metrics", "comparison"],
+                name="score_models",
+            ),
+            node(
+                write_report,
+                inputs=[
+                    "comparison",
+                    "scores",
+                    "quarantine",
+                    "training_curves",
+                    "run",
+                    "params:evaluation",
+                    "params:benchmarks",
+                    "params:paths.report",
+                ],
+                outputs="report",
+                name="write_report",
+            ),
+        ]
+    )

@@ -1,0 +1,150 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.evaluation import benchmarks
+from compo_pipeline.evaluation.benchmarks import retrieval, sugar_crepe, sugar_crepe_pp, zero_shot
+from compo_pipeline.evaluation.benchmarks.retrieval import clic_text
+from compo_pipeline.evaluation.settings import BenchmarksSettings, RetrievalSettings
+from compo_pipeline.records import Caption
+
+# Complete official files, as their authors published them.
+OFFICIAL = {
+    "add_att": 692,
+    "add_obj": 2062,
+    "replace_att": 788,
+    "replace_obj": 1652,
+    "replace_rel": 1406,
+    "swap_att": 666,
+    "swap_obj": 245,
+}
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str, object], Path]:
+    def save(name: str, content: object) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content))
+        return tmp_path
+
+    return save
+
+
+def test_sugar_crepe_reads_the_official_shape(write: Callable[[str, object], Path]) -> None:
+    record = {"filename": "1.jpg", "caption": "a dog", "negative_caption": "a cat"}
+    root = write("sugar_crepe/swap_obj.json", {"7": record})
+    (subtask,) = sugar_crepe.load(root, root / "images")
+    (item,) = subtask.items
+    assert (subtask.name, item.item, item.image) == ("swap_obj", "7", "1.jpg")
+    assert (item.positives, item.negatives) == (("a dog",), ("a cat",))
+    assert subtask.path(item) == root / "images" / "1.jpg"
+
+
+def test_a_record_of_another_shape_is_named(write: Callable[[str, object], Path]) -> None:
+    root = write("sugar_crepe/swap_obj.json", {"7": {"filename": "1.jpg", "caption": "a dog"}})
+    with pytest.raises(ValueError, match=r"swap_obj\.json, item 7: .*'negative_caption'"):
+        sugar_crepe.load(root, root)
+
+
+def test_official_sugar_crepe_files(shared: Path) -> None:
+    subtasks = sugar_crepe.load(shared / "benchmarks", shared / "coco_mini" / "val2017")
+    assert {task.name: len(task.items) for task in subtasks} == OFFICIAL
+    first = next(task for task in subtasks if task.name == "replace_att").items[0]
+    assert first.positives == ("A tan toilet and sink combination in a small room.",)
+    assert first.negatives == ("A white toilet and sink combination in a small room.",)
+
+
+def test_official_sugar_crepe_pp_files(shared: Path) -> None:
+    subtasks = sugar_crepe_pp.load(shared / "benchmarks", shared / "coco_mini" / "val2017")
+    counts = {task.name: len(task.items) for task in subtasks}
+    assert counts == {name: OFFICIAL[name] for name in counts} and len(counts) == 5
+    item = next(task for task in subtasks if task.name == "swap_obj").items[0]
+    assert item.positives == (
+        "A cat sits on its hind legs, and swats at the plant.",
+        "The cat swats at the plant while sitting on its hind legs.",
+    )
+    assert item.negatives == ("A cat sits on the plant, and swats at its hind legs.",)
+
+
+def test_zero_shot_fills_templates(write: Callable[[str, object], Path]) -> None:
+    content = {
+        "templates": ["a {}", "one {} here"],
+        "classes": ["cup", "key"],
+        "items": [{"filename": "1.jpg", "class": "key"}],
+    }
+    root = write("zero_shot/things.json", content)
+    (subtask,) = zero_shot.load(root, root)
+    assert list(subtask.texts()) == ["a cup", "one cup here", "a key", "one key here"]
+    assert subtask.items[0].positives == ("key",)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"classes": ["cup", "cup"]}, "stands twice"),
+        ({"templates": ["a thing"]}, "needs a {}"),
+        ({"items": [{"filename": "1.jpg", "class": "car"}]}, "'car' is none of its classes"),
+    ],
+)
+def test_zero_shot_refuses_what_cannot_be_scored(
+    write: Callable[[str, object], Path], change: dict[str, object], message: str
+) -> None:
+    good = {"templates": ["a {}"], "classes": ["cup", "key"], "items": []}
+    root = write("zero_shot/things.json", {**good, **change})
+    with pytest.raises(ValueError, match=message):
+        zero_shot.load(root, root)
+
+
+def test_clic_text() -> None:
+    # Punctuation of the list goes, other marks stay.
+    assert clic_text('A "big" dog. (It #barks!) Well; isn\'t it: fine?') == (
+        "a big dog it barks well isn't it fine?"
+    )
+    assert clic_text(" ".join(f"w{k}" for k in range(40))).split() == [f"w{k}" for k in range(30)]
+
+
+def _caption(number: int, image: str, text: str, split: str = "test") -> Caption:
+    sentences = (text, "It is sunny.")
+    return Caption(f"s{number}", image, f"{split}/{image}.jpg", 1, 1, sentences, "x", split)
+
+
+CAPTIONS = [
+    _caption(0, "a", "A dog."),
+    _caption(1, "b", "A cat!"),
+    _caption(2, "a", "One dog."),
+    _caption(3, "c", "A bird.", "train"),
+]
+
+
+def test_retrieval_gathers_the_captions_of_each_picture_of_one_split() -> None:
+    (subtask,) = retrieval.load(CAPTIONS, Path("root"), RetrievalSettings("test", "clic"))
+    assert subtask.name == "clic"
+    assert [(item.image, item.positives) for item in subtask.items] == [
+        ("test/a.jpg", ("a dog", "one dog")),
+        ("test/b.jpg", ("a cat",)),
+    ]
+    (raw,) = retrieval.load(CAPTIONS, Path("root"), RetrievalSettings("test", "raw"))
+    assert raw.items[1].positives == ("A cat!",)
+
+
+def test_retrieval_of_a_split_without_captions_names_the_others() -> None:
+    with pytest.raises(SettingsError, match=r"'val' \(splits with captions: test, train\)"):
+        retrieval.load(CAPTIONS, Path("root"), RetrievalSettings("val"))
+
+
+def test_gather_reads_what_is_switched_on(write: Callable[[str, object], Path]) -> None:
+    record = {"filename": "1.jpg", "caption": "a dog", "negative_caption": "a cat"}
+    root = write("sugar_crepe/swap_obj.json", {"0": record})
+    settings = BenchmarksSettings(
+        str(root), str(root), sugar_crepe_pp=False, zero_shot=False, retrieval=RetrievalSettings()
+    )
+    assert [task.benchmark for task in benchmarks.gather(settings, CAPTIONS, root)] == [
+        "sugar_crepe",
+        "retrieval",
+    ]
+    with pytest.raises(SettingsError, match=r"benchmarks\.zero_shot is on, but there is no"):
+        benchmarks.gather(BenchmarksSettings(str(root), "", True, False, True), CAPTIONS, root)

@@ -1,0 +1,105 @@
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from compo_pipeline.evaluation.benchmarks import Item, Subtask
+from compo_pipeline.evaluation.embed import Embedder, tokenised
+from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.models.loading import load
+
+EXACT = EvaluationSettings(image_precision="fp32", image_batch=2, text_batch=3, workers=1)
+LONG = " ".join(["a dog and a cat"] * 6)
+
+
+@pytest.fixture
+def subtasks(tmp_path: Path) -> list[Subtask]:
+    for number in range(3):
+        noise = np.random.default_rng(number).integers(0, 255, (40, 40, 3), dtype=np.uint8)
+        Image.fromarray(noise).save(tmp_path / f"{number}.png")
+    (tmp_path / "broken.png").write_bytes(b"")
+    names = ("0.png", "1.png", "2.png", "broken.png", "absent.png", "../0.png")
+    items = tuple(
+        Item(str(k), name, ("a red cube", f"text {k}"), (LONG,)) for k, name in enumerate(names)
+    )
+    again = (Item("x", "0.png", ("a red cube",), ("a blue cube",)),)
+    return [
+        Subtask("one", "s", ("image_to_text",), tmp_path, items),
+        Subtask("two", "s", ("image_to_text",), tmp_path, again),
+    ]
+
+
+def test_vectors_are_the_models_own_in_any_order_of_batches(
+    tiny_model: Callable[..., Path], subtasks: list[Subtask]
+) -> None:
+    loaded = load(tiny_model(0))
+    embedded = Embedder(subtasks, EXACT)(loaded, "base")
+    with torch.inference_mode():
+        texts = ["a red cube", "text 1", "a blue cube", LONG]
+        whole = loaded.model.encode_text(loaded.tokenize(texts), normalize=True)
+        pixels = [loaded.preprocess(Image.open(subtasks[0].images / f"{k}.png")) for k in (2, 0)]
+        images = loaded.model.encode_image(torch.stack(pixels), normalize=True)
+    assert embedded.texts.of(texts) == pytest.approx(whole.numpy(), abs=1e-5)
+    paths = [str(subtasks[0].images / f"{k}.png") for k in (2, 0)]
+    assert embedded.images.of(paths) == pytest.approx(images.numpy(), abs=1e-5)
+
+
+def test_each_picture_is_encoded_once_for_models_that_share_their_image_tower(
+    tiny_model: Callable[..., Path], subtasks: list[Subtask]
+) -> None:
+    embedder = Embedder(subtasks, EXACT)
+    seen: list[int] = []
+
+    def counted(folder: Path) -> None:
+        loaded = load(folder)
+        encode = loaded.model.encode_image
+
+        def count(pixels: torch.Tensor) -> torch.Tensor:
+            seen.append(len(pixels))
+            return encode(pixels)
+
+        loaded.model.encode_image = count
+        embedder(loaded, "model")
+
+    counted(tiny_model(0))
+    assert seen == [2, 1]  # three readable pictures, though two subtasks show the first
+    counted(tiny_model(1))
+    assert seen == [2, 1]
+    counted(tiny_model(2, image_seed=1))
+    assert seen == [2, 1, 2, 1]
+
+
+def test_pictures_that_cannot_be_used_are_named_with_their_reason(
+    tiny_model: Callable[..., Path], subtasks: list[Subtask]
+) -> None:
+    root = subtasks[0].images
+    embedded = Embedder(subtasks, EXACT)(load(tiny_model(0)), "base")
+    reasons = {path: reason.split(":")[0] for path, reason in embedded.unreadable.items()}
+    assert reasons == {
+        str(root / "broken.png"): "empty",
+        str(root / "absent.png"): "missing",
+        str(root / "../0.png"): "out_of_root",
+    }
+
+
+def test_texts_that_no_protocol_can_use_are_not_encoded(
+    tiny_model: Callable[..., Path], subtasks: list[Subtask]
+) -> None:
+    # Items 3 to 5 have no usable picture.
+    loaded = load(tiny_model(0))
+    encoded = Embedder(subtasks, EXACT)(loaded, "base").texts.index
+    assert "text 2" in encoded and "text 3" not in encoded
+    text_only = replace(subtasks[0], protocols=("image_to_text", "text_only"))
+    assert "text 3" in Embedder([text_only], EXACT)(loaded, "base").texts.index
+
+
+def test_truncated_texts_are_those_that_lost_a_token(tiny_model: Callable[..., Path]) -> None:
+    loaded = load(tiny_model(0))
+    # The context holds 16 ids: start, 14 words, end.
+    exact, over, short = " ".join(["dog"] * 14), " ".join(["dog"] * 15), "dog"
+    tokens = tokenised([exact, over, short], loaded.tokenize)
+    assert tokens.truncated.tolist() == [False, True, False]

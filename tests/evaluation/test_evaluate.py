@@ -1,0 +1,84 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from compo_pipeline.evaluation.anchors import anchors
+from compo_pipeline.evaluation.benchmarks import from_files
+from compo_pipeline.evaluation.contamination import Trained
+from compo_pipeline.evaluation.evaluate import evaluate, loaders
+from compo_pipeline.evaluation.settings import BenchmarksSettings, Bootstrap, EvaluationSettings
+from compo_pipeline.models.loading import ModelSettings, load
+
+NOTHING = Trained(frozenset(), frozenset(), frozenset(), None)
+
+
+def test_official_files_with_some_of_their_pictures(
+    shared: Path, tiny_model: Callable[..., Path]
+) -> None:
+    images = shared / "coco_mini" / "val2017"
+    settings = BenchmarksSettings(str(shared / "benchmarks"), str(images), zero_shot=False)
+    subtasks = from_files(settings)
+    here = {path.name for path in images.iterdir()}
+    folders = [tiny_model(0), tiny_model(1)]
+    models = {
+        role: lambda folder=folder: load(folder)
+        for role, folder in zip(("base", "fine_tuned"), folders, strict=True)
+    }
+    scores, comparison = evaluate(
+        subtasks, models, "clic", "coco", NOTHING, EvaluationSettings(bootstrap=Bootstrap(100))
+    )
+    rows = {(row.benchmark, row.metric, row.name): row for row in comparison.rows}
+    for subtask in subtasks:
+        pictured = sum(item.image in here for item in subtask.items)
+        metric = "accuracy" if subtask.benchmark == "sugar_crepe" else "itt"
+        row = rows.get((subtask.benchmark, metric, subtask.name))
+        if row is None:
+            assert pictured == 0
+            continue
+        assert (row.items, row.skipped) == (pictured, len(subtask.items) - pictured)
+    # Text alone needs no picture: every item counts, and stands beside the published figures.
+    assert rows["sugar_crepe_pp", "tot", "average"].items == 4757
+    assert {anchor.row.metric for anchor in anchors(comparison.rows, coco=True)} == {"tot"}
+    skipped = sum(score.correct is None for score in scores if score.model == "clic")
+    items = sum(len(subtask.items) for subtask in subtasks)
+    pictured = sum(item.image in here for subtask in subtasks for item in subtask.items)
+    assert skipped == items - pictured > 11_000
+
+
+def test_a_random_model_stands_at_chance(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    from PIL import Image
+
+    from compo_pipeline.evaluation.benchmarks import Item, Subtask
+
+    generator = np.random.default_rng(0)
+    for number in range(4):
+        pixels = generator.integers(0, 255, (32, 32, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
+    words = generator.integers(0, 10_000, (1200, 3))
+    items = tuple(
+        Item(str(k), f"{k % 4}.png", (f"word {a}", f"word {b}"), (f"word {c}",))
+        for k, (a, b, c) in enumerate(words)
+    )
+    subtask = Subtask("sugar_crepe_pp", "swap_att", ("image_to_text",), tmp_path, items)
+    folder = tiny_model(3)
+    models = {"base": lambda: load(folder), "fine_tuned": lambda: load(folder)}
+    settings = EvaluationSettings(bootstrap=Bootstrap(100), workers=1)
+    _, comparison = evaluate([subtask], models, "clic", "toy", NOTHING, settings)
+    (row,) = comparison.rows
+    assert row.chance == pytest.approx(100 / 3)
+    # Four pictures only, so items lean together: a wide margin.
+    assert row.base.value == pytest.approx(100 / 3, abs=8)
+
+
+def test_loaders_know_the_roles(tiny_model: Callable[..., Path]) -> None:
+    folder = tiny_model(0)
+    made = loaders(ModelSettings(f"local-dir:{folder}"), None, folder, "cpu")
+    assert set(made) == {"base", "fine_tuned"}
+    assert made["base"]().fingerprint == made["fine_tuned"]().fingerprint
+    assert set(loaders(ModelSettings(), folder, folder, "auto")) == {
+        "base",
+        "control",
+        "fine_tuned",
+    }

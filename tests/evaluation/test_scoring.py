@@ -1,0 +1,117 @@
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from compo_pipeline.evaluation.benchmarks import Item, Subtask
+from compo_pipeline.evaluation.embed import Embedded
+from compo_pipeline.evaluation.scoring import Scored, score
+
+Build = Callable[..., Embedded]
+
+
+def _by_metric(subtask: Subtask, embedded: Embedded) -> dict[str, Scored]:
+    return {found.metric: found for found in score("m", subtask, embedded)}
+
+
+def test_image_to_text_and_text_only(embedded: Build) -> None:
+    items = (
+        Item("right", "a.jpg", ("p1", "p2"), ("n",)),
+        Item("wrong", "b.jpg", ("p1", "p2"), ("n",)),
+        Item("gone", "c.jpg", ("p1", "p2"), ("n",)),
+    )
+    subtask = Subtask(
+        "sugar_crepe_pp", "swap_att", ("image_to_text", "text_only"), Path("i"), items
+    )
+    model = embedded(
+        {"i/a.jpg": [1, 0.1], "i/b.jpg": [0.2, 1]},
+        {"p1": [1, 0], "p2": [0.9, 0.3], "n": [0, 1]},
+        {"i/c.jpg": "missing: no file"},
+    )
+    found = _by_metric(subtask, model)
+    assert set(found) == {"itt", "tot"}
+    itt = {row.item: row for row in found["itt"].rows}
+    assert (itt["right"].correct, itt["wrong"].correct, itt["gone"].correct) == (True, False, None)
+    assert itt["gone"].skipped == "missing: no file" and itt["gone"].similarities == ()
+    # Positives first, then negatives: cos of (1, .1) with (1, 0) and with (0, 1).
+    norm = math.hypot(1, 0.1)
+    assert itt["right"].similarities[0] == pytest.approx(1 / norm)
+    assert itt["right"].similarities[2] == pytest.approx(0.1 / norm)
+    # Text alone is scored for every item, picture or not.
+    assert [row.correct for row in found["tot"].rows] == [True, True, True]
+    assert found["itt"].chance == found["tot"].chance == pytest.approx(1 / 3)
+
+
+def test_equal_texts_are_a_tie_hence_wrong(embedded: Build) -> None:
+    items = tuple(Item(str(k), f"{k}.jpg", ("same",), ("same",)) for k in range(50))
+    subtask = Subtask("sugar_crepe", "swap_obj", ("image_to_text",), Path("i"), items)
+    images = {f"i/{k}.jpg": [math.sin(k), math.cos(k), 0.3 * k, 1.0] for k in range(50)}
+    found = _by_metric(subtask, embedded(images, {"same": [0.1, 0.7, 0.3, 0.2]}))
+    assert not any(row.correct for row in found["accuracy"].rows)
+
+
+def test_retrieval_with_several_captions_a_picture(embedded: Build) -> None:
+    items = (
+        Item("a", "a.jpg", ("a one", "a two")),
+        Item("b", "b.jpg", ("b one",)),
+        Item("gone", "c.jpg", ("c one",)),
+    )
+    subtask = Subtask("retrieval", "raw", ("retrieval",), Path("i"), items)
+    model = embedded(
+        {"i/a.jpg": [1, 0], "i/b.jpg": [0, 1]},
+        # "a two" lies nearer to picture b; "c one" would beat all, but its picture is missing.
+        {"a one": [1, 0.1], "a two": [0.4, 1], "b one": [0.5, 1], "c one": [1, 0]},
+        {"i/c.jpg": "missing: no file"},
+    )
+    found = _by_metric(subtask, model)
+    i2t = {row.item: row.correct for row in found["i2t_r1"].rows}
+    assert i2t == {"a": True, "b": False, "gone": None}
+    t2i = {row.item: row.correct for row in found["t2i_r1"].rows}
+    assert t2i == {"a#0": True, "a#1": False, "b#0": True, "gone#0": None}
+    assert all(row.correct for row in found["t2i_r5"].rows if row.skipped is None)
+    # Picture a matches two of the three captions, b one.
+    assert found["i2t_r1"].chance == pytest.approx((2 / 3 + 1 / 3) / 2)
+    assert found["t2i_r1"].chance == pytest.approx(1 / 2)
+    assert {row.group for row in found["t2i_r1"].rows} == {"a.jpg", "b.jpg", "c.jpg"}
+
+
+def test_a_caption_shared_by_two_pictures_is_a_tie_hence_wrong(embedded: Build) -> None:
+    items = (Item("a", "a.jpg", ("same",)), Item("b", "b.jpg", ("same",)))
+    subtask = Subtask("retrieval", "raw", ("retrieval",), Path("i"), items)
+    found = _by_metric(subtask, embedded({"i/a.jpg": [1, 0], "i/b.jpg": [0, 1]}, {"same": [1, 0]}))
+    assert [row.correct for row in found["i2t_r1"].rows] == [False, False]
+
+
+def test_zero_shot(embedded: Build) -> None:
+    items = (
+        Item("0", "a.jpg", ("cup",)),
+        Item("1", "b.jpg", ("cup",)),
+        Item("2", "c.jpg", ("key",)),
+    )
+    subtask = Subtask(
+        "zero_shot", "things", ("zero_shot",), Path("i"), items, ("cup", "key"), ("a {}", "{}!")
+    )
+    model = embedded(
+        {"i/a.jpg": [1, 0], "i/b.jpg": [0, 1], "i/c.jpg": [0.1, 1]},
+        # The two prompts of cup average to (1, 0), though the second alone would lose.
+        {"a cup": [1, 1], "cup!": [1, -1], "a key": [0, 1], "key!": [0, 1]},
+    )
+    scored = list(score("m", subtask, model))
+    top1 = next(found for found in scored if found.metric == "top1")
+    assert [row.correct for row in top1.rows] == [True, False, True]
+    assert top1.chance == pytest.approx(1 / 2)
+    # Top-5 of two classes would say nothing.
+    assert {found.metric for found in scored} == {"top1", "per_class"}
+    per_class = {f.subtask: [row.correct for row in f.rows] for f in scored if f != top1}
+    assert per_class == {"things/cup": [True, False], "things/key": [True]}
+
+
+def test_a_subtask_without_any_picture_is_skipped_whole(embedded: Build) -> None:
+    gone = {"i/a.jpg": "missing: no file"}
+    model = embedded({"other": [1, 0]}, {"p": [1, 0], "n": [0, 1]}, gone)
+    item = Item("0", "a.jpg", ("p",), ("n",))
+    for protocol in ("image_to_text", "retrieval"):
+        found = list(score("m", Subtask("x", "y", (protocol,), Path("i"), (item,)), model))
+        rows = [row for scored in found for row in scored.rows]
+        assert rows and all(row.correct is None and row.skipped for row in rows)

@@ -1,0 +1,228 @@
+"""The evaluation pipeline as Kedro runs it."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from kedro.io import DataCatalog, MemoryDataset
+from kedro.runner import SequentialRunner
+from kedro_datasets.json import JSONDataset
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.datasets.folder import FolderDataset
+from compo_pipeline.datasets.rows import RowsDataset
+from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
+from compo_pipeline.pipelines.evaluation.pipeline import create_pipeline
+from compo_pipeline.records import Caption, Fact, Rejected
+
+PICTURES = 6
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where everything of these tests lies."""
+    return tmp_path_factory.mktemp("evaluation")
+
+
+@pytest.fixture(scope="module")
+def data(folder: Path) -> Path:
+    """Pictures, and three benchmarks about them; one item of each asks for an absent picture."""
+    root = folder / "data"
+    (root / "test").mkdir(parents=True)
+    for number in range(PICTURES):
+        pixels = np.random.default_rng(number).integers(0, 255, (32, 32, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(root / "test" / f"{number}.png")
+    names = [f"{number}.png" for number in range(PICTURES)] + ["absent.png"]
+    pair = [
+        {"filename": name, "caption": f"cup {name}", "negative_caption": f"key {name}"}
+        for name in names
+    ]
+    _write(root, "sugar_crepe/swap_obj.json", {str(k): record for k, record in enumerate(pair)})
+    plus = [{"id": k, "caption2": f"a cup is {k}", **record} for k, record in enumerate(pair)]
+    _write(root, "sugar_crepe_pp/swap_obj.json", plus)
+    classes = ["cup", "key", "tree"]
+    items = [{"filename": name, "class": classes[k % 3]} for k, name in enumerate(names)]
+    sets = {"templates": ["a {}"], "classes": classes, "items": items}
+    _write(root, "zero_shot/things.json", sets)
+    return root
+
+
+def _write(root: Path, name: str, content: object) -> None:
+    path = root / "benchmarks" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+
+
+def _retuned(base: Path, folder: Path) -> Path:
+    """The same image tower with another text tower."""
+    folder.mkdir()
+    state = load_file(base / "open_clip_model.safetensors")
+    torch.manual_seed(1)
+    for name, tensor in state.items():
+        if not name.startswith("visual.") and tensor.dim() > 1:
+            state[name] = torch.randn_like(tensor) * tensor.std()
+    save_file(state, folder / "open_clip_model.safetensors")
+    (folder / "open_clip_config.json").write_text((base / "open_clip_config.json").read_text())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def catalog(
+    project: Path, data: Path, tiny_clip: Path, mlflow_project: Path, folder: Path
+) -> Callable[..., DataCatalog]:
+    """What the pipeline reads and writes, with the project's settings but for `changes`."""
+    from compo_pipeline.registry import tracking
+
+    tracking.configure(tracking.TrackingSettings(), mlflow_project)
+    run_id = tracking.open_run("evaluation", {})
+    captions, facts = [], []
+    for row in range(PICTURES):
+        image, split = f"test/{row}.png", "train" if row == 0 else "test"
+        sentences = (f"Cup {row}.png!", "It is new.")
+        captions.append(Caption(f"s{row}", image, image, 32, 32, sentences, "x", split))
+        digest = hashlib.sha256((data / image).read_bytes()).hexdigest()
+        flags = {"repeats_id": False, "repeats_pair": False, "leaks": False}
+        facts.append(Fact(row, f"s{row}", image, split, digest, None, 32, 32, 2, 2, 3, **flags))
+    trained = _retuned(tiny_clip, folder / "trained")
+
+    def build(**changes: Any) -> DataCatalog:
+        content = yaml.safe_load((project / "conf/base/parameters_evaluation.yml").read_text())
+        settings = {**content["evaluation"], "bootstrap": {"resamples": 100}, **changes}
+        places = {"root": str(data / "benchmarks"), "images": str(data / "test")}
+        inputs: dict[str, Any] = {
+            "valid_captions": captions,
+            "facts": facts,
+            "quarantine": [Rejected(9, "s9", "x.png", "words", "none")],
+            "checkpoint": trained,
+            "control_checkpoint": tiny_clip,
+            "run": {"run_id": run_id},
+            "training_curves": pd.DataFrame({"step": [0, 1], "loss": [2.0, 1.0]}),
+            "params:evaluation": settings,
+            "params:benchmarks": {**content["benchmarks"], **places},
+            "params:model": {"name": f"local-dir:{tiny_clip}"},
+            "params:method": "clic",
+            "params:dataset": "toy",
+            "params:data.root": str(data),
+            "params:paths.report": str(folder / "report"),
+        }
+        outputs: dict[str, Any] = {
+            "scores": RowsDataset(filepath=str(folder / "scores.parquet"), row="Score"),
+            "metrics": JSONDataset(filepath=str(folder / "metrics.json")),
+            "comparison": JSONDataset(filepath=str(folder / "comparison.json")),
+            "report": FolderDataset(filepath=str(folder / "report")),
+        }
+        memory = {name: MemoryDataset(value) for name, value in inputs.items()}
+        return DataCatalog({**memory, **outputs})
+
+    return build
+
+
+def _run(catalog: DataCatalog) -> None:
+    SequentialRunner().run(create_pipeline(), catalog)
+
+
+@pytest.fixture(scope="module")
+def done(catalog: Callable[..., DataCatalog]) -> DataCatalog:
+    """The pipeline after one run."""
+    finished = catalog()
+    _run(finished)
+    return finished
+
+
+def test_three_models_side_by_side(done: DataCatalog) -> None:
+    metrics, comparison = done.load("metrics"), done.load("comparison")
+    assert set(metrics) == {"base", "control", "fine_tuned"}
+    # The control here is the base itself.
+    assert metrics["control"] == metrics["base"]
+    scores = done.load("scores")
+    assert {score.model for score in scores} == {"base", "control", "clic"}
+    # Every figure is the mean of its rows.
+    rows = [
+        score.correct
+        for score in scores
+        if (score.model, score.benchmark, score.metric) == ("clic", "sugar_crepe", "accuracy")
+    ]
+    assert len(rows) == PICTURES + 1 and rows.count(None) == 1
+    right = 100 * sum(bool(correct) for correct in rows) / PICTURES
+    assert metrics["fine_tuned"]["sugar_crepe"]["accuracy"]["swap_obj"] == pytest.approx(
+        right, abs=1e-3
+    )
+    skipped = {f"{a['benchmark']}": a["skipped"] for a in comparison["audits"]}
+    assert skipped == {"sugar_crepe": 1, "sugar_crepe_pp": 1, "zero_shot": 1, "retrieval": 0}
+
+
+def test_training_pictures_among_the_evaluated_are_reported(done: DataCatalog) -> None:
+    found = {o["benchmark"]: o for o in done.load("comparison")["overlaps"]}
+    assert found["sugar_crepe"]["same_bytes"] == found["sugar_crepe"]["same_caption"] == 1
+    assert found["retrieval"]["same_bytes"] == 0
+
+
+def test_figures_and_report_are_kept_with_the_run(done: DataCatalog) -> None:
+    import mlflow
+
+    run_id = done.load("run")["run_id"]
+    client = mlflow.MlflowClient()
+    logged = client.get_run(run_id).data.metrics
+    figures = done.load("metrics")["fine_tuned"]["retrieval"]
+    assert logged["fine_tuned/retrieval/i2t_r1/raw"] == figures["i2t_r1"]["raw"]
+    kept = {file.path for file in client.list_artifacts(run_id, "report")}
+    assert {"report/report.html", "report/subtasks.png"} <= kept
+    assert (done.load("report") / "report.html").is_file()
+
+
+def test_files_hold_no_number_that_json_has_not(done: DataCatalog, folder: Path) -> None:
+    def refuse(name: str) -> float:
+        raise AssertionError(f"{name} in a JSON file")
+
+    for name in ("metrics", "comparison"):
+        json.loads((folder / f"{name}.json").read_text(), parse_constant=refuse)
+
+
+def test_again_without_a_control(
+    done: DataCatalog,
+    catalog: Callable[..., DataCatalog],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    before = [score for score in done.load("scores") if score.model != "control"]
+    again = catalog(control=False)
+    # What training leaves where no control was trained: a folder without a model.
+    again["control_checkpoint"] = MemoryDataset(tmp_path)
+    _run(again)
+    assert set(again.load("metrics")) == {"base", "fine_tuned"}
+    assert all(row["vs_control"] is None for row in again.load("comparison")["rows"])
+    assert again.load("scores") == before
+    shown = capsys.readouterr().out
+    assert "base" in shown and "CLIC" in shown and "against control" not in shown
+    assert "no usable picture (missing)" in shown
+
+
+def test_settings_are_checked_at_the_edge(catalog: Callable[..., DataCatalog]) -> None:
+    with pytest.raises(SettingsError, match=r"evaluation\.workers|workers: expected at least 1"):
+        _run(catalog(workers=0))
+    with pytest.raises(SettingsError, match=r"evaluation\.galery: unknown key.*gallery"):
+        _run(catalog(galery=3))
+
+
+@pytest.mark.parametrize("environment", ["base", "smoke", "coco"])
+def test_every_environment_can_be_evaluated(project: Path, environment: str) -> None:
+    from kedro.framework.session import KedroSession
+    from kedro.framework.startup import bootstrap_project
+
+    bootstrap_project(project)
+    with KedroSession.create(project, env=environment) as session:
+        params = session.load_context().params
+    parse(EvaluationSettings, params["evaluation"], "evaluation")
+    benchmarks = parse(BenchmarksSettings, params["benchmarks"], "benchmarks")
+    assert benchmarks.sugar_crepe and benchmarks.sugar_crepe_pp
+    # Only where people wrote the captions is CLIC's reading of them a published protocol.
+    assert benchmarks.retrieval.text == ("clic" if environment == "coco" else "raw")
