@@ -45,7 +45,7 @@ PREPROCESS = {
 }
 
 
-def build(seed: int) -> LoadedModel:
+def build(seed: int, device: torch.device | str = "cpu") -> LoadedModel:
     """The model with seeded random weights, through the same door as every other model."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -55,13 +55,14 @@ def build(seed: int) -> LoadedModel:
         (Path(folder) / CONFIG_FILE).write_text(json.dumps(config), encoding="utf-8")
         (Path(folder) / RECORD_FILE).write_text('{"name": "scenes-base"}', encoding="utf-8")
         save_file(model.state_dict(), Path(folder) / WEIGHTS_FILE)
-        return load(Path(folder))
+        return load(Path(folder), device)
 
 
 def with_tower(loaded: LoadedModel, state: Path, world: World) -> Readouts:
-    """Put a trained image tower in place; returns the readouts trained with it."""
+    """Put a trained image tower in place; returns the readouts trained with it, beside it."""
     visual: Any = loaded.model.visual
-    readouts = Readouts(world, visual.head.proj.in_features, WIDTH)
+    projection = visual.head.proj
+    readouts = Readouts(world, projection.in_features, WIDTH).to(projection.weight.device)
     tensors = load_file(state)
     for module, prefix in ((visual, "visual/"), (readouts, "readouts/")):
         module.load_state_dict(

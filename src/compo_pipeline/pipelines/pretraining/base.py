@@ -22,8 +22,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from compo_pipeline.losses import contrastive
-from compo_pipeline.models.encoding import clamp_scale, encode_texts, scale_of
+from compo_pipeline.models.encoding import clamp_scale, encode_images, encode_texts, scale_of
 from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.pipelines.pretraining.descent import descend
 from compo_pipeline.pipelines.pretraining.supervision import boxes, truth
 from compo_pipeline.pipelines.pretraining.tower import Readouts, binding_losses
 from compo_pipeline.progress import Meter, track
@@ -31,7 +32,7 @@ from compo_pipeline.scenes.captions import alt_text
 from compo_pipeline.scenes.render import picture
 from compo_pipeline.scenes.world import Relation, Scene, World, counterfactual, relation
 from compo_pipeline.seeding import rng
-from compo_pipeline.training.device import autocast
+from compo_pipeline.training.device import autocast, moved
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class BaseSettings:
     batch_size: int = 256
     lr: float = 1.5e-3
     weight_decay: float = 0.03
-    readout_weight: float = 0.15
+    readout_weight: float = 0.6
     duplicates: float = 0.35
     mix: tuple[float, float, float, float, float] = (0.1, 0.3, 0.45, 0.05, 0.1)
 
@@ -79,15 +80,16 @@ def pairs_of_scenes(world: World, count: int, seed: int) -> list[tuple[Scene, Sc
 
 @torch.no_grad()
 def embed_scenes(loaded: LoadedModel, scenes: Sequence[Scene], what: str) -> Tensor:
-    """Embeddings of rendered scenes, [n, D], normalised."""
+    """Embeddings of rendered scenes, [n, D], normalised, on the model's device."""
     parts = []
+    device = scale_of(loaded.model).device
     loaded.model.eval()
     starts = range(0, len(scenes), 256)
     for start in track(starts, len(starts), what):
         shown = [loaded.preprocess(picture(scene)) for scene in scenes[start : start + 256]]
-        with autocast(torch.device("cpu"), "bf16"):
-            features: Any = loaded.model.encode_image(torch.stack(shown))  # type: ignore[operator]
-        parts.append(F.normalize(features.float(), dim=-1))
+        pixels = torch.stack(shown).to(device)
+        with autocast(device, "bf16"):
+            parts.append(encode_images(loaded.model, pixels))
     return torch.cat(parts)
 
 
@@ -124,11 +126,19 @@ class _Captioned:
 def train_base(
     loaded: LoadedModel, readouts: Readouts, world: World, settings: BaseSettings, *, seed: int
 ) -> list[dict[str, float]]:
-    """Train the text tower and the image projection in place; returns the curve."""
+    """Train the text tower and the image projection in place, on the model's device.
+
+    Returns:
+        The curve of losses.
+
+    Raises:
+        TrainingError: a loss or its gradient is not finite.
+    """
     data = _Captioned(loaded, world, settings, seed)
     model: Any = loaded.model
     head = model.visual.head.proj
-    projection = nn.Linear(head.out_features, head.out_features, bias=False)
+    device = head.weight.device
+    projection = nn.Linear(head.out_features, head.out_features, bias=False).to(device)
     nn.init.eye_(projection.weight)
     trained = [p for name, p in model.named_parameters() if not name.startswith("visual.")]
     for module in (projection, readouts.pair, readouts.place):
@@ -141,18 +151,14 @@ def train_base(
     with Meter(settings.steps, "training the base") as meter:
         for step in range(settings.steps):
             chosen, texts = data.batch(step)
-            for group in optimizer.param_groups:
-                group["lr"] = settings.rate(step)
             images = F.normalize(projection(data.features[chosen]), dim=-1)
-            with autocast(torch.device("cpu"), "bf16"):
-                embedded = encode_texts(model, loaded.tokenize(texts))
+            with autocast(device, "bf16"):
+                embedded = encode_texts(model, loaded.tokenize(texts).to(device))
             contrast = contrastive.clip(images, embedded, scale_of(model))
             shown = truth([boxes(data.scenes[i]) for i in chosen], world, 1)
-            what, where = binding_losses(readouts, images, shown)
-            optimizer.zero_grad()
-            (contrast + settings.readout_weight * (what + 3 * where)).backward()
-            nn.utils.clip_grad_norm_(trained, 1.0)
-            optimizer.step()
+            what, where = binding_losses(readouts, images, moved(shown, device))
+            loss = contrast + settings.readout_weight * (what + 3 * where)
+            descend(loss, optimizer, settings.rate(step), step=step, key="pretraining.base.lr")
             clamp_scale(model)
             figures = {"contrast": contrast.item(), "what": what.item(), "where": where.item()}
             meter.advance(**figures)
@@ -182,17 +188,18 @@ def probe(
     width = embeddings.shape[1]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        readouts = Readouts(world, 1, width)
+        readouts = Readouts(world, 1, width).to(embeddings.device)
     optimizer = torch.optim.AdamW(readouts.parameters(), 5e-3, weight_decay=0.0)
     all_truth = [boxes(scene) for scene in scenes]
     for step in track(range(steps), steps, "probing the embedding"):
         chosen = rng(0, "probe", step).sample(range(len(scenes)), min(512, len(scenes)))
         shown = truth([all_truth[i] for i in chosen], world, 1)
-        what, where = binding_losses(readouts, embeddings[chosen], shown)
+        what, where = binding_losses(readouts, embeddings[chosen], moved(shown, embeddings.device))
         for group in optimizer.param_groups:
             group["lr"] = 5e-3 * 0.5 * (1 + math.cos(math.pi * step / steps))
         optimizer.zero_grad()
-        (what + 3 * where).backward()
+        loss = what + 3 * where
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     return _probe_scores(readouts, held_out, held_out_scenes, world)
 
@@ -201,9 +208,9 @@ def probe(
 def _probe_scores(
     readouts: Readouts, embeddings: Tensor, scenes: Sequence[Scene], world: World
 ) -> dict[str, float]:
-    shown = truth([boxes(scene) for scene in scenes], world, 1)
+    shown = moved(truth([boxes(scene) for scene in scenes], world, 1), embeddings.device)
     pair = readouts.of_thing(readouts.pair, embeddings, shown)
-    place = readouts.of_thing(readouts.place, embeddings, shown)
+    place = readouts.of_thing(readouts.place, embeddings, shown).cpu()
     right, total, start = 0, 0, 0
     for scene in scenes:
         true = relation(*scene.things[:2]) if len(scene.things) > 1 else None

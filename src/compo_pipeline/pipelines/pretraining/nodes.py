@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from compo_pipeline.configuration import parse
 
 if TYPE_CHECKING:
+    import torch
+
     from compo_pipeline.pipelines.pretraining.settings import PretrainingSettings
     from compo_pipeline.scenes.world import World
 
@@ -22,7 +24,7 @@ def train_image_tower(
     from compo_pipeline.pipelines.pretraining.tower import train_tower
 
     settings, world = _settings(pretraining, scenes)
-    loaded = build(settings.seed)
+    loaded = build(settings.seed, _device(settings))
     state = Path(folder) / "tower.safetensors"
     train_tower(loaded, world, settings.tower, seed=settings.seed, state=state)
     return Path(folder)
@@ -37,7 +39,7 @@ def train_base_model(
     from compo_pipeline.pipelines.pretraining.architecture import build, with_tower
 
     settings, world = _settings(pretraining, scenes)
-    loaded = build(settings.seed)
+    loaded = build(settings.seed, _device(settings))
     readouts = with_tower(loaded, tower / "tower.safetensors", world)
     curve = base.train_base(loaded, readouts, world, settings.base, seed=settings.seed)
     shown = list(itertools.islice(world.scenes(settings.seed, "train", "probe"), settings.probed))
@@ -61,3 +63,9 @@ def _settings(
 
     world = parse(SceneSettings, scenes, "scenes").world.world()
     return parse(PretrainingSettings, pretraining, "pretraining"), world
+
+
+def _device(settings: PretrainingSettings) -> torch.device:
+    from compo_pipeline.training.device import choose
+
+    return choose(settings.device, key="pretraining.device")

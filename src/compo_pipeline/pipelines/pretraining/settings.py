@@ -14,6 +14,7 @@ class PretrainingSettings:
 
     Attributes:
         seed: of scenes, captions and initial weights.
+        device: auto takes CUDA where there is one.
         tower: the image tower.
         base: the text tower and the projection.
         probed: training scenes that linear probes are fitted on, and unseen ones they are judged
@@ -21,6 +22,7 @@ class PretrainingSettings:
     """
 
     seed: int = 0
+    device: str = "auto"
     tower: TowerSettings = field(default_factory=TowerSettings)
     base: BaseSettings = field(default_factory=BaseSettings)
     probed: int = 3000

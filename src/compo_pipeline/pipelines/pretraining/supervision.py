@@ -75,7 +75,7 @@ def boxes(scene: Scene, part: int | None = None) -> list[Box]:
     ]
 
 
-def _patches(shown: list[Box], world: World, grid: int) -> tuple[NDArray, NDArray]:
+def _patches(shown: list[Box], world: World, grid: int) -> tuple[NDArray[np.int64], ...]:
     """Thing and colour that cover most of each patch, at least a fifth of it."""
     kinds = np.full((grid, grid), len(world.things))
     colours = np.full((grid, grid), len(world.colours))

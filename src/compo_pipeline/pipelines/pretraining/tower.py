@@ -24,11 +24,12 @@ from torch.utils.data import DataLoader
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.pipelines.pretraining.descent import descend
 from compo_pipeline.pipelines.pretraining.supervision import SIZE_NAMES, PictureBatches, Truth
 from compo_pipeline.progress import Meter
 from compo_pipeline.scenes.world import PATTERNS, World
 from compo_pipeline.training import checkpoint
-from compo_pipeline.training.device import autocast
+from compo_pipeline.training.device import autocast, moved
 
 log = logging.getLogger(__name__)
 
@@ -103,12 +104,12 @@ def binding_losses(readouts: Readouts, embedding: Tensor, truth: Truth) -> tuple
 
 def tower_loss(readouts: Readouts, patches: Tensor, embedding: Tensor, truth: Truth) -> Tensor:
     """All losses together; patches [m, P, W], embedding [m, D] normalised."""
-    dense = torch.zeros(())
+    dense = torch.zeros((), device=patches.device)
     for readout, target in (
         (readouts.patch_kind, truth.patch_kind),
         (readouts.patch_colour, truth.patch_colour),
     ):
-        weight = torch.ones(readout.out_features)
+        weight = torch.ones(readout.out_features, device=patches.device)
         weight[-1] = 0.15  # most patches are background
         logits = readout(patches).float()
         dense = dense + F.cross_entropy(logits.flatten(0, 1), target.flatten(), weight)
@@ -137,20 +138,23 @@ def readings(readouts: Readouts, embedding: Tensor, truth: Truth) -> dict[str, f
 def train_tower(
     loaded: LoadedModel, world: World, settings: TowerSettings, *, seed: int, state: Path
 ) -> list[dict[str, float]]:
-    """Train the image tower of a model with a timm trunk in place; resumes from `state`.
+    """Train the image tower of a model with a timm trunk in place, on the device where it lies;
+    resumes from `state`.
 
     Returns:
         The history of readings on fresh training pictures.
 
     Raises:
         SettingsError: `state` was begun with another seed, world or recipe.
+        TrainingError: a loss or its gradient is not finite; the last good state is kept.
     """
     visual: Any = loaded.model.visual
     # Before the optimiser and its moments, which take the memory order of the weights.
     visual.to(memory_format=torch.channels_last)
+    head = visual.head.proj
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        readouts = Readouts(world, visual.head.proj.in_features, visual.head.proj.out_features)
+        readouts = Readouts(world, head.in_features, head.out_features).to(head.weight.device)
     parameters = [*visual.parameters(), *readouts.parameters()]
     optimizer = torch.optim.AdamW(
         parameters, settings.lr, (0.9, 0.98), weight_decay=settings.weight_decay, fused=True
@@ -166,17 +170,14 @@ def train_tower(
     visual.train()
     with Meter(settings.steps, "training the image tower", done=start) as meter:
         for step, (pixels, truth) in enumerate(loader, start):
-            for group in optimizer.param_groups:
-                group["lr"] = settings.rate(step)
-            loss, embedding = _forward(loaded, readouts, pixels, truth)
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(parameters, 1.0)
-            optimizer.step()
+            told = moved(truth, head.weight.device)
+            loss, embedding = _forward(loaded, readouts, pixels, told)
+            rate, key = settings.rate(step), "pretraining.tower.lr"
+            value = descend(loss, optimizer, rate, step=step, key=key, state=state)
             if (step + 1) % 50 == 0:
-                reading = readings(readouts, embedding, truth)
-                history.append({"step": step + 1, "loss": loss.item(), **reading})
-            meter.advance(loss=loss.item())
+                reading = readings(readouts, embedding, told)
+                history.append({"step": step + 1, "loss": value, **reading})
+            meter.advance(loss=value)
             if (step + 1) % settings.save_every == 0 or step + 1 == settings.steps:
                 progress = {"step": step + 1, "history": history, "recipe": recipe}
                 checkpoint.save(state, modules, optimizer, progress)
@@ -218,7 +219,8 @@ def _loader(
     loaded: LoadedModel, world: World, settings: TowerSettings, seed: int, start: int
 ) -> DataLoader[tuple[Tensor, Truth]]:
     """Batches of pictures from step `start` on; the model in evaluation mode."""
-    blank = torch.zeros(1, 3, loaded.image_size, loaded.image_size)
+    device = loaded.model.visual.head.proj.weight.device  # type: ignore[union-attr]
+    blank = torch.zeros(1, 3, loaded.image_size, loaded.image_size, device=device)
     with torch.no_grad():
         patches = tokens(loaded.model.visual, blank).shape[1]
     batches = PictureBatches(
@@ -235,6 +237,7 @@ def _loader(
         batch_size=None,
         sampler=range(start, settings.steps),
         num_workers=settings.workers,
+        pin_memory=device.type == "cuda",
     )
 
 
@@ -243,9 +246,14 @@ def _forward(
 ) -> tuple[Tensor, Tensor]:
     """Loss of a batch of raw pixels [m, 3, H, W], and its normalised embeddings [m, D]."""
     visual: Any = loaded.model.visual
-    mean, std = (torch.tensor(v).view(3, 1, 1) * 255 for v in (loaded.mean, loaded.std))
-    inputs = ((pixels - mean) / std).contiguous(memory_format=torch.channels_last)
-    with autocast(torch.device("cpu"), "bf16"):
+    device = truth.owner.device
+    mean, std = (
+        torch.tensor(v, device=device).view(3, 1, 1) * 255 for v in (loaded.mean, loaded.std)
+    )
+    inputs = ((pixels.to(device, non_blocking=True) - mean) / std).contiguous(
+        memory_format=torch.channels_last
+    )
+    with autocast(device, "bf16"):
         patches = tokens(visual, inputs)
         embedding = F.normalize(visual.head(patches.mean(1)).float(), dim=-1)
         return tower_loss(readouts, patches, embedding, truth), embedding
