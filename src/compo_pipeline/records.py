@@ -11,7 +11,7 @@ import typing
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -183,7 +183,7 @@ def from_table(table: pa.Table, row_type: type[Row]) -> Iterator[Row]:
     Raises:
         ValueError: the table's columns are not those of the row type.
     """
-    expected = schema(row_type)
+    expected = schema(cast(type, row_type))
     if table.schema.names != expected.names:
         raise ValueError(
             f"a table of {row_type.__name__} rows has the columns {expected.names}, "

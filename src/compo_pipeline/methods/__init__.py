@@ -1,0 +1,23 @@
+"""Fine-tuning methods: one file each, behind the contract that the training loop knows."""
+
+from __future__ import annotations
+
+from compo_pipeline.configuration import SettingsError, nearest
+from compo_pipeline.methods.clic import Clic
+from compo_pipeline.methods.clip import Clip
+from compo_pipeline.methods.contract import Method
+
+METHODS: dict[str, type[Method]] = {"clic": Clic, "clip": Clip}
+
+
+def method_type(name: str) -> type[Method]:
+    """The method of a name.
+
+    Raises:
+        SettingsError: there is none; names the nearest.
+    """
+    if name not in METHODS:
+        raise SettingsError(
+            f"method: '{name}' is unknown{nearest(name, METHODS)} (allowed: {', '.join(METHODS)})"
+        )
+    return METHODS[name]

@@ -1,0 +1,288 @@
+"""CLIC: composite pictures, words swapped across their captions, several positives.
+
+Source: "Advancing Compositional Awareness in CLIP with Efficient Fine-Tuning", Sec. 3, App. B.2,
+C and D. Configuration alone reaches the paper's ablations: C1-C5 on composites, B1-B4 on single
+pictures (Tables 6, 10, 12, 13).
+
+Shapes: m rows of a batch, L positives a row, T tokens of context, D width of the joint space.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from compo_pipeline.images.composites import Axis, axis_of
+from compo_pipeline.language.swaps import Swap, swap_across, swap_within
+from compo_pipeline.losses import contrastive, hard_negative, unimodal
+from compo_pipeline.methods.clip import PairBatch, pair_batch, pair_loss, single_picture
+from compo_pipeline.methods.contract import (
+    Collated,
+    Encoder,
+    Example,
+    LossTerms,
+    Picture,
+    Reader,
+    Term,
+    Tower,
+    require_tower,
+)
+from compo_pipeline.methods.partners import Partners
+from compo_pipeline.records import Caption, Parse, View
+from compo_pipeline.seeding import rng
+
+POSITIVES = 5  # a view holds so many; a run uses the first k
+
+
+@dataclass(frozen=True)
+class ClicViews:
+    """What a view shows and says.
+
+    Attributes:
+        images: composites of two pictures, or single pictures (ablations B1-B4).
+        partners: any other picture of the same orientation, or one whose caption shares a noun
+            (up to five candidates a picture).
+        swap: words are swapped `across` the two captions, or `within` the first alone.
+        occurrence: of a word that stands more than once, the drawn occurrence is swapped, or all
+            (as the authors' code does).
+    """
+
+    images: Literal["composite", "single"] = "composite"
+    partners: Literal["random", "shared_noun"] = "random"
+    swap: Literal["across", "within"] = "across"
+    occurrence: Literal["drawn", "all"] = "drawn"
+
+    def __post_init__(self) -> None:
+        """Single pictures have one caption to swap within."""
+        if self.images == "single" and self.swap == "across":
+            raise ValueError("images: single needs swap: within (there is no second caption)")
+
+
+@dataclass(frozen=True)
+class ClicWeights:
+    """Weights of the three losses (paper, Eq. 7)."""
+
+    contrastive: float = 0.5
+    s_neg: float = 0.5
+    unimodal: float = 1.0
+
+
+@dataclass(frozen=True)
+class ClicObjective:
+    """What is trained, and on what.
+
+    Attributes:
+        positives: how many of a view's five positives count; the unimodal loss needs two.
+        weights: of the losses; 0 leaves one out.
+        unimodal_norm: squared distance (the authors' code) or plain (the paper's Eq. 6).
+        clip_steps: odd steps see single pictures with the plain CLIP loss.
+        trains: towers that are trained.
+    """
+
+    positives: int = 4
+    weights: ClicWeights = field(default_factory=ClicWeights)
+    unimodal_norm: Literal["squared", "plain"] = "squared"
+    clip_steps: bool = True
+    trains: tuple[Literal["image", "text"], ...] = ("text",)
+
+    def __post_init__(self) -> None:
+        """Bounds that a type cannot say."""
+        if not 1 <= self.positives <= POSITIVES:
+            raise ValueError(f"positives: expected 1 to {POSITIVES}, got {self.positives}")
+        require_tower(self.trains)
+
+
+class ClicBatch(NamedTuple):
+    """m rows with L positives each."""
+
+    images: Tensor  # [m, 3, H, W], or [m] rows of features
+    positives: Tensor  # [L * m, T], all first positives before all second ones
+    negatives: Tensor  # [m, T]
+    valid: Tensor  # [m] bool: the row has a negative
+
+
+class Clic:
+    """CLIC; even steps use its losses, odd ones the plain CLIP loss."""
+
+    name: ClassVar[str] = "clic"
+    views_type: ClassVar[type] = ClicViews
+    objective_type: ClassVar[type] = ClicObjective
+
+    def __init__(self, views: ClicViews, objective: ClicObjective) -> None:
+        self.settings, self.objective = views, objective
+
+    @property
+    def trains(self) -> frozenset[Tower]:
+        """As configured; the text tower in the paper."""
+        return frozenset(self.objective.trains)
+
+    @property
+    def parsed_sentences(self) -> int:
+        """Words are swapped in first sentences only."""
+        return 1
+
+    def views(
+        self,
+        captions: Sequence[Caption],
+        parses: Mapping[str, Parse],
+        language: str,
+        seed: int,
+        epoch: int,
+    ) -> Iterator[View]:
+        """One view a caption and epoch; without a possible partner there is none."""
+        single = self.settings.images == "single"
+        partners = None if single else Partners(captions, parses, self.settings.partners, seed)
+        for caption in captions:
+            random_ = rng(seed, "clic", epoch, caption.sample_id)
+            if partners is None:
+                yield self._single(caption, parses, language, random_)
+                continue
+            partner = partners.draw(caption, random_)
+            if partner is not None:
+                yield self._composite(caption, partner, parses, language, random_)
+
+    def _composite(
+        self,
+        anchor: Caption,
+        partner: Caption,
+        parses: Mapping[str, Parse],
+        language: str,
+        random_: random.Random,
+    ) -> View:
+        """Two pictures, their captions in both orders, further sentences, one false pair."""
+        shown = [anchor, partner]
+        random_.shuffle(shown)
+        first, second = anchor.sentences[0], partner.sentences[0]
+        further = [_further(caption, POSITIVES - 2, random_) for caption in (anchor, partner)]
+        pairs = [_either_order(a, b, random_) for a, b in zip(*further, strict=True)]
+        a, b = parses[anchor.sample_id], parses[partner.sample_id]
+        if self.settings.swap == "across":
+            swap = swap_across(a, b, random_, occurrence=self.settings.occurrence)
+            negative = _either_order(swap.first, swap.second, random_) if swap else None
+        else:
+            swap = swap_within(a, random_)
+            negative = _either_order(swap.first, second, random_) if swap else None
+        return View(
+            sample_id=anchor.sample_id,
+            kind="composite",
+            sample_ids=(anchor.sample_id, partner.sample_id),
+            images=tuple(caption.image for caption in shown),
+            axis=axis_of(anchor.width, anchor.height),
+            positives=(join(first, second), join(second, first), *pairs),
+            negatives=(negative,),
+            phrases=(),
+            counterfactuals=(),
+            provenance=_provenance(swap, self.settings.swap, language),
+        )
+
+    def _single(
+        self,
+        anchor: Caption,
+        parses: Mapping[str, Parse],
+        language: str,
+        random_: random.Random,
+    ) -> View:
+        """One picture with the positives s1, s1, s2, s3 (ablation B3), a swap within s1."""
+        swap = swap_within(parses[anchor.sample_id], random_)
+        first = anchor.sentences[0]
+        return View(
+            sample_id=anchor.sample_id,
+            kind="single",
+            sample_ids=(anchor.sample_id,),
+            images=(anchor.image,),
+            axis=None,
+            positives=(first, first, *_further(anchor, POSITIVES - 2, random_)),
+            negatives=(swap.first if swap else None,),
+            phrases=(),
+            counterfactuals=(),
+            provenance=_provenance(swap, "within", language),
+        )
+
+    def _plain(self, step: int) -> bool:
+        """Whether a step is one of plain CLIP."""
+        return self.objective.clip_steps and step % 2 == 1
+
+    def needed(self, example: Example, step: int) -> Picture:
+        """The composite at CLIC's steps, the anchor alone at CLIP's."""
+        if self._plain(step):
+            return single_picture(example)
+        return Picture(example.view.images, cast("Axis | None", example.view.axis))
+
+    def collate(self, examples: Sequence[Example], step: int, reader: Reader) -> Collated:
+        """A pair batch at odd steps, a CLIC batch at even ones."""
+        if self._plain(step):
+            return Collated(pair_batch(examples, reader), {"rows": len(examples)})
+        views = [example.view for example in examples]
+        positives = reader.tokens(
+            [view.positives[k].lower() for k in range(self.objective.positives) for view in views]
+        )
+        # The empty text that stands in for a missing negative is never looked at: it is masked.
+        negatives = reader.tokens([(view.negatives[0] or "").lower() for view in views])
+        equal = (positives.view(-1, *negatives.shape) == negatives).all(-1).any(0)
+        absent = torch.tensor([view.negatives[0] is None for view in views])
+        counts = {
+            "rows": len(examples),
+            "rows without a negative": int(absent.sum()),
+            "negatives equal to a positive": int(equal.sum()),
+        }
+        pictures = reader.pictures([self.needed(example, step) for example in examples])
+        return Collated(ClicBatch(pictures, positives, negatives, ~(equal | absent)), counts)
+
+    def loss(self, encoder: Encoder, batch: ClicBatch | PairBatch) -> LossTerms:
+        """The three losses (paper, Eq. 4-6) on composites, or plain CLIP."""
+        if isinstance(batch, PairBatch):
+            return pair_loss(encoder, batch)
+        weights, scale = self.objective.weights, encoder.scale
+        images = encoder.images(batch.images)
+        tokens = [batch.positives, batch.negatives] if weights.s_neg else [batch.positives]
+        texts = encoder.texts(torch.cat(tokens))
+        texts = texts.view(-1, *images.shape)  # [L, m, D], or [L + 1, m, D] with the negatives
+        positives = texts[: self.objective.positives]
+        terms = {
+            "contrastive": Term(
+                contrastive.multi_positive(images, positives, scale), weights.contrastive
+            ),
+        }
+        if weights.s_neg:
+            value = hard_negative.s_neg(images, positives, texts[-1], batch.valid, scale)
+            terms["s_neg"] = Term(value, weights.s_neg)
+        if weights.unimodal and len(positives) > 1 and self.settings.images == "composite":
+            value = unimodal.unimodal(positives[0], positives[1], self.objective.unimodal_norm)
+            terms["unimodal"] = Term(value, weights.unimodal)
+        return terms
+
+
+def _further(caption: Caption, count: int, random_: random.Random) -> list[str]:
+    """Further sentences of a caption, without repetition as long as they last."""
+    further = list(caption.sentences[1:]) or list(caption.sentences)
+    drawn = random_.sample(further, min(count, len(further)))
+    return drawn + random_.choices(further, k=count - len(drawn))
+
+
+def _end(sentence: str) -> str:
+    """The sentence with one period at its end."""
+    return sentence.rstrip(" .!?,;:") + "."
+
+
+def join(first: str, second: str) -> str:
+    """Two sentences, each with one period, joined by one space."""
+    return f"{_end(first)} {_end(second)}"
+
+
+def _either_order(first: str, second: str, random_: random.Random) -> str:
+    """Two sentences joined in random order."""
+    return join(first, second) if random_.random() < 0.5 else join(second, first)
+
+
+def _provenance(swap: Swap | None, generator: str, language: str) -> str:
+    """Where the negative comes from, as JSON."""
+    told: dict[str, object] = {"generator": f"swap_{generator}", "language": language}
+    if swap is not None:
+        told |= {"category": swap.category, "words": list(swap.words)}
+    return json.dumps(told, ensure_ascii=False)

@@ -1,0 +1,128 @@
+"""Plain CLIP fine-tuning: the control that every method is compared with.
+
+It sees the anchor's picture and first sentence of the same rows, whatever their view holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
+
+from torch import Tensor
+
+from compo_pipeline.losses import contrastive
+from compo_pipeline.methods.contract import (
+    Collated,
+    Encoder,
+    Example,
+    LossTerms,
+    Picture,
+    Reader,
+    Term,
+    Tower,
+    require_tower,
+)
+from compo_pipeline.records import Caption, Parse, View
+
+
+@dataclass(frozen=True)
+class ClipViews:
+    """Nothing to choose: the view is the caption."""
+
+
+@dataclass(frozen=True)
+class ClipObjective:
+    """What is trained.
+
+    Attributes:
+        trains: towers that are trained; a control trains those of the method it stands beside.
+    """
+
+    trains: tuple[Literal["image", "text"], ...] = ("text",)
+
+    def __post_init__(self) -> None:
+        """Something must be left to train."""
+        require_tower(self.trains)
+
+
+class PairBatch(NamedTuple):
+    """m pictures, each with its caption."""
+
+    images: Tensor  # [m, 3, H, W], or [m] rows of features
+    texts: Tensor  # [m, T]
+
+
+def single_picture(example: Example) -> Picture:
+    """The anchor's own picture."""
+    return Picture((example.caption.image,))
+
+
+def pair_batch(examples: Sequence[Example], reader: Reader) -> PairBatch:
+    """Each anchor's picture with its first sentence, lower-cased."""
+    return PairBatch(
+        reader.pictures([single_picture(example) for example in examples]),
+        reader.tokens([example.caption.sentences[0].lower() for example in examples]),
+    )
+
+
+def pair_loss(encoder: Encoder, batch: PairBatch) -> LossTerms:
+    """The CLIP loss as the only term."""
+    images, texts = encoder.images(batch.images), encoder.texts(batch.texts)
+    return {"clip": Term(contrastive.clip(images, texts, encoder.scale), 1.0)}
+
+
+class Clip:
+    """CLIP fine-tuning on single pictures."""
+
+    name: ClassVar[str] = "clip"
+    views_type: ClassVar[type] = ClipViews
+    objective_type: ClassVar[type] = ClipObjective
+
+    def __init__(self, views: ClipViews, objective: ClipObjective) -> None:
+        self.objective = objective
+
+    @property
+    def trains(self) -> frozenset[Tower]:
+        """As configured."""
+        return frozenset(self.objective.trains)
+
+    @property
+    def parsed_sentences(self) -> int:
+        """None: plain captions need no parse."""
+        return 0
+
+    def views(
+        self,
+        captions: Sequence[Caption],
+        parses: Mapping[str, Parse],
+        language: str,
+        seed: int,
+        epoch: int,
+    ) -> Iterator[View]:
+        """The caption itself."""
+        for caption in captions:
+            yield View(
+                sample_id=caption.sample_id,
+                kind="single",
+                sample_ids=(caption.sample_id,),
+                images=(caption.image,),
+                axis=None,
+                positives=(caption.sentences[0],),
+                negatives=(),
+                phrases=(),
+                counterfactuals=(),
+                provenance='{"generator": "caption"}',
+            )
+
+    def needed(self, example: Example, step: int) -> Picture:
+        """Always the anchor's picture."""
+        return single_picture(example)
+
+    def collate(self, examples: Sequence[Example], step: int, reader: Reader) -> Collated:
+        """A pair batch at every step."""
+        return Collated(pair_batch(examples, reader), {"rows": len(examples)})
+
+    def loss(self, encoder: Encoder, batch: PairBatch) -> LossTerms:
+        """The CLIP loss."""
+        return pair_loss(encoder, batch)

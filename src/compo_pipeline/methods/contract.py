@@ -1,0 +1,139 @@
+"""What a method offers to the one training loop, which knows no method by name.
+
+A method turns captions into views (tables on disk), rows of views into batches, and batches into
+weighted loss terms. It says which towers it trains; the loop does the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+
+from torch import Tensor
+
+from compo_pipeline.images.composites import Axis
+from compo_pipeline.records import Caption, Parse, View
+
+Tower = Literal["image", "text"]
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What one place of an image batch shows: one file, or two joined along an axis."""
+
+    paths: tuple[str, ...]
+    axis: Axis | None = None
+
+
+def require_tower(trains: Sequence[Tower]) -> None:
+    """Refuse an objective that freezes both towers.
+
+    Raises:
+        ValueError: nothing trains.
+    """
+    if not trains:
+        raise ValueError("trains: expected [text], [image] or [image, text], got none")
+
+
+class Example(NamedTuple):
+    """One row of training: the anchor's caption, and its view of this epoch."""
+
+    caption: Caption
+    view: View
+
+
+class Term(NamedTuple):
+    """One loss and its weight; the loop takes the weighted sum, once."""
+
+    value: Tensor
+    weight: float
+
+
+LossTerms = Mapping[str, Term]
+
+
+class Reader(Protocol):
+    """What `collate` gets to read with: pictures and texts to tensors."""
+
+    def pictures(self, pictures: Sequence[Picture]) -> Tensor:
+        """Pixels [m, 3, H, W], or row numbers [m] of precomputed features."""
+
+    def tokens(self, texts: Sequence[str]) -> Tensor:
+        """Token ids [K, T]."""
+
+    def take_truncated(self) -> int:
+        """How many texts were longer than the context, since the last call."""
+
+
+class Encoder(Protocol):
+    """What `loss` gets to encode with; a frozen tower's features may come from a cache."""
+
+    @property
+    def scale(self) -> Tensor:
+        """exp(logit_scale), a scalar."""
+
+    def images(self, images: Tensor) -> Tensor:
+        """Normalised embeddings [m, D] of what `Reader.pictures` gave."""
+
+    def texts(self, tokens: Tensor) -> Tensor:
+        """Normalised embeddings [K, D] of token ids [K, T]."""
+
+
+class Method(Protocol):
+    """A fine-tuning method: settings in, views, batches and losses out."""
+
+    name: ClassVar[str]
+    views_type: ClassVar[type]
+    objective_type: ClassVar[type]
+    objective: Any
+
+    def __init__(self, views: Any, objective: Any) -> None:
+        """Build it from its frozen settings: what decides the views, and what decides the loss.
+
+        They are apart so that a change of a loss weight leaves the views as they are.
+        """
+
+    @property
+    def trains(self) -> frozenset[Tower]:
+        """The towers whose weights change."""
+
+    @property
+    def parsed_sentences(self) -> int:
+        """How many of a caption's sentences must be parsed, from the first on."""
+
+    def views(
+        self,
+        captions: Sequence[Caption],
+        parses: Mapping[str, Parse],
+        language: str,
+        seed: int,
+        epoch: int,
+    ) -> Iterator[View]:
+        """The views of one epoch, one a caption, in the captions' order.
+
+        A caption that cannot have a view (no partner of its orientation) yields none.
+
+        Args:
+            captions: the training split.
+            parses: first sentences by sample_id.
+            language: name and version of the language pipeline, for provenance.
+            seed: of every draw, with epoch and sample_id.
+            epoch: number of the epoch.
+        """
+
+    def needed(self, example: Example, step: int) -> Picture:
+        """The picture that an example shows in a step; what a feature cache precomputes."""
+
+    def collate(self, examples: Sequence[Example], step: int, reader: Reader) -> Collated:
+        """A batch of a step; `step` counts from 0 over the whole run."""
+
+    def loss(self, encoder: Encoder, batch: Any) -> LossTerms:
+        """The weighted loss terms of a batch."""
+
+
+class Collated(NamedTuple):
+    """A batch, a NamedTuple of tensors of the method's own, and what there is to report of it."""
+
+    batch: Any
+    counts: Mapping[str, int]

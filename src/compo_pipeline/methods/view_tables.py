@@ -1,0 +1,104 @@
+"""Views written as tables: one parquet file an epoch, rows in the captions' order."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from compo_pipeline.methods.contract import Method
+from compo_pipeline.records import Caption, Parse, View, to_table
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ViewSettings:
+    """How many views are drawn, and from what.
+
+    Attributes:
+        epochs: tables that are written; every epoch draws partners, sentences and swaps afresh.
+        split: the split that trains.
+    """
+
+    epochs: int = 1
+    split: str = "train"
+
+    def __post_init__(self) -> None:
+        """A method needs at least one table."""
+        if self.epochs < 1:
+            raise ValueError(f"epochs: expected at least 1, got {self.epochs}")
+
+
+def training_rows(captions: Iterable[Caption], split: str) -> list[Caption]:
+    """The captions of the split that trains.
+
+    Raises:
+        ValueError: there is none.
+    """
+    captions = list(captions)
+    rows = [caption for caption in captions if caption.split == split]
+    if not rows:
+        there = sorted({caption.split for caption in captions})
+        raise ValueError(
+            f"views.split: no valid caption is of the split '{split}' (splits: {there}); "
+            "see data.splits and the quarantine table"
+        )
+    return rows
+
+
+def write(
+    method: Method,
+    captions: Sequence[Caption],
+    parses: Mapping[str, Parse],
+    language: str,
+    settings: ViewSettings,
+    seed: int,
+    folder: Path,
+) -> None:
+    """Write the views of all epochs; the folder is replaced as a whole.
+
+    Args:
+        method: draws the views.
+        captions: the rows that train.
+        parses: first sentences by sample_id.
+        language: name and version of the language pipeline.
+        settings: number of epochs.
+        seed: of every draw.
+        folder: `epoch=NN.parquet` go here.
+
+    Raises:
+        ValueError: no caption has a view.
+    """
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    for epoch in range(settings.epochs):
+        views = list(method.views(captions, parses, language, seed, epoch))
+        if not views:
+            raise ValueError(
+                f"none of {len(captions)} captions has a view under the method '{method.name}': "
+                "composites need two pictures of one orientation"
+            )
+        if epoch == 0:
+            _tell(method.name, captions, views)
+        pq.write_table(to_table(views, View), partial / f"epoch={epoch:02d}.parquet")
+    shutil.rmtree(folder, ignore_errors=True)
+    partial.rename(folder)
+
+
+def _tell(method: str, captions: Sequence[Caption], views: Sequence[View]) -> None:
+    lost = sum(negative is None for view in views for negative in view.negatives)
+    log.info(
+        "%s: %d views of %d captions an epoch, %d negatives could not be made.",
+        *(method, len(views), len(captions), lost),
+    )
+    if len(views) < len(captions):
+        log.warning(
+            "%d captions have no view: no other picture has their orientation.",
+            len(captions) - len(views),
+        )

@@ -1,0 +1,1 @@
+"""Training: views to a checkpoint, and to the control that it is compared with."""

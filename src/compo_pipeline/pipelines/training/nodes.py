@@ -1,0 +1,117 @@
+"""Nodes of the training pipeline."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compo_pipeline.configuration import parse
+from compo_pipeline.records import Caption
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from compo_pipeline.methods.contract import Method
+    from compo_pipeline.registry.record import Record
+
+NO_CONTROL = "no_control.json"
+
+
+def train_model(
+    valid_captions: list[Caption],
+    views: Path,
+    manifest: Mapping[str, Any],
+    model: Mapping[str, Any],
+    training: Mapping[str, Any],
+    control: bool,
+    split: str,
+    root: str,
+    seed: int,
+    variant: str,
+    paths: Mapping[str, str],
+    method: str,
+    **methods: Mapping[str, Any],
+) -> tuple[Path, Path, dict[str, Any], pd.DataFrame]:
+    """The method's checkpoint, its control's, the record of the run, and the curves."""
+    import pandas as pd
+
+    from compo_pipeline.methods.view_tables import training_rows
+    from compo_pipeline.models.loading import ModelSettings
+    from compo_pipeline.registry import tracking
+    from compo_pipeline.training.run import Plan, Runner, control_of
+    from compo_pipeline.training.settings import TrainingSettings
+
+    trained = _method(method, methods)
+    plan = Plan(
+        captions=training_rows(valid_captions, split),
+        data=str(manifest["data_hash"]),
+        views=views,
+        root=Path(root),
+        model=parse(ModelSettings, model, "model"),
+        settings=parse(TrainingSettings, training, "training"),
+        seed=seed,
+        resume=Path(paths["resume"]),
+    )
+    runner = Runner(plan)
+    runner.done(trained, method)  # a state of another configuration is refused before a run opens
+    tags = {"method": method, "variant": variant, "data_hash": plan.data}
+    run_id = _run_of(runner.mark(trained), plan.resume, f"{method}-{variant}-seed{seed}", tags)
+    folders = {method: Path(paths["checkpoint"]), "control": Path(paths["control_checkpoint"])}
+    curves = []
+    with tracking.adopt(run_id) as record:
+        settings = {"model": model, "training": training, method: methods[method]}
+        record.params({**tags, "seed": seed, **settings})
+        for name, learner in ((method, trained), ("control", control_of(trained))):
+            if name == "control" and not control:
+                _mark_absent(folders[name])
+                continue
+            report = partial(_log_point, record, name)
+            progress = runner.train(learner, name, folders[name], report)
+            record.metrics({f"{name}_batches": dict(progress.counts)})
+            curves.append(pd.DataFrame(progress.curve).assign(model=name))
+        run = {"run_id": record.run_id, "method": method, "variant": variant, "seed": seed}
+    return folders[method], folders["control"], run, pd.concat(curves, ignore_index=True)
+
+
+def _log_point(record: Record, name: str, point: Mapping[str, float]) -> None:
+    record.curves([point], name)
+
+
+def _method(name: str, methods: Mapping[str, Mapping[str, Any]]) -> Method:
+    from compo_pipeline.methods import method_type
+
+    chosen = method_type(name)
+    values = methods[name]
+    return chosen(
+        parse(chosen.views_type, values["views"], f"{name}.views"),
+        parse(chosen.objective_type, values["objective"], f"{name}.objective"),
+    )
+
+
+def _run_of(mark: Mapping[str, Any], resume: Path, name: str, tags: Mapping[str, str]) -> str:
+    """The MLflow run of this very training where one was opened before, else a new one.
+
+    A training that was interrupted, or is asked for again, logs where it began.
+    """
+    from compo_pipeline.registry import tracking
+
+    note = resume / "run.json"
+    if note.exists():
+        known = json.loads(note.read_text(encoding="utf-8"))
+        if known["fingerprint"] == mark:
+            return str(known["run_id"])
+    run_id = tracking.open_run(name, tags)
+    resume.mkdir(parents=True, exist_ok=True)
+    note.write_text(json.dumps({"run_id": run_id, "fingerprint": mark}), encoding="utf-8")
+    return run_id
+
+
+def _mark_absent(folder: Path) -> None:
+    """Say in the control's place why there is none; one of an earlier run must not stand there."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / NO_CONTROL).write_text(json.dumps({"reason": "evaluation.control is off"}))

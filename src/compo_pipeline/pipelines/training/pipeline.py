@@ -1,0 +1,31 @@
+"""The training pipeline."""
+
+from __future__ import annotations
+
+from kedro.pipeline import Pipeline, node
+
+from compo_pipeline.pipelines.training.nodes import train_model
+
+# The graph is the same for every method; the node's edge picks the settings of the chosen one.
+METHODS = {name: f"params:{name}" for name in ("clic", "clip")}
+
+
+def create_pipeline() -> Pipeline:
+    """Views to the checkpoints of the method and its control."""
+    inputs = {
+        "valid_captions": "valid_captions",
+        "views": "views",
+        "manifest": "manifest",
+        "model": "params:model",
+        "training": "params:training",
+        "control": "params:evaluation.control",
+        "split": "params:views.split",
+        "root": "params:data.root",
+        "seed": "params:seed",
+        "variant": "params:variant",
+        "paths": "params:paths",
+        "method": "params:method",
+        **METHODS,
+    }
+    outputs = ["checkpoint", "control_checkpoint", "run", "training_curves"]
+    return Pipeline([node(train_model, inputs=inputs, outputs=outputs, name="train_model")])

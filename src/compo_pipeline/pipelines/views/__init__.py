@@ -1,0 +1,1 @@
+"""Views: what a method wants to see of each sample in each epoch, as tables on disk."""

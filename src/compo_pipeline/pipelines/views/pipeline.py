@@ -1,0 +1,37 @@
+"""The views pipeline."""
+
+from __future__ import annotations
+
+from kedro.pipeline import Pipeline, node
+
+from compo_pipeline.pipelines.views.nodes import draw_views, parse_captions
+
+# The graph is the same for every method; the node's edge picks the settings of the chosen one.
+METHOD_VIEWS = {name: f"params:{name}.views" for name in ("clic", "clip")}
+
+
+def create_pipeline() -> Pipeline:
+    """Valid captions to parses to views."""
+    common = {
+        "valid_captions": "valid_captions",
+        "language_model": "params:language.model",
+        "views": "params:views",
+        "method": "params:method",
+        **METHOD_VIEWS,
+    }
+    return Pipeline(
+        [
+            node(parse_captions, inputs=common, outputs="parses", name="parse_captions"),
+            node(
+                draw_views,
+                inputs={
+                    **common,
+                    "parses": "parses",
+                    "seed": "params:seed",
+                    "folder": "params:paths.views",
+                },
+                outputs="views",
+                name="draw_views",
+            ),
+        ]
+    )

@@ -1,0 +1,189 @@
+"""From views to batches: which rows a step sees, and the same whenever the step is asked for."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from torch.utils.data import Dataset
+
+from compo_pipeline.methods.contract import Collated, Example, Method, Picture, Reader
+from compo_pipeline.records import Caption, View, from_table
+from compo_pipeline.seeding import rng
+
+log = logging.getLogger(__name__)
+
+
+def plan(
+    image_ids: Sequence[str], batch_size: int, seed: int, epoch: int
+) -> tuple[list[list[int]], int]:
+    """Deal one epoch's rows into full batches; what is left over waits for another epoch.
+
+    A batch holds a picture at most once where the data allow: a second row of a picture moves to
+    the next batch, and a picture with as many rows as there are batches left comes into each.
+
+    Args:
+        image_ids: of each row.
+        batch_size: rows a batch, at most the number of rows.
+        seed: of the order, with the epoch.
+        epoch: number of the epoch.
+
+    Returns:
+        Row numbers by batch, and how many rows had to join a batch that held their picture already.
+    """
+    order = list(range(len(image_ids)))
+    rng(seed, "order", epoch).shuffle(order)
+    waiting = deque(order)
+    most = max(Counter(image_ids).values(), default=0)
+    batches, repeated = [], 0
+    for left in range(len(order) // batch_size, 0, -1):
+        if most >= left:
+            waiting = _pressing_first(waiting, image_ids, left)
+        batch: list[int] = []
+        seen: set[str] = set()
+        passed: list[int] = []
+        while waiting and len(batch) < batch_size:
+            row = waiting.popleft()
+            if image_ids[row] in seen:
+                passed.append(row)
+            else:
+                seen.add(image_ids[row])
+                batch.append(row)
+        short = batch_size - len(batch)
+        batch += passed[:short]
+        repeated += short
+        waiting.extendleft(reversed(passed[short:]))
+        batches.append(batch)
+    return batches, repeated
+
+
+def _pressing_first(waiting: deque[int], image_ids: Sequence[str], left: int) -> deque[int]:
+    """Rows in their order, but first those whose picture must come into every batch left."""
+    rows = Counter(image_ids[row] for row in waiting)
+    return deque(sorted(waiting, key=lambda row: rows[image_ids[row]] < left))
+
+
+def _number(file: Path) -> int:
+    """Of an epoch=NN.parquet."""
+    return int(file.stem.removeprefix("epoch="))
+
+
+class EpochViews:
+    """The views folder: one table an epoch, read when its turn comes.
+
+    Raises:
+        FileNotFoundError: there is no table in the folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.files = sorted(folder.glob("epoch=*.parquet"), key=_number)
+        if not self.files:
+            raise FileNotFoundError(
+                f"no epoch=NN.parquet in {folder} (catalog entry `views`): "
+                "run `kedro run --pipeline=views`"
+            )
+        self.read = lru_cache(2)(self._read)
+
+    def _read(self, number: int) -> list[View]:
+        return list(from_table(pq.read_table(self.files[number]), View))
+
+    def epoch(self, epoch: int) -> list[View]:
+        """The views of an epoch; after the last table the first comes round again."""
+        return self.read(epoch % len(self.files))
+
+
+class Batches(Dataset[Collated]):
+    """Batch of every step of a run.
+
+    Args:
+        captions: the training split.
+        views: the views folder.
+        method: collates.
+        reader: reads pictures and texts.
+        batch_size: rows a step; smaller, with a warning, where there are fewer rows.
+        epochs: passes over the rows.
+        seed: of the order.
+        max_steps: ends the run early.
+
+    Raises:
+        ValueError: the run would have no step, or views are of other captions.
+    """
+
+    def __init__(
+        self,
+        captions: Sequence[Caption],
+        views: Path,
+        method: Method,
+        reader: Reader,
+        *,
+        batch_size: int,
+        epochs: int,
+        seed: int,
+        max_steps: int | None = None,
+    ) -> None:
+        self.captions = {caption.sample_id: caption for caption in captions}
+        self.views, self.method, self.reader, self.seed = EpochViews(views), method, reader, seed
+        rows = len(self.views.epoch(0))
+        if rows < 2 or epochs < 1:
+            raise ValueError(
+                f"a run of zero steps: {rows} rows with a view, {epochs} epochs; "
+                "contrast needs two rows (see quarantine for what was left out)"
+            )
+        shown = {sample_id for view in self.views.epoch(0) for sample_id in view.sample_ids}
+        if unknown := shown - self.captions.keys():
+            raise ValueError(
+                f"{len(unknown)} samples of {views} are not among the captions ({min(unknown)}, "
+                "...): the captions changed since; run `kedro run --pipeline=views`"
+            )
+        if rows < batch_size:
+            log.warning("Batches shrink to %d: there are no more rows (not %d).", rows, batch_size)
+        self.batch_size = min(batch_size, rows)
+        self.steps_per_epoch = rows // self.batch_size
+        self.steps = epochs * self.steps_per_epoch
+        if max_steps is not None:
+            self.steps = min(self.steps, max_steps)
+        self._plan = lru_cache(2)(self._deal)
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def __getstate__(self) -> dict[str, object]:
+        """Caches stay behind: they do not travel to other processes."""
+        state = {key: value for key, value in self.__dict__.items() if key != "_plan"}
+        return {**state, "views": self.views.files[0].parent}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        """With new caches."""
+        self.__dict__.update(state)
+        self.views = EpochViews(state["views"])  # type: ignore[arg-type]
+        self._plan = lru_cache(2)(self._deal)
+
+    def _deal(self, epoch: int) -> tuple[list[list[int]], int]:
+        image_ids = [self.captions[view.sample_id].image_id for view in self.views.epoch(epoch)]
+        return plan(image_ids, self.batch_size, self.seed, epoch)
+
+    def examples(self, step: int) -> list[Example]:
+        """The rows of a step."""
+        epoch, index = divmod(step, self.steps_per_epoch)
+        views = self.views.epoch(epoch)
+        chosen = [views[row] for row in self._plan(epoch)[0][index]]
+        return [Example(self.captions[view.sample_id], view) for view in chosen]
+
+    def __getitem__(self, step: int) -> Collated:
+        collated = self.method.collate(self.examples(step), step, self.reader)
+        counts = {**collated.counts, "truncated texts": self.reader.take_truncated()}
+        if step % self.steps_per_epoch == 0:
+            repeated = self._plan(step // self.steps_per_epoch)[1]
+            counts["rows beside another of their picture"] = repeated
+        return Collated(collated.batch, counts)
+
+    def pictures(self) -> list[Picture]:
+        """Every picture that the run shows, once, in order of first use."""
+        shown: Counter[Picture] = Counter()
+        for step in range(self.steps):
+            shown.update(self.method.needed(example, step) for example in self.examples(step))
+        return list(shown)

@@ -1,0 +1,88 @@
+"""Features of a frozen image tower: every picture of a run embedded once, before training.
+
+Shapes: n pictures, D width of the joint space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from compo_pipeline.methods.contract import Picture
+from compo_pipeline.models.encoding import encode_images
+from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.progress import track
+from compo_pipeline.training.device import autocast
+from compo_pipeline.training.reading import TensorReader
+
+# Towers round by the number of pictures that they get at a time. It is always this one, so that a
+# picture has the same features beside any others: a resumed run ends as an uninterrupted one.
+BATCH = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """Embeddings by picture.
+
+    Attributes:
+        rows: row of each picture.
+        values: [n, D], normalised, on the training device.
+    """
+
+    rows: dict[Picture, int]
+    values: Tensor
+
+    def joined(self, more: Features) -> Features:
+        """These and others, as one table; an empty one may be of any width."""
+        rows = {picture: len(self.rows) + row for picture, row in more.rows.items()}
+        return Features({**self.rows, **rows}, torch.cat([self.values, more.values]))
+
+
+class _Pixels(Dataset[Tensor]):
+    """Pictures in chunks of pixels."""
+
+    def __init__(self, pictures: Sequence[Picture], reader: TensorReader) -> None:
+        self.pictures, self.reader = pictures, reader
+
+    def __len__(self) -> int:
+        return -(-len(self.pictures) // BATCH)
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self.reader.pictures(self.pictures[index * BATCH : (index + 1) * BATCH])
+
+
+@torch.no_grad()
+def embed(
+    pictures: Sequence[Picture],
+    loaded: LoadedModel,
+    reader: TensorReader,
+    *,
+    device: torch.device,
+    precision: str,
+    workers: int,
+) -> Features:
+    """Embed pictures with a frozen tower, in evaluation mode.
+
+    Args:
+        pictures: distinct pictures.
+        loaded: whose image tower embeds, already on the device.
+        reader: reads pixels (without feature rows of its own).
+        device: of the model.
+        precision: bf16 or fp32.
+        workers: processes that read.
+    """
+    loaded.model.eval()
+    chunks = _Pixels(pictures, reader)
+    loader = DataLoader(chunks, batch_size=None, num_workers=workers)
+    parts = []
+    for pixels in track(loader, len(chunks), f"embedding {len(pictures)} pictures"):
+        with autocast(device, precision):
+            filler = pixels.new_zeros(BATCH - len(pixels), *pixels.shape[1:])
+            embedded = encode_images(loaded.model, torch.cat([pixels, filler]).to(device))
+            parts.append(embedded[: len(pixels)])
+    rows = {picture: row for row, picture in enumerate(pictures)}
+    return Features(rows, torch.cat(parts))

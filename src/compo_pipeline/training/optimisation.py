@@ -1,0 +1,54 @@
+"""Which weights train, with which decay, at which rate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Set
+from typing import Any
+
+import torch
+from torch import nn
+
+from compo_pipeline.methods.contract import Tower
+from compo_pipeline.training.settings import OptimizerSettings
+
+
+def freeze(model: nn.Module, trains: Set[Tower]) -> None:
+    """Let gradients reach the given towers only, and put the others in evaluation mode.
+
+    The image tower is `visual`, the text tower all the rest, its projection included;
+    logit_scale trains with either.
+    """
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(_tower(name) in trains or name == "logit_scale")
+    for name, child in model.named_children():
+        child.train(_tower(name) in trains)
+
+
+def _tower(name: str) -> Tower:
+    """The tower that a parameter or a module belongs to."""
+    return "image" if name.split(".")[0] == "visual" else "text"
+
+
+def adamw(model: nn.Module, settings: OptimizerSettings) -> torch.optim.AdamW:
+    """AdamW over what trains; weight decay on tensors of two dimensions or more."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in trained if p.ndim >= 2], "weight_decay": settings.weight_decay},
+        {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        groups, lr=settings.lr, betas=settings.betas, eps=settings.eps, fused=True
+    )
+
+
+def learning_rate(step: int, steps: int, settings: OptimizerSettings) -> float:
+    """The rate at a step of `steps`: linear warm-up, then cosine.
+
+    Source: CLIC paper, App. C.
+    """
+    rising = int(settings.warmup * steps)
+    if step < rising:
+        return settings.lr_start + (settings.lr - settings.lr_start) * step / rising
+    fallen = (step - rising) / max(1, steps - 1 - rising)
+    return settings.lr_end + (settings.lr - settings.lr_end) * (1 + math.cos(math.pi * fallen)) / 2

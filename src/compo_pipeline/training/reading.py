@@ -1,0 +1,97 @@
+"""Pictures and texts to tensors, in whichever process the batches are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from compo_pipeline.images import composites, decoding
+from compo_pipeline.methods.contract import Picture
+from compo_pipeline.models.loading import LoadedModel
+
+# Composites squash the same pictures again and again: as many halves as fit in here are kept.
+KEPT_BYTES = 64 * 2**20
+
+
+class TensorReader:
+    """Reads as a model wants it: its preprocessing, its mean and deviation, its tokenizer.
+
+    Args:
+        model: whose preprocessing and tokenizer count.
+        root: folder of the pictures; nothing outside it is read.
+        rows: rows of precomputed features by picture; where given, pictures are not read.
+        limits: what is accepted as a picture.
+    """
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        root: Path,
+        rows: Mapping[Picture, int] | None = None,
+        limits: decoding.Limits | None = None,
+    ) -> None:
+        self.root, self.rows = root, rows
+        self.limits = limits or decoding.Limits()
+        self.size, self.context = model.image_size, model.context_length
+        self.preprocess, self.tokenize = model.preprocess, model.tokenize
+        self.mean = torch.tensor(model.mean).view(3, 1, 1) * 255
+        self.std = torch.tensor(model.std).view(3, 1, 1) * 255
+        # What the tokenizer fills short texts up with: 0, or another id of its own.
+        self.padding = int(self.tokenize([""])[0, -1])
+        self._truncated = 0
+        self._half = self._remembering()
+
+    def __getstate__(self) -> dict[str, object]:
+        """Without the cache, which does not travel to other processes."""
+        return {key: value for key, value in self.__dict__.items() if key != "_half"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        """With a new cache."""
+        self.__dict__.update(state)
+        self._half = self._remembering()
+
+    def _remembering(self) -> Callable[[str, composites.Axis], Image.Image]:
+        half = self.size * self.size // 2 * 3
+        return lru_cache(KEPT_BYTES // half)(self._read_half)
+
+    def _read_half(self, path: str, axis: composites.Axis) -> Image.Image:
+        return composites.half(decoding.load(self.root, path, self.limits), axis, self.size)
+
+    def pixels(self, picture: Picture) -> Tensor:
+        """One picture, [3, H, W], normalised.
+
+        Composites are already of the input's size; they take the model's own mean and deviation
+        (the authors' code takes ImageNet's: a slip).
+        """
+        if picture.axis is None:
+            return self.preprocess(decoding.load(self.root, picture.paths[0], self.limits))
+        first, second = (self._half(path, picture.axis) for path in picture.paths)
+        joined = composites.join(first, second, picture.axis)
+        raw = torch.frombuffer(bytearray(joined.tobytes()), dtype=torch.uint8)
+        return (raw.view(self.size, self.size, 3).permute(2, 0, 1) - self.mean) / self.std
+
+    def pictures(self, pictures: Sequence[Picture]) -> Tensor:
+        """Pixels [m, 3, H, W], or row numbers [m] of precomputed features."""
+        if self.rows is not None:
+            return torch.tensor([self.rows[picture] for picture in pictures])
+        return torch.stack([self.pixels(picture) for picture in pictures])
+
+    def tokens(self, texts: Sequence[str]) -> Tensor:
+        """Token ids [K, T]; texts that do not fit are cut and counted."""
+        tokens = self.tokenize(list(texts))
+        full = tokens[:, -1] != self.padding
+        if full.any():  # cut, or an exact fit
+            long = [text for text, whole in zip(texts, full.tolist(), strict=True) if whole]
+            longer = self.tokenize(long, context_length=self.context + 1)  # type: ignore[call-arg]
+            self._truncated += int((longer[:, -1] != self.padding).sum())
+        return tokens
+
+    def take_truncated(self) -> int:
+        """How many texts were cut since the last call."""
+        count, self._truncated = self._truncated, 0
+        return count

@@ -1,0 +1,175 @@
+"""A whole run: base model in, trained checkpoint and, where wanted, its plain CLIP control out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from compo_pipeline.images.decoding import PILLOW_LIMIT, Limits
+from compo_pipeline.methods.clip import Clip, ClipObjective, ClipViews
+from compo_pipeline.methods.contract import Method
+from compo_pipeline.models.export import export
+from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
+from compo_pipeline.records import Caption
+from compo_pipeline.training import device as devices
+from compo_pipeline.training import fingerprint
+from compo_pipeline.training.batches import Batches
+from compo_pipeline.training.features import Features, embed
+from compo_pipeline.training.loop import Point, Progress, train
+from compo_pipeline.training.reading import TensorReader
+from compo_pipeline.training.settings import TrainingSettings
+
+log = logging.getLogger(__name__)
+
+# Ingest has measured these pictures under the configured limits; those it let pass are read.
+ADMITTED = Limits(PILLOW_LIMIT, follow_symlinks=True)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What stays the same for a method and its control.
+
+    Attributes:
+        captions: the rows that train.
+        data: hash of all files of the data.
+        views: folder of the rows' views.
+        root: folder of their pictures.
+        model: the base.
+        settings: the recipe.
+        seed: of the order of rows.
+        resume: folder of the states to resume from.
+    """
+
+    captions: list[Caption]
+    data: str
+    views: Path
+    root: Path
+    model: ModelSettings
+    settings: TrainingSettings
+    seed: int
+    resume: Path
+
+    def batches(self, method: Method, reader: TensorReader) -> Batches:
+        """One batch a step of a method."""
+        return Batches(
+            self.captions,
+            self.views,
+            method,
+            reader,
+            batch_size=self.settings.batch_size,
+            epochs=self.settings.epochs,
+            seed=self.seed,
+            max_steps=self.settings.max_steps,
+        )
+
+
+def control_of(method: Method) -> Clip:
+    """Plain CLIP that trains the same towers; as its control it runs as many steps, over the
+    same rows, at the same batch size and rate.
+    """
+    return Clip(ClipViews(), ClipObjective(trains=tuple(sorted(method.trains))))
+
+
+class Runner:
+    """Trains methods of one plan; pictures that several show are embedded once."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.device = devices.choose(plan.settings.device, key="training.device")
+        self._features = Features({}, torch.empty(0, device=self.device))
+
+    @cached_property
+    def _inputs(self) -> dict[str, str]:
+        return {
+            "data": self.plan.data,
+            "views": fingerprint.of_folder(self.plan.views),
+            "model": load(self.plan.model).fingerprint,
+            "code": fingerprint.of_code(),
+        }
+
+    def mark(self, method: Method) -> dict[str, Any]:
+        """The fingerprint of all that decides what training with a method gives."""
+        plan = self.plan
+        return fingerprint.make(
+            method.name, method.objective, plan.settings, plan.seed, self._inputs
+        )
+
+    def done(self, method: Method, name: str) -> int:
+        """Steps that an earlier run of this very configuration has done.
+
+        Raises:
+            FingerprintError: the state on disk belongs to another configuration.
+        """
+        overwrite = self.plan.settings.overwrite
+        saved = fingerprint.check(self._state(name), self.mark(method), overwrite=overwrite)
+        return int(saved["progress"]["step"]) if saved else 0
+
+    def _state(self, name: str) -> Path:
+        return self.plan.resume / f"{name}.safetensors"
+
+    def train(
+        self,
+        method: Method,
+        name: str,
+        folder: Path,
+        report: Callable[[Point], None],
+    ) -> Progress:
+        """Train the base with a method and export it.
+
+        Args:
+            method: what trains.
+            name: of the state file, and in logs (`clic`, `control`).
+            folder: the checkpoint goes here.
+            report: gets every new point of the curves.
+
+        Raises:
+            TrainingError: a loss is not finite.
+            FingerprintError: the state on disk belongs to another configuration.
+        """
+        plan = self.plan
+        loaded = load(plan.model, self.device)
+        reader = TensorReader(loaded, plan.root, limits=ADMITTED)
+        batches = plan.batches(method, reader)
+        mark, features = self.mark(method), None
+        if plan.settings.cache_features and "image" in method.trains:
+            log.info("%s trains the image tower: pictures are not embedded beforehand.", name)
+        elif plan.settings.cache_features and self.done(method, name) < len(batches):
+            features = self._embedded(loaded, batches, reader)
+            reader.rows = features.rows
+        progress = train(
+            loaded,
+            method,
+            batches,
+            features,
+            plan.settings,
+            device=self.device,
+            state=self._state(name),
+            fingerprint=mark,
+            report=report,
+        )
+        log.info("%s: %d steps; %s", name, progress.step, dict(progress.counts))
+        note = {"method": method.name, "fingerprint": mark, "counts": dict(progress.counts)}
+        export(loaded, folder, metadata={"training": note})
+        return progress
+
+    def _embedded(self, loaded: LoadedModel, batches: Batches, reader: TensorReader) -> Features:
+        """Features of all pictures that a run shows."""
+        known = self._features.rows
+        missing = [picture for picture in batches.pictures() if picture not in known]
+        if missing:
+            fresh = embed(
+                missing,
+                loaded,
+                reader,
+                device=self.device,
+                precision=self.plan.settings.precision,
+                workers=self.plan.settings.workers,
+            )
+            self._features = self._features.joined(fresh)
+        return self._features
