@@ -1,7 +1,8 @@
-"""What happens before every run: the configuration is checked, the process made quiet."""
+"""What happens around every run: configuration is checked first, and every node has its line."""
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from kedro.framework.hooks import hook_impl
 
 from compo_pipeline import keys, quiet
-from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.configuration import SettingsError, nearest, parse
 from compo_pipeline.models.settings import ModelSettings, needs_network
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
     from kedro.config import OmegaConfigLoader
     from kedro.framework.context import KedroContext
+    from kedro.pipeline.node import Node
+
+log = logging.getLogger(__name__)
 
 # These become names of folders.
 _NAMES = ("dataset", "method", "variant")
@@ -46,9 +50,15 @@ class ProjectHooks:
         # Names with an underscore only serve the other values.
         parameters = {name: v for name, v in parameters.items() if not name.startswith("_")}
         _check_names(parameters)
+        _check_method(parameters["method"], Path(loader.conf_source) / loader.base_env)
         loader["parameters"] = parameters
         os.chdir(context.project_path)
         quiet.offline(unless=needs_network(parse(ModelSettings, parameters["model"], "model")))
+
+    @hook_impl
+    def before_node_run(self, node: Node) -> None:
+        """One line for every node: Kedro's own lists all parameters."""
+        log.info("%s -> %s", node.name, ", ".join(node.outputs))
 
 
 def _check_names(parameters: Mapping[str, Any]) -> None:
@@ -57,3 +67,12 @@ def _check_names(parameters: Mapping[str, Any]) -> None:
             raise SettingsError(
                 f"{key}: {parameters[key]!r} names a folder: letters, digits, '_', '-' and '.' only"
             )
+
+
+def _check_method(method: str, base: Path) -> None:
+    """Refuse an unknown method now rather than where it is first asked for its views."""
+    known = sorted(path.stem for path in (base / "parameters_methods").glob("*.yml"))
+    if method not in known:
+        raise SettingsError(
+            f"method: '{method}' is unknown{nearest(method, known)} (known: {', '.join(known)})"
+        )

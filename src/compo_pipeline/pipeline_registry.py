@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.util import find_spec
 
 from kedro.pipeline import Pipeline
 
@@ -18,10 +17,7 @@ def register_pipelines() -> dict[str, Pipeline]:
     pipelines = {
         name: import_module(f"compo_pipeline.pipelines.{name}.pipeline").create_pipeline()
         for name in (*TRAIN_EVAL, *APART)
-        if find_spec(f"compo_pipeline.pipelines.{name}.pipeline")
     }
-    pipelines["train_eval"] = sum(
-        (pipelines[name] for name in TRAIN_EVAL if name in pipelines), Pipeline([])
-    )
+    pipelines["train_eval"] = sum((pipelines[name] for name in TRAIN_EVAL), Pipeline([]))
     pipelines["__default__"] = pipelines["train_eval"]
     return pipelines

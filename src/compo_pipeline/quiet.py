@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
+from importlib.util import find_spec
 
 _NO_CALLS_HOME = {
     "DO_NOT_TRACK": "true",
@@ -17,13 +19,12 @@ _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
 def apply() -> None:
-    """Switch off telemetry and update checks; what the user has set in the environment stays.
-
-    Kedro calls this first, before it reads its command line (entry point `kedro.init`).
-    """
+    """Switch off telemetry and update checks; what the user has set in the environment stays."""
     for name, value in _NO_CALLS_HOME.items():
         os.environ.setdefault(name, value)
-    if "viz" in sys.argv[1:2]:
+    # Kedro has two names for one option and is going to drop the plainer one in its next series.
+    warnings.filterwarnings("ignore", message="Option '--pipeline' is deprecated")
+    if "viz" in sys.argv[1:2] and find_spec("kedro_viz"):
         _silence_viz()
 
 

@@ -1,0 +1,66 @@
+"""Kedro's own commands work on the project, and mistakes on the command line are told plainly."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from compo_pipeline.pipeline_registry import APART, TRAIN_EVAL
+
+
+def kedro(folder, *arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "kedro", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_registry_lists_every_pipeline(workspace):
+    listed = kedro(workspace, "registry", "list").stdout
+    for name in (*TRAIN_EVAL, *APART, "train_eval", "__default__"):
+        assert f"- {name}\n" in listed
+
+
+@pytest.mark.parametrize("command", ["describe-datasets", "resolve-patterns"])
+def test_catalog_is_described(workspace, command):
+    done = kedro(workspace, "catalog", command)
+    assert done.returncode == 0, done.stderr
+    assert "compo_pipeline.datasets.rows.RowsDataset" in done.stdout
+    # No entry is left to Kedro's memory: everything between nodes can be opened.
+    assert "MemoryDataset" not in done.stdout
+
+
+def test_viewer_shows_every_node_in_its_layer(workspace):
+    done = kedro(workspace, "viz", "build")
+    assert done.returncode == 0, done.stderr
+    shown = json.loads((workspace / "build" / "api" / "main").read_text())
+    assert shown["layers"] == [
+        "raw",
+        "intermediate",
+        "primary",
+        "feature",
+        "model_input",
+        "models",
+        "model_output",
+        "reporting",
+    ]
+    nodes = {node["full_name"] for node in shown["nodes"] if node["type"] == "task"}
+    assert {"prepare_source", "train_model", "register_export"} <= nodes
+
+
+def test_a_mistyped_key_is_told_in_one_line(workspace):
+    done = kedro(workspace, "run", "--params", "training.epoch=3")
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: --params: unknown key 'training.epoch'; did you mean")
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_an_unknown_method_is_told_before_anything_runs(workspace):
+    done = kedro(workspace, "run", "--params", "method=clicc")
+    assert done.returncode == 1
+    expected = "Error: method: 'clicc' is unknown; did you mean 'clic'? (known: clic, clip)"
+    assert done.stderr.strip() == expected

@@ -1,0 +1,138 @@
+"""Every file of conf/ parses, every environment stands, and the files agree with one another."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from kedro.framework.project import pipelines
+from kedro.framework.session import KedroSession
+from kedro.framework.startup import bootstrap_project
+
+from compo_pipeline import keys
+from compo_pipeline.methods import METHODS
+
+PROJECT = Path(__file__).parents[1]
+CONF = PROJECT / "conf"
+FILES = sorted(path for path in CONF.rglob("*.yml") if "local" not in path.parts)
+ENVIRONMENTS = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir())
+LAYERS = {
+    "raw",
+    "intermediate",
+    "primary",
+    "feature",
+    "model_input",
+    "models",
+    "model_output",
+    "reporting",
+}
+RUN_OWNED = {"views", "checkpoint", "control_checkpoint", "resume", "report", "export"}
+METHOD_FILES = sorted((CONF / "base" / "parameters_methods").glob("*.yml"))
+# Made by nodes for nodes to find again, never passed through the catalog.
+PATHS_ALONE = {"resume"}
+
+
+@pytest.fixture
+def context(monkeypatch):
+    """The context of a session in any environment."""
+    monkeypatch.chdir(PROJECT)
+    bootstrap_project(PROJECT)
+
+    def load(env, **runtime):
+        with KedroSession.create(PROJECT, env=env, runtime_params=runtime) as session:
+            return session.load_context()
+
+    return load
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(CONF)))
+def test_file_parses_and_says_what_it_is_for(path):
+    text = path.read_text(encoding="utf-8")
+    assert yaml.safe_load(text)
+    assert text.startswith("#")
+
+
+@pytest.mark.parametrize("env", ENVIRONMENTS)
+def test_environment_gives_parameters_and_a_catalog_of_real_datasets(context, env):
+    made = context(env)
+    catalog = made.catalog
+    for name in catalog:
+        assert catalog.get(name) is not None
+    assert set(made.params) == set(context("base").params)
+
+
+def test_fresh_clone_has_the_folder_of_local_configuration():
+    assert (CONF / "local" / ".gitkeep").is_file()
+
+
+def test_parameters_and_catalog_read_the_same_globals(context):
+    runtime = {"dataset": "d", "method": "clip", "variant": "v", "seed": 7}
+    made = context("base", **runtime)
+    for name, path in made.params["paths"].items():
+        assert ("/d/clip/v/seed=7/" in path) if name in RUN_OWNED else ("/d/" in path), name
+        if name not in PATHS_ALONE:
+            assert made.catalog[name]._filepath == PROJECT / path
+
+
+@pytest.mark.parametrize("env", ENVIRONMENTS)
+def test_defaults_named_in_globals_reach_the_parameters(context, env):
+    declared, _ = keys.known_keys(CONF / "base", "globals")
+    given, _ = keys.known_keys(CONF / env, "globals")
+    params = context(env).params
+    for name, value in {**declared, **given}.items():
+        if isinstance(value, dict):
+            assert params[name]["root"] == value["root"]
+        else:
+            assert params[name] == value
+
+
+def test_runtime_roots_reach_the_parameters(context):
+    params = context("coco", data={"root": "/photos"}, benchmarks={"root": "/questions"}).params
+    assert params["data"]["root"] == "/photos"
+    assert params["benchmarks"]["root"] == "/questions"
+    assert params["benchmarks"]["images"] == "/photos/val2017"
+
+
+def test_every_entry_has_a_layer_and_a_place_of_its_own(context):
+    catalog = context("base").catalog
+    places = {}
+    for name in catalog:
+        if name.startswith("param"):
+            continue
+        dataset = catalog[name]
+        assert dataset.metadata["kedro-viz"]["layer"] in LAYERS, name
+        places.setdefault(str(dataset._filepath), []).append(name)
+    assert [names for names in places.values() if len(names) > 1] == []
+
+
+def test_entries_are_the_datasets_of_the_pipelines_and_no_others(context):
+    catalog = context("base").catalog
+    entries = {name for name in catalog if not name.startswith("param")}
+    used = set().union(*(pipeline.datasets() for pipeline in pipelines.values()))
+    assert {name for name in used if not name.startswith("param")} == entries
+
+
+def test_every_parameter_that_a_node_reads_is_configured(context):
+    catalog = context("base").catalog
+    read = set().union(*(pipeline.inputs() for pipeline in pipelines.values()))
+    assert {name for name in read if name.startswith("param")} <= set(catalog)
+    assert "parameters" not in read, "take narrow `params:` inputs: DVC must see what is read"
+
+
+def test_the_default_is_the_whole_chain():
+    bootstrap_project(PROJECT)
+    chain = {"raw", "ingest", "validation", "views", "training", "evaluation", "registration"}
+    assert chain | {"train_eval", "__default__", "language", "pretraining"} <= set(pipelines)
+    nodes = {node.name for name in chain for node in pipelines[name].nodes}
+    assert {node.name for node in pipelines["__default__"].nodes} == nodes
+
+
+def test_every_method_has_a_file_of_its_own():
+    files = {path.stem: keys.read(CONF / "base", "parameters")[path] for path in METHOD_FILES}
+    assert set(files) == set(METHODS)
+    assert all(list(values) == [name] for name, values in files.items())
+
+
+def test_no_configuration_names_a_machine():
+    for path in FILES:
+        assert not re.search(r"(/home/|/root/|/work/|/Users/|https?://)", path.read_text()), path

@@ -1,0 +1,281 @@
+"""dvc.yaml and recipes/coco/dvc.yaml say what the Kedro pipelines do: no more and no less."""
+
+import functools
+import re
+from pathlib import Path
+
+import grimp
+import pytest
+import yaml
+from dvc.parsing import DataResolver
+from dvc.repo import Repo
+from kedro.framework.project import pipelines
+from kedro.framework.session import KedroSession
+from kedro.framework.startup import bootstrap_project
+
+from compo_pipeline import keys
+
+PROJECT = Path(__file__).parents[1]
+PACKAGE = "compo_pipeline"
+STAGES = ("raw", "ingest", "validation", "views", "training", "evaluation")
+# dvc.yaml, the environment it runs, and the environments whose files its parameters stand in.
+RECIPES = {"dvc.yaml": ("base",), "recipes/coco/dvc.yaml": ("coco", "base")}
+# Pipelines that stand apart from the chain, one stage each.
+APART = ("language", "pretraining")
+# Read by nodes through parameters rather than through the catalog.
+ROOT, QUESTIONS = "data.root", "benchmarks.root"
+PICTURES = {"raw": {ROOT}, "ingest": {ROOT}, "training": {ROOT}, "evaluation": {ROOT, QUESTIONS}}
+# Shipped with the package, and loaded by these stages where the configuration says so.
+LANGUAGE = "src/compo_pipeline/resources/language"
+BASE = "src/compo_pipeline/resources/scenes_base"
+SHIPPED = {"views": {LANGUAGE}, "training": {BASE}, "evaluation": {BASE}}
+# Where MLflow keeps the run: an output of training, so that a checkpoint and its run come back
+# together, and nothing that a result depends on.
+RECORD = "run"
+# Keys that name places and runs, not results.
+PLACES = {"paths", "tracking"}
+
+
+@functools.cache
+def graph():
+    return grimp.build_graph(PACKAGE, exclude_type_checking_imports=True, cache_dir=None)
+
+
+def file_of(module):
+    path = PROJECT / "src" / module.replace(".", "/")
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+@functools.cache
+def code_of(stage):
+    """Files that importing a stage's pipeline package runs, at import or in its functions."""
+    found, waiting = set(), {f"{PACKAGE}.pipelines.{stage}.pipeline"}
+    while waiting:
+        module = waiting.pop()
+        found.add(module)
+        parts = module.split(".")
+        # A module's packages run before it; the root package holds a version and nothing else.
+        packages = {".".join(parts[:depth]) for depth in range(2, len(parts))}
+        direct = graph().find_modules_directly_imported_by(module)
+        waiting |= (packages | direct) - found - {PACKAGE}
+    files = {file_of(module) for module in found}
+    return {str(path.relative_to(PROJECT)) for path in files if path.stat().st_size}
+
+
+@pytest.fixture(scope="module")
+def stages():
+    """Resolved stages of each dvc.yaml: variables filled in, as DVC runs them."""
+    repo = Repo(str(PROJECT))
+    resolved = {}
+    for recipe in (*RECIPES, *(f"recipes/{name}/dvc.yaml" for name in APART)):
+        path = PROJECT / recipe
+        definition = yaml.safe_load(path.read_text(encoding="utf-8"))
+        resolver = DataResolver(repo, str(path.parent), definition)
+        resolved[recipe] = resolver.resolve()["stages"]
+    return resolved
+
+
+@pytest.fixture(scope="module")
+def catalogs():
+    """The catalog and the parameters of each recipe's environment."""
+    bootstrap_project(PROJECT)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(PROJECT)
+        found = {}
+        for recipe, (env, *_) in RECIPES.items():
+            with KedroSession.create(PROJECT, env=env) as session:
+                context = session.load_context()
+                found[recipe] = (context.catalog, context.params)
+        return found
+
+
+def paths(entries):
+    """The paths of a stage's deps, outs, metrics or plots, less their options."""
+    return {next(iter(entry)) if isinstance(entry, dict) else entry for entry in entries or ()}
+
+
+def place(recipe, name, catalogs):
+    return str(catalogs[recipe][0][name]._filepath.relative_to(PROJECT))
+
+
+def value(params, key):
+    for part in key.split("."):
+        params = params[part]
+    return params
+
+
+def roots(recipe, stage, catalogs):
+    params = catalogs[recipe][1]
+    return {value(params, key) for key in PICTURES.get(stage, ())}
+
+
+each = pytest.mark.parametrize(
+    ("recipe", "stage"), [(recipe, stage) for recipe in RECIPES for stage in STAGES]
+)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_stages_are_those_whose_results_lie_in_the_workspace(stages, recipe):
+    assert list(stages[recipe]) == list(STAGES)
+
+
+@each
+def test_command_runs_the_pipeline_of_that_name_in_that_environment(stages, recipe, stage):
+    pattern = rf"kedro run --env={RECIPES[recipe][0]} --pipeline={stage}( --params [\w.=]+)?"
+    assert re.fullmatch(pattern, stages[recipe][stage]["cmd"])
+
+
+@each
+def test_outputs_are_those_of_the_pipeline(stages, catalogs, recipe, stage):
+    declared = stages[recipe][stage]
+    outs = paths(declared.get("outs")) | paths(declared.get("metrics"))
+    made = {place(recipe, name, catalogs) for name in pipelines[stage].outputs()}
+    made |= {place(recipe, name, catalogs) for name in inner_entries(stage)}
+    if recipe == "dvc.yaml" and stage == "raw":
+        # Scenes are rendered; other sources are there already.
+        made |= roots(recipe, stage, catalogs)
+    assert outs == made
+
+
+def inner_entries(stage):
+    """Entries that one node of a pipeline makes for another."""
+    return pipelines[stage].all_outputs() - pipelines[stage].outputs()
+
+
+@each
+def test_data_dependencies_are_the_inputs_of_the_pipeline(stages, catalogs, recipe, stage):
+    declared = {dep for dep in paths(stages[recipe][stage]["deps"]) if not is_code(dep)}
+    inputs = {name for name in pipelines[stage].inputs() if not name.startswith("params:")}
+    read = {place(recipe, name, catalogs) for name in inputs - {RECORD}}
+    if (recipe, stage) != ("dvc.yaml", "raw"):
+        read |= roots(recipe, stage, catalogs)
+    shipped = SHIPPED.get(stage, set())
+    if value(catalogs[recipe][1], "model.name") != "scenes-base":
+        shipped = shipped - {BASE}
+    # A folder stands for what lies below it.
+    read = {path for path in read if not any(is_below(path, other) for other in read)}
+    assert declared == read | shipped
+
+
+def is_code(dep):
+    is_python = dep.endswith(".py") or (PROJECT / dep).is_dir()
+    return dep.startswith("src/") and "/resources/" not in dep and is_python
+
+
+def is_below(path, folder):
+    return Path(folder) in Path(path).parents
+
+
+@pytest.mark.parametrize(
+    ("recipe", "stage"),
+    [
+        *((recipe, stage) for recipe in RECIPES for stage in STAGES),
+        *((f"recipes/{name}/dvc.yaml", name) for name in APART),
+    ],
+)
+def test_code_dependencies_are_the_import_closure_of_the_pipeline(stages, recipe, stage):
+    declared = {dep for dep in paths(stages[recipe][stage]["deps"]) if is_code(dep)}
+    needed = code_of(stage)
+    covered = set()
+    for dep in declared:
+        path = PROJECT / dep
+        below = path.rglob("*.py") if path.is_dir() else [path]
+        covered |= {str(file.relative_to(PROJECT)) for file in below if file.stat().st_size}
+    missing, needless = sorted(needed - covered), sorted(covered - needed)
+    assert not missing, f"{recipe}, {stage}: add to deps\n" + as_list(missing)
+    assert not needless, f"{recipe}, {stage}: take out of deps\n" + as_list(needless)
+
+
+def as_list(lines):
+    return "\n".join(f"      - {line}" for line in lines)
+
+
+@each
+def test_parameters_are_the_keys_that_the_pipeline_reads(stages, recipe, stage):
+    declared = {
+        (file, key)
+        for files in stages[recipe][stage]["params"]
+        for file, keys in files.items()
+        for key in keys
+    }
+    assert declared == parameters_of(recipe, stage)
+
+
+def parameters_of(recipe, stage):
+    """(file, key) of every value that a stage's nodes read, in every environment of a recipe."""
+    wanted = {name.removeprefix("params:") for name in pipelines[stage].inputs() if ":" in name}
+    wanted = {key for key in wanted if key.split(".")[0] not in PLACES}
+    # A key under another one is read with it.
+    wanted = {key for key in wanted if not any(key.startswith(f"{other}.") for other in wanted)}
+    found, settled = set(), set()
+    for env in RECIPES[recipe]:
+        folder = PROJECT / "conf" / env
+        files = {**keys_of(folder, "parameters"), **keys_of(folder, "globals")}
+        for file, values in files.items():
+            is_globals = file.endswith("globals.yml")
+            # What an environment sets is not read from conf/base.
+            names = (set(named(values)) if is_globals else wanted) - settled
+            found |= {
+                (file, key)
+                for key in names
+                if (is_globals and is_read(key, wanted)) or (not is_globals and holds(values, key))
+            }
+        settled |= {key for values in files.values() for key in named(values)}
+    # Lines of parameters.yml that only point to globals.yml.
+    return {(file, key) for file, key in found if not is_pointer(file, key)}
+
+
+def keys_of(folder, kind):
+    return {str(p.relative_to(PROJECT)): values for p, values in keys.read(folder, kind).items()}
+
+
+def is_read(key, wanted):
+    return any(key == other or key.startswith(f"{other}.") for other in wanted)
+
+
+def named(values, prefix=""):
+    """Dotted names of the single values below a mapping."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from named(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+def holds(values, key):
+    for part in key.split("."):
+        if not isinstance(values, dict) or part not in values:
+            return False
+        values = values[part]
+    return True
+
+
+def is_pointer(file, key):
+    if file.endswith("globals.yml"):
+        return False
+    found = value(yaml.safe_load((PROJECT / file).read_text(encoding="utf-8")), key)
+    return isinstance(found, str) and found.startswith("${runtime_params:")
+
+
+@each
+def test_metrics_lie_in_git_and_everything_else_in_the_cache(stages, recipe, stage):
+    declared = stages[recipe][stage]
+    for entry in declared.get("metrics", ()):
+        assert next(iter(entry.values())) == {"cache": False}
+    assert all(isinstance(entry, str) for entry in declared.get("outs", ()))
+    if stage == "evaluation":
+        assert [path.rsplit("/", 1)[-1] for path in paths(declared["metrics"])] == ["metrics.json"]
+
+
+def test_no_stage_makes_what_the_repository_holds(stages):
+    """Else DVC would want to make the shipped models before anything that reads them."""
+    for recipe in stages.values():
+        for stage in recipe.values():
+            assert not [path for path in paths(stage["outs"]) if path.startswith("src/")]
+
+
+def test_state_to_resume_from_outlives_what_dvc_deletes(stages, catalogs):
+    for recipe in RECIPES:
+        resume = catalogs[recipe][1]["paths"]["resume"]
+        outs = set().union(*(paths(stage.get("outs")) for stage in stages[recipe].values()))
+        assert not any(resume == out or is_below(resume, out) for out in outs)

@@ -1,0 +1,237 @@
+"""DVC reproduces the demo, and docs/your-data.md holds command by command, on a few scenes."""
+
+import json
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from compo_pipeline.scenes.dataset import SceneSettings, write
+
+PROJECT = Path(__file__).parents[1]
+SECTIONS = re.compile(r"^## (.*?)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+COMMANDS = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
+STAGES = ["raw", "ingest", "validation", "views", "training", "evaluation"]
+RUN = Path("data/07_model_output/coco/clic/default/seed=0")
+# conf/coco is for GPUs and downloaded weights: here the same stages, small.
+SMALL = {
+    "model": {"name": "scenes-base", "pretrained": None},
+    "training": {"workers": 0, "optimizer": {"lr": 2e-3, "lr_start": 2e-3, "lr_end": 2e-3}},
+    "evaluation": {"workers": 1, "bootstrap": {"resamples": 20}, "gallery": 1},
+}
+
+pytestmark = pytest.mark.slow
+
+
+def section(title):
+    """The commands of a section of the document."""
+    found = dict(SECTIONS.findall((PROJECT / "docs" / "your-data.md").read_text()))
+    return "".join(COMMANDS.findall(found[title]))
+
+
+def shell(commands, folder):
+    """Run commands as the document's reader does; their output."""
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(
+        ["bash", "-euc", commands],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{commands}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    return done.stdout + done.stderr
+
+
+def ran(output):
+    """The stages that a `dvc` command ran."""
+    return re.findall(r"Running stage '[^']*?(\w+)'", output)
+
+
+def scenes_as_coco(folder, train):
+    """Scenes under the names of COCO's splits, and questions about its validation pictures."""
+    if folder.exists():
+        shutil.rmtree(folder)
+    settings = SceneSettings(train=train, val=1, test=16, items=6, pictures=40, classified=4)
+    rendered = folder.with_name("rendered")
+    write(settings, rendered)
+    coco, questions = folder / "coco", folder / "benchmarks"
+    (coco / "annotations").mkdir(parents=True)
+    for ours, theirs in (("train", "train2017"), ("test", "val2017")):
+        shutil.move(rendered / ours, coco / theirs)
+        shutil.move(
+            rendered / "annotations" / f"captions_{ours}.json",
+            coco / "annotations" / f"captions_{theirs}.json",
+        )
+    for name in ("sugar_crepe", "sugar_crepe_pp"):
+        shutil.copytree(rendered / "benchmarks" / "test" / name, questions / name)
+    for picture in (rendered / "benchmarks" / "test" / "images").iterdir():
+        shutil.copy(picture, coco / "val2017")
+    shutil.rmtree(rendered)
+
+
+def repository(folder, changes):
+    """The project's files as a repository of their own, with other values in some YAML files."""
+    listed = shell("git ls-files --cached --others --exclude-standard", PROJECT).splitlines()
+    for name in listed:
+        if (PROJECT / name).is_file() and not name.startswith("data/"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(PROJECT / name, folder / name)
+    for name, overrides in changes.items():
+        values = yaml.safe_load((folder / name).read_text())
+        for key, value in overrides.items():
+            values[key].update(value)
+        (folder / name).write_text(yaml.safe_dump(values))
+    shell(
+        "git init --quiet --initial-branch=main && git config user.name Tester && "
+        "git config user.email tester@example.org && git add --all && git commit --quiet -m start",
+        folder,
+    )
+    return folder
+
+
+def mlflow(folder, query):
+    with sqlite3.connect(folder / "mlruns" / "mlflow.db") as store:
+        return store.execute(query).fetchall()
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """The demo with the sizes of conf/smoke, reproduced: the folder, and what DVC said when."""
+    smoke = yaml.safe_load((PROJECT / "conf" / "smoke" / "parameters.yml").read_text())
+    changes = {f"conf/base/parameters_{key}.yml": {key: value} for key, value in smoke.items()}
+    folder = repository(tmp_path_factory.mktemp("demo") / "project", changes)
+    weight = "conf/base/parameters_methods/clic.yml"
+    said = {name: shell("dvc repro", folder) for name in ("first", "second")}
+    text = (folder / weight).read_text()
+    assert text.count("s_neg: 0.5") == 1
+    (folder / weight).write_text(text.replace("s_neg: 0.5", "s_neg: 1.0"))
+    said["runs"] = mlflow(folder, "select run_uuid, status from runs")
+    said["weight"] = shell("dvc repro", folder)
+    return folder, said
+
+
+def test_demo_is_reproduced_once(demo):
+    _, said = demo
+    assert ran(said["first"]) == STAGES
+    assert ran(said["second"]) == []
+
+
+def test_one_run_is_recorded_for_all_stages(demo):
+    _, said = demo
+    assert [status for _, status in said["runs"]] == ["FINISHED"]
+
+
+def test_a_loss_weight_concerns_training_and_what_follows(demo):
+    _, said = demo
+    assert ran(said["weight"]) == ["training", "evaluation"]
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory):
+    """The project as a repository of its own, with data of its own."""
+    folder = tmp_path_factory.mktemp("own") / "project"
+    repository(folder, {"conf/coco/parameters.yml": SMALL})
+    scenes_as_coco(folder / "data" / "01_raw", train=24)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def history(clone):
+    """Every section of the document, one after the other; what each printed and left behind."""
+    said, metrics = {}, {}
+
+    def follow(title, folder):
+        said[title] = shell(section(title), folder)
+        metrics[title] = json.loads((clone / RUN / "metrics.json").read_text())
+
+    shell(section("Record the data"), clone)
+    follow("Train", clone)
+    said["again"] = shell("dvc repro recipes/coco/dvc.yaml", clone)
+    follow("Go on elsewhere", clone)
+    said["registration"] = shell(
+        "kedro run --env=coco --pipeline=registration", clone.parent / "elsewhere"
+    )
+    follow("Change something", clone)
+    said["older"] = hashes(clone)
+    scenes_as_coco_more(clone)
+    changed, back = split(section("Change the data, and go back"), "git checkout")
+    said["changed"] = shell(changed, clone)
+    said["newer"] = hashes(clone)
+    said["back"] = shell(back, clone)
+    said["restored"] = hashes(clone)
+    said["status"] = shell("dvc repro recipes/coco/dvc.yaml", clone)
+    return said, metrics
+
+
+def split(commands, at):
+    place = commands.index(at)
+    return commands[:place], commands[place:]
+
+
+def scenes_as_coco_more(clone):
+    """More training scenes; the questions stay as they were."""
+    raw = clone / "data" / "01_raw"
+    fresh = clone.parent / "fresh"
+    scenes_as_coco(fresh, train=32)
+    shutil.rmtree(raw / "coco")
+    shutil.move(fresh / "coco", raw / "coco")
+
+
+def hashes(clone):
+    """What data and model weigh, file by file."""
+    kept = [clone / "data/01_raw/coco/annotations/captions_train2017.json"]
+    kept.append(clone / "data/06_models/coco/clic/default/seed=0/checkpoint")
+    files = [file for path in kept for file in ([path] if path.is_file() else path.rglob("*"))]
+    return {str(file.relative_to(clone)): file.read_bytes() for file in files if file.is_file()}
+
+
+def test_training_runs_every_stage_once_and_then_none(history):
+    said, _ = history
+    assert ran(said["Train"]) == STAGES
+    assert ran(said["again"]) == []
+
+
+def test_another_clone_pulls_it_all_and_has_nothing_to_do(history, clone):
+    said, _ = history
+    assert ran(said["Go on elsewhere"]) == []
+    elsewhere = clone.parent / "elsewhere"
+    assert (elsewhere / RUN / "scores.parquet").is_file()
+    assert any((elsewhere / "data" / "01_raw" / "coco" / "train2017").iterdir())
+
+
+def test_a_pulled_model_is_registered_in_a_run_that_says_where_it_came_from(history, clone):
+    elsewhere = clone.parent / "elsewhere"
+    origin = json.loads((elsewhere / RUN / "run.json").read_text())["run_id"]
+    tags = mlflow(elsewhere, "select value from tags where key = 'restored_from'")
+    assert tags == [(origin,)]
+
+
+def test_an_experiment_on_a_loss_weight_runs_training_and_what_follows(history):
+    said, metrics = history
+    assert ran(said["Change something"]) == ["training", "evaluation"]
+    assert metrics["Change something"] != metrics["Train"]
+    assert "metrics.json" in said["Change something"]
+
+
+def test_changed_data_runs_the_chain_again(history):
+    said, _ = history
+    assert ran(said["changed"])[:2] == ["raw", "ingest"]
+    assert said["newer"] != said["older"]
+
+
+def test_an_older_commit_brings_older_data_and_model_back(history):
+    said, _ = history
+    assert said["restored"] == said["older"]
+    assert ran(said["status"]) == []
