@@ -7,20 +7,22 @@ import sys
 import warnings
 from importlib.util import find_spec
 
-_NO_CALLS_HOME = {
+_SWITCHES = {
     "DO_NOT_TRACK": "true",
     "KEDRO_DISABLE_TELEMETRY": "true",
     "DVC_NO_ANALYTICS": "true",
     "GX_ANALYTICS_ENABLED": "false",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "HF_HUB_DISABLE_TELEMETRY": "1",
+    # Not a call home, but a second voice beside the project's log.
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
 }
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
 def apply() -> None:
     """Switch off telemetry and update checks; what the user has set in the environment stays."""
-    for name, value in _NO_CALLS_HOME.items():
+    for name, value in _SWITCHES.items():
         os.environ.setdefault(name, value)
     # Kedro has two names for one option and is going to drop the plainer one in its next series.
     warnings.filterwarnings("ignore", message="Option '--pipeline' is deprecated")

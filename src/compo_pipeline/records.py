@@ -66,7 +66,8 @@ class Fact:
 @dataclass(frozen=True, slots=True)
 class Rejected:
     """A row of `quarantine`: `rule` is the rule's name in parameters_validation.yml (or of the
-    reader), `detail` what was found. `row` is -1 for a record that never became a row."""
+    reader), `detail` what was found. `row` is -1 for a record that never became a row.
+    """
 
     row: int
     sample_id: str
@@ -79,7 +80,8 @@ class Rejected:
 class Parse:
     """One parsed sentence in its original case. `sentence` is its index in the caption's
     sentences; `offsets` are character positions of the words in `text`; noun phrases are
-    half-open word spans `[start, end)`, flattened: start0, end0, start1, end1, ..."""
+    half-open word spans `[start, end)`, flattened: start0, end0, start1, end1, ...
+    """
 
     sample_id: str
     sentence: int
@@ -191,6 +193,4 @@ def from_table(table: pa.Table, row_type: type[Row]) -> Iterator[Row]:
         )
     for batch in table.to_batches(max_chunksize=10_000):
         for values in batch.to_pylist():
-            yield row_type(
-                **{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
-            )
+            yield row_type(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})

@@ -16,6 +16,7 @@ from typing import Any
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.scenes import benchmark
 from compo_pipeline.scenes.captions import sentences
+from compo_pipeline.scenes.clearing import clear
 from compo_pipeline.scenes.render import picture
 from compo_pipeline.scenes.shapes import SHAPES
 from compo_pipeline.scenes.words import COLOUR_WORDS, THING_WORDS
@@ -25,7 +26,8 @@ from compo_pipeline.seeding import rng
 log = logging.getLogger(__name__)
 
 THING_TEMPLATES = ("a {}", "a picture of a {}", "there is a {}", "a drawing of a {}")
-COLOUR_TEMPLATES = ("a {} thing", "a picture of a {} thing", "something {}", "one {} thing")
+# A colour is asked for with every thing that may have it: captions hardly ever speak of a "thing".
+COLOUR_TEMPLATE = "there is a {{}} {thing}"
 
 
 @dataclass(frozen=True)
@@ -90,13 +92,18 @@ class SceneSettings:
 
 
 def write(settings: SceneSettings, root: Path) -> dict[str, Any]:
-    """Render everything under `root`; returns counts by split and benchmark.
+    """Render everything under `root`, in place of what an earlier call wrote there; returns counts
+    by split and benchmark.
 
     Layout: `<split>/*.jpg`, `annotations/captions_<split>.json`, `annotations/scenes_<split>.jsonl`
     (the records), and `benchmarks/<val|test>/{sugar_crepe,sugar_crepe_pp,zero_shot}/*.json` with
     `images/` beside them.
+
+    Raises:
+        SettingsError: the world cannot be drawn, or `root` holds anything but scenes.
     """
     world = replace(settings.world.world(), counts=settings.counts)
+    clear(root)
     counts: dict[str, Any] = {}
     for split, count in (
         ("train", settings.train),
@@ -204,7 +211,7 @@ def _write_classification(settings: SceneSettings, world: World, split: str, fol
         ("things", THING_TEMPLATES, things, [world.things.index(s.things[0].kind) for s in scenes]),
         (
             "colours",
-            COLOUR_TEMPLATES,
+            [COLOUR_TEMPLATE.format(thing=thing) for thing in things],
             colours,
             [world.colours.index(s.things[0].colour) for s in scenes],
         ),

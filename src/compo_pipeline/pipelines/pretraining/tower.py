@@ -219,10 +219,11 @@ def _loader(
     loaded: LoadedModel, world: World, settings: TowerSettings, seed: int, start: int
 ) -> DataLoader[tuple[Tensor, Truth]]:
     """Batches of pictures from step `start` on; the model in evaluation mode."""
-    device = loaded.model.visual.head.proj.weight.device  # type: ignore[union-attr]
+    visual: Any = loaded.model.visual
+    device = visual.head.proj.weight.device
     blank = torch.zeros(1, 3, loaded.image_size, loaded.image_size, device=device)
     with torch.no_grad():
-        patches = tokens(loaded.model.visual, blank).shape[1]
+        patches = tokens(visual, blank).shape[1]
     batches = PictureBatches(
         world,
         seed=seed,

@@ -1,0 +1,72 @@
+"""The README's picture: a few test scenes, their true and false captions, and each model's verdict.
+
+    python benchmarks/verdicts.py data/07_model_output/scenes/clic/default/seed=0/scores.parquet
+
+Takes the first items of each kind (mended, still wrong, broken) in the order of the benchmark's
+files, so nothing is picked by eye. Writes docs/images/verdicts.png.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pyarrow.parquet as pq
+from PIL import Image
+
+from compo_pipeline.records import Score, from_table
+
+BENCHMARKS = Path("data/01_raw/scenes/benchmarks/test")
+SHOWN = (
+    ("swap_att", (False, True), 3),
+    ("replace_rel", (False, True), 1),
+    ("swap_obj", (False, False), 1),
+    ("add_att", (True, False), 1),
+)
+MARKS = {True: ("right", "#1b7f3b"), False: ("wrong", "#b3261e")}
+
+
+def main() -> None:
+    """Draw the figure."""
+    verdicts: dict[tuple[str, str], dict[str, bool | None]] = {}
+    for score in from_table(pq.read_table(sys.argv[1]), Score):
+        if score.benchmark == "sugar_crepe":
+            verdicts.setdefault((score.subtask, score.item), {})[score.model] = score.correct
+    chosen = []
+    for subtask, (base, clic), count in SHOWN:
+        found = [
+            (subtask, item)
+            for (task, item), said in verdicts.items()
+            if task == subtask and (said["base"], said["clic"]) == (base, clic)
+        ]
+        chosen += found[:count]
+    figure, axes = plt.subplots(2, 3, figsize=(10.5, 6.6))
+    for axis, (subtask, item) in zip(axes.flat, chosen, strict=True):
+        path = BENCHMARKS / "sugar_crepe" / f"{subtask}.json"
+        asked = json.loads(path.read_text(encoding="utf-8"))[item]
+        axis.imshow(Image.open(BENCHMARKS / "images" / asked["filename"]))
+        axis.set_axis_off()
+        true, false = (textwrap.fill(asked[key], 44) for key in ("caption", "negative_caption"))
+        axis.set_title(f"true: {true}\nfalse: {false}", fontsize=8.5, loc="left")
+        said = verdicts[subtask, item]
+        for place, model in enumerate(("base", "clic")):
+            word, colour = MARKS[bool(said[model])]
+            axis.text(
+                0.45 * place,
+                -0.08,
+                f"{'CLIC' if model == 'clic' else model}: {word}",
+                color=colour,
+                transform=axis.transAxes,
+                fontsize=9,
+                weight="bold",
+            )
+    figure.tight_layout()
+    Path("docs/images").mkdir(parents=True, exist_ok=True)
+    figure.savefig("docs/images/verdicts.png", dpi=110)
+
+
+if __name__ == "__main__":
+    main()

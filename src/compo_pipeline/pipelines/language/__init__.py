@@ -1,0 +1,1 @@
+"""The language pipeline: trains, judges and ships compo_en."""

@@ -1,0 +1,53 @@
+"""Nodes of the language pipeline."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from compo_pipeline.configuration import parse
+
+log = logging.getLogger(__name__)
+
+
+def convert_treebank(root: str, folder: str) -> Path:
+    """The treebank's splits in spaCy's format."""
+    from compo_pipeline.language import training
+
+    training.prepare(root, Path(folder))
+    return Path(folder)
+
+
+def train_networks(treebank: Path, settings: Mapping[str, Any], folder: str) -> Path:
+    """The trained networks, best and last."""
+    from compo_pipeline.language import training
+
+    parsed = parse(training.TrainingSettings, settings, "language.training")
+    training.train(treebank, Path(folder), parsed)
+    return Path(folder)
+
+
+def assemble_pipeline(networks: Path, folder: str) -> Path:
+    """The pipeline that the package ships."""
+    from compo_pipeline.language import training
+
+    training.assemble(networks, Path(folder))
+    return Path(folder)
+
+
+def judge_pipeline(pipeline: Path, treebank: Path) -> dict[str, dict[str, float]]:
+    """Accuracy on the treebank's test split and on the hand-tagged captions."""
+    from spacy.tokens import DocBin
+
+    from compo_pipeline.language import accuracy, loading
+    from compo_pipeline.language.lexicon import RESOURCES
+
+    nlp = loading.load(str(pipeline))
+    test = list(DocBin().from_disk(treebank / "test.spacy").get_docs(nlp.vocab))
+    figures = accuracy.report(nlp, test, accuracy.read_gold(RESOURCES / "gold_captions.txt"))
+    for part, values in figures.items():
+        told = ", ".join(f"{name} {100 * value:.1f}" for name, value in values.items())
+        log.info("%s: %s", part, told)
+    return figures

@@ -1,0 +1,72 @@
+"""Base noun phrases of hand-built docs, in both label sets."""
+
+import pytest
+import spacy
+from spacy.tokens import Doc
+
+from compo_pipeline.language.noun_phrases import noun_phrases
+
+VOCAB = spacy.blank("en").vocab
+
+
+def phrases(sentence: str) -> list[str]:
+    """Noun phrases of a sentence written as `word/UPOS/head/label`, heads counted from 0."""
+    tokens = [token.split("/") for token in sentence.split()]
+    words, upos, heads, labels = zip(*tokens, strict=True)
+    doc = Doc(VOCAB, words=words, pos=upos, heads=[int(head) for head in heads], deps=labels)
+    return [doc[start:end].text for start, end in noun_phrases(doc)]
+
+
+UD = [
+    (
+        "A/DET/3/det small/ADJ/3/amod red/ADJ/3/amod ball/NOUN/4/nsubj lies/VERB/4/ROOT "
+        "on/ADP/8/case the/DET/8/det kitchen/NOUN/8/compound table/NOUN/4/obl ./PUNCT/4/punct",
+        ["A small red ball", "the kitchen table"],
+    ),
+    (
+        "his/PRON/1/nmod:poss father/NOUN/3/nmod:poss 's/PART/1/case dog/NOUN/3/ROOT",
+        ["his father 's dog"],
+    ),
+    (
+        "two/NUM/1/nummod men/NOUN/1/ROOT and/CCONJ/4/cc a/DET/4/det dog/NOUN/1/conj",
+        ["two men", "a dog"],
+    ),
+    ("a/DET/3/det very/ADV/2/advmod old/ADJ/3/amod man/NOUN/3/ROOT", ["a very old man"]),
+    ("only/ADV/1/advmod dogs/NOUN/1/ROOT", ["dogs"]),
+    (
+        "a/DET/4/det black/ADJ/4/amod and/CCONJ/3/cc white/ADJ/1/conj photo/NOUN/4/ROOT",
+        ["a black and white photo"],
+    ),
+    ("New/PROPN/0/ROOT York/PROPN/0/flat at/ADP/3/case night/NOUN/0/nmod", ["New York", "night"]),
+    ("she/PRON/1/nsubj sleeps/VERB/1/ROOT", []),
+]
+CLEARNLP = [
+    (
+        "A/DET/2/det red/ADJ/2/amod ball/NOUN/3/nsubj lies/VERB/3/ROOT on/ADP/3/prep "
+        "the/DET/7/det kitchen/NOUN/7/compound table/NOUN/4/pobj",
+        ["A red ball", "the kitchen table"],
+    ),
+    ("his/PRON/1/poss father/NOUN/3/poss 's/PART/1/case dog/NOUN/3/ROOT", ["his father 's dog"]),
+    ("all/DET/2/predet the/DET/2/det dogs/NOUN/2/ROOT", ["all the dogs"]),
+    ("about/ADV/1/quantmod ten/NUM/2/nummod dogs/NOUN/2/ROOT", ["about ten dogs"]),
+]
+
+
+@pytest.mark.parametrize(("sentence", "expected"), UD + CLEARNLP)
+def test_noun_phrases(sentence: str, expected: list[str]) -> None:
+    assert phrases(sentence) == expected
+
+
+def test_overlapping_phrases_leave_the_longest() -> None:
+    sentence = "a/DET/2/det steel/NOUN/2/nmod bridge/NOUN/2/ROOT"
+    assert phrases(sentence) == ["a steel bridge"]
+
+
+def test_premodifiers_that_a_parser_hung_on_a_verb() -> None:
+    sentence = "A/DET/3/det young/ADJ/3/amod gymnast/NOUN/3/compound leaps/VERB/3/ROOT"
+    assert phrases(sentence) == ["A young gymnast"]
+    assert phrases("is/AUX/2/cop that/DET/2/nsubj good/ADJ/2/ROOT food/NOUN/2/obj") == ["food"]
+
+
+def test_no_tokens() -> None:
+    assert noun_phrases(Doc(VOCAB)) == []

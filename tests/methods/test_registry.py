@@ -1,0 +1,22 @@
+"""The methods by name."""
+
+import pytest
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.methods import METHODS, method_type
+from compo_pipeline.pipelines.training.pipeline import METHODS as TRAINED
+from compo_pipeline.pipelines.views.pipeline import METHOD_VIEWS
+
+
+def test_a_name_gives_its_method() -> None:
+    assert {name: method_type(name).name for name in METHODS} == {name: name for name in METHODS}
+
+
+def test_an_unknown_method_is_refused_with_the_nearest() -> None:
+    with pytest.raises(SettingsError, match=r"'klic' is unknown; did you mean 'clic'\?"):
+        method_type("klic")
+
+
+def test_pipelines_offer_every_method() -> None:
+    """They list the names themselves: importing the methods would import torch."""
+    assert set(METHOD_VIEWS) == set(TRAINED) == set(METHODS)

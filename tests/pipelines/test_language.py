@@ -1,0 +1,103 @@
+"""The language pipeline as Kedro runs it, on a tiny treebank."""
+
+from pathlib import Path
+from typing import Any
+
+import grimp
+import pytest
+import yaml
+from kedro.io import DataCatalog, MemoryDataset
+from kedro.runner import SequentialRunner
+from kedro_datasets.json import JSONDataset
+
+from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.datasets.folder import FolderDataset
+from compo_pipeline.language.loading import load
+from compo_pipeline.language.training import TrainingSettings
+from compo_pipeline.pipelines.language.pipeline import create_pipeline
+
+PACKAGE = "compo_pipeline"
+SENTENCE = """\
+# sent_id = {number}
+# text = The dog eats {number} cakes
+1\tThe\tthe\tDET\tDT\t_\t2\tdet\t_\t_
+2\tdog\tdog\tNOUN\tNN\t_\t3\tnsubj\t_\t_
+3\teats\teat\tVERB\tVBZ\t_\t0\troot\t_\t_
+4\t{number}\t{number}\tNUM\tCD\t_\t5\tnummod\t_\t_
+5\tcakes\tcake\tNOUN\tNNS\t_\t3\tobj\t_\t_
+
+"""
+
+
+@pytest.fixture(scope="module")
+def treebank(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("treebank")
+    for split in ("train", "dev", "test"):
+        text = "".join(SENTENCE.format(number=number) for number in range(40))
+        (folder / f"en_x-ud-{split}.conllu").write_text(text, encoding="utf-8")
+    return folder
+
+
+def catalog(root: Path, folder: Path) -> DataCatalog:
+    """The pipeline's datasets, two steps of training, everything under one folder."""
+    folders = {name: folder / name for name in ("treebank", "trained", "pipeline")}
+    parameters: dict[str, Any] = {
+        "params:language.treebank.root": str(root),
+        "params:language.training": {"steps": 2, "evaluate_every": 1},
+        **{f"params:language.folders.{name}": str(path) for name, path in folders.items()},
+    }
+    return DataCatalog(
+        {
+            **{name: MemoryDataset(value) for name, value in parameters.items()},
+            "treebank": FolderDataset(filepath=str(folders["treebank"])),
+            "language_networks": FolderDataset(filepath=str(folders["trained"])),
+            "language_pipeline": FolderDataset(filepath=str(folders["pipeline"])),
+            "language_accuracy": JSONDataset(filepath=str(folder / "accuracy.json")),
+        }
+    )
+
+
+def test_a_treebank_becomes_a_pipeline_with_its_accuracy(treebank: Path, tmp_path: Path) -> None:
+    datasets = catalog(treebank, tmp_path)
+    SequentialRunner().run(create_pipeline(), datasets)
+    nlp = load(str(tmp_path / "pipeline"))
+    assert nlp.pipe_names[-3:] == ["lexicon", "neighbours", "parser"]
+    assert nlp.meta["license"] == "CC BY-SA 4.0"
+    assert str(tmp_path) not in (tmp_path / "pipeline/config.cfg").read_text(encoding="utf-8")
+    figures = datasets["language_accuracy"].load()
+    assert set(figures["treebank"]) == {"upos", "xpos", "uas", "las"}
+    assert set(figures["captions"]) > {"upos", "noun_phrase_f1"}
+
+
+def test_without_a_treebank_the_key_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"language\.treebank\.root"):
+        SequentialRunner().run(create_pipeline(), catalog(tmp_path / "absent", tmp_path))
+
+
+def test_configuration_and_catalog_agree(project: Path) -> None:
+    base = project / "conf/base"
+    settings = yaml.safe_load((base / "parameters_language.yml").read_text())["language"]
+    entries = yaml.safe_load((base / "catalog_language.yml").read_text())
+    paths = {name: entry["filepath"] for name, entry in entries.items() if name[0] != "_"}
+    assert settings["folders"] == {
+        "treebank": paths["treebank"],
+        "trained": paths["language_networks"],
+        "pipeline": paths["language_pipeline"],
+    }
+    assert parse(TrainingSettings, settings["training"], "language.training") == TrainingSettings()
+
+
+def test_the_recipe_depends_on_what_the_pipeline_imports(project: Path) -> None:
+    graph = grimp.build_graph(PACKAGE, exclude_type_checking_imports=True, cache_dir=None)
+    found, waiting = set(), {f"{PACKAGE}.pipelines.language.pipeline"}
+    while waiting:
+        module = waiting.pop()
+        found.add(f"src/{module.replace('.', '/')}.py")
+        waiting |= {
+            imported
+            for imported in graph.find_modules_directly_imported_by(module)
+            if f"src/{imported.replace('.', '/')}.py" not in found
+        }
+    recipe = yaml.safe_load((project / "recipes/language/dvc.yaml").read_text())
+    deps = {dep for dep in recipe["stages"]["language"]["deps"] if dep.endswith(".py")}
+    assert deps == {path for path in found if "pipelines/language" not in path}

@@ -1,0 +1,219 @@
+"""The training node: a method and its control trained, exported and recorded in one run."""
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from PIL import Image
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
+from compo_pipeline.methods.view_tables import ViewSettings, write
+from compo_pipeline.models.loading import load
+from compo_pipeline.pipelines.training.nodes import train_model
+from compo_pipeline.records import Caption, Parse
+from compo_pipeline.registry import tracking
+from compo_pipeline.training.fingerprint import FingerprintError
+from compo_pipeline.training.finite import TrainingError
+
+Node = Callable[..., tuple[Path, Path, dict[str, Any], pd.DataFrame]]
+CLIC_POINTS = {"contrastive", "s_neg", "unimodal", "clip"}
+
+
+@pytest.fixture(scope="module")
+def captions() -> list[Caption]:
+    texts = [f"{colour} {thing}" for thing in ("cat", "dog") for colour in ("red", "blue", "old")]
+    rows = [
+        Caption(f"s{i}", f"s{i}", f"s{i}.png", 40, 30, (text, "It is.", "So."), "test", "train")
+        for i, text in enumerate(texts)
+    ]
+    return [*rows, Caption("v", "v", "v.png", 40, 30, ("A hat", "It is."), "test", "val")]
+
+
+@pytest.fixture
+def node(
+    mlflow_project: Path,
+    captions: list[Caption],
+    project: Path,
+    tiny_clip: Path,
+    tmp_path: Path,
+) -> Node:
+    """The node on six pictures; parameters are the shipped ones but for size."""
+    settings = tracking.TrackingSettings(experiment="training node")
+    tracking.configure(settings, mlflow_project)
+    noise = np.random.default_rng(0)
+    for row in captions:
+        pixels = noise.integers(0, 256, (30, 40, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / row.image)
+    rows = captions[:-1]
+    parses = {
+        row.sample_id: Parse(
+            *(row.sample_id, 0, row.sentences[0], tuple(row.sentences[0].split())),
+            *((0, row.sentences[0].index(" ") + 1), ("ADJ", "NOUN"), ("", ""), ()),
+        )
+        for row in rows
+    }
+    write(
+        *(Clic(ClicViews(), ClicObjective()), rows, parses, "hand", ViewSettings(2), 0),
+        tmp_path / "views",
+    )
+    conf = project / "conf" / "base"
+    methods = {
+        name: yaml.safe_load((conf / "parameters_methods" / f"{name}.yml").read_text())[name]
+        for name in ("clic", "clip")
+    }
+    training = yaml.safe_load((conf / "parameters_training.yml").read_text())["training"]
+    small = {"epochs": 2, "batch_size": 3, "workers": 0, "log_every": 1, "device": "cpu"}
+    names = ("checkpoint", "control_checkpoint", "resume")
+
+    def run(**changes: Any) -> tuple[Path, Path, dict[str, Any], pd.DataFrame]:
+        given = {
+            "valid_captions": captions,
+            "views": tmp_path / "views",
+            "manifest": {"data_hash": "d1"},
+            "model": {"name": f"local-dir:{tiny_clip}"},
+            "control": True,
+            "split": "train",
+            "root": str(tmp_path),
+            "seed": 0,
+            "variant": "default",
+            "paths": {name: str(tmp_path / "models" / name) for name in names},
+            "method": "clic",
+            **methods,
+        }
+        recipe = {**training, **small, **changes.pop("training", {})}
+        return train_model(**{**given, "training": recipe, **changes})
+
+    return run
+
+
+def test_method_and_control_in_one_run(node: Node, tmp_path: Path, tiny_clip: Path) -> None:
+    checkpoint, control, run, curves = node()
+    assert checkpoint == tmp_path / "models" / "checkpoint"
+    assert control == tmp_path / "models" / "control_checkpoint"
+    prints = {load(folder).fingerprint for folder in (checkpoint, control, tiny_clip)}
+    assert len(prints) == 3
+    assert {load(folder).image_fingerprint for folder in (checkpoint, control)} == {
+        load(tiny_clip).image_fingerprint
+    }
+    assert {key: run[key] for key in ("method", "variant", "seed")} == {
+        "method": "clic",
+        "variant": "default",
+        "seed": 0,
+    }
+
+    of_clic, of_control = (curves[curves.model == name] for name in ("clic", "control"))
+    assert list(of_clic.step) == list(of_control.step) == [1, 2, 3, 4]
+    assert list(of_clic.lr) == list(of_control.lr)
+    assert of_clic[list(CLIC_POINTS)].notna().any().all()
+    assert of_control[["clip", "loss"]].notna().all().all()
+    assert of_control["s_neg"].isna().all()
+
+    recorded = mlflow.get_run(run["run_id"])
+    assert recorded.info.status == "FINISHED"
+    assert recorded.data.tags["data_hash"] == "d1" and recorded.data.tags["method"] == "clic"
+    assert recorded.data.params["training.optimizer.lr"]
+    assert recorded.data.params["clic.objective.weights.s_neg"] == "0.5"
+    assert {f"clic/{name}" for name in CLIC_POINTS} <= set(recorded.data.metrics)
+    assert recorded.data.metrics["clic_batches/rows"] == 12
+    assert recorded.data.metrics["control_batches/rows"] == 12
+
+
+def test_asked_again_it_takes_no_step_and_keeps_its_run(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = node()
+    monkeypatch.setattr(Clic, "loss", lambda *_: pytest.fail("a step was taken"))
+    with caplog.at_level(logging.INFO):
+        again = node()
+    assert again[2] == first[2]
+    pd.testing.assert_frame_equal(again[3], first[3])
+    assert "clic: 4 of 4 steps are done" in caplog.text
+    assert "clip: 4 of 4 steps are done" in caplog.text
+
+
+def test_another_configuration_is_refused_before_a_run_is_opened(
+    node: Node, tmp_path: Path
+) -> None:
+    _, _, run, _ = node()
+    before = len(mlflow.search_runs())
+    with pytest.raises(FingerprintError, match=r"training.epochs: 2 -> 1.*variant=<name>"):
+        node(training={"epochs": 1})
+    with pytest.raises(FingerprintError, match=r"data: d1 -> d2"):
+        node(manifest={"data_hash": "d2"})
+    assert len(mlflow.search_runs()) == before
+    assert node()[2] == run  # the first configuration still finds its run
+    _, _, other, curves = node(training={"epochs": 1, "overwrite": True})
+    assert other["run_id"] != run["run_id"]
+    assert list(curves[curves.model == "clic"].step) == [1, 2]
+
+
+def test_an_interrupted_training_goes_on_in_its_run(
+    node: Node, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    loss, steps = Clic.loss, []
+
+    def stop(self: Clic, encoder: Any, batch: Any) -> Any:
+        steps.append(batch)
+        if len(steps) == 3:
+            raise RuntimeError("the power went")
+        return loss(self, encoder, batch)
+
+    monkeypatch.setattr(Clic, "loss", stop)
+    with pytest.raises(RuntimeError, match="the power went"):
+        node(training={"save_every": 1})
+    note = json.loads((tmp_path / "models" / "resume" / "run.json").read_text())
+    assert mlflow.get_run(note["run_id"]).info.status == "FAILED"
+    assert not (tmp_path / "models" / "checkpoint").exists()
+    monkeypatch.undo()
+    _, _, run, curves = node(training={"save_every": 1})
+    assert run["run_id"] == note["run_id"]
+    assert mlflow.get_run(run["run_id"]).info.status == "FINISHED"
+    assert list(curves[curves.model == "clic"].step) == [1, 2, 3, 4]
+
+
+def test_a_loss_that_is_not_finite_fails_the_run(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("compo_pipeline.losses.contrastive.clip", lambda *_: _[2] * float("nan"))
+    with pytest.raises(TrainingError, match="step 0: loss, contrastive is not finite"):
+        node()
+
+
+def test_without_a_control_its_place_says_why(node: Node) -> None:
+    _, control, _, _ = node()
+    assert (control / "open_clip_config.json").exists()
+    _, control, _, curves = node(control=False)
+    assert [file.name for file in control.iterdir()] == ["no_control.json"]
+    assert set(curves.model) == {"clic"}
+
+
+def test_plain_clip_trains_over_the_same_views(node: Node) -> None:
+    _, _, run, curves = node(method="clip", control=False)
+    assert run["method"] == "clip" and set(curves.model) == {"clip"}
+    assert curves["clip"].notna().all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"method": "clik"}, "method: 'clik' is unknown"),
+        ({"training": {"epoch": 3}}, "training.epoch: unknown key; did you mean 'epochs'"),
+        ({"training": {"device": "gpu"}}, "training.device: 'gpu' cannot be used here"),
+        ({"training": {"precision": "fp16"}}, "training.precision: .*'bf16' or 'fp32'"),
+        ({"model": {"name": "local-dir:nowhere"}}, "model 'nowhere': no open_clip_config.json"),
+        ({"model": {"pretraind": "openai"}}, "model.pretraind: unknown key"),
+    ],
+)
+def test_wrong_settings_are_refused_by_key(
+    node: Node, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SettingsError, match=message):
+        node(**changes)

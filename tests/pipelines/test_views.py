@@ -1,0 +1,151 @@
+"""Nodes of the views pipeline: captions in, parses and tables of views out."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.pipelines.views.nodes import draw_views, parse_captions
+from compo_pipeline.pipelines.views.pipeline import create_pipeline
+from compo_pipeline.records import Caption, Parse, View, from_table
+
+SENTENCES = {
+    "a": ("A red cat sits on a mat.", "Its bed is warm.", "A lamp shines."),
+    "b": ("Two brown dogs run in the park.", "They are wet.", "A ball lies there."),
+    "c": ("A tall man holds a blue cup.", "He smiles.", "It is hot."),
+    "held out": ("A bird flies over a house.", "It sings."),
+}
+SETTINGS = {"epochs": 2, "split": "train"}
+
+
+@pytest.fixture
+def captions() -> list[Caption]:
+    return [
+        Caption(
+            *(name, name, f"{name}.png", 40, 30, sentences, "test"),
+            "val" if name == "held out" else "train",
+        )
+        for name, sentences in SENTENCES.items()
+    ]
+
+
+@pytest.fixture(scope="module")
+def methods(project: Path) -> dict[str, Any]:
+    """Views of each method as shipped."""
+    folder = project / "conf" / "base" / "parameters_methods"
+    return {
+        name: yaml.safe_load((folder / f"{name}.yml").read_text())[name]["views"]
+        for name in ("clic", "clip")
+    }
+
+
+@pytest.fixture
+def run(
+    captions: list[Caption], methods: dict[str, Any], tmp_path: Path
+) -> Callable[..., tuple[list[Parse], dict[int, list[View]]]]:
+    """Both nodes; views by epoch."""
+
+    def both(
+        method: str = "clic", seed: int = 0, **changes: Any
+    ) -> tuple[list[Parse], dict[int, list[View]]]:
+        views = {**SETTINGS, **changes}
+        parses = parse_captions(captions, "compo_en", views, method, **methods)
+        folder = tmp_path / "views"
+        written = draw_views(
+            *(captions, parses, "compo_en", views, seed, str(folder), method), **methods
+        )
+        assert written == folder
+        tables = {
+            int(file.stem[6:]): list(from_table(pq.read_table(file), View))
+            for file in folder.iterdir()
+        }
+        return parses, tables
+
+    return both
+
+
+def test_first_sentences_of_the_training_split_are_parsed_once(run: Callable[..., Any]) -> None:
+    parses, _ = run(epochs=5)
+    assert [(parse.sample_id, parse.sentence, parse.text) for parse in parses] == [
+        (name, 0, SENTENCES[name][0]) for name in "abc"
+    ]
+    words = dict(zip(parses[0].words, parses[0].upos, strict=True))
+    assert words["cat"] == "NOUN" and words["red"] == "ADJ"
+
+
+def test_views_of_every_epoch(run: Callable[..., Any]) -> None:
+    _, tables = run()
+    assert sorted(tables) == [0, 1] and tables[0] != tables[1]
+    for views in tables.values():
+        assert [view.sample_id for view in views] == ["a", "b", "c"]
+        for view in views:
+            assert view.kind == "composite" and "held out" not in view.sample_ids
+            first, second = (SENTENCES[name][0] for name in view.sample_ids)
+            assert view.positives[0] == f"{first} {second}"
+            (negative,) = view.negatives
+            told = json.loads(view.provenance)
+            assert negative is not None
+            assert sorted(negative.lower().replace(".", "").split()) == sorted(
+                view.positives[0].lower().replace(".", "").split()
+            )
+            assert told["language"].startswith("compo_en==") and len(told["words"]) == 2
+
+
+def test_the_same_settings_give_the_same_views(run: Callable[..., Any]) -> None:
+    first = run()
+    assert run() == first
+    assert run(seed=1)[1] != first[1]
+
+
+def test_plain_clip_needs_no_parse(run: Callable[..., Any]) -> None:
+    parses, tables = run("clip")
+    assert parses == []
+    assert [view.positives for view in tables[0]] == [(SENTENCES[name][0],) for name in "abc"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "clik"}, "method: 'clik' is unknown"),
+        ({"epoch": 3}, "views.epoch: unknown key; did you mean 'epochs'"),
+        ({"epochs": 0}, "epochs: expected at least 1"),
+    ],
+)
+def test_wrong_settings_are_refused_by_key(
+    run: Callable[..., Any], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SettingsError, match=message):
+        run(**options)
+
+
+def test_wrong_settings_of_the_method_are_refused_by_key(
+    captions: list[Caption], methods: dict[str, Any]
+) -> None:
+    clic = {**methods["clic"], "swop": "across"}
+    with pytest.raises(SettingsError, match=r"clic.views.swop: unknown key; did you mean 'swap'"):
+        parse_captions(captions, "compo_en", SETTINGS, "clic", clic=clic)
+    clic = {**methods["clic"], "images": "single"}
+    with pytest.raises(SettingsError, match=r"clic.views: .*images: single needs swap: within"):
+        parse_captions(captions, "compo_en", SETTINGS, "clic", clic=clic)
+
+
+def test_the_split_must_have_captions(run: Callable[..., Any]) -> None:
+    with pytest.raises(ValueError, match=r"no valid caption is of the split 'tran'"):
+        run(split="tran")
+
+
+def test_the_graph_passes_what_the_nodes_take() -> None:
+    assert create_pipeline().inputs() == {
+        "valid_captions",
+        *(
+            f"params:{name}"
+            for name in ("language.model", "views", "method", "seed", "paths.views")
+        ),
+        *(f"params:{name}.views" for name in ("clic", "clip")),
+    }
+    assert create_pipeline().outputs() == {"views"}

@@ -1,0 +1,69 @@
+"""Nothing calls home; what the user has set stays."""
+
+import configparser
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from compo_pipeline import quiet
+
+PROJECT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    """An environment of its own, restored afterwards."""
+    monkeypatch.setattr(os, "environ", {"GX_ANALYTICS_ENABLED": "true"})
+    return os.environ
+
+
+def test_switches_are_set_and_the_users_choice_stays(environment):
+    quiet.apply()
+    assert environment["MLFLOW_DISABLE_TELEMETRY"] == "true"
+    assert environment["DO_NOT_TRACK"] == "true"
+    assert environment["GX_ANALYTICS_ENABLED"] == "true"
+
+
+def test_offline_unless_weights_live_on_the_hub(environment):
+    quiet.offline(unless=True)
+    assert environment["HF_HUB_OFFLINE"] == "0"
+    environment["HF_HUB_OFFLINE"] = "1"
+    quiet.offline(unless=True)
+    assert environment["HF_HUB_OFFLINE"] == "1"
+
+
+def test_tools_with_files_of_their_own_are_told_there():
+    assert yaml.safe_load((PROJECT / ".telemetry").read_text()) == {"consent": False}
+    dvc = configparser.ConfigParser()
+    dvc.read(PROJECT / ".dvc" / "config")
+    assert dvc["core"].getboolean("analytics") is False
+    assert dvc["core"].getboolean("check_update") is False
+
+
+def test_libraries_themselves_see_the_switches():
+    code = (
+        "from compo_pipeline import quiet; quiet.apply(); quiet.offline(unless=False);"
+        "from mlflow.telemetry.utils import is_telemetry_disabled;"
+        "from huggingface_hub import constants;"
+        "print(is_telemetry_disabled(), constants.HF_HUB_OFFLINE,"
+        " constants.HF_HUB_DISABLE_TELEMETRY)"
+    )
+    clean = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=clean, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["True", "True", "True"]
+
+
+def test_viewer_is_kept_from_asking_for_its_newest_version():
+    code = (
+        "import sys; sys.argv = ['kedro', 'viz', 'run'];"
+        "import compo_pipeline.cli; from kedro_viz.integrations import pypi;"
+        "print(pypi.get_latest_version())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "None"

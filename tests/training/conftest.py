@@ -1,0 +1,89 @@
+"""A small world to train on: pictures on disk, captions with parses, views, a tiny model."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
+from compo_pipeline.methods.view_tables import ViewSettings, write
+from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.records import Caption, Parse
+from compo_pipeline.training.settings import OptimizerSettings, TrainingSettings
+
+COLOURS = ("red", "blue", "green", "white")
+THINGS = ("cat", "dog", "cup")
+WORDS = ("A", None, None, "stands", "on", "the", "left", ".")
+UPOS = ("DET", "ADJ", "NOUN", "VERB", "ADP", "DET", "NOUN", "PUNCT")
+
+
+@dataclass(frozen=True)
+class World:
+    """Twelve pictures, eight of them wide."""
+
+    root: Path
+    captions: list[Caption]
+    parses: dict[str, Parse]
+
+    def views(self, folder: Path, epochs: int = 2, **settings: str) -> Path:
+        """Views of CLIC in a folder."""
+        method = Clic(ClicViews(**settings), ClicObjective())  # type: ignore[arg-type]
+        write(method, self.captions, self.parses, "hand", ViewSettings(epochs), 0, folder)
+        return folder
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    root = tmp_path_factory.mktemp("world")
+    noise = np.random.default_rng(0)
+    captions, parses = [], {}
+    for number in range(12):
+        name, words = f"s{number:02d}", list(WORDS)
+        words[1:3] = COLOURS[number % 4], THINGS[number // 4]
+        size = (40, 30) if number < 8 else (30, 40)
+        pixels = noise.integers(0, 256, (*size[::-1], 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(root / f"{name}.png")
+        text = " ".join(words).replace(" .", ".")
+        offsets = tuple(text.index(word) for word in words)
+        further = tuple(f"Thing {number} has part {part}." for part in range(3))
+        captions.append(
+            Caption(name, name, f"{name}.png", *size, (text, *further), "world", "train")
+        )
+        parses[name] = Parse(name, 0, text, tuple(words), offsets, UPOS, ("",) * 8, ())
+    return World(root, captions, parses)
+
+
+@pytest.fixture(scope="session")
+def views(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """CLIC's views of two epochs."""
+    return world.views(tmp_path_factory.mktemp("views") / "views")
+
+
+@pytest.fixture
+def tiny(tiny_clip: Path) -> LoadedModel:
+    """A fresh copy of the tiny model, to be trained."""
+    return load(tiny_clip)
+
+
+@pytest.fixture(scope="session")
+def recipe() -> Callable[..., TrainingSettings]:
+    """A recipe of a few quick steps; any setting may be another."""
+
+    def make(**changes: object) -> TrainingSettings:
+        optimizer = OptimizerSettings(lr=1e-2, lr_start=1e-3, lr_end=1e-4, clip_norm=None)
+        plain = {
+            "epochs": 2,
+            "batch_size": 4,
+            "optimizer": optimizer,
+            "device": "cpu",
+            "precision": "fp32",
+            "workers": 0,
+            "save_every": 2,
+            "log_every": 1,
+        }
+        return TrainingSettings(**{**plain, **changes})  # type: ignore[arg-type]
+
+    return make

@@ -1,0 +1,159 @@
+"""Rows are dealt into batches: each at most once, no picture twice where that can be."""
+
+from collections import Counter
+from dataclasses import replace
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
+from compo_pipeline.methods.clip import Clip, ClipObjective, ClipViews
+from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.training.batches import Batches, EpochViews, plan
+from compo_pipeline.training.reading import TensorReader
+
+PICTURES = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=40)
+
+
+@given(PICTURES, st.integers(1, 12), st.integers(0, 99), st.integers(0, 9))
+def test_plan(pictures: list[str], size: int, seed: int, epoch: int) -> None:
+    size = min(size, len(pictures))
+    batches, repeated = plan(pictures, size, seed, epoch)
+    assert (batches, repeated) == plan(pictures, size, seed, epoch)
+    assert len(batches) == len(pictures) // size
+    assert all(len(batch) == size for batch in batches)
+    rows = [row for batch in batches for row in batch]
+    assert len(set(rows)) == len(rows) and set(rows) <= set(range(len(pictures)))
+    shown = [Counter(pictures[row] for row in batch) for batch in batches]
+    assert repeated == sum(size - len(counted) for counted in shown)
+
+
+@given(PICTURES, st.integers(1, 8), st.integers(0, 99))
+def test_plan_repeats_no_picture_that_it_need_not(
+    pictures: list[str], size: int, seed: int
+) -> None:
+    size = min(size, len(pictures))
+    batches, repeated = plan(pictures, size, seed, 0)
+    # No batch can hold a picture twice, so a picture fills at most one place of each.
+    places = sum(min(rows, len(batches)) for rows in Counter(pictures).values())
+    assert repeated == max(0, len(batches) * size - places)
+
+
+def test_plan_draws_another_order_each_epoch_and_seed() -> None:
+    pictures = [str(row) for row in range(50)]
+    first = plan(pictures, 10, 0, 0)[0]
+    assert plan(pictures, 10, 0, 1)[0] != first != plan(pictures, 10, 1, 0)[0]
+    assert sorted(row for batch in first for row in batch) == list(range(50))
+
+
+def test_plan_of_captions_by_five_keeps_pictures_apart() -> None:
+    """As COCO has them, with a batch nearly as large as there are pictures."""
+    pictures = [str(row // 5) for row in range(400)]
+    assert all(plan(pictures, 64, seed, 0)[1] == 0 for seed in range(20))
+
+
+def make(world: Any, views: Path, tiny: LoadedModel, **changes: Any) -> Batches:
+    options = {"batch_size": 4, "epochs": 3, "seed": 0, **changes}
+    method = options.pop("method", Clip(ClipViews(), ClipObjective()))
+    captions = options.pop("captions", world.captions)
+    return Batches(captions, views, method, TensorReader(tiny, world.root), **options)
+
+
+def test_every_epoch_sees_every_row_once(world: Any, views: Path, tiny: LoadedModel) -> None:
+    batches = make(world, views, tiny)
+    assert len(batches) == 9
+    for epoch in range(3):
+        seen = [
+            row.caption.sample_id
+            for step in range(3 * epoch, 3 * epoch + 3)
+            for row in batches.examples(step)
+        ]
+        assert sorted(seen) == [row.sample_id for row in world.captions]
+        table = EpochViews(views).epoch(epoch % 2)
+        assert {row.view for row in batches.examples(3 * epoch)} <= set(table)
+
+
+def test_a_step_is_the_same_whenever_it_is_asked_for(
+    world: Any, views: Path, tiny: LoadedModel
+) -> None:
+    forward, backward = make(world, views, tiny), make(world, views, tiny)
+    steps = {step: forward.examples(step) for step in range(9)}
+    assert {step: backward.examples(step) for step in reversed(range(9))} == steps
+    assert make(world, views, tiny, seed=1).examples(0) != steps[0]
+
+
+def test_batches_shrink_with_a_warning(
+    world: Any, views: Path, tiny: LoadedModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    batches = make(world, views, tiny, batch_size=500)
+    assert "Batches shrink to 12: there are no more rows (not 500)." in caplog.text
+    assert (batches.batch_size, len(batches)) == (12, 3)
+    assert len(batches.examples(0)) == 12
+    caplog.clear()
+    make(world, views, tiny, batch_size=12)
+    assert caplog.text == ""
+
+
+def test_a_run_of_no_step_is_an_error(world: Any, tiny: LoadedModel, tmp_path: Path) -> None:
+    # Two wide rows make two composites; one row alone has no partner, so a lone row is CLIP's.
+    lone = replace(world, captions=world.captions[:1])
+    folder = lone.views(tmp_path / "views", images="single", swap="within")
+    with pytest.raises(ValueError, match="a run of zero steps: 1 rows with a view, 3 epochs"):
+        make(lone, folder, tiny)
+
+
+def test_the_run_may_end_early(world: Any, views: Path, tiny: LoadedModel) -> None:
+    assert len(make(world, views, tiny, max_steps=5)) == 5
+    assert len(make(world, views, tiny, max_steps=50)) == 9
+
+
+def test_views_of_other_captions_are_refused(world: Any, views: Path, tiny: LoadedModel) -> None:
+    with pytest.raises(ValueError, match=r"samples of .* are not among the captions \(s00"):
+        make(world, views, tiny, captions=world.captions[1:])
+
+
+def test_views_that_were_never_drawn_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="kedro run --pipeline=views"):
+        EpochViews(tmp_path)
+
+
+def test_epochs_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for number in (100, 9, 11, 10):
+        (tmp_path / f"epoch={number:02d}.parquet").touch()
+    assert [file.stem[6:] for file in EpochViews(tmp_path).files] == ["09", "10", "11", "100"]
+
+
+def test_pictures_of_a_run_are_those_its_steps_show(
+    world: Any, views: Path, tiny: LoadedModel
+) -> None:
+    method = Clic(ClicViews(), ClicObjective())
+    batches = make(world, views, tiny, method=method)
+    pictures = batches.pictures()
+    assert len(set(pictures)) == len(pictures)
+    needed = [method.needed(row, step) for step in range(9) for row in batches.examples(step)]
+    assert set(pictures) == set(needed) and len(needed) > len(pictures)
+
+
+def test_what_a_batch_reports(world: Any, views: Path, tiny: LoadedModel) -> None:
+    twins = [replace(row, image_id="same") for row in world.captions]
+    long = "a very long tale of " * 20
+    twins[0] = replace(twins[0], sentences=(long, *twins[0].sentences[1:]))
+    batches = make(world, views, tiny, captions=twins)
+    counts = [batches[step].counts for step in range(3)]
+    assert counts[0]["rows beside another of their picture"] == 9
+    assert "rows beside another of their picture" not in counts[1]
+    assert sum(count["truncated texts"] for count in counts) == 1
+    assert [count["rows"] for count in counts] == [4, 4, 4]
+
+
+def test_batches_travel_to_other_processes(world: Any, views: Path, tiny: LoadedModel) -> None:
+    batches = make(world, views, tiny, method=Clic(ClicViews(), ClicObjective()))
+    before = batches[2]
+    there = ForkingPickler.loads(ForkingPickler.dumps(batches))
+    after = there[2]
+    assert after.counts == before.counts
+    assert all((a == b).all() for a, b in zip(after.batch, before.batch, strict=True))

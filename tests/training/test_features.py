@@ -1,0 +1,67 @@
+"""Features kept of a frozen tower are those it would give again."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from compo_pipeline.methods.contract import Picture
+from compo_pipeline.models.encoding import encode_images
+from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.training import features
+from compo_pipeline.training.features import embed
+from compo_pipeline.training.reading import TensorReader
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def pictures(world: Any) -> list[Picture]:
+    names = [row.image for row in world.captions]
+    joined = [Picture((names[i], names[i + 1]), "vertical") for i in range(0, 8, 2)]
+    return [*joined, *(Picture((name,)) for name in names)]
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-6), ("bf16", 2e-2)])
+def test_kept_features_are_fresh_ones(
+    tiny: LoadedModel, world: Any, pictures: list[Picture], precision: str, tolerance: float
+) -> None:
+    reader = TensorReader(tiny, world.root)
+    tiny.model.train()
+    kept = embed(pictures, tiny, reader, device=CPU, precision=precision, workers=0)
+    with torch.no_grad():
+        fresh = encode_images(tiny.model.eval(), reader.pictures(pictures))
+    assert kept.values.dtype == torch.float32 and not kept.values.requires_grad
+    assert [kept.rows[picture] for picture in pictures] == list(range(16))
+    torch.testing.assert_close(kept.values, fresh, atol=tolerance, rtol=0)
+    torch.testing.assert_close(kept.values.norm(dim=1), torch.ones(16))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_features_do_not_hang_on_the_pictures_beside(
+    tiny: LoadedModel,
+    world: Any,
+    pictures: list[Picture],
+    precision: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(features, "BATCH", 7)
+    reader = TensorReader(tiny, world.root)
+    together = embed(pictures, tiny, reader, device=CPU, precision=precision, workers=0)
+    for some in (pictures[5:], pictures[::-2], pictures[3:4]):
+        apart = embed(some, tiny, reader, device=CPU, precision=precision, workers=0)
+        rows = [together.rows[picture] for picture in some]
+        assert torch.equal(apart.values, together.values[rows])
+
+
+def test_tables_join(tiny: LoadedModel, world: Any, pictures: list[Picture]) -> None:
+    reader = TensorReader(tiny, world.root)
+
+    def part(some: list[Picture]) -> features.Features:
+        return embed(some, tiny, reader, device=CPU, precision="fp32", workers=0)
+
+    nothing = features.Features({}, torch.empty(0))
+    both = nothing.joined(part(pictures[:3])).joined(part(pictures[3:5]))
+    whole = part(pictures[:5])
+    assert both.rows == whole.rows
+    assert torch.equal(both.values, whole.values)

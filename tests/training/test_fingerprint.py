@@ -1,0 +1,103 @@
+"""What makes two runs the same, and what is said where they are not."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from compo_pipeline.methods.clic import ClicObjective, ClicWeights
+from compo_pipeline.training import checkpoint, fingerprint
+from compo_pipeline.training.fingerprint import FingerprintError, check, make, of_code, of_folder
+
+INPUTS = {"data": "d", "views": "v", "model": "m", "code": "c"}
+
+
+@pytest.fixture
+def state(tmp_path: Path, recipe: Any) -> Path:
+    """A state of six steps."""
+    model = torch.nn.Linear(2, 2)
+    mark = make("clic", ClicObjective(), recipe(), 0, INPUTS)
+    saved = {"fingerprint": mark, "progress": {"step": 6}}
+    path = tmp_path / "clic.safetensors"
+    checkpoint.save(path, {"model": model}, torch.optim.AdamW(model.parameters()), saved)
+    return path
+
+
+def test_the_same_run_goes_on(state: Path, recipe: Any, tmp_path: Path) -> None:
+    mark = make("clic", ClicObjective(), recipe(), 0, INPUTS)
+    saved = check(state, mark, overwrite=False)
+    assert saved is not None and saved["progress"]["step"] == 6
+    assert check(state, mark, overwrite=True) == saved
+    assert check(tmp_path / "none.safetensors", mark, overwrite=False) is None
+
+
+def test_what_changes_no_outcome_changes_no_fingerprint(state: Path, recipe: Any) -> None:
+    same = recipe(workers=3, save_every=9, log_every=9, overwrite=True)
+    assert check(state, make("clic", ClicObjective(), same, 0, INPUTS), overwrite=False)
+
+
+def test_another_run_is_refused_with_keys_and_both_ways_out(state: Path, recipe: Any) -> None:
+    objective = ClicObjective(weights=ClicWeights(s_neg=0.25))
+    mark = make("clic", objective, recipe(batch_size=8), 0, {**INPUTS, "views": "w"})
+    with pytest.raises(FingerprintError) as error:
+        check(state, mark, overwrite=False)
+    message = str(error.value)
+    assert "objective.weights.s_neg: 0.5 -> 0.25" in message
+    assert "training.batch_size: 4 -> 8" in message
+    assert "views: v -> w" in message
+    assert "optimizer" not in message and "seed" not in message
+    assert "--params variant=<name>" in message
+    assert "--params training.overwrite=true" in message
+
+
+@pytest.mark.parametrize("key", ["data", "views", "model", "code"])
+def test_every_input_counts(state: Path, recipe: Any, key: str) -> None:
+    """A model of another architecture has another fingerprint, as have other weights."""
+    mark = make("clic", ClicObjective(), recipe(), 0, {**INPUTS, key: "other"})
+    with pytest.raises(FingerprintError, match=rf"\({key}: {INPUTS[key]} -> other\)"):
+        check(state, mark, overwrite=False)
+
+
+def test_overwrite_starts_afresh_and_says_so(
+    state: Path, recipe: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    mark = make("clic", ClicObjective(), recipe(), 1, INPUTS)
+    with caplog.at_level(logging.WARNING):
+        assert check(state, mark, overwrite=True) is None
+    assert "another configuration (seed): starting afresh" in caplog.text
+
+
+def test_folders_differ_by_content_and_names(tmp_path: Path) -> None:
+    for name, content in (("a", "1"), ("b", "1"), ("c", "2")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "epoch=00.parquet").write_text(content)
+    assert of_folder(tmp_path / "a") == of_folder(tmp_path / "b") != of_folder(tmp_path / "c")
+    (tmp_path / "b" / "epoch=00.parquet").rename(tmp_path / "b" / "epoch=01.parquet")
+    assert of_folder(tmp_path / "a") != of_folder(tmp_path / "b")
+
+
+def test_code_that_trains_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in fingerprint.CODE:
+        path = tmp_path / name
+        if name.endswith(".py"):
+            path.write_text("x = 1")
+        else:
+            path.mkdir()
+            (path / "a.py").write_text("x = 1")
+    (tmp_path / "other.py").write_text("x = 1")
+    monkeypatch.setattr(fingerprint.compo_pipeline, "__file__", str(tmp_path / "__init__.py"))
+    before = of_code()
+    (tmp_path / "other.py").write_text("x = 2")
+    assert of_code() == before
+    seen = {before}
+    for path in (tmp_path / "losses" / "a.py", tmp_path / "seeding.py"):
+        path.write_text("x = 2")
+        seen.add(of_code())
+    assert len(seen) == 3
+
+
+def test_named_code_exists() -> None:
+    package = Path(fingerprint.compo_pipeline.__file__).parent
+    assert all((package / name).exists() for name in fingerprint.CODE)

@@ -1,0 +1,355 @@
+"""The loop: what trains and what does not, what it reports, where it stops, how it goes on."""
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
+from compo_pipeline.methods.clip import Clip, ClipObjective, ClipViews
+from compo_pipeline.methods.contract import Term
+from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.training import checkpoint
+from compo_pipeline.training.batches import Batches
+from compo_pipeline.training.features import Features, embed
+from compo_pipeline.training.fingerprint import FingerprintError
+from compo_pipeline.training.finite import TrainingError
+from compo_pipeline.training.loop import Point, Progress, train
+from compo_pipeline.training.optimisation import learning_rate
+from compo_pipeline.training.reading import TensorReader
+
+CPU = torch.device("cpu")
+CLIC = Clic(ClicViews(), ClicObjective())
+MARK = {"seed": 0}
+
+Run = Callable[..., Progress]
+
+
+@pytest.fixture
+def run(world: Any, views: Path, recipe: Any, tmp_path: Path) -> Run:
+    """Trains a model in place for six steps."""
+
+    def go(
+        loaded: LoadedModel,
+        method: Any = CLIC,
+        *,
+        state: Path = tmp_path / "state.safetensors",
+        points: list[Point] | None = None,
+        features: Features | None = None,
+        mark: dict[str, Any] = MARK,
+        **changes: Any,
+    ) -> Progress:
+        settings = recipe(**changes)
+        reader = TensorReader(loaded, world.root, features.rows if features else None)
+        batches = Batches(
+            *(world.captions, views, method, reader),
+            batch_size=settings.batch_size,
+            epochs=settings.epochs,
+            seed=0,
+            max_steps=settings.max_steps,
+        )
+        report = [].append if points is None else points.append
+        return train(
+            *(loaded, method, batches, features, settings),
+            device=CPU,
+            state=state,
+            fingerprint=mark,
+            report=report,
+        )
+
+    return go
+
+
+def weights(loaded: LoadedModel) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in loaded.model.state_dict().items()}
+
+
+def changed(before: dict[str, Tensor], loaded: LoadedModel) -> set[str]:
+    after = loaded.model.state_dict()
+    return {name for name, tensor in before.items() if not torch.equal(tensor, after[name])}
+
+
+@pytest.mark.parametrize("trains", [("text",), ("image",), ("image", "text")])
+@pytest.mark.parametrize("clic", [True, False])
+def test_only_the_towers_that_train_change(
+    tiny: LoadedModel, run: Run, trains: tuple[Any, ...], clic: bool
+) -> None:
+    before = weights(tiny)
+    method = (
+        Clic(ClicViews(), ClicObjective(trains=trains))
+        if clic
+        else Clip(ClipViews(), ClipObjective(trains=trains))
+    )
+    run(tiny, method)
+    visual = {name for name in before if name.startswith("visual.")}
+    text = set(before) - visual - {"logit_scale"}
+    moved = changed(before, tiny)
+    assert ("logit_scale" in moved) and not tiny.model.training
+    assert bool(moved & visual) == ("image" in trains)
+    assert bool(moved & text) == ("text" in trains)
+    if "image" in trains:
+        assert visual <= moved
+    if "text" in trains:
+        assert text <= moved
+    frozen = visual if "image" not in trains else text if "text" not in trains else set()
+    named = dict(tiny.model.named_parameters())
+    assert all(named[name].grad is None for name in frozen)
+
+
+def test_the_curve_holds_every_loss_and_the_rate(tiny: LoadedModel, run: Run, recipe: Any) -> None:
+    points: list[Point] = []
+    progress = run(tiny, points=points)
+    assert points == progress.curve and [point["step"] for point in points] == [1, 2, 3, 4, 5, 6]
+    common = {"step", "loss", "lr", "scale", "gradient_norm"}
+    for number, point in enumerate(points):
+        odd = {"clip"} if number % 2 else {"contrastive", "s_neg", "unimodal"}
+        assert set(point) == common | odd
+        assert point["lr"] == learning_rate(number, 6, recipe().optimizer)
+        if number % 2:
+            assert point["loss"] == pytest.approx(point["clip"])
+        else:
+            weighted = point["contrastive"] / 2 + point["s_neg"] / 2 + point["unimodal"]
+            assert point["loss"] == pytest.approx(weighted)
+
+
+def test_points_are_means_since_the_last_one(
+    tiny: LoadedModel, tiny_clip: Path, run: Run, tmp_path: Path
+) -> None:
+    each = run(tiny).curve
+    first, second = run(load(tiny_clip), log_every=4, state=tmp_path / "fours.safetensors").curve
+    assert (first["step"], second["step"]) == (4, 6)
+    assert first["loss"] == pytest.approx(sum(point["loss"] for point in each[:4]) / 4)
+    assert first["clip"] == pytest.approx((each[1]["clip"] + each[3]["clip"]) / 2)
+    assert second["loss"] == pytest.approx((each[4]["loss"] + each[5]["loss"]) / 2)
+    assert second["clip"] == pytest.approx(each[5]["clip"])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_batches_report_is_summed_once(tiny: LoadedModel, run: Run, workers: int) -> None:
+    progress = run(tiny, workers=workers)
+    assert progress.counts["rows"] == 24
+    assert progress.counts["truncated texts"] == 0
+
+
+def test_the_scale_never_leaves_its_bounds(tiny: LoadedModel, run: Run) -> None:
+    torch.nn.init.constant_(tiny.model.logit_scale, 4.605)
+
+    class Grow(Clip):
+        def loss(self, encoder: Any, batch: Any) -> dict[str, Term]:
+            return {"grow": Term(-encoder.scale, 1.0)}
+
+    curve = run(tiny, Grow(ClipViews(), ClipObjective())).curve
+    assert [point["scale"] for point in curve] == pytest.approx([100.0] * 6, abs=1e-3)
+
+
+class Spoilt(Clip):
+    """CLIP whose loss, or its gradient, is not finite from a step on."""
+
+    name = "spoilt"
+    from_step, what, steps = 3, "loss", 0
+
+    def loss(self, encoder: Any, batch: Any) -> dict[str, Term]:
+        terms = dict(super().loss(encoder, batch))
+        if self.steps >= self.from_step:
+            bad = {
+                "loss": terms["clip"].value * float("nan"),
+                "infinite": terms["clip"].value + float("inf"),
+                # 0 in value, but the root's slope at 0 is infinite
+                "gradient": (encoder.scale - encoder.scale.detach()).abs().sqrt(),
+            }[self.what]
+            terms["bad"] = Term(bad, 1.0)
+        self.steps += 1
+        return terms
+
+
+@pytest.mark.parametrize(
+    ("what", "named"),
+    [("loss", "loss, bad"), ("infinite", "loss, bad"), ("gradient", "gradient_norm")],
+)
+def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_state(
+    tiny: LoadedModel, tiny_clip: Path, run: Run, tmp_path: Path, what: str, named: str
+) -> None:
+    state = tmp_path / "spoilt.safetensors"
+    method = Spoilt(ClipViews(), ClipObjective())
+    method.what = what
+    with pytest.raises(TrainingError) as error:
+        run(tiny, method, state=state)
+    assert f"step 3: {named} is not finite" in str(error.value)
+    assert str(state) in str(error.value) and "training.optimizer.lr" in str(error.value)
+    saved = checkpoint.read_progress(state)
+    assert saved is not None and saved["progress"]["step"] == 2
+
+    healthy = Clip(ClipViews(), ClipObjective())
+    good, again = load(tiny_clip), load(tiny_clip)
+    run(good, healthy, state=tmp_path / "good.safetensors")
+    run(again, healthy, state=state)  # goes on from the good state
+    assert changed(weights(good), again) == set()
+
+
+def test_without_a_state_the_error_says_so(tiny: LoadedModel, run: Run) -> None:
+    method = Spoilt(ClipViews(), ClipObjective())
+    method.from_step = 0
+    with pytest.raises(TrainingError, match="step 0: .*; no state"):
+        run(tiny, method)
+
+
+def test_a_finished_run_takes_no_step(
+    tiny: LoadedModel,
+    tiny_clip: Path,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    first = run(tiny)
+    other, points = load(tiny_clip), []
+    monkeypatch.setattr(Clic, "loss", lambda *_: pytest.fail("a step was taken"))
+    with caplog.at_level(logging.INFO):
+        again = run(other, points=points)
+    assert "clic: 6 of 6 steps are done" in caplog.text
+    assert points == [] and again.as_dict() == first.as_dict()
+    assert changed(weights(tiny), other) == set()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_run_cut_short_ends_as_one_that_was_not(
+    tiny: LoadedModel,
+    tiny_clip: Path,
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    precision: str,
+) -> None:
+    whole = run(tiny, state=tmp_path / "whole.safetensors", log_every=4, precision=precision)
+
+    cut = load(tiny_clip)
+    save, saves = checkpoint.save, []
+
+    def interrupted(*args: Any) -> None:
+        save(*args)
+        saves.append(args)
+        if len(saves) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoint, "save", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(cut, log_every=4, save_every=1, precision=precision)
+    monkeypatch.undo()
+
+    resumed = load(tiny_clip)
+    progress = run(resumed, log_every=4, precision=precision)
+    assert progress.as_dict() == whole.as_dict()
+    assert changed(weights(tiny), resumed) == set()
+    assert len(changed(weights(load(tiny_clip)), resumed)) > 10
+
+
+def test_towers_with_dropout_resume_to_the_bit_too(
+    tiny_clip: Path, run: Run, tmp_path: Path
+) -> None:
+    def model() -> LoadedModel:
+        loaded = load(tiny_clip)
+        loaded.model.ln_final = torch.nn.Sequential(loaded.model.ln_final, torch.nn.Dropout(0.5))
+        return loaded
+
+    whole, cut, resumed = model(), model(), model()
+    run(whole, state=tmp_path / "whole.safetensors")
+    state = tmp_path / "cut.safetensors"
+    with pytest.raises(RuntimeError, match="stop"):
+        run(cut, Stopping(ClicViews(), ClicObjective()), state=state)
+    torch.manual_seed(7)  # another place in torch's own stream
+    before = torch.random.get_rng_state()
+    run(resumed, state=state)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert changed(weights(whole), resumed) == set()
+
+
+class Stopping(Clic):
+    """Ends at its fourth step."""
+
+    steps = 0
+
+    def loss(self, encoder: Any, batch: Any) -> Any:
+        if self.steps == 3:
+            raise RuntimeError("stop")
+        self.steps += 1
+        return super().loss(encoder, batch)
+
+
+def test_another_configuration_is_refused_or_overwritten(
+    tiny: LoadedModel, tiny_clip: Path, run: Run
+) -> None:
+    run(tiny)
+    other = load(tiny_clip)
+    with pytest.raises(FingerprintError, match="seed: 0 -> 1"):
+        run(other, mark={"seed": 1})
+    assert changed(weights(load(tiny_clip)), other) == set()
+    progress = run(other, mark={"seed": 1}, overwrite=True, max_steps=2)
+    assert progress.step == 2
+    assert len(changed(weights(tiny), other)) > 10
+
+
+def test_features_of_a_frozen_tower_train_the_same(
+    tiny: LoadedModel, tiny_clip: Path, world: Any, views: Path, run: Run, tmp_path: Path
+) -> None:
+    fresh = run(tiny, state=tmp_path / "fresh.safetensors")
+    other = load(tiny_clip)
+    reader = TensorReader(other, world.root)
+    batches = Batches(world.captions, views, CLIC, reader, batch_size=4, epochs=2, seed=0)
+    kept = embed(batches.pictures(), other, reader, device=CPU, precision="fp32", workers=0)
+    other.model.visual.forward = None  # whoever calls the tower now fails
+    cached = run(other, features=kept, state=tmp_path / "cached.safetensors")
+    for one, two in zip(fresh.curve, cached.curve, strict=True):
+        assert two == pytest.approx(one, rel=1e-4)
+
+
+def test_bf16_rounds_towers_but_not_losses(tiny: LoadedModel, run: Run) -> None:
+    kinds, inside = [], []
+
+    class Watch(Clip):
+        def loss(self, encoder: Any, batch: Any) -> Any:
+            images, texts = encoder.images(batch.images), encoder.texts(batch.texts)
+            kinds.append((images @ texts.T).dtype)
+            return super().loss(encoder, batch)
+
+    tiny.model.ln_final.register_forward_pre_hook(
+        lambda *_: inside.append(torch.is_autocast_enabled("cpu"))
+    )
+    run(tiny, Watch(ClipViews(), ClipObjective()), precision="bf16", max_steps=1)
+    assert kinds == [torch.float32]
+    assert inside == [True, True]
+    assert {parameter.dtype for parameter in tiny.model.parameters()} == {torch.float32}
+
+
+def test_clipping_bounds_the_gradient(tiny: LoadedModel, run: Run, recipe: Any) -> None:
+    settings = replace(recipe().optimizer, clip_norm=1e-3)
+    norms: list[float] = []
+
+    class Watch(torch.optim.AdamW):
+        def step(self, closure: Any = None) -> None:
+            grads = [p.grad for group in self.param_groups for p in group["params"]]
+            norms.append(float(torch.nn.utils.get_total_norm(grads)))
+            super().step(closure)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.optim, "AdamW", Watch)
+        points: list[Point] = []
+        run(tiny, points=points, optimizer=settings)
+    assert norms == pytest.approx([1e-3] * 6, rel=1e-2)
+    assert min(point["gradient_norm"] for point in points) > 1e-3
+
+
+def test_progress_survives_json() -> None:
+    progress = Progress()
+    progress.note({"loss": 0.1, "clip": 0.3}, {"rows": 4})
+    progress.close(lr=1e-7)
+    progress.note({"loss": 0.7}, {"rows": 4, "truncated texts": 1})
+    again = Progress.from_dict(json.loads(json.dumps(progress.as_dict())))
+    assert again == progress
+    again.note({"loss": 0.5}, {"rows": 4})
+    assert again.close(lr=0)["loss"] == pytest.approx(0.6)
+    assert again.counts == {"rows": 12, "truncated texts": 1}

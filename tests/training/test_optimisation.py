@@ -1,0 +1,98 @@
+"""The schedule by hand, what decays, and what trains."""
+
+import math
+
+import pytest
+import torch
+
+from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.training.optimisation import adamw, freeze, learning_rate
+from compo_pipeline.training.settings import OptimizerSettings, TrainingSettings
+
+PAPER = OptimizerSettings(lr=1e-6, lr_start=1e-7, lr_end=1e-8, warmup=0.2)
+
+
+def test_the_papers_schedule_by_hand() -> None:
+    rates = [learning_rate(step, 101, PAPER) for step in range(101)]
+    assert rates[0] == 1e-7
+    assert rates[10] == pytest.approx(5.5e-7)
+    assert rates[20] == pytest.approx(1e-6)
+    assert rates[40] == pytest.approx(1e-8 + 9.9e-7 * (1 + math.cos(math.pi / 4)) / 2)
+    assert rates[60] == pytest.approx((1e-6 + 1e-8) / 2)
+    assert rates[100] == pytest.approx(1e-8)
+    assert rates[:21] == sorted(rates[:21]) and rates[20:] == sorted(rates[20:], reverse=True)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 5])
+def test_short_runs_stay_within_the_rates(steps: int) -> None:
+    rates = [learning_rate(step, steps, PAPER) for step in range(steps)]
+    assert all(1e-8 <= rate <= 1e-6 for rate in rates)
+    assert max(rates) == 1e-6
+
+
+def test_without_warm_up_the_first_step_is_the_highest() -> None:
+    plain = OptimizerSettings(lr=1.0, lr_start=0.5, lr_end=0.0, warmup=0)
+    assert [learning_rate(step, 3, plain) for step in range(3)] == pytest.approx([1, 0.5, 0])
+
+
+def test_matrices_decay_and_nothing_else_does(tiny: LoadedModel) -> None:
+    freeze(tiny.model, {"image", "text"})
+    decaying, others = adamw(tiny.model, PAPER).param_groups
+    names = {parameter: name for name, parameter in tiny.model.named_parameters()}
+    decayed = {names[parameter] for parameter in decaying["params"]}
+    spared = {names[parameter] for parameter in others["params"]}
+    assert (decaying["weight_decay"], others["weight_decay"]) == (0.1, 0.0)
+    assert decayed | spared == set(names.values())
+    assert {"text_projection", "token_embedding.weight", "visual.proj"} <= decayed
+    assert {"logit_scale", "ln_final.weight", "ln_final.bias", "visual.class_embedding"} <= spared
+    assert {name for name in decayed if name.endswith("bias") or "ln_" in name} == set()
+    assert (decaying["betas"], decaying["eps"]) == ((0.9, 0.98), 1e-8)
+
+
+@pytest.mark.parametrize("trains", [{"text"}, {"image"}, {"image", "text"}])
+def test_frozen_towers_get_no_gradient_and_no_moments(tiny: LoadedModel, trains: set[str]) -> None:
+    freeze(tiny.model, trains)  # type: ignore[arg-type]
+    trained = {name for name, p in tiny.model.named_parameters() if p.requires_grad}
+    for name, _ in tiny.model.named_parameters():
+        tower = "image" if name.startswith("visual.") else "text"
+        assert (name in trained) == (tower in trains or name == "logit_scale"), name
+    assert tiny.model.visual.training == ("image" in trains)
+    assert tiny.model.transformer.training == ("text" in trains)
+    groups = adamw(tiny.model, PAPER).param_groups
+    assert sum(len(group["params"]) for group in groups) == len(trained)
+
+
+def test_freezing_again_frees_what_was_frozen(tiny: LoadedModel) -> None:
+    freeze(tiny.model, {"text"})
+    freeze(tiny.model, {"image"})
+    assert tiny.model.visual.proj.requires_grad
+    assert not tiny.model.text_projection.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("epochs", 0), ("batch_size", 0), ("save_every", 0), ("log_every", 0), ("max_steps", 0)],
+)
+def test_settings_below_one_are_refused(name: str, value: int) -> None:
+    plain = {"epochs": 1, "batch_size": 2, "optimizer": PAPER}
+    with pytest.raises(ValueError, match=f"{name}: expected at least 1, got 0"):
+        TrainingSettings(**{**plain, name: value})  # type: ignore[arg-type]
+
+
+def test_other_settings_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(ValueError, match="workers: expected at least 0, got -1"):
+        TrainingSettings(epochs=1, batch_size=2, optimizer=PAPER, workers=-1)
+    with pytest.raises(ValueError, match=r"warmup: expected a share of the steps in \[0, 1\)"):
+        OptimizerSettings(lr=1, lr_start=1, lr_end=1, warmup=1.0)
+
+
+def test_weights_of_one_dimension_keep_their_size_without_gradient() -> None:
+    """What decay does and does not do, through the optimiser itself."""
+    model = torch.nn.Linear(2, 2)
+    torch.nn.init.ones_(model.weight), torch.nn.init.ones_(model.bias)
+    optimizer = adamw(model, OptimizerSettings(lr=0.5, lr_start=0, lr_end=0, weight_decay=0.1))
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    assert torch.allclose(model.weight, torch.full((2, 2), 0.95))
+    assert torch.equal(model.bias, torch.ones(2))

@@ -1,0 +1,119 @@
+"""Pictures and texts as the model wants them."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from compo_pipeline.images import composites, decoding
+from compo_pipeline.images.decoding import Limits, PictureError
+from compo_pipeline.methods.contract import Picture
+from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.training.reading import TensorReader
+
+
+@pytest.fixture
+def halves(tmp_path: Path) -> Image.Image:
+    """Writes the upper and lower, left and right halves of a picture of the model's size."""
+    pixels = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
+    whole = Image.fromarray(pixels)
+    for name, box in {
+        "upper": (0, 0, 32, 16),
+        "lower": (0, 16, 32, 32),
+        "left": (0, 0, 16, 32),
+        "right": (16, 0, 32, 32),
+    }.items():
+        whole.crop(box).save(tmp_path / f"{name}.png")
+    return whole
+
+
+@pytest.mark.parametrize(
+    ("names", "axis"),
+    [(("upper.png", "lower.png"), "vertical"), (("left.png", "right.png"), "horizontal")],
+)
+def test_a_composite_is_what_the_model_makes_of_the_joined_picture(
+    tiny: LoadedModel, tmp_path: Path, halves: Image.Image, names: tuple[str, str], axis: Any
+) -> None:
+    """Mean and deviation are the model's own (here far from ImageNet's)."""
+    found = TensorReader(tiny, tmp_path).pixels(Picture(names, axis))
+    torch.testing.assert_close(found, tiny.preprocess(halves), atol=1e-5, rtol=0)
+    swapped = TensorReader(tiny, tmp_path).pixels(Picture(names[::-1], axis))
+    assert (swapped - found).abs().max() > 0.1
+
+
+def test_halves_are_squashed(tiny: LoadedModel, world: Any) -> None:
+    """Two wide pictures of any size become halves of one square, nothing cut off."""
+    names = ("s00.png", "s01.png")
+    found = TensorReader(tiny, world.root).pixels(Picture(names, "vertical"))
+    upper, lower = (
+        Image.open(world.root / name).resize((32, 16), Image.Resampling.BICUBIC) for name in names
+    )
+    expected = np.concatenate([np.asarray(upper), np.asarray(lower)]).transpose(2, 0, 1) / 255
+    mean, std = (np.array(values).reshape(3, 1, 1) for values in (tiny.mean, tiny.std))
+    np.testing.assert_allclose(found.numpy(), (expected - mean) / std, atol=1e-5)
+
+
+def test_a_single_picture_takes_the_evaluation_transform(tiny: LoadedModel, world: Any) -> None:
+    reader = TensorReader(tiny, world.root)
+    expected = tiny.preprocess(Image.open(world.root / "s00.png"))
+    assert torch.equal(reader.pixels(Picture(("s00.png",))), expected)
+    stacked = reader.pictures([Picture(("s00.png",)), Picture(("s08.png",))])
+    assert stacked.shape == (2, 3, 32, 32) and torch.equal(stacked[0], expected)
+
+
+def test_halves_are_read_once(
+    tiny: LoadedModel, world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = []
+    load = decoding.load
+    monkeypatch.setattr(decoding, "load", lambda *args: read.append(args[1]) or load(*args))
+    reader = TensorReader(tiny, world.root)
+    first = reader.pixels(Picture(("s00.png", "s01.png"), "vertical"))
+    reader.pixels(Picture(("s01.png", "s02.png"), "vertical"))
+    assert torch.equal(reader.pixels(Picture(("s00.png", "s01.png"), "vertical")), first)
+    assert read == ["s00.png", "s01.png", "s02.png"]
+
+
+def test_rows_of_features_stand_for_pictures(tiny: LoadedModel, world: Any) -> None:
+    known = Picture(("s00.png",)), Picture(("s01.png", "s02.png"), "vertical")
+    reader = TensorReader(tiny, world.root / "nowhere", dict(zip(known, (4, 7), strict=True)))
+    assert reader.pictures([known[1], known[0]]).tolist() == [7, 4]
+
+
+def test_texts_beyond_the_context_are_counted(tiny: LoadedModel, world: Any) -> None:
+    reader = TensorReader(tiny, world.root)
+    fits, cut = " ".join(["cat"] * 75), " ".join(["cat"] * 76)
+    tokens = reader.tokens(["a cat", fits, cut, cut])
+    assert tokens.shape == (4, 77) and torch.equal(tokens, tiny.tokenize(["a cat", fits, cut, cut]))
+    assert (reader.take_truncated(), reader.take_truncated()) == (2, 0)
+
+
+def test_padding_need_not_be_zero(tiny: LoadedModel, world: Any) -> None:
+    """As with tokenizers of Hugging Face."""
+    plain = tiny.tokenize
+
+    def padded(texts: list[str], context_length: int = 77) -> torch.Tensor:
+        tokens = plain(texts, context_length=context_length)
+        return torch.where(tokens == 0, 1, tokens)
+
+    reader = TensorReader(replace(tiny, tokenize=padded), world.root)
+    reader.tokens(["a cat", " ".join(["cat"] * 75), " ".join(["cat"] * 80)])
+    assert reader.take_truncated() == 1
+
+
+def test_what_may_be_read_is_limited(tiny: LoadedModel, world: Any) -> None:
+    with pytest.raises(PictureError, match="out_of_root"):
+        TensorReader(tiny, world.root).pixels(Picture(("../s00.png",)))
+    small = TensorReader(tiny, world.root, limits=Limits(max_pixels=100))
+    for picture in (Picture(("s00.png",)), Picture(("s00.png", "s01.png"), "vertical")):
+        with pytest.raises(PictureError, match="oversized"):
+            small.pixels(picture)
+
+
+def test_composites_need_an_even_size() -> None:
+    with pytest.raises(ValueError, match="even size, the model's is 33"):
+        composites.half(Image.new("RGB", (4, 3)), "vertical", 33)

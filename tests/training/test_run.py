@@ -1,0 +1,297 @@
+"""Whole runs: a killed one ends as one that was not, a finished one is not repeated."""
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from compo_pipeline.images.decoding import PictureError
+from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
+from compo_pipeline.methods.contract import Picture
+from compo_pipeline.models.identity import read_record
+from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.records import Caption, to_table
+from compo_pipeline.training import features, run
+from compo_pipeline.training.fingerprint import FingerprintError
+from compo_pipeline.training.run import Plan, Runner, control_of
+from compo_pipeline.training.settings import TrainingSettings
+
+CLIC = Clic(ClicViews(), ClicObjective())
+
+# Trains the method and its control, and is killed at a point of the curves: no clean-up, no
+# warning, as by a crash or by a cluster that wants its machine back.
+KILLED = """
+import json, os, signal, sys
+from pathlib import Path
+import pyarrow.parquet as pq
+from compo_pipeline.configuration import parse
+from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
+from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.records import Caption, from_table
+from compo_pipeline.training.run import Plan, Runner, control_of
+from compo_pipeline.training.settings import TrainingSettings
+
+told = json.loads(sys.argv[1])
+root, views, model, resume = (Path(told[name]) for name in ("root", "views", "model", "resume"))
+captions = list(from_table(pq.read_table(told["captions"]), Caption))
+settings = parse(TrainingSettings, told["settings"], "training")
+runner = Runner(
+    Plan(captions, "data", views, root, ModelSettings(f"local-dir:{model}"), settings, 0, resume)
+)
+clic = Clic(ClicViews(), ClicObjective())
+for name, method in (("clic", clic), ("control", control_of(clic))):
+    def report(point):
+        if name == told["victim"] and point["step"] == told["step"]:
+            os.kill(os.getpid(), signal.SIGKILL)
+    runner.train(method, name, resume / "folders" / name, report)
+"""
+
+
+@pytest.fixture
+def plan(world: Any, views: Path, tiny_clip: Path, recipe: Any, tmp_path: Path) -> Plan:
+    """Six steps of four rows."""
+    model = ModelSettings(f"local-dir:{tiny_clip}")
+    return Plan(world.captions, "data", views, world.root, model, recipe(), 0, tmp_path / "resume")
+
+
+@pytest.fixture
+def both() -> Callable[[Plan], dict[str, Path]]:
+    """Trains the method and its control, and gives their checkpoints."""
+
+    def train(plan: Plan) -> dict[str, Path]:
+        runner, folders = Runner(plan), {}
+        for name, method in (("clic", CLIC), ("control", control_of(CLIC))):
+            folders[name] = plan.resume / "folders" / name
+            runner.train(method, name, folders[name], lambda point: None)
+        return folders
+
+    return train
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "open_clip_model.safetensors")
+
+
+def equal(one: Path, two: Path) -> bool:
+    a, b = weights(one), weights(two)
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.parametrize(
+    ("workers", "cached", "victim"), [(0, True, "control"), (1, False, "clic")]
+)
+def test_a_killed_run_ends_with_the_weights_of_one_that_was_not(
+    plan: Plan,
+    both: Callable[[Plan], dict[str, Path]],
+    tiny_clip: Path,
+    tmp_path: Path,
+    workers: int,
+    cached: bool,
+    victim: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    settings = replace(
+        plan.settings, epochs=8, workers=workers, cache_features=cached, save_every=10, log_every=3
+    )
+    whole = both(replace(plan, settings=settings, resume=tmp_path / "whole"))
+
+    told = {
+        "root": plan.root,
+        "views": plan.views,
+        "model": tiny_clip,
+        "resume": plan.resume,
+        "victim": victim,
+        "step": 18,
+        "settings": asdict(settings),
+        "captions": tmp_path / "captions.parquet",
+    }
+    pq.write_table(to_table(plan.captions, Caption), told["captions"])
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, json.dumps(told, default=str)],
+        env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr[-3000:]
+    assert not (plan.resume / "folders" / victim).exists()
+
+    with caplog.at_level(logging.INFO):
+        resumed = both(replace(plan, settings=settings))
+    if victim == "clic":
+        assert "clic: 10 of 24 steps are done" in caplog.text
+    else:
+        assert "clic: 24 of 24 steps are done" in caplog.text
+        assert "clip: 10 of 24 steps are done" in caplog.text
+    assert equal(resumed["clic"], whole["clic"]) and equal(resumed["control"], whole["control"])
+    assert not equal(whole["clic"], whole["control"]) and not equal(whole["clic"], tiny_clip)
+
+
+def test_a_finished_run_returns_at_once(
+    plan: Plan, both: Callable[[Plan], dict[str, Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No picture is read again: all that is left is to write the checkpoint."""
+    cached = replace(plan, settings=replace(plan.settings, cache_features=True))
+    first = weights(both(cached)["clic"])
+    monkeypatch.setattr(run, "embed", lambda *_, **__: pytest.fail("pictures were embedded"))
+    runner = Runner(cached)
+    assert runner.done(CLIC, "clic") == 6
+    runner.train(CLIC, "clic", plan.resume / "again", lambda _: pytest.fail("a step was taken"))
+    again = weights(plan.resume / "again")
+    assert all(torch.equal(first[name], again[name]) for name in first)
+
+
+def test_another_configuration_is_refused_before_anything_is_read(
+    plan: Plan, both: Callable[[Plan], dict[str, Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both(plan)
+    monkeypatch.setattr(run, "embed", lambda *_, **__: pytest.fail("pictures were embedded"))
+    longer = replace(plan.settings, epochs=3, cache_features=True)
+    other = Runner(replace(plan, settings=longer))
+    with pytest.raises(FingerprintError, match=r"training.epochs: 2 -> 3"):
+        other.train(CLIC, "clic", plan.resume / "other", lambda _: None)
+    with pytest.raises(FingerprintError):
+        other.done(CLIC, "clic")
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"data": "other pictures"}, "data: data -> other pictures"),
+        ({"seed": 1}, "seed: 0 -> 1"),
+        ({"model": ModelSettings("Another")}, "model: "),
+        ({"views": None}, "views: "),
+    ],
+)
+def test_whatever_the_outcome_hangs_on_is_in_the_fingerprint(
+    plan: Plan,
+    world: Any,
+    tmp_path: Path,
+    change: dict[str, Any],
+    named: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tiny_clip: Path,
+) -> None:
+    Runner(plan).train(CLIC, "clic", tmp_path / "clic", lambda _: None)
+    if "views" in change:
+        change = {"views": world.views(tmp_path / "others", images="single", swap="within")}
+    if "model" in change:  # another architecture
+        import open_clip
+
+        config = json.loads((tiny_clip / "open_clip_config.json").read_text())["model_cfg"]
+        (tmp_path / "Another.json").write_text(json.dumps({**config, "embed_dim": 8}))
+        open_clip.add_model_config(tmp_path / "Another.json")
+    with pytest.raises(FingerprintError, match=named):
+        Runner(replace(plan, **change)).done(CLIC, "clic")
+
+
+def test_overwrite_starts_afresh(plan: Plan, tmp_path: Path) -> None:
+    Runner(plan).train(CLIC, "clic", tmp_path / "old", lambda _: None)
+    settings = replace(plan.settings, epochs=1)
+    fresh = replace(plan, settings=settings, resume=tmp_path / "elsewhere")
+    Runner(fresh).train(CLIC, "clic", tmp_path / "fresh", lambda _: None)
+    over = replace(plan, settings=replace(settings, overwrite=True))
+    assert Runner(over).done(CLIC, "clic") == 0
+    Runner(over).train(CLIC, "clic", tmp_path / "over", lambda _: None)
+    assert equal(tmp_path / "over", tmp_path / "fresh")
+    assert not equal(tmp_path / "over", tmp_path / "old")
+
+
+def test_the_control_takes_the_same_steps_over_the_same_rows(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: dict[str, list[list[str]]] = {"clic": [], "clip": []}
+    for method in (Clic, type(control_of(CLIC))):
+
+        def collate(
+            self: Any, examples: Any, step: int, reader: Any, old: Any = method.collate
+        ) -> Any:
+            rows[self.name].append([row.caption.sample_id for row in examples])
+            return old(self, examples, step, reader)
+
+        monkeypatch.setattr(method, "collate", collate)
+    runner, curves = Runner(plan), {}
+    for name, learner in (("clic", CLIC), ("control", control_of(CLIC))):
+        curves[name] = runner.train(learner, name, tmp_path / name, lambda _: None).curve
+    assert rows["clic"] == rows["clip"] and len(rows["clic"]) == 6
+    assert [point["lr"] for point in curves["clic"]] == [point["lr"] for point in curves["control"]]
+    assert control_of(Clic(ClicViews(), ClicObjective(trains=("image", "text")))).trains == {
+        "image",
+        "text",
+    }
+
+
+def test_pictures_are_embedded_once_for_both(
+    plan: Plan, both: Callable[[Plan], dict[str, Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedded: list[Any] = []
+
+    def watch(pictures: Any, *args: Any, **options: Any) -> features.Features:
+        embedded.extend(pictures)
+        return features.embed(pictures, *args, **options)
+
+    monkeypatch.setattr(run, "embed", watch)
+    both(replace(plan, settings=replace(plan.settings, cache_features=True)))
+    assert len(embedded) == len(set(embedded)) > 12
+    assert {picture for picture in embedded if picture.axis is None} == {
+        Picture((row.image,)) for row in plan.captions
+    }
+
+
+def test_a_tower_that_trains_has_no_kept_features(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(run, "embed", lambda *_, **__: pytest.fail("pictures were embedded"))
+    method = Clic(ClicViews(), ClicObjective(trains=("image",)))
+    settings = replace(plan.settings, cache_features=True)
+    with caplog.at_level(logging.INFO):
+        Runner(replace(plan, settings=settings)).train(
+            method, "clic", tmp_path / "c", lambda _: None
+        )
+    assert "clic trains the image tower: pictures are not embedded beforehand" in caplog.text
+
+
+def test_the_checkpoint_tells_how_it_was_made(plan: Plan, tmp_path: Path) -> None:
+    runner = Runner(plan)
+    progress = runner.train(CLIC, "clic", tmp_path / "clic", lambda _: None)
+    told = read_record(tmp_path / "clic")["training"]
+    assert told == {
+        "method": "clic",
+        "fingerprint": runner.mark(CLIC),
+        "counts": dict(progress.counts),
+    }
+    assert told["counts"]["rows"] == 24
+
+
+def test_pictures_that_ingest_let_pass_are_read(plan: Plan, world: Any, tmp_path: Path) -> None:
+    """Links that lead out of the root were allowed, or refused, when they were measured."""
+    root = tmp_path / "links"
+    root.mkdir()
+    for row in world.captions:
+        (root / row.image).symlink_to(world.root / row.image)
+    Runner(replace(plan, root=root)).train(CLIC, "clic", tmp_path / "clic", lambda _: None)
+    (root / "s03.png").unlink()
+    with pytest.raises(PictureError, match=r"missing.*s03.png"):
+        Runner(replace(plan, root=root, resume=tmp_path / "r")).train(
+            CLIC, "clic", tmp_path / "clic", lambda _: None
+        )
+
+
+def test_settings_reach_the_run(plan: Plan, tmp_path: Path) -> None:
+    settings = replace(plan.settings, max_steps=3)
+    assert isinstance(settings, TrainingSettings)
+    progress = Runner(replace(plan, settings=settings)).train(
+        CLIC, "clic", tmp_path / "clic", lambda _: None
+    )
+    assert progress.step == 3
