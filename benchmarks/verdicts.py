@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import sys
-import textwrap
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -43,27 +42,32 @@ def main() -> None:
             if task == subtask and (said["base"], said["clic"]) == (base, clic)
         ]
         chosen += found[:count]
-    figure, axes = plt.subplots(2, 3, figsize=(10.5, 6.6))
+    figure, axes = plt.subplots(2, 3, figsize=(10.5, 7.4))
     for axis, (subtask, item) in zip(axes.flat, chosen, strict=True):
         path = BENCHMARKS / "sugar_crepe" / f"{subtask}.json"
         asked = json.loads(path.read_text(encoding="utf-8"))[item]
         axis.imshow(Image.open(BENCHMARKS / "images" / asked["filename"]))
         axis.set_axis_off()
-        true, false = (textwrap.fill(asked[key], 44) for key in ("caption", "negative_caption"))
-        axis.set_title(f"true: {true}\nfalse: {false}", fontsize=8.5, loc="left")
         said = verdicts[subtask, item]
-        for place, model in enumerate(("base", "clic")):
+        lines = [
+            ("true", asked["caption"], "#222222"),
+            ("false", asked["negative_caption"], "#222222"),
+        ]
+        for model, name in (("base", "base"), ("clic", "CLIC")):
             word, colour = MARKS[bool(said[model])]
+            lines.append((name, word, colour))
+        for place, (name, text, colour) in enumerate(lines):
             axis.text(
-                0.45 * place,
-                -0.08,
-                f"{'CLIC' if model == 'clic' else model}: {word}",
+                *(0.5, -0.05 - 0.09 * place),
+                f"{name}: {text}",
                 color=colour,
+                ha="center",
+                va="top",
                 transform=axis.transAxes,
-                fontsize=9,
-                weight="bold",
+                fontsize=8.5,
+                weight="bold" if place > 1 else "normal",
             )
-    figure.tight_layout()
+    figure.subplots_adjust(0.04, 0.13, 0.96, 0.98, hspace=0.5, wspace=0.35)
     Path("docs/images").mkdir(parents=True, exist_ok=True)
     figure.savefig("docs/images/verdicts.png", dpi=110)
 
