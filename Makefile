@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 
 # Two test processes share two cores: one thread each.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=2 --cov --cov-report=term
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --cov --cov-report=term
 
 .DEFAULT_GOAL := help
 .PHONY: help demo repro test test-all lint format viz clean

@@ -182,6 +182,7 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_state(
         run(tiny, method, state=state)
     assert f"step 3: {named} is not finite" in str(error.value)
     assert str(state) in str(error.value) and "training.optimizer.lr" in str(error.value)
+    assert all(tensor.isfinite().all() for tensor in weights(tiny).values())
     saved = checkpoint.read_progress(state)
     assert saved is not None and saved["progress"]["step"] == 2
 
