@@ -9,6 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from click import ClickException
+
 import compo_pipeline
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.settings import INCIDENTAL, TrainingSettings
@@ -19,7 +21,7 @@ log = logging.getLogger(__name__)
 CODE = ("images", "losses", "methods", "models", "training", "records.py", "seeding.py")
 
 
-class FingerprintError(RuntimeError):
+class FingerprintError(ClickException, RuntimeError):
     """The state on disk belongs to another configuration."""
 
 

@@ -6,8 +6,10 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
+from click import ClickException
 
-class TrainingError(RuntimeError):
+
+class TrainingError(ClickException, RuntimeError):
     """Training cannot go on; the last good checkpoint is kept."""
 
 
