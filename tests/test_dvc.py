@@ -28,7 +28,13 @@ PICTURES = {"raw": {ROOT}, "ingest": {ROOT}, "training": {ROOT}, "evaluation": {
 # Shipped with the package, and loaded by these stages where the configuration says so.
 LANGUAGE = "src/compo_pipeline/resources/language"
 BASE = "src/compo_pipeline/resources/scenes_base"
-SHIPPED = {"views": {LANGUAGE}, "training": {BASE}, "evaluation": {BASE}}
+STYLE = "src/compo_pipeline/quality/data_docs.css"
+SHIPPED = {
+    "validation": {STYLE},
+    "views": {LANGUAGE},
+    "training": {BASE},
+    "evaluation": {BASE},
+}
 # Where MLflow keeps the run: an output of training, so that a checkpoint and its run come back
 # together, and nothing that a result depends on.
 RECORD = "run"
@@ -188,6 +194,22 @@ def test_code_dependencies_are_the_import_closure_of_the_pipeline(stages, recipe
 
 def as_list(lines):
     return "\n".join(f"      - {line}" for line in lines)
+
+
+def test_every_file_that_is_no_code_is_a_dependency_too(stages):
+    package = PROJECT / "src" / PACKAGE
+    others = {
+        str(path.relative_to(PROJECT))
+        for path in package.rglob("*")
+        if path.is_file() and path.suffix not in (".py", ".pyc") and path.name != "py.typed"
+    }
+    deps = {
+        dep
+        for recipe in stages.values()
+        for stage in recipe.values()
+        for dep in paths(stage["deps"])
+    }
+    assert {file for file in others if not any(is_below(file, dep) for dep in deps)} <= deps
 
 
 @each

@@ -30,7 +30,7 @@ def conf(tmp_path):
 
 def write(conf, name, values):
     path = conf / "smoke" / name
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(values))
 
 
@@ -93,3 +93,17 @@ def test_null_takes_a_name_out_of_an_open_mapping_only():
         "data": {"root": None, "splits": {"train": "a"}},
         "seed": None,
     }
+
+
+@pytest.mark.parametrize("name", ["parameters.yaml", "parameters.json", "deeper/parameters_x.yml"])
+def test_files_of_every_name_that_kedro_reads_are_checked(conf, name):
+    write(conf, name, {"sede": 1})
+    assert f"conf/smoke/{name}: unknown key 'sede'" in refusal(conf, "smoke")
+
+
+def test_an_unknown_environment_names_the_nearest(conf):
+    write(conf, "globals.yml", {})
+    message = refusal(conf, "smok")
+    assert (
+        message == "--env: there is no folder conf/smok; did you mean 'smoke'? (known: base, smoke)"
+    )

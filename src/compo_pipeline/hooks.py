@@ -29,7 +29,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 class ProjectHooks:
-    """The project's only hooks; whatever belongs to a run is a node."""
+    """What every session needs; whatever belongs to a run is a node."""
 
     @hook_impl
     def after_context_created(self, context: KedroContext) -> None:

@@ -16,18 +16,20 @@ from compo_pipeline.configuration import SettingsError, nearest
 
 # Every kind of configuration that has keys of its own, as the prefix of its files.
 KINDS = ("parameters", "catalog", "globals")
+_SUFFIXES = (".yml", ".yaml", ".json")
 
 
 def read(folder: Path, kind: str) -> dict[Path, dict[str, Any]]:
-    """The unresolved YAML files of one kind in an environment's folder."""
+    """The unresolved files of one kind in an environment's folder, by Kedro's rules of names."""
     import yaml
 
     # The same safe loader in C, where PyYAML was built with it: this runs before every command.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    files = sorted(folder.glob(f"{kind}*.yml")) + sorted(folder.glob(f"{kind}*/**/*.yml"))
     return {
         path: yaml.load(path.read_text(encoding="utf-8"), loader) or {}  # noqa: S506
-        for path in files
+        for path in sorted(folder.rglob("*"))
+        if path.suffix in _SUFFIXES
+        and any(part.startswith(kind) for part in path.relative_to(folder).parts)
     }
 
 
@@ -38,8 +40,15 @@ def check(conf: Path, environment: str, runtime: Mapping[str, Any], base: str = 
         The parameters' open mappings, for `without_null`.
 
     Raises:
-        SettingsError: naming every unknown key, where it stands and the nearest known one.
+        SettingsError: naming every unknown key, where it stands and the nearest known one; or
+            there is no such environment.
     """
+    if not (conf / environment).is_dir():
+        there = sorted(folder.name for folder in conf.iterdir() if folder.is_dir())
+        hint = nearest(environment, there)
+        raise SettingsError(
+            f"--env: there is no folder conf/{environment}{hint} (known: {', '.join(there)})"
+        )
     problems: list[str] = []
     opened: set[str] = set()
     for kind in KINDS:
