@@ -40,6 +40,11 @@ WORDS = [
     ("two zebras graze in a grassy field", "NUM NOUN VERB ADP DET ADJ NOUN"),
     ("she has a frisbee", "PRON VERB DET NOUN"),
     ("a man crosses the street", "DET NOUN VERB DET NOUN"),
+    ("a red slide", "DET ADJ NOUN"),
+    ("two big waves", "NUM ADJ NOUN"),
+    ("a broken window", "DET ADJ NOUN"),
+    ("a hill covered in snow", "DET NOUN VERB ADP NOUN"),
+    ("a silver car next to a gold ring", "DET ADJ NOUN ADV ADP DET ADJ NOUN"),
 ]
 
 

@@ -193,7 +193,7 @@ def written_words(*sentences: str) -> Counter[str]:
     return counted
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(parses(), parses(), st.integers(0, 2**32))
 def test_any_two_sentences(first: Parse, second: Parse, seed: int) -> None:
     swap = swap_across(first, second, random.Random(seed))
@@ -211,7 +211,7 @@ def test_any_two_sentences(first: Parse, second: Parse, seed: int) -> None:
         assert text[start:end].casefold() == word.casefold()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(parses(), parses(), st.integers(0, 2**32))
 def test_outside_the_spans_nothing_changes(first: Parse, second: Parse, seed: int) -> None:
     swap = swap_across(first, second, random.Random(seed), occurrence="all")
@@ -227,7 +227,7 @@ def test_outside_the_spans_nothing_changes(first: Parse, second: Parse, seed: in
         assert (rebuilt + after[position:]).casefold() == before.casefold()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(parses(), st.integers(0, 2**32))
 def test_any_one_sentence(parse: Parse, seed: int) -> None:
     swap = swap_within(parse, random.Random(seed))

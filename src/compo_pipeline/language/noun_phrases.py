@@ -53,7 +53,7 @@ def _phrase(head: Token) -> tuple[int, int]:
     for child in reversed(list(head.lefts)):
         if child.dep_ in _PREMODIFIERS and child.right_edge.i < start:
             start = child.left_edge.i
-        elif child.dep_ not in _BETWEEN:
+        elif child.dep_ not in _BETWEEN or child.pos_ in _NOUNS:
             break
     # The parser hangs the determiner of "a gymnast leaps" on "leaps" when it takes that for a noun.
     while start and _astray(head.doc[start - 1]):

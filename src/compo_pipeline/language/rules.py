@@ -36,7 +36,7 @@ def add_rules(nlp: Language, entries: Iterable[Entry]) -> None:
     for attributes, words in _certain(entries):
         certain.add([[_word(*words)]], attributes)
     context: Any = nlp.add_pipe("attribute_ruler", name="neighbours", after="lexicon")
-    for rule in (*_CONTEXT_RULES, *_nouns_and_verbs(entries)):
+    for rule in (*_CONTEXT_RULES, *_open_words(entries)):
         context.add([rule.pattern], rule.attributes, index=rule.place)
 
 
@@ -68,11 +68,12 @@ _SIDES = _word("left", "right")
 _BE = _word("is", "are", "was", "were")
 
 _CONTEXT_RULES = (
-    # Compounds whose first half looks like a participle or an adjective.
+    # Compounds whose first half looks like a participle.
     Rule([_word("living", "dining", "waiting"), _word("room", "rooms", "area")], _NOUN, 0),
     Rule([_word("dining"), _word("table", "tables", "chair", "chairs", "car")], _NOUN, 0),
     Rule([_word("swimming"), _word("pool", "pools", "trunks", "suit")], _NOUN, 0),
     Rule([_word("cutting", "chopping"), _word("board", "boards")], _NOUN, 0),
+    Rule([_word("baking", "cooking", "frying"), _word("pan", "pans", "pot", "sheet")], _NOUN, 0),
     Rule([_word("washing", "sewing", "vending"), _word("machine", "machines")], _NOUN, 0),
     Rule(
         [_word("parking"), _word("lot", "lots", "meter", "meters", "garage", "space", "spaces")],
@@ -80,15 +81,16 @@ _CONTEXT_RULES = (
         0,
     ),
     Rule([_word("stop", "traffic"), _word("sign", "signs", "light", "lights")], _NOUN, 0),
-    # A colour before what it colours and after a copula, else a fruit.
+    # Colours that are things too: adjectives before what they colour and after a copula.
     Rule([_OWNERS, _word("orange")], _NOUN, 1),
-    Rule([_word("orange"), _pos("NOUN", "PROPN", "ADJ")], _ADJECTIVE, 0),
-    Rule([_BE, _word("orange")], _ADJECTIVE, 1),
+    Rule([_word("orange", "silver", "gold"), _pos("NOUN", "PROPN", "ADJ")], _ADJECTIVE, 0),
+    Rule([_BE, _word("orange", "silver", "gold")], _ADJECTIVE, 1),
     Rule([_word("light", "dark", "bright", "pale"), _pos("ADJ")], _ADJECTIVE, 0),
     # Sides: "the left of", "left of", "the left side".
     Rule([_pos("NOUN", "AUX", "VERB"), _SIDES, _word("of")], _ADVERB, 1),
     Rule([_word("the", "its", "his", "her", "their", "far"), _SIDES], _NOUN, 1),
     Rule([_SIDES, _pos("NOUN", "PROPN")], _ADJECTIVE, 0),
+    Rule([_word("next", "close"), _word("to")], {"POS": "ADP", "TAG": "IN"}, 1),
     # Drawn shapes that prose knows as other words.
     Rule([_pos("DET", "ADJ", "NUM"), _word("plus")], _NOUN, 1),
     # "has" and "have" before what is had.
@@ -96,28 +98,31 @@ _CONTEXT_RULES = (
 )
 
 
-def _nouns_and_verbs(entries: list[Entry]) -> Iterator[Rule]:
-    """Words that name things and acts alike, as their neighbours read them."""
+def _open_words(entries: list[Entry]) -> Iterator[Rule]:
+    """Rules for words of several readings: things and acts, acts and states."""
     readings: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for entry in entries:
         readings[entry.word].add((entry.upos, entry.tag))
-    open_words = {entry.word for entry in entries if not entry.certain}
+    uncertain = sorted(readings.keys() - {entry.word for entry in entries if entry.certain})
 
-    def both(*wanted: tuple[str, str]) -> list[str]:
-        return sorted(word for word in open_words if readings[word] == set(wanted))
+    def reading(*wanted: tuple[str, str]) -> Attributes:
+        return _word(*(word for word in uncertain if readings[word] == set(wanted)))
 
-    singular = both(("NOUN", "NN"), ("VERB", "VB"))
-    plural = both(("NOUN", "NNS"), ("VERB", "VBZ"))
+    def may_be(upos: str, tag: str) -> Attributes:
+        return _word(*(word for word in uncertain if (upos, tag) in readings[word]))
+
     adjectives: Attributes = {"POS": "ADJ", "OP": "*"}
-    yield Rule([_OWNERS, adjectives, _word(*singular)], _NOUN, -1)
-    yield Rule([_pos("NUM"), adjectives, _word(*plural)], {"POS": "NOUN", "TAG": "NNS"}, -1)
+    singular = reading(("NOUN", "NN"), ("VERB", "VB"))
+    plural = reading(("NOUN", "NNS"), ("VERB", "VBZ"))
+    # "a red slide", "two big waves"; "a man parks the car", "people board a train".
+    yield Rule([_OWNERS, adjectives, singular], _NOUN, -1)
+    yield Rule([_pos("NUM"), adjectives, plural], {"POS": "NOUN", "TAG": "NNS"}, -1)
+    yield Rule([{"TAG": "NN"}, plural, _OWNERS], {"POS": "VERB", "TAG": "VBZ"}, 1)
+    yield Rule([{"TAG": "NNS"}, singular, _OWNERS], {"POS": "VERB", "TAG": "VBP"}, 1)
+    # "the open door"; "covered in snow".
+    yield Rule([_OWNERS, may_be("ADJ", "JJ"), _pos("NOUN")], _ADJECTIVE, 1)
     yield Rule(
-        [{"TAG": "NN"}, _word(*plural), _OWNERS],
-        {"POS": "VERB", "TAG": "VBZ"},
-        1,
-    )
-    yield Rule(
-        [{"TAG": "NNS"}, _word(*singular), _OWNERS],
-        {"POS": "VERB", "TAG": "VBP"},
-        1,
+        [may_be("VERB", "VBN"), _word("with", "in", "by", "from")],
+        {"POS": "VERB", "TAG": "VBN"},
+        0,
     )

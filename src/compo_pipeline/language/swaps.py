@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import unicodedata
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -57,7 +57,7 @@ def swap_across(
     second: Parse,
     rng: random.Random,
     *,
-    excluded: Collection[str] = EXCLUDED_UPOS,
+    excluded: Set[str] = EXCLUDED_UPOS,
     occurrence: Literal["drawn", "all"] = "drawn",
 ) -> Swap | None:
     """Exchange a word of one sentence for a word of the other.
@@ -78,13 +78,8 @@ def swap_across(
         the other order ("a red ball", "a blue ball"), which is no negative.
     """
     ours, theirs = list(_swappable(first)), list(_swappable(second))
-    both = {word.key for word in ours} & {word.key for word in theirs}
-    category, drawn = _draw_category(
-        [word for word in ours if word.key not in both],
-        [word for word in theirs if word.key not in both],
-        rng,
-        excluded,
-    ) or (ANY, _draw_any(ours, theirs, rng))
+    shared = {word.key for word in ours} & {word.key for word in theirs}
+    category, drawn = _draw(ours, theirs, rng, excluded, shared)
     if drawn is None:
         return None
     a, b = drawn
@@ -103,7 +98,7 @@ def swap_across(
 
 
 def swap_within(
-    parse: Parse, rng: random.Random, *, excluded: Collection[str] = EXCLUDED_UPOS
+    parse: Parse, rng: random.Random, *, excluded: Set[str] = EXCLUDED_UPOS
 ) -> Swap | None:
     """Exchange two different words of one sentence, drawn as `swap_across` draws.
 
@@ -111,10 +106,7 @@ def swap_within(
         None where the sentence holds no two different words.
     """
     words = list(_swappable(parse))
-    category, drawn = _draw_category(words, words, rng, excluded) or (
-        ANY,
-        _draw_any(words, words, rng),
-    )
+    category, drawn = _draw(words, words, rng, excluded)
     if drawn is None:
         return None
     a, b = sorted(drawn)
@@ -146,35 +138,40 @@ def _separates(character: str) -> bool:
     return not character or unicodedata.category(character)[0] in "PZ" or character.isspace()
 
 
-def _draw_category(
+def _draw(
     ours: Sequence[_Word],
     theirs: Sequence[_Word],
     rng: random.Random,
-    excluded: Collection[str],
-) -> tuple[str, tuple[_Word, _Word]] | None:
-    """A category with two different words, one a side, and an occurrence of each."""
-    groups = [_by_category(side, excluded) for side in (ours, theirs)]
+    excluded: Set[str],
+    shared: Set[str] = frozenset(),
+) -> tuple[str, tuple[_Word, _Word] | None]:
+    """A category with two different words, one a side, and such words; else any two.
+
+    Words that both sentences share make no category.
+    """
+    groups = [_by_category(side, excluded, shared) for side in (ours, theirs)]
     common = [
         name
         for name in sorted(groups[0].keys() & groups[1].keys())
         if len({word.key for group in groups for word in group[name]}) > 1
     ]
     if not common:
-        return None
+        return ANY, _draw_pair(ours, theirs, rng)
     category = rng.choice(common)
-    drawn = _draw_any(groups[0][category], groups[1][category], rng)
-    return None if drawn is None else (category, drawn)
+    return category, _draw_pair(groups[0][category], groups[1][category], rng)
 
 
-def _by_category(words: Sequence[_Word], excluded: Collection[str]) -> dict[str, list[_Word]]:
+def _by_category(
+    words: Sequence[_Word], excluded: Set[str], shared: Set[str]
+) -> dict[str, list[_Word]]:
     groups: dict[str, list[_Word]] = {}
     for word in words:
-        if word.upos not in excluded:
+        if word.upos not in excluded and word.key not in shared:
             groups.setdefault(word.upos, []).append(word)
     return groups
 
 
-def _draw_any(
+def _draw_pair(
     ours: Sequence[_Word], theirs: Sequence[_Word], rng: random.Random
 ) -> tuple[_Word, _Word] | None:
     """Two different words drawn uniformly among distinct ones, and an occurrence of each."""
