@@ -1,0 +1,108 @@
+"""The focal, smoothed choice, against a loop and numbers by hand."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from compo_pipeline.losses.calibrated import calibrated
+
+VALID = torch.tensor(
+    [[True, True, True], [True, False, True], [False, False, False], [False, True, False]]
+)
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    made = torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return 3 * made
+
+
+def slow(logits: Tensor, valid: Tensor, gamma: float, beta: float) -> float:
+    """Eq. 9 and 10, row by row over the texts that exist."""
+    losses = []
+    for row, there in zip(logits.tolist(), valid.tolist(), strict=True):
+        kept = [row[0]] + [x for x, is_there in zip(row[1:], there, strict=True) if is_there]
+        if len(kept) == 1:
+            continue
+        total = sum(math.exp(x) for x in kept)
+        loss = 0.0
+        for k, x in enumerate(kept):
+            p = math.exp(x) / total
+            y = (1 - beta if k == 0 else 0.0) + beta / len(kept)
+            loss -= y * (1 - p) ** gamma * math.log(p)
+        losses.append(loss)
+    return sum(losses) / len(losses)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 2.0, 5.0])
+@pytest.mark.parametrize("beta", [0.0, 0.02, 0.1])
+def test_equals_the_loop(gamma: float, beta: float) -> None:
+    logits = draw(4, 4)
+    got = calibrated(logits, VALID, gamma, beta)
+    assert got.item() == pytest.approx(slow(logits, VALID, gamma, beta), abs=1e-12)
+
+
+def test_plain_is_cross_entropy() -> None:
+    logits = draw(5, 4)
+    everything = torch.ones(5, 3, dtype=torch.bool)
+    expected = F.cross_entropy(logits, torch.zeros(5, dtype=torch.long))
+    assert calibrated(logits, everything).item() == pytest.approx(expected.item(), abs=1e-12)
+
+
+def test_by_hand() -> None:
+    """Two texts, equally likely: labels .99 and .01, each (1/2)^2 log 2."""
+    got = calibrated(torch.zeros(1, 2), torch.tensor([[True]]), gamma=2.0, beta=0.02)
+    assert got.item() == pytest.approx(math.log(2) / 4, abs=1e-6)
+    # p = 3/4 and 1/4, no smoothing: (1/4)^2 * -log(3/4).
+    logits = torch.tensor([[math.log(3.0), 0.0]])
+    got = calibrated(logits, torch.tensor([[True]]), gamma=2.0)
+    assert got.item() == pytest.approx(math.log(4 / 3) / 16, abs=1e-6)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 2.0])
+def test_an_absent_negative_has_no_probability_and_no_gradient(gamma: float) -> None:
+    losses = []
+    for filler in (0.0, 1e4):
+        logits = draw(4, 4)
+        logits[:, 1:][~VALID] = filler
+        logits.requires_grad_()
+        losses.append(calibrated(logits, VALID, gamma, 0.1))
+        (gradient,) = torch.autograd.grad(losses[-1], logits)
+        assert gradient.isfinite().all()
+        assert gradient[:, 1:][~VALID].eq(0).all()
+        assert gradient[2].eq(0).all()  # the row without any
+        assert gradient[0].ne(0).all()
+    assert losses[0].equal(losses[1])
+
+
+def test_no_negative_at_all_is_zero_with_zero_gradient() -> None:
+    logits = draw(3, 4).requires_grad_()
+    loss = calibrated(logits, torch.zeros(3, 3, dtype=torch.bool), 2.0, 0.02)
+    assert loss.item() == 0
+    assert torch.autograd.grad(loss, logits)[0].eq(0).all()
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 2.0])
+def test_certainty_stays_finite(gamma: float) -> None:
+    """Probabilities of exactly one and zero, either way round."""
+    logits = torch.tensor([[500.0, -500.0], [-500.0, 500.0]], requires_grad=True)
+    loss = calibrated(logits, torch.tensor([[True], [True]]), gamma, 0.02)
+    loss.backward()
+    assert loss.isfinite()
+    assert logits.grad is not None
+    assert logits.grad.isfinite().all()
+
+
+def test_confident_rows_count_less_under_a_focal_weight() -> None:
+    easy, hard = torch.tensor([[4.0, 0.0]]), torch.tensor([[0.0, 4.0]])
+    there = torch.tensor([[True]])
+    ratio = [(calibrated(easy, there, g) / calibrated(hard, there, g)).item() for g in (0.0, 2.0)]
+    assert ratio[1] < ratio[0] / 100
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 2.0])
+def test_gradients(gamma: float) -> None:
+    logits = draw(4, 4).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: calibrated(x, VALID, gamma, 0.05), (logits,))

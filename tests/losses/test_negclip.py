@@ -1,0 +1,65 @@
+"""NegCLIP's contrast, against a loop and numbers by hand."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from compo_pipeline.losses.contrastive import clip
+from compo_pipeline.losses.negclip import negclip
+
+
+def unit(*shape: int, seed: int = 0) -> Tensor:
+    made = torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return F.normalize(made, dim=-1)
+
+
+def slow(
+    images: Tensor, texts: Tensor, negatives: Tensor, valid: list[bool], scale: float
+) -> float:
+    """Eq. 2, row by row: 2m texts for an image, m images for a caption."""
+    candidates = [*texts, *(n for n, there in zip(negatives, valid, strict=True) if there)]
+    total = 0.0
+    for i, (image, text) in enumerate(zip(images, texts, strict=True)):
+        own = math.exp(scale * float(image @ text))
+        total -= math.log(own / sum(math.exp(scale * float(image @ t)) for t in candidates))
+        total -= math.log(own / sum(math.exp(scale * float(u @ texts[i])) for u in images))
+    return total / (2 * len(images))
+
+
+@pytest.mark.parametrize(
+    "valid", [[True] * 4, [True, False, True, False], [False] * 4, [True] * 12]
+)
+def test_equals_the_loop(valid: list[bool]) -> None:
+    u, t, n = unit(4, 5), unit(4, 5, seed=1), unit(len(valid), 5, seed=2)
+    got = negclip(u, t, n, torch.tensor(valid), torch.tensor(9.0, dtype=torch.float64))
+    assert got.item() == pytest.approx(slow(u, t, n, valid, 9.0), abs=1e-12)
+
+
+def test_by_hand() -> None:
+    """One row, u.t 1, u.n 0, s 2: log(1 + e^-2) for the image, log 1 for the caption."""
+    u = torch.tensor([[1.0, 0.0]])
+    n = torch.tensor([[0.0, 1.0]])
+    got = negclip(u, u, n, torch.tensor([True]), torch.tensor(2.0))
+    assert got.item() == pytest.approx(math.log1p(math.exp(-2)) / 2, abs=1e-6)
+
+
+def test_without_any_negative_it_is_clip() -> None:
+    u, t, n = unit(3, 4), unit(3, 4, seed=1), unit(3, 4, seed=2).requires_grad_()
+    scale, none = torch.tensor(20.0, dtype=torch.float64), torch.zeros(3, dtype=torch.bool)
+    loss = negclip(u, t, n, none, scale)
+    assert loss.item() == pytest.approx(clip(u, t, scale).item(), abs=1e-12)
+    (gradient,) = torch.autograd.grad(loss, n)
+    assert gradient.eq(0).all()
+
+
+def test_gradients() -> None:
+    u, t, n = unit(3, 4), unit(3, 4, seed=1), unit(3, 4, seed=2)
+    scale, valid = torch.tensor(3.0, dtype=torch.float64), torch.tensor([True, False, True])
+    leaves = tuple(x.requires_grad_() for x in (u, t, n, scale))
+    assert torch.autograd.gradcheck(lambda u, t, n, s: negclip(u, t, n, valid, s), leaves)
+    of_n = torch.autograd.grad(negclip(u, t, n, valid, scale), n)[0]
+    assert of_n[1].eq(0).all()
+    assert of_n[0].ne(0).any()
