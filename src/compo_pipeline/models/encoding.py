@@ -1,6 +1,7 @@
 """Embeddings of a model's two towers, normalised, for training and evaluation alike.
 
-Shapes: m images, K texts, T tokens of context, D width of the joint space.
+Shapes: m images, K texts, T tokens of context, W width of the text tower, D width of the joint
+space.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from open_clip.model import CLIP
-from open_clip.transformer import text_global_pool
+from open_clip.model import CLIP, CustomTextCLIP
+from open_clip.transformer import TextTransformer, text_global_pool
 from torch import Tensor, nn
 
 
@@ -22,40 +23,65 @@ def encode_images(model: Any, pixels: Tensor) -> Tensor:
 def encode_texts(model: Any, tokens: Tensor) -> Tensor:
     """Text embeddings [K, D], float32 and normalised, of token ids [K, T].
 
-    Under a causal mask nothing behind the last token that is not padding is ever read, so for
-    open_clip's own text tower the batch is cut to its longest text: the same numbers, at a
+    Under a causal mask nothing behind the last token that is not padding is ever read, so
+    open_clip's own text towers see the batch cut to its longest text: the same numbers, at a
     fraction of the time.
     """
-    if isinstance(model, CLIP) and model.attn_mask is not None and _pads_behind(model):
-        features = _encode_trimmed(model, tokens)
-    else:
+    tower = text_tower(model)
+    if tower is None:
         features = model.encode_text(tokens)
+    else:
+        states, tokens = text_states(tower, tokens)
+        features = project(pool_texts(tower, states, tokens), tower.text_projection)
     return F.normalize(features.float(), dim=-1)
 
 
-def _pads_behind(model: CLIP) -> bool:
-    """Whether pooling reads the end-of-text token, with padding behind it."""
-    return model.text_pool_type in ("argmax", "eos")
+def text_tower(model: Any) -> Any | None:
+    """What holds the parts of open_clip's own text transformer; None for towers of other kinds.
+
+    `CLIP` has the parts on itself, `CustomTextCLIP` in its `text`.
+    """
+    if isinstance(model, CLIP):
+        return model
+    tower = model.text if isinstance(model, CustomTextCLIP) else None
+    if not isinstance(tower, TextTransformer) or tower.cls_emb is not None or tower.use_pad_mask:
+        return None
+    return tower
 
 
-def _encode_trimmed(model: CLIP, tokens: Tensor) -> Tensor:
-    """open_clip's `CLIP.encode_text` on as many positions as the longest text takes."""
-    # The last id that is not 0, not the number of such ids: "!" within a word is token 0 as well.
-    length = int((tokens != 0).any(0).nonzero().max()) + 1
-    tokens = tokens[:, :length]
-    kind = model.transformer.get_cast_dtype()
-    x = model.token_embedding(tokens).to(kind)
-    x = x + model.positional_embedding[:length].to(kind)
-    x = model.transformer(x, attn_mask=model.attn_mask[:length, :length])
-    eos = getattr(model, "text_eos_id", None)
-    pooled: Tensor = text_global_pool(
-        model.ln_final(x), tokens, model.text_pool_type, eos_token_id=eos
-    )
-    if model.text_projection is None:
-        return pooled
-    projection = model.text_projection
+def pool_type(tower: Any) -> str:
+    """Which token's state a text tower gives as the text's (argmax, eos, last, ...)."""
+    return str(tower.pool_type if isinstance(tower, TextTransformer) else tower.text_pool_type)
+
+
+def text_states(tower: Any, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """States [K, T', W] after a text tower's final norm, and the token ids [K, T'] they are of.
+
+    T' is the batch's longest text where a causal mask and the pooling let the rest go unread.
+    """
+    mask, kind = tower.attn_mask, tower.transformer.get_cast_dtype()
+    if mask is not None and pool_type(tower) in ("argmax", "eos"):
+        # The last id that is not 0, not the number of such ids: "!" within a word is token 0 too.
+        length = int((tokens != 0).any(0).nonzero().max()) + 1
+        tokens, mask = tokens[:, :length], mask[:length, :length]
+    x = tower.token_embedding(tokens).to(kind)
+    x = x + tower.positional_embedding[: tokens.shape[1]].to(kind)
+    return tower.ln_final(tower.transformer(x, attn_mask=mask)), tokens
+
+
+def pool_texts(tower: Any, states: Tensor, tokens: Tensor) -> Tensor:
+    """The state [K, W] that stands for each text, of states [K, T, W] and token ids [K, T]."""
+    eos = tower.eos_id if isinstance(tower, TextTransformer) else tower.text_eos_id
+    pooled: Tensor = text_global_pool(states, tokens, pool_type(tower), eos_token_id=eos)
+    return pooled
+
+
+def project(states: Tensor, projection: nn.Linear | Tensor | None) -> Tensor:
+    """States [..., W] in the joint space [..., D]; open_clip keeps the projection in three ways."""
+    if projection is None:
+        return states
     projected: Tensor = (
-        projection(pooled) if isinstance(projection, nn.Linear) else pooled @ projection
+        projection(states) if isinstance(projection, nn.Module) else states @ projection
     )
     return projected
 

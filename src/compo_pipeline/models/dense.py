@@ -1,0 +1,189 @@
+"""Dense features: every image patch and every text token in the joint space.
+
+Shapes: m images, P patches, K texts, T tokens, D width of the joint space.
+
+A patch's feature is what the tower would give for the picture if that patch were all its pooling
+saw: a linear projection of the normalised patch token, after attention pooling's value path where
+the tower pools by attention. The pooled embedding comes from the same forward pass and equals
+`encoding.encode_images` and `encode_texts`. A tower for which this is not known to hold is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch.nn.functional as F
+from open_clip.timm_model import TimmModel
+from open_clip.transformer import VisionTransformer
+from torch import Tensor, nn
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.models.encoding import (
+    pool_texts,
+    pool_type,
+    project,
+    text_states,
+    text_tower,
+)
+
+MEND = "set model.name to a model whose towers are transformers (ViT-B-32-quickgelu, scenes-base)"
+
+
+class DenseImages(NamedTuple):
+    """Embeddings of images and of their patches, float32.
+
+    Attributes:
+        pooled: [m, D], normalised.
+        patches: [m, P, D], in the joint space, not normalised.
+    """
+
+    pooled: Tensor
+    patches: Tensor
+
+
+class DenseTexts(NamedTuple):
+    """Embeddings of texts and of their tokens, float32.
+
+    Attributes:
+        pooled: [K, D], normalised.
+        tokens: [K, T, D], in the joint space, not normalised; T is the batch's longest text.
+        mask: [K, T], true for the tokens after <sot> up to and including <eot>.
+    """
+
+    pooled: Tensor
+    tokens: Tensor
+    mask: Tensor
+
+
+def encode_images_densely(model: Any, pixels: Tensor, name: str) -> DenseImages:
+    """Embeddings of pixels [m, 3, H, W] and of their patches.
+
+    Args:
+        model: open_clip's.
+        pixels: as the model's transform gives them.
+        name: of the model, for errors.
+
+    Raises:
+        SettingsError: the image tower is of no kind whose patches are known to lie in the joint
+            space.
+    """
+    visual = model.visual
+    if isinstance(visual, VisionTransformer):
+        pooled, patches = _of_vit(visual, pixels, name)
+    elif isinstance(visual, TimmModel):
+        pooled, patches = _of_timm(visual, pixels, name)
+    else:
+        raise _refusal(name, f"its image tower is a {type(visual).__name__}")
+    return DenseImages(F.normalize(pooled.float(), dim=-1), patches.float())
+
+
+def _of_vit(visual: VisionTransformer, pixels: Tensor, name: str) -> tuple[Tensor, Tensor]:
+    """Embeddings [m, D] and patches [m, P, D] of open_clip's own transformer.
+
+    With `final_ln_after_pool` (CLIPA) the tower norms the mean of the patches, and here each
+    patch is normed as that mean is.
+    """
+    if visual.attn_pool is not None:
+        raise _refusal(name, "its image tower has open_clip's attentional pooler")
+    given = visual.forward_intermediates(pixels, indices=1, output_fmt="NLC")
+    last = given["image_intermediates"][-1]
+    return given["image_features"], project(visual.ln_post(last), visual.proj)
+
+
+def _of_timm(visual: TimmModel, pixels: Tensor, name: str) -> tuple[Tensor, Tensor]:
+    """Embeddings [m, D] and patches [m, P, D] of a timm tower."""
+    trunk = visual.trunk
+    _refuse_unknown_trunk(visual, name)
+    states = trunk.forward_features(pixels)
+    pooled: Tensor = visual.head(trunk.forward_head(states))
+    patches = states[:, trunk.num_prefix_tokens :]
+    pool = getattr(trunk, "attn_pool", None)
+    if pool is not None:
+        patches = _through_attention_pool(pool, patches)
+    if hasattr(trunk, "fc_norm"):
+        patches = trunk.fc_norm(patches)
+    return pooled, visual.head(trunk.head(patches))
+
+
+def _refuse_unknown_trunk(visual: TimmModel, name: str) -> None:
+    from timm.layers.attention_pool import AttentionPoolLatent
+    from timm.models import Eva, VisionTransformer, Xcit
+
+    trunk: Any = visual.trunk
+    if not isinstance(trunk, VisionTransformer | Eva | Xcit):
+        raise _refusal(name, f"its image tower is a timm {type(trunk).__name__}")
+    pool: Any = getattr(trunk, "attn_pool", None)
+    if pool is None:
+        known = trunk.global_pool in ("avg", "token")
+    else:
+        kind = (type(pool), getattr(pool, "pos_embed", None), getattr(pool, "latent_len", 1))
+        known = kind == (AttentionPoolLatent, None, 1)
+    if not known:
+        raise _refusal(name, f"its image tower pools by '{trunk.global_pool}' of a kind not known")
+    last = [*visual.head, trunk.head]
+    if not all(isinstance(part, nn.Linear | nn.Dropout | nn.Identity) for part in last):
+        kinds = ", ".join(type(part).__name__ for part in last)
+        raise _refusal(name, f"its image projection is not linear ({kinds})")
+
+
+def _through_attention_pool(pool: Any, patches: Tensor) -> Tensor:
+    """What attention pooling gives for each patch [m, P, C] if all attention lies on it.
+
+    Source: C2LIP, Sec. 3 (t = out_proj(value(V_p)), then t + mlp(norm(t))).
+    """
+    value = pool.kv(patches).chunk(2, dim=-1)[1]
+    pooled: Tensor = pool.proj(value)
+    return pooled if pool.mlp is None else pooled + pool.mlp(pool.norm(pooled))
+
+
+def encode_texts_densely(model: Any, tokens: Tensor, name: str) -> DenseTexts:
+    """Embeddings of token ids [K, T] and of their tokens.
+
+    Args:
+        model: open_clip's.
+        tokens: as the model's tokenizer gives them.
+        name: of the model, for errors.
+
+    Raises:
+        SettingsError: the text tower is of another kind than CLIP's, or the tokenizer does not
+            open texts with <sot> and close them with <eot>.
+    """
+    tower = text_tower(model)
+    if tower is None:
+        kind = type(getattr(model, "text", model)).__name__
+        raise _refusal(name, f"its text tower is a {kind} of another kind than CLIP's")
+    if pool_type(tower) != "argmax":
+        # SigLIP's way: no <sot>, and <eot> is the padding; ids alone do not tell them apart.
+        raise _refusal(
+            name,
+            f"its text tower pools by '{pool_type(tower)}', so that token ids alone do not say "
+            "where a text begins and ends",
+        )
+    states, ids = text_states(tower, tokens)
+    pooled = project(pool_texts(tower, states, ids), tower.text_projection)
+    return DenseTexts(
+        pooled=F.normalize(pooled.float(), dim=-1),
+        tokens=project(states, tower.text_projection).float(),
+        mask=_within(ids, tower.vocab_size, name),
+    )
+
+
+def _within(ids: Tensor, words: int, name: str) -> Tensor:
+    """Mask [K, T] of the tokens after <sot> up to and including <eot>.
+
+    CLIP's vocabulary ends in <sot> and <eot>; argmax pooling takes the largest id for <eot>.
+    """
+    end = ids.argmax(dim=1, keepdim=True)
+    marked = (ids[:, 0] == words - 2) & (ids.gather(1, end)[:, 0] == words - 1)
+    if not bool(marked.all()):
+        form = f"<sot> ({words - 2}) ... <eot> ({words - 1})"
+        raise _refusal(name, f"its tokenizer does not write texts as {form}")
+    place = ids.new_ones(ids.shape).cumsum(1) - 1
+    return (place > 0) & (place <= end)
+
+
+def _refusal(name: str, problem: str) -> SettingsError:
+    return SettingsError(
+        f"model.name: '{name}' gives no features of patches and tokens in the joint space: "
+        f"{problem}; {MEND}, or take a method without a local loss"
+    )

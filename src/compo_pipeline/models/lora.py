@@ -1,0 +1,212 @@
+"""Low-rank adapters (LoRA) on a model's towers, by peft.
+
+On patch convolutions, attention in and out projections and MLPs; all else is frozen, the
+projections into the joint space and logit_scale included. A weight W becomes W + B A / r, with
+B = 0 at the start, so that the start is exactly the base.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from open_clip.timm_model import TimmModel
+from open_clip.transformer import VisionTransformer
+from torch import Tensor, nn
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear as OutProjection
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.models.encoding import text_tower
+
+# The linear layers of a transformer block, by their own names in open_clip and timm.
+KINDS = {
+    "attention in-projection": {"qkv", "q", "k", "v", "kv", "q_proj", "k_proj", "v_proj"},
+    "attention out-projection": {"proj"},
+    "MLP": {"c_fc", "c_proj", "fc1", "fc1_g", "fc1_x", "fc2"},
+}
+
+
+@dataclass(frozen=True)
+class LoraSettings:
+    """Low-rank adapters instead of the weights themselves.
+
+    Attributes:
+        rank: of every adapter; its update is scaled by 1 / rank.
+    """
+
+    rank: int
+
+    def __post_init__(self) -> None:
+        """Bounds that a type cannot say."""
+        if self.rank < 1:
+            raise ValueError(f"rank: expected at least 1, got {self.rank}")
+
+
+def attach(
+    model: nn.Module, settings: LoraSettings, name: str, towers: Set[str], seed: int
+) -> None:
+    """Put adapters on the towers that train, in place, and freeze everything else.
+
+    Args:
+        model: open_clip's, in evaluation mode.
+        settings: the rank.
+        name: of the model, for errors.
+        towers: image, text or both.
+        seed: of the adapters' A.
+
+    Raises:
+        SettingsError: a projection that LoRA is for was not found, or an adapter on it would
+            have no effect.
+    """
+    from peft import LoraConfig, inject_adapter_in_model
+
+    from compo_pipeline.models.adapters import FusedAttention
+
+    targets = _targets(model, name, towers)
+    config = LoraConfig(
+        r=settings.rank, lora_alpha=1, target_modules="|".join(map(re.escape, targets))
+    )
+    config._register_custom_module({nn.MultiheadAttention: FusedAttention})
+    model.requires_grad_(False)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        inject_adapter_in_model(config, model)
+    with torch.enable_grad():
+        _refuse_idle(model, name, towers)
+
+
+def adapters(model: nn.Module) -> list[str]:
+    """Names of the adapters' parameters; empty for a model without."""
+    names = (name for name, _ in model.named_parameters())
+    return [name for name in names if {"lora_A", "lora_B"} & set(name.split("."))]
+
+
+def merge(model: nn.Module) -> None:
+    """Add every adapter's update to its weight and take the adapters off, in place."""
+    from peft.tuners.lora.layer import LoraLayer
+
+    from compo_pipeline.models.adapters import FusedAttention
+
+    layers = {key: part for key, part in model.named_modules() if isinstance(part, LoraLayer)}
+    for key, layer in layers.items():
+        parent, _, leaf = key.rpartition(".")
+        if isinstance(layers.get(parent.removesuffix(".base_layer")), FusedAttention):
+            continue  # merged with the attention that it belongs to
+        if isinstance(layer, FusedAttention):
+            base: nn.Module = layer.plain_attention()
+        else:
+            layer.merge()
+            base = layer.get_base_layer()
+        setattr(model.get_submodule(parent), leaf, base)
+    del model.peft_config
+
+
+def _targets(model: Any, name: str, towers: Set[str]) -> list[str]:
+    """Names of the modules that get an adapter."""
+    parts: list[Any] = []
+    if "image" in towers:
+        parts += _of_images(model.visual, name)
+    if "text" in towers:
+        tower = text_tower(model)
+        if tower is None:
+            raise _refusal(name, "its text tower is of another kind than CLIP's")
+        parts += _of_blocks(tower.transformer.resblocks, name)
+    names = {id(module): key for key, module in model.named_modules()}
+    return [names[id(part)] for part in parts]
+
+
+def _of_images(visual: Any, name: str) -> Iterator[nn.Module]:
+    from timm.models import Eva, Xcit
+    from timm.models import VisionTransformer as TimmTransformer
+
+    if isinstance(visual, VisionTransformer) and visual.attn_pool is None:
+        yield from _of_stem(visual.conv1, name)
+        yield from _of_blocks(visual.transformer.resblocks, name)
+        return
+    trunk: Any = visual.trunk if isinstance(visual, TimmModel) else None
+    if not isinstance(trunk, TimmTransformer | Eva | Xcit):
+        kind = type(trunk or visual).__name__
+        raise _refusal(name, f"its image tower, a {kind}, is of no known kind")
+    yield from _of_stem(trunk.patch_embed, name)
+    yield from _of_blocks(trunk.blocks, name)
+    if isinstance(trunk, Xcit) and trunk.global_pool == "token":
+        # Under average pooling nothing reads the class token, which these blocks alone change.
+        yield from _of_blocks(trunk.cls_attn_blocks, name)
+    if getattr(trunk, "attn_pool", None) is not None:
+        yield from _of_block(trunk.attn_pool, name)
+
+
+def _of_stem(stem: nn.Module, name: str) -> list[nn.Module]:
+    """The patch convolution, or all convolutions of a stem that has several."""
+    found = [part for part in stem.modules() if isinstance(part, nn.Conv2d)]
+    if not found or any(part.groups > 1 for part in found):
+        raise _refusal(name, "its patch convolution was not found, or is grouped")
+    return list(found)
+
+
+def _of_blocks(blocks: Iterable[Any], name: str) -> Iterator[nn.Module]:
+    for block in blocks:
+        yield from _of_block(block, name)
+
+
+def _of_block(block: nn.Module, name: str) -> list[nn.Module]:
+    """The projections of a transformer block.
+
+    Raises:
+        SettingsError: a kind is missing, or a linear layer is of no known kind.
+    """
+    found: list[nn.Module] = []
+    missing = set(KINDS)
+    for key, part in block.named_modules():
+        leaf = key.rpartition(".")[2]
+        if isinstance(part, nn.MultiheadAttention):
+            kinds = {"attention in-projection", "attention out-projection"}
+        elif isinstance(part, nn.Linear) and not isinstance(part, OutProjection):
+            kinds = {kind for kind, names in KINDS.items() if leaf in names}
+            if not kinds:
+                raise _refusal(name, f"the linear layer '{key}' of its blocks is of no known kind")
+        else:
+            continue
+        missing -= kinds
+        found.append(part)
+    if missing:
+        raise _refusal(name, f"a block of it has no {' and no '.join(sorted(missing))}")
+    return found
+
+
+def _refuse_idle(model: Any, name: str, towers: Set[str]) -> None:
+    """Refuse adapters that no gradient reaches: some layers' weights are read past the layer."""
+    draw = torch.Generator().manual_seed(0)
+    parameters = {key: value for key, value in model.named_parameters() if ".lora_B." in key}
+    device = model.logit_scale.device
+    total = torch.zeros((), device=device)
+    if "image" in towers:
+        pixels = torch.randn(1, 3, *model.visual.image_size, generator=draw)
+        total = total + _mixed(model.encode_image(pixels.to(device)), draw)
+    if "text" in towers:
+        tokens = torch.randint(1, model.vocab_size, (1, model.context_length), generator=draw)
+        total = total + _mixed(model.encode_text(tokens.to(device)), draw)
+    gradients = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
+    idle = [
+        key.partition(".lora_B.")[0]
+        for key, gradient in zip(parameters, gradients, strict=True)
+        if gradient is None or not gradient.any()
+    ]
+    if idle:
+        some = ", ".join(idle[:3])
+        raise _refusal(name, f"adapters on {len(idle)} layers would have no effect ({some}, ...)")
+
+
+def _mixed(embeddings: Tensor, draw: torch.Generator) -> Tensor:
+    """A scalar that reads every entry of embeddings [m, D]."""
+    return (embeddings * torch.randn(embeddings.shape, generator=draw).to(embeddings)).sum()
+
+
+def _refusal(name: str, problem: str) -> SettingsError:
+    return SettingsError(
+        f"model.name: LoRA does not fit '{name}': {problem}; set training.lora.rank to null, or "
+        "model.name to a model whose towers are transformers (ViT-B-32-quickgelu, scenes-base)"
+    )

@@ -1,0 +1,181 @@
+"""Dense features against what the modules themselves give, one patch and one token at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.models.dense import encode_images_densely, encode_texts_densely
+from compo_pipeline.models.encoding import encode_images, encode_texts
+from compo_pipeline.models.loading import load
+from compo_pipeline.models.settings import ModelSettings
+
+KINDS = ["tok", "avg", "clipa", "timm-avg", "timm-norm", "timm-token", "timm-map", "xcit"]
+# Pooling is a mean and all behind it linear: the patches' mean is the picture's embedding.
+MEANS = ["avg", "timm-avg", "xcit"]
+
+
+def seen(module: nn.Module, run: Any) -> Tensor:
+    """What a module gives while something runs."""
+    outputs: list[Tensor] = []
+    handle = module.register_forward_hook(lambda _module, _inputs, output: outputs.append(output))
+    with torch.no_grad():
+        run()
+    handle.remove()
+    return outputs[0]
+
+
+def slow_patch(visual: Any, state: Tensor) -> Tensor:
+    """Embedding [D] of one patch's state [C] behind the blocks, module by module."""
+    if hasattr(visual, "conv1"):
+        return visual.ln_post(state) @ visual.proj
+    trunk = visual.trunk
+    if getattr(trunk, "attn_pool", None) is not None:
+        # Over a single patch, attention can lie nowhere else.
+        return visual.head(trunk.fc_norm(trunk.attn_pool(state[None, None])))[0]
+    normed = trunk.fc_norm(state) if hasattr(trunk, "fc_norm") else state
+    return visual.head(trunk.head(normed))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_patches_are_what_the_tower_gives_for_each(kind: str, build: Any, pixels: Any) -> None:
+    model = build(kind)
+    visual, pictures = model.visual, pixels(model)
+    last = visual.transformer if hasattr(visual, "conv1") else visual.trunk.norm
+    states = seen(last, lambda: visual(pictures))
+    prefix = 1 if hasattr(visual, "conv1") else visual.trunk.num_prefix_tokens
+    with torch.no_grad():
+        found = encode_images_densely(model, pictures, "tiny")
+        expected = [[slow_patch(visual, state) for state in row[prefix:]] for row in states]
+    expected = torch.stack([torch.stack(row) for row in expected])
+    assert found.patches.shape == expected.shape and found.patches.shape[1] >= 16
+    torch.testing.assert_close(found.patches, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pooled_images_are_the_plain_embeddings(kind: str, build: Any, pixels: Any) -> None:
+    model = build(kind)
+    pictures = pixels(model)
+    with torch.no_grad():
+        found = encode_images_densely(model, pictures, "tiny")
+        torch.testing.assert_close(found.pooled, encode_images(model, pictures), atol=1e-5, rtol=0)
+        mean = nn.functional.normalize(found.patches.mean(1), dim=-1)
+    assert torch.allclose(mean, found.pooled, atol=1e-5) == (kind in MEANS)
+
+
+def test_the_shipped_base_pools_its_patches_by_their_mean() -> None:
+    model = load(ModelSettings()).model
+    pictures = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        found = encode_images_densely(model, pictures, "scenes-base")
+        expected = model.encode_image(pictures)
+    assert found.patches.shape == (2, 64, 192)
+    torch.testing.assert_close(found.patches.mean(1), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("text", ["clip", "custom"])
+@pytest.mark.parametrize("changes", [{}, {"no_causal_mask": True}, {"proj_bias": True}], ids=str)
+def test_tokens_are_what_the_tower_gives_for_each(
+    text: str, changes: dict[str, Any], build: Any, tokens: Tensor
+) -> None:
+    model = build("tok", text, **changes)
+    tower = model if text == "clip" else model.text
+    states = seen(tower.ln_final, lambda: model.encode_text(tokens))
+    with torch.no_grad():
+        found = encode_texts_densely(model, tokens, "tiny")
+        torch.testing.assert_close(found.pooled, encode_texts(model, tokens), atol=1e-5, rtol=0)
+        plain = nn.functional.normalize(model.encode_text(tokens), dim=-1)
+        torch.testing.assert_close(found.pooled, plain, atol=1e-5, rtol=0)
+    length = 77 if "no_causal_mask" in changes else int(tokens.argmax(1).max()) + 1
+    assert found.tokens.shape == (4, length, 24) and found.mask.shape == (4, length)
+    projection = tower.text_projection
+    for row, ids in enumerate(tokens.tolist()):
+        end = ids.index(49407)
+        assert found.mask[row].tolist() == [1 <= place <= end for place in range(length)]
+        for place in range(length):
+            state = states[row, place]
+            one = projection(state) if isinstance(projection, nn.Linear) else state @ projection
+            torch.testing.assert_close(found.tokens[row, place], one, atol=1e-5, rtol=1e-5)
+        last = nn.functional.normalize(found.tokens[row, end], dim=-1)
+        torch.testing.assert_close(last, found.pooled[row], atol=1e-5, rtol=0)
+
+
+def test_a_truncated_text_ends_at_its_last_token(build: Any) -> None:
+    from open_clip.tokenizer import SimpleTokenizer
+
+    found = encode_texts_densely(build("tok"), SimpleTokenizer()(["word " * 90]), "tiny")
+    assert found.mask[0].tolist() == [False] + [True] * 76
+
+
+@pytest.mark.parametrize("kind", ["tok", "timm-map", "xcit"])
+def test_gradients_flow_through_patches_and_tokens_in_bf16(
+    kind: str, build: Any, pixels: Any, tokens: Tensor
+) -> None:
+    model = build(kind)
+    with torch.autocast("cpu", torch.bfloat16):
+        images = encode_images_densely(model, pixels(model), "tiny")
+        texts = encode_texts_densely(model, tokens, "tiny")
+    assert {value.dtype for value in (*images, *texts[:2])} == {torch.float32}
+    (images.patches.square().sum() + texts.tokens[texts.mask].square().sum()).backward()
+    first = model.visual.conv1 if kind == "tok" else next(model.visual.trunk.patch_embed.modules())
+    for weight in (*first.parameters(), model.token_embedding.weight, model.text_projection):
+        assert weight.grad.isfinite().all() and weight.grad.any()
+
+
+def test_towers_of_unknown_kinds_are_refused_by_name(build: Any, pixels: Any) -> None:
+    model = build("avg")
+    model.visual.attn_pool = nn.Identity()
+    with pytest.raises(SettingsError, match="model.name: 'odd' .*attentional pooler"):
+        encode_images_densely(model, pixels(model), "odd")
+
+    model = build("timm-avg")
+    pictures = pixels(model)
+    model.visual.trunk.global_pool = "max"
+    with pytest.raises(SettingsError, match="'odd' .* pools by 'max'"):
+        encode_images_densely(model, pictures, "odd")
+
+    model = build("timm-avg")
+    model.visual.head.append(nn.GELU())
+    with pytest.raises(SettingsError, match=r"'odd' .* not linear \(.*GELU"):
+        encode_images_densely(model, pictures, "odd")
+
+    model = build("timm-map")
+    model.visual.trunk.attn_pool.pos_embed = nn.Parameter(torch.zeros(1))
+    with pytest.raises(SettingsError, match="'odd' .* pools by 'map' of a kind not known"):
+        encode_images_densely(model, pictures, "odd")
+
+    model.visual = nn.Identity()
+    with pytest.raises(SettingsError, match="'odd' .* image tower is a Identity"):
+        encode_images_densely(model, pictures, "odd")
+
+
+def test_convolutional_trunks_are_refused_by_name(build: Any) -> None:
+    model = build("timm-convolutional")
+    with pytest.raises(SettingsError, match="'odd' .* timm ConvNeXt"):
+        encode_images_densely(model, torch.zeros(1, 3, 160, 160), "odd")
+
+
+def test_texts_without_begin_and_end_are_refused_by_name(build: Any, tokens: Tensor) -> None:
+    siglip = build("timm-map", "siglip")
+    ids = torch.ones(2, 12, dtype=torch.long)
+    with pytest.raises(SettingsError, match="'odd' .* pools by 'last'"):
+        encode_texts_densely(siglip, ids, "odd")
+    with pytest.raises(SettingsError, match="'odd' .* <sot>"):
+        encode_texts_densely(build("tok"), tokens[:, 1:], "odd")
+    with pytest.raises(SettingsError, match="'odd' .* <sot>"):
+        encode_texts_densely(build("tok"), tokens.clamp(max=49406), "odd")
+    with pytest.raises(SettingsError, match="'odd' .* TextTransformer of another kind"):
+        encode_texts_densely(build("tok", "custom", embed_cls=True), tokens, "odd")
+
+
+def test_siglips_texts_are_embedded_whole(build: Any) -> None:
+    """Pooled at the last place, padding: nothing is cut."""
+    model = build("timm-map", "siglip")
+    ids = torch.tensor([[5, 9, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0], [7, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]])
+    with torch.no_grad():
+        expected = nn.functional.normalize(model.encode_text(ids), dim=-1)
+        torch.testing.assert_close(encode_texts(model, ids), expected)
