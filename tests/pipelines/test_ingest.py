@@ -136,6 +136,36 @@ def test_the_report_shows_what_cleaning_did(
     assert valid[0].sentences == ("a dog0 on a red sofa.", "It sleeps in the warm sun.")
 
 
+def test_a_sample_is_taken_before_anything_is_measured(
+    tmp_path: Path, parameters: Callable[[str], dict[str, Any]]
+) -> None:
+    """Of what was downloaded: one picture of ten is gone, and the report says both."""
+    (tmp_path / "00000").mkdir()
+    rows = [
+        {"key": f"{n}", "status": "failed" if n == 3 else "success", "caption": f"dog{n} on a sofa"}
+        for n in range(10)
+    ]
+    for row in rows:
+        Image.effect_noise((64, 48), 90).save(tmp_path / "00000" / f"{row['key']}.jpg")
+        (tmp_path / "00000" / f"{row['key']}.json").write_text(json.dumps(row))
+    splits: dict[str, str | None] = {"train": "*/*.json"}
+    data = {
+        "root": str(tmp_path),
+        "format": "img2dataset",
+        "splits": splits,
+        "sample": {"rows": 4, "seed": 1},
+    }
+    source = locate(DataSettings(tmp_path, "img2dataset", splits))
+    ingest = {**parameters("ingest"), "journal": None}
+    captions, facts, gone, report, manifest = ingest_captions(source, data, ingest)
+    assert (len(captions), len(facts), report["pictures"]) == (4, 4, 4)
+    assert report["sample"] == {"split": "train", "seed": 1, "records": 9, "taken": 4}
+    assert report["downloads"] == {"failed": 1, "share": 0.9}
+    assert report["unparseable"] == 0
+    assert [entry.sample_id for entry in gone] == ["train-3"]
+    assert sum(name.endswith(".jpg") for name in manifest["files"]) == 4
+
+
 def test_a_second_run_gives_the_same(
     tmp_path: Path, chain: Callable[[], tuple[Any, Any, Any, Any]]
 ) -> None:

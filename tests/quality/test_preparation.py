@@ -62,6 +62,15 @@ def test_a_sentence_stands_once_in_a_row() -> None:
     ]
 
 
+def test_whole_captions_stay_as_they_were_written() -> None:
+    preparation = Preparation(SentenceSettings(least_words=1, most_words=77, whole=True), 20)
+    sentences = preparation.sentences(
+        raw("a screenshot of  a dog\n. It sleeps.", further=("Two. Cats.", " ", "…"))
+    )
+    assert sentences == (("a screenshot of a dog . It sleeps.", 7), ("Two. Cats.", 2))
+    assert preparation.report()["captions_cleaned"] == 0
+
+
 def test_emoji_and_other_languages_keep_their_text() -> None:
     assert prepared("Ein Hund schläft 🐶 auf dem Sofa. Él está en casa hoy.") == [
         "Ein Hund schläft 🐶 auf dem Sofa.",

@@ -177,6 +177,23 @@ def test_no_record_and_no_good_record_stop_a_run() -> None:
         refuse_too_many({**result_of(5, 5), "tolerated_share": 1.0})
 
 
+def test_dead_links_are_told_but_use_up_nothing_that_is_tolerated(
+    settings: ValidationSettings, tmp_path: Path
+) -> None:
+    gone = [Rejected(-1, f"train-{n}", "", "not_downloaded", "404") for n in range(9)]
+    facts = numbered(*[GOOD] * 4)
+    entries, result, docs = validate(facts, [*gone, UNPARSEABLE], settings, tmp_path / "docs")
+    assert entries == [*gone, UNPARSEABLE]
+    assert (result["records"], result["bad"], result["bad_share"]) == (5, 1, 0.2)
+    assert (result["unparseable"], result["not_downloaded"]) == (1, 9)
+    assert "1 of them could not be parsed. 9 more were never" in (docs / "index.html").read_text()
+    rows = [Caption("s", "i", "a.jpg", 1, 1, ("A.",), "t", "train") for _ in range(4)]
+    assert kept(rows, entries, {**result, "tolerated_share": 0.2}) == rows
+    _, result, _ = validate([], gone, settings, tmp_path / "docs")
+    with pytest.raises(TooManyBadRows, match="holds no record whose picture was downloaded"):
+        refuse_too_many(result)
+
+
 def test_rows_are_kept_by_their_number() -> None:
     rows = [Caption("same", "i", f"{n}.jpg", 1, 1, ("A.",), "t", "train") for n in range(20)]
     bad = [UNPARSEABLE, Rejected(1, "same", "1.jpg", "unique_id", "")]

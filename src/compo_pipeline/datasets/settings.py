@@ -32,6 +32,26 @@ class Columns:
 
 
 @dataclass(frozen=True)
+class SampleSettings:
+    """A random part of a split, drawn once, before anything is measured.
+
+    Args:
+        rows: how many of its records are taken; null takes all.
+        seed: of the draw.
+        split: the split it is drawn from; the others stay whole.
+    """
+
+    rows: int | None = None
+    seed: int = 0
+    split: str = "train"
+
+    def __post_init__(self) -> None:
+        """Refuse a sample of nothing."""
+        if self.rows is not None and self.rows < 1:
+            raise ValueError(f"rows: expected at least 1, or null for all, got {self.rows}")
+
+
+@dataclass(frozen=True)
 class DataSettings:
     """Where the data lies and how to read it.
 
@@ -43,6 +63,7 @@ class DataSettings:
             folder. Tables: a file, or a pattern of files, below the root.
         images: folder below the root from which the picture paths of a table start.
         columns: what a table's columns mean.
+        sample: a random part of one split in the place of all of it.
     """
 
     root: Path
@@ -50,6 +71,14 @@ class DataSettings:
     splits: dict[str, str | None]
     images: str = ""
     columns: Columns = field(default_factory=Columns)
+    sample: SampleSettings = field(default_factory=SampleSettings)
+
+    def __post_init__(self) -> None:
+        """Refuse a sample of a split that is not there."""
+        if self.sample.rows is not None and self.sample.split not in self.sources:
+            raise ValueError(
+                f"sample.split: '{self.sample.split}' is none of {', '.join(self.sources)}"
+            )
 
     @property
     def sources(self) -> dict[str, str]:

@@ -35,8 +35,8 @@ _PAGE = """<!DOCTYPE html>
 <body class="index">
 <h1>Validation of captions</h1>
 <p class="{verdict}">{bad} of {records} records are bad ({bad_share:.2%}; tolerated are
-{tolerated_share:.2%}). {unparseable} of them could not be parsed. Bad records stand in
-quarantine, each with its reason.</p>
+{tolerated_share:.2%}). {unparseable} of them could not be parsed. {not_downloaded} more were never
+downloaded. All of these stand in quarantine, each with its reason.</p>
 <table>
 <tr><th>rule</th><th>expected</th><th>a row that breaks it</th><th>rows</th><th>such as</th></tr>
 {rules}

@@ -1,4 +1,7 @@
-"""Captions become sentences: the opening phrase goes, sentences of unfit length are dropped."""
+"""Captions become sentences: the opening phrase goes, sentences of unfit length are dropped.
+
+Where captions stay whole, each is one sentence, as it was written.
+"""
 
 from __future__ import annotations
 
@@ -40,11 +43,13 @@ class Preparation:
 
         A sentence that stands in the row already is not repeated.
         """
-        cleaned, opening = language.clean(raw.own[0])
+        cleaned, opening = raw.own[0], None
+        if not self._settings.whole:
+            cleaned, opening = language.clean(cleaned)
         self._note(raw, cleaned, opening)
         fit = []
         for text in (cleaned, *raw.own[1:]):
-            for counted in _counted(text):
+            for counted in _counted(text, self._settings.whole):
                 problem = self._problem(counted)
                 self._sentences[problem or "kept"] += 1
                 if problem is None:
@@ -53,7 +58,8 @@ class Preparation:
             self._without_own += 1
             return ()
         for text in raw.further:
-            fit += [counted for counted in _counted(text) if self._problem(counted) is None]
+            parts = _counted(text, self._settings.whole)
+            fit += [counted for counted in parts if self._problem(counted) is None]
         return tuple(dict.fromkeys(fit))
 
     def report(self) -> dict[str, Any]:
@@ -89,9 +95,8 @@ class Preparation:
 
 
 @lru_cache(_CACHED_TEXTS)
-def _counted(text: str) -> Counted:
+def _counted(text: str, whole: bool) -> Counted:
     """The sentences of a text, with their numbers of words."""
-    return tuple(
-        (sentence, language.word_count(sentence))
-        for sentence in language.split(" ".join(text.split()))
-    )
+    line = " ".join(text.split())
+    sentences = [line] if whole else language.split(line)
+    return tuple((sentence, language.word_count(sentence)) for sentence in sentences)

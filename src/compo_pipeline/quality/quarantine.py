@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from compo_pipeline.datasets.readers.record import UNPARSEABLE
+from compo_pipeline.datasets.readers.record import NOT_DOWNLOADED, UNPARSEABLE
 from compo_pipeline.quality.settings import Rule, ValidationSettings
 from compo_pipeline.records import Caption, Rejected
 
@@ -65,20 +65,25 @@ def summary(
 ) -> dict[str, Any]:
     """How many records are bad, in all and by rule.
 
+    Those that were never downloaded are neither records nor bad: they are counted by themselves,
+    so that dead links do not use up what is tolerated of broken data.
+
     Args:
         rows: caption rows that were checked.
         entries: quarantine, unparseable records included.
         broken: per rule the numbers of the rows that break it.
         settings: the rules.
     """
-    unparseable = sum(entry.row < 0 for entry in entries)
-    records = rows + unparseable
+    absent = sum(entry.rule == NOT_DOWNLOADED for entry in entries)
+    unparseable = sum(entry.row < 0 for entry in entries) - absent
+    records, bad = rows + unparseable, len(entries) - absent
     return {
         "records": records,
-        "bad": len(entries),
-        "bad_share": len(entries) / records if records else 0.0,
+        "bad": bad,
+        "bad_share": bad / records if records else 0.0,
         "tolerated_share": settings.tolerated_share,
         UNPARSEABLE: unparseable,
+        NOT_DOWNLOADED: absent,
         "rules": {
             name: {
                 "column": rule.column,
@@ -124,7 +129,9 @@ def refuse_too_many(result: Mapping[str, Any]) -> None:
         TooManyBadRows: naming rules and rows, and where to look.
     """
     if result["records"] == 0:
-        raise TooManyBadRows("validation: the source holds no record; look at data.root")
+        raise TooManyBadRows(
+            "validation: the source holds no record whose picture was downloaded; look at data.root"
+        )
     if result["bad"] < result["records"] and result["bad_share"] <= result["tolerated_share"]:
         return
     lines = [

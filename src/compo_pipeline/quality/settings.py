@@ -14,15 +14,18 @@ from compo_pipeline.records import Fact
 
 @dataclass(frozen=True)
 class SentenceSettings:
-    """Which sentences of a caption are kept.
+    """What becomes a sentence, and which sentences are kept.
 
     Args:
         least_words: shorter sentences are dropped.
         most_words: longer ones too.
+        whole: a caption stays as it was written and counts as one sentence; else its opening
+            phrase goes and it is split.
     """
 
     least_words: int = 4
     most_words: int = 34
+    whole: bool = False
 
 
 @dataclass(frozen=True)

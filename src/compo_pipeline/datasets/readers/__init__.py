@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from compo_pipeline.configuration import SettingsError, nearest
-from compo_pipeline.datasets.readers import coco_captions, cogvlm_laion, pixelprose, table
+from compo_pipeline.datasets.readers import (
+    cc3m_coca,
+    coco_captions,
+    cogvlm_laion,
+    img2dataset,
+    neg_clip,
+    pixelprose,
+    table,
+)
 from compo_pipeline.datasets.readers.record import RawCaption, Reader
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.records import Rejected
@@ -20,6 +28,9 @@ READERS: dict[str, Reader] = {
     "table": table,
     "pixelprose": pixelprose,
     "cogvlm_laion": cogvlm_laion,
+    "neg_clip": neg_clip,
+    "img2dataset": img2dataset,
+    "cc3m_coca": cc3m_coca,
 }
 """Rendered scenes are written in COCO's own layout."""
 

@@ -13,6 +13,9 @@ from compo_pipeline.records import Rejected
 UNPARSEABLE = "unparseable"
 """The rule under which a record that never became a row stands in quarantine."""
 
+NOT_DOWNLOADED = "not_downloaded"
+"""The rule of a record whose picture was never fetched: links rot, and no data are bad for it."""
+
 
 class SourceError(ValueError):
     """A source that cannot be read at all; the message says which key to mend."""
@@ -55,9 +58,9 @@ class Reader(Protocol):
         """Records of a split, in the order of its files."""
 
 
-def rejected(sample_id: Any, image: Any, detail: str) -> Rejected:
-    """An unparseable record: nothing of it is lost that a table can hold."""
-    return Rejected(-1, _storable(sample_id), _storable(image), UNPARSEABLE, _storable(detail))
+def rejected(sample_id: Any, image: Any, detail: str, rule: str = UNPARSEABLE) -> Rejected:
+    """A record that becomes no row: nothing of it is lost that a table can hold."""
+    return Rejected(-1, _storable(sample_id), _storable(image), rule, _storable(detail))
 
 
 def checked(

@@ -21,4 +21,5 @@ def ingest_captions(
 
     settings = parse(DataSettings, data, "data")
     found = replace(settings, root=Path(source["root"]), format=source["format"])
-    return quality.ingest(readers.read(found), source, parse(IngestSettings, ingest, "ingest"))
+    measuring = parse(IngestSettings, ingest, "ingest")
+    return quality.ingest(readers.read(found), source, measuring, found.sample)

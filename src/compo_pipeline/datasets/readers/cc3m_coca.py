@@ -1,0 +1,45 @@
+"""CC3M with captions by CoCa, as FSC-CLIP trains on it: img2dataset's files and one more column.
+
+The caption stands in the column `coca_captions`, or in a folder of that name beside the shards,
+as `<key>.txt`; `data.columns.caption` names another.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from compo_pipeline.datasets.readers import img2dataset
+from compo_pipeline.datasets.readers.record import RawCaption
+from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.records import Rejected
+
+_COLUMN = "coca_captions"
+# CoCa's decoder writes the marks of its tokenizer out; a text encoder would read them as such.
+_MARKED = re.compile(r"^\s*<start_of_text>|<end_of_text>.*$", re.DOTALL)
+
+
+def caption_files(data: DataSettings, source: str) -> list[Path]:
+    """The split's metadata files."""
+    return img2dataset.caption_files(data, source)
+
+
+def picture_folder(data: DataSettings, source: str) -> Path:
+    """The folder that holds the shards."""
+    return img2dataset.picture_folder(data, source)
+
+
+def count(data: DataSettings, source: str) -> int:
+    """Records of a split."""
+    return img2dataset.count(data, source)
+
+
+def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
+    """One record per row, its caption without the marks of CoCa's tokenizer."""
+    for record in img2dataset.read(data, split, source, _COLUMN):
+        if isinstance(record, RawCaption):
+            yield replace(record, own=tuple(_MARKED.sub("", text).strip() for text in record.own))
+        else:
+            yield record

@@ -1,0 +1,196 @@
+"""What img2dataset leaves on disk with `--output_format files`: pictures and their metadata.
+
+Each shard is a table `00000.parquet` beside the folder `00000` that holds `<key>.jpg`; each
+picture also has `00000/<key>.json` with the same values. `data.splits` names either kind, as
+`*.parquet` or `0*/*.json`. Values: `key`, `status` (`success`, or how the download failed),
+`error_message`, `caption`, and the columns that were carried along with
+`--save_additional_columns`: `data.columns.caption` names the one that holds the caption, and
+`data.columns.image` another pattern of file names than `{key}.jpg`.
+
+Links rot: a row that was never downloaded is no bad row, and stands apart in the reports. Tars
+are not read, because everything after ingest reads pictures as files below the root.
+"""
+
+from __future__ import annotations
+
+import json
+import string
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from compo_pipeline.datasets.readers.record import (
+    NOT_DOWNLOADED,
+    RawCaption,
+    SourceError,
+    checked,
+    rejected,
+)
+from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.records import Rejected
+
+_BATCH = 4096
+_KEY, _STATUS, _ERROR = "key", "status", "error_message"
+_SUCCESS = "success"
+# Where output_format is parquet the pictures themselves stand in this column.
+_PIXELS = "jpg"
+_TARS = "[0-9]*.tar"
+
+
+def caption_files(data: DataSettings, source: str) -> list[Path]:
+    """The split's metadata files, in the order of their names."""
+    found = sorted(path for path in data.root.glob(source) if path.is_file())
+    _refuse_packed(found, data.root)
+    if not found:
+        raise SourceError(
+            f"no file below {data.root} matches '{source}': set data.root or data.splits"
+        )
+    for path in found:
+        if path.suffix not in (".parquet", ".json"):
+            raise SourceError(f"{path} is neither .parquet nor .json; set data.splits")
+    return found
+
+
+def _refuse_packed(found: list[Path], root: Path) -> None:
+    """Refuse tars of pictures that lie beside the shards, or anywhere where there are none."""
+    beside = {path.parent.parent if path.suffix == ".json" else path.parent for path in found}
+    tars = {tar for folder in beside for tar in folder.glob(_TARS)}
+    if not found:
+        tars = set(root.glob(f"**/{_TARS}"))
+    packed = sorted(tar for tar in tars if not tar.with_suffix("").is_dir())
+    if packed:
+        tar, folder = packed[0], packed[0].with_suffix("")
+        raise SourceError(
+            f"{tar} holds its pictures packed: download with --output_format files, or unpack each "
+            f"tar into a folder of its name (mkdir {folder} && tar -xf {tar} -C {folder}) and let "
+            "data.splits name '*.parquet' or, where there is none, '0*/*.json'"
+        )
+
+
+def picture_folder(data: DataSettings, source: str) -> Path:
+    """The folder that holds the shards."""
+    folders = {path.parent for path in caption_files(data, source)}
+    return folders.pop() if len(folders) == 1 else data.root
+
+
+def count(data: DataSettings, source: str) -> int:
+    """Records of a split, those that were not downloaded included."""
+    import pyarrow.parquet as pq
+
+    return sum(
+        pq.read_metadata(path).num_rows if path.suffix == ".parquet" else 1
+        for path in caption_files(data, source)
+    )
+
+
+def read(
+    data: DataSettings, split: str, source: str, caption: str = "caption"
+) -> Iterator[RawCaption | Rejected]:
+    """One record per row; `caption` is the column where `data.columns` names none.
+
+    Where a table has no such column, it may be a folder of that name beside it with a text file
+    `<key>.txt` for each picture, of which the first line counts.
+    """
+    for path in caption_files(data, source):
+        yield from _Shard(data, path, caption).records(split)
+
+
+class _Shard:
+    """One metadata file and the folder of its pictures."""
+
+    def __init__(self, data: DataSettings, path: Path, caption: str) -> None:
+        if data.images or data.columns.sentences:
+            raise SourceError(
+                "data.images and data.columns.sentences say nothing of img2dataset's files: the "
+                "pictures lie beside their metadata, and a caption is one text"
+            )
+        self.path = path
+        self.text = data.columns.caption or caption
+        self.image = data.columns.image or f"{{{_KEY}}}.jpg"
+        self.id = data.columns.id or _KEY
+        is_table = path.suffix == ".parquet"
+        folder = path.with_suffix("") if is_table else path.parent
+        self.pictures = folder.relative_to(data.root).as_posix()
+        self.texts = folder.parent / self.text
+
+    def records(self, split: str) -> Iterator[RawCaption | Rejected]:
+        """Its records, in order."""
+        read = self._from_table if self.path.suffix == ".parquet" else self._from_file
+        for number, values in enumerate(read()):
+            if isinstance(values, str):
+                yield rejected(f"{split}-{self.path.stem}-{number}", "", values)
+            else:
+                yield self._record(values, split, number)
+
+    def _from_table(self) -> Iterator[Mapping[str, Any]]:
+        """Rows of a parquet file, read in batches."""
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(self.path) as file:
+            there = file.schema_arrow.names
+            self._check(there)
+            wanted = [self.id, _STATUS, _ERROR, self.text, _KEY, *_fields(self.image)]
+            columns = [name for name in dict.fromkeys(wanted) if name in there]
+            for batch in file.iter_batches(batch_size=_BATCH, columns=columns):
+                yield from batch.to_pylist()
+
+    def _check(self, there: list[str]) -> None:
+        if _PIXELS in there:
+            raise SourceError(f"{self.path} holds pictures: download with --output_format files")
+        missing = [name for name in (self.id, *_fields(self.image)) if name not in there]
+        if self.text not in there and not (self.texts.is_dir() and _KEY in there):
+            missing.append(self.text)
+        if missing:
+            raise SourceError(
+                f"{self.path} has no column {', '.join(missing)} (it has {', '.join(there)}): "
+                "set data.columns"
+            )
+
+    def _from_file(self) -> Iterator[Mapping[str, Any] | str]:
+        """The values of one picture, or what is wrong with the file."""
+        try:
+            values = json.loads(self.path.read_bytes())
+        except ValueError as error:
+            yield f"{self.path.name}: {error}"
+            return
+        yield values if isinstance(values, dict) else f"{self.path.name}: expected an object"
+
+    def _record(self, values: Mapping[str, Any], split: str, number: int) -> RawCaption | Rejected:
+        """A record, or why these values make none."""
+        given = values.get(self.id)
+        sample_id = f"{split}-{f'{self.path.stem}-{number}' if given is None else given}"
+        status = values.get(_STATUS, _SUCCESS)
+        if status != _SUCCESS:
+            detail = f"{status}: {values.get(_ERROR)}"
+            return rejected(sample_id, "", detail, NOT_DOWNLOADED)
+        missing = [name for name in (self.id, *_fields(self.image)) if values.get(name) is None]
+        if missing:
+            return rejected(sample_id, "", f"nothing in {', '.join(missing)}; found {values}")
+        try:
+            image = f"{self.pictures}/{self.image.format_map(values)}"
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            detail = f"data.columns.image '{self.image}' does not fit {values}: {error}"
+            return rejected(sample_id, "", detail)
+        if self.text in values:
+            text = values[self.text]
+        else:
+            text = self._first_line(values.get(_KEY))
+            if text is None:
+                return rejected(sample_id, image, f"neither a {self.text} nor a text file of it")
+        return checked(sample_id, f"{split}-{image}", image, (text,), (), split)
+
+    def _first_line(self, key: Any) -> str | None:
+        """Of the picture's text file; None where there is none in the folder of texts."""
+        path = self.texts / f"{key}.txt"
+        if path.parent != self.texts:
+            return None
+        try:
+            with path.open(encoding="utf-8", errors="surrogateescape") as file:
+                return file.readline().strip()
+        except (OSError, ValueError):
+            return None
+
+
+def _fields(pattern: str) -> list[str]:
+    """Columns that a pattern names."""
+    return [name for _, name, _, _ in string.Formatter().parse(pattern) if name]
