@@ -11,6 +11,7 @@ from compo_pipeline.evaluation.contamination import (
     difference_hash,
     normalised,
     overlaps,
+    picture_id,
     trained,
 )
 from compo_pipeline.evaluation.settings import EvaluationSettings
@@ -77,3 +78,10 @@ def test_the_perceptual_hash_finds_a_rescaled_copy(root: Path) -> None:
 
 def test_normalised() -> None:
     assert normalised("A  Dog,\nit's  here!") == "a dog it s here"
+
+
+def test_coco_names_a_picture_alike_in_2014_and_2017() -> None:
+    """NegCLIP's training captions are of 2014's files, SugarCrepe asks about 2017's."""
+    assert picture_id("coco/val2014/COCO_val2014_000000184613.jpg") == "000000184613"
+    assert picture_id("val2017/000000184613.jpg") == "000000184613"
+    assert picture_id("COCO_of_mine_1.png") == "COCO_of_mine_1"

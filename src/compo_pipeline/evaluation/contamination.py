@@ -28,6 +28,8 @@ TRAINING_SPLIT = "train"
 
 _WORDS = re.compile(r"\w+")
 _NEAR_BITS = 4
+# COCO_val2014_000000184613 of 2014 is 000000184613 of 2017.
+_COCO_PREFIX = re.compile(r"^COCO_(?:train|val|test)\d{4}_")
 
 Place = tuple[Path, str]
 """A folder of pictures and a path below it."""
@@ -63,6 +65,11 @@ class Trained:
     near: NDArray[np.uint64] | None
 
 
+def picture_id(path: str) -> str:
+    """A file's name without its ending, and without what COCO of 2014 puts before the id."""
+    return _COCO_PREFIX.sub("", PurePath(path).stem)
+
+
 def normalised(text: str) -> str:
     """Lower-case words alone, so that punctuation and spacing make no difference."""
     return " ".join(_WORDS.findall(text.lower()))
@@ -84,7 +91,7 @@ def trained(
             near = np.unique(np.array([h for h in hashes if h is not None], dtype=np.uint64))
     return Trained(
         hashes=frozenset(f.image_hash for f in facts if f.image in images and f.image_hash),
-        names=frozenset(PurePath(image).stem for image in images),
+        names=frozenset(picture_id(image) for image in images),
         captions=frozenset(normalised(s) for caption in rows for s in caption.sentences),
         near=near,
     )
@@ -109,7 +116,7 @@ class _Found:
 
 
 def _look(place: Place, known: Trained) -> _Found:
-    same_name = PurePath(place[1]).stem in known.names
+    same_name = picture_id(place[1]) in known.names
     try:
         with locate(*place, Limits()).open("rb") as file:
             same_bytes = hashlib.file_digest(file, "sha256").hexdigest() in known.hashes
