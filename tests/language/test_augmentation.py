@@ -41,9 +41,9 @@ def test_the_share_of_replaced_words() -> None:
 
 
 def test_only_certain_words_of_open_classes_and_of_well_filled_tags() -> None:
-    nouns = [Entry(f"noun{n}", "NOUN", "NN", None, None, n != 7) for n in range(40)]
-    verbs = [Entry("sat", "VERB", "VBD", None, None, True)]
-    adverbs = [Entry(f"adverb{n}", "ADV", "RB", None, None, True) for n in range(40)]
+    nouns = [Entry(f"noun{n}", "NOUN", "NN", n != 7) for n in range(40)]
+    verbs = [Entry("sat", "VERB", "VBD", True)]
+    adverbs = [Entry(f"adverb{n}", "ADV", "RB", True) for n in range(40)]
     words = replacements([*nouns, *verbs, *adverbs])
     assert list(words) == [("NOUN", "NN")]
     assert len(words["NOUN", "NN"]) == 39 and "noun7" not in words["NOUN", "NN"]

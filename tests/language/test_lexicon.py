@@ -1,48 +1,96 @@
-"""The shipped lexicon keeps its promises."""
+"""The shipped lexicon keeps its promises, and a broken one is refused."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
 import spacy
 
-from compo_pipeline.language.lexicon import Entry, load_lexicon, read_lexicon
+from compo_pipeline.language.lexicon import (
+    COLUMNS,
+    Entry,
+    Lemma,
+    Lexicon,
+    Opposite,
+    load_lexicon,
+    read_lexicon,
+)
 
-HEADER = "word\tupos\ttag\tgroup\tantonym\tcertain\n"
+FORMS = [
+    ("geese", "NOUN", "NNS", "goose"),
+    ("people", "NOUN", "NNS", "person"),
+    ("sheep", "NOUN", "NNS", "sheep"),
+    ("pants", "NOUN", "NNS", "pants"),
+    ("fire hydrants", "NOUN", "NNS", "fire hydrant"),
+    ("riding", "VERB", "VBG", "ride"),
+    ("ridden", "VERB", "VBN", "ride"),
+    ("sat", "VERB", "VBD", "sit"),
+    ("equipped", "VERB", "VBN", "equip"),
+    ("catches", "VERB", "VBZ", "catch"),
+    ("striped", "ADJ", "JJ", "striped"),
+    ("to the left of", "ADP", "IN", "to the left of"),
+]
+
+
+def lexicon(*lines: str) -> str:
+    return "\n".join(["\t".join(COLUMNS), *(line.replace("|", "\t") for line in lines)]) + "\n"
 
 
 def test_words_are_single_tokens_in_lower_case_and_listed_once() -> None:
     tokenizer = spacy.blank("en").tokenizer
-    entries = load_lexicon()
-    assert [e.word for e in entries if len(tokenizer(e.word)) != 1] == []
-    assert len({(e.word, e.upos, e.tag) for e in entries}) == len(entries)
+    entries = load_lexicon().entries
+    assert [e.word for e in entries if len(tokenizer(e.word)) != 1 or e.word.isupper()] == []
+    counted = Counter((e.word, e.upos, e.tag) for e in entries)
+    assert [key for key, count in counted.items() if count > 1] == []
+    assert len(entries) > 9_500
 
 
 def test_a_certain_word_has_one_reading_as_a_part_of_speech() -> None:
     certain = defaultdict(set)
-    for entry in load_lexicon():
+    for entry in load_lexicon().entries:
         if entry.certain:
             certain[entry.word].add(entry.upos)
     assert [word for word, upos in certain.items() if len(upos) > 1] == []
     assert certain.keys().isdisjoint({"orange", "light", "watch", "can", "left", "right"})
 
 
-def test_antonyms_and_groups() -> None:
-    entries = load_lexicon()
-    known = {(entry.word, entry.upos) for entry in entries}
-    opposed = [entry for entry in entries if entry.antonym]
-    assert [e for e in opposed if (e.antonym, e.upos) not in known] == []
-    assert [e for e in opposed if e.antonym == e.word] == []
-    groups = defaultdict(set)
-    for entry in entries:
-        groups[entry.group, entry.tag].add(entry.word)
-    assert {"dog", "cat"} <= groups["animal.pet", "NN"]
-    assert {"dogs", "cats"} <= groups["animal.pet", "NNS"]
-    assert {"red", "cyan", "beige"} <= groups["colour", "JJ"]
+def test_a_past_tense_spelled_as_the_participle_is_never_certain() -> None:
+    entries = {(entry.word, entry.tag): entry.certain for entry in load_lexicon().entries}
+    assert not entries["chased", "VBD"] and entries["chased", "VBN"]
+
+
+@pytest.mark.parametrize(("word", "upos", "tag", "lemma"), FORMS)
+def test_forms_lead_to_their_lemma(word: str, upos: str, tag: str, lemma: str) -> None:
+    found = load_lexicon().reading(word, upos, tag)
+    assert found is not None and found.name == lemma
+
+
+def test_groups_antonyms_synonyms_and_what_may_be_true_as_well() -> None:
+    words = load_lexicon()
+    pets = {lemma.name for lemma in words.group("animal.pet", "NOUN")}
+    assert {"dog", "cat", "puppy"} <= pets
+    colours = {lemma.name for lemma in words.group("colour", "ADJ")}
+    assert {"red", "cyan", "beige", "turquoise"} <= colours
+    dog, tall = words.lemmas["dog", "NOUN"], words.lemmas["tall", "ADJ"]
+    assert {"dog", "puppy", "beagle"} <= words.compatible(dog)
+    assert "cat" not in words.compatible(dog)
+    assert "short" in {opposite.lemma for opposite in tall.opposites}
+    assert words.synonyms(words.lemmas["settee", "NOUN"]) == {"sofa", "couch"}
+
+
+def test_no_opposite_may_be_true_as_well() -> None:
+    words = load_lexicon()
+    contradictions = [
+        (lemma.name, opposite.lemma)
+        for lemma in words.lemmas.values()
+        for opposite in lemma.opposites
+        if opposite.lemma in words.compatible(lemma)
+    ]
+    assert contradictions == []
 
 
 def test_words_of_rendered_scenes_are_known() -> None:
-    words = {(entry.word, entry.upos) for entry in load_lexicon()}
+    words = {(entry.word, entry.upos) for entry in load_lexicon().entries}
     things = "ball box star heart ring moon house tree fish mug key flower cloud boat arrow cross"
     colours = "red yellow green cyan blue purple pink brown white gray black beige"
     assert {(word, "NOUN") for word in things.split()} <= words
@@ -51,16 +99,102 @@ def test_words_of_rendered_scenes_are_known() -> None:
 
 def test_read(tmp_path: Path) -> None:
     path = tmp_path / "lexicon.tsv"
-    path.write_text(HEADER + "dogs\tNOUN\tNNS\tpet\t\tyes\n", encoding="utf-8")
-    assert read_lexicon(path) == (Entry("dogs", "NOUN", "NNS", "pet", None, True),)
+    path.write_text(
+        lexicon(
+            "ox|NOUN|NNS=oxen he|NN|farm yard|2|calf/thing/place, cow|||",
+            "cow|NOUN|||farm||||@farm",
+            "calf|NOUN|-NNS|all|||||",
+            "red|ADJ|||||||",
+            "hay|NOUN|mass|all|||||",
+            "pizza|NOUN|both NNS=pizze|all|||||",
+        ),
+        encoding="utf-8",
+    )
+    read = read_lexicon(path)
+    calf = Opposite("calf", frozenset({"thing", "place"}))
+    assert read.lemmas["ox", "NOUN"] == Lemma(
+        name="ox",
+        upos="NOUN",
+        forms={"NN": "ox", "NNS": "oxen"},
+        unsure=frozenset({"NN"}),
+        countable=True,
+        mass=False,
+        pronoun="he",
+        groups=("farm", "yard"),
+        weight=2,
+        opposites=(calf, Opposite("cow", frozenset())),
+        synonyms=(),
+        also=(),
+    )
+    assert read.entries == (
+        Entry("ox", "NOUN", "NN", False),
+        Entry("oxen", "NOUN", "NNS", True),
+        Entry("cow", "NOUN", "NN", True),
+        Entry("cows", "NOUN", "NNS", True),
+        Entry("calf", "NOUN", "NN", False),
+        Entry("red", "ADJ", "JJ", True),
+        Entry("hay", "NOUN", "NN", False),
+        Entry("hays", "NOUN", "NNS", False),
+        Entry("pizza", "NOUN", "NN", False),
+        Entry("pizze", "NOUN", "NNS", False),
+    )
+    uses = {lemma.name: (lemma.countable, lemma.mass) for lemma in read.lemmas.values()}
+    assert uses["calf"] == (False, True)
+    assert uses["hay"] == (False, True) and uses["pizza"] == (True, True)
+    assert read.compatible(read.lemmas["ox", "NOUN"]) == {"ox", "cow"}
+
+
+def test_the_most_common_of_several_lemmas_is_read() -> None:
+    def noun(name: str, plural: str, weight: int) -> Lemma:
+        forms = {"NN": name, "NNS": plural}
+        return Lemma(name, "NOUN", forms, frozenset(), True, False, "", (), weight, (), (), ())
+
+    words = Lexicon([noun("axis", "axes", 0), noun("axe", "axes", 1)])
+    found = words.reading("axes", "NOUN", "NNS")
+    assert found is not None and found.name == "axe"
+    assert words.reading("axes", "NOUN", "NN") is None
+
+
+def test_synonyms_that_share_a_word_are_one_set() -> None:
+    def noun(name: str, *synonyms: str) -> Lemma:
+        return Lemma(
+            name, "NOUN", {"NN": name}, frozenset(), True, False, "", (), 0, (), synonyms, ()
+        )
+
+    words = Lexicon([noun("sofa"), noun("couch", "sofa"), noun("settee", "couch"), noun("bed")])
+    assert words.synonyms(words.lemmas["sofa", "NOUN"]) == {"couch", "settee"}
+    assert words.synonyms(words.lemmas["bed", "NOUN"]) == frozenset()
 
 
 @pytest.mark.parametrize(
     "line",
-    ["Dog\tNOUN\tNN\t\t\tyes", "dog\tNOUN\t\t\t\tyes", "dog\tNOUN\tNN\t\t\ttrue", "dog\tNOUN"],
+    [
+        "Dog|NOUN|||||||",
+        "|NOUN|||||||",
+        "dog|DET|||||||",
+        "dog|NOUN|VBG=dogging||||||",
+        "dog|NOUN|-NNS|NNS|||||",
+        "dog|NOUN||||4|||",
+    ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "lexicon.tsv"
-    path.write_text(f"{HEADER}cat\tNOUN\tNN\t\t\tyes\n{line}\n", encoding="utf-8")
+    path.write_text(lexicon("cat|NOUN|||||||", line), encoding="utf-8")
     with pytest.raises(ValueError, match="line 3"):
+        read_lexicon(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("dog|NOUN|||||wolf||", "unknown lemmas .*wolf"),
+        ("dog|NOUN||||||wolf|", "unknown lemmas .*wolf"),
+        ("dog|NOUN|||||||@pet", "unknown lemmas .*@pet"),
+        ("cat|NOUN|||||||", "more than one line.*cat"),
+    ],
+)
+def test_lemmas_that_do_not_fit_one_another(tmp_path: Path, line: str, said: str) -> None:
+    path = tmp_path / "lexicon.tsv"
+    path.write_text(lexicon("cat|NOUN|||||||", line), encoding="utf-8")
+    with pytest.raises(ValueError, match=said):
         read_lexicon(path)

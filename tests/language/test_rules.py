@@ -1,7 +1,11 @@
 """The lexicon's rules in the shipped pipeline, in any case."""
 
 import pytest
+import spacy
 from spacy.language import Language
+
+from compo_pipeline.language.lexicon import load_lexicon
+from compo_pipeline.language.rules import add_rules
 
 SCENES = [
     (
@@ -62,3 +66,11 @@ def test_captions_of_scenes(compo_en: Language, text: str, expected: str, lower:
 @pytest.mark.parametrize(("text", "expected"), WORDS)
 def test_words_whose_neighbours_decide(compo_en: Language, text: str, expected: str) -> None:
     assert [token.pos_ for token in compo_en(text)] == expected.split()
+
+
+def test_the_shipped_rules_are_those_of_the_lexicon(compo_en: Language) -> None:
+    made = spacy.blank("en")
+    made.add_pipe("morphologizer")
+    add_rules(made, load_lexicon().entries)
+    for name in ("lexicon", "neighbours"):
+        assert compo_en.get_pipe(name).patterns == made.get_pipe(name).patterns

@@ -47,7 +47,7 @@ def create(seed: int, lower_case: float, caption_words: float, replaced: float) 
     from spacy.training.augment import make_lowercase_variant
 
     rng = random.Random(seed)
-    words = replacements(load_lexicon())
+    words = replacements(load_lexicon().entries)
 
     def augment(nlp: Language, example: Example) -> Iterator[Example]:
         if rng.random() < caption_words:
@@ -60,12 +60,12 @@ def create(seed: int, lower_case: float, caption_words: float, replaced: float) 
 
 
 def replacements(entries: Iterable[Entry]) -> dict[tuple[str, str], list[str]]:
-    """The certain words of each open class and tag."""
+    """The certain words of each open class and tag, in alphabetical order."""
     words: dict[tuple[str, str], list[str]] = defaultdict(list)
     for entry in entries:
         if entry.certain and entry.upos in _REPLACED_UPOS:
             words[entry.upos, entry.tag].append(entry.word)
-    return {key: group for key, group in words.items() if len(group) >= _LEAST_WORDS}
+    return {key: sorted(group) for key, group in words.items() if len(group) >= _LEAST_WORDS}
 
 
 def reworded(

@@ -1,31 +1,96 @@
 """The caption lexicon: words of captions with what the language room wants to know of them.
 
 The data file, `resources/language/lexicon.tsv`, was written from general knowledge and never from
-the captions it is judged on. Words are lower-case single tokens as spaCy's tokenizer makes them.
+the captions it is judged on. A line is a lemma, lower-case; its forms follow by rule
+(`inflection.regular`) but for the exceptions that the line names. resources/language/README.md
+explains the columns.
 """
 
 from __future__ import annotations
 
 import csv
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
+from compo_pipeline.language.inflection import regular
+
 RESOURCES = files("compo_pipeline") / "resources" / "language"
+
+COLUMNS = (
+    *("lemma", "upos", "forms", "unsure", "groups", "weight", "opposites", "synonyms", "also"),
+)
+# The fine tags that the lemmas of a part of speech have forms for.
+_PARADIGMS = {
+    "NOUN": ("NN", "NNS"),
+    "VERB": ("VB", "VBZ", "VBG", "VBD", "VBN"),
+    "ADJ": ("JJ",),
+    "ADV": ("RB",),
+    "ADP": ("IN",),
+    "NUM": ("CD",),
+}
+_ALL = "all"
+_MASS, _BOTH = "mass", "both"
+_PRONOUNS = ("he", "she")
+_GROUP = "@"
+
+
+@dataclass(frozen=True, slots=True)
+class Opposite:
+    """What a word may give way to: another lemma, and the kinds of nouns (`scene_graph.kinds`)
+    it then has to go with; no kinds: any noun.
+    """
+
+    lemma: str
+    kinds: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Lemma:
+    """A word with its forms and its relations to others of its part of speech.
+
+    Attributes:
+        name: the base form; may be several words ("fire hydrant", "to the left of").
+        upos: its universal part of speech.
+        forms: form by fine tag (Penn Treebank); a tag that is not here has no form.
+        unsure: tags whose form may have another reading in a caption.
+        countable: whether it may stand behind "a" ("dog", "pizza").
+        mass: whether it may stand in the singular without a determiner ("snow", "pizza").
+        pronoun: "he" or "she" for a person who is always one of the two, else empty.
+        groups: names of its co-hyponyms. Members of a group exclude one another (dog, cat) but
+            for those that `synonyms` and `also` name.
+        weight: 0 (rare) to 3: how common it is in captions.
+        opposites: words that are false where it is true; a relation with a direction.
+        synonyms: words of the same meaning.
+        also: words that may be true of the same thing at the same time (dog, puppy); "@group" is
+            every member of a group.
+    """
+
+    name: str
+    upos: str
+    forms: Mapping[str, str]
+    unsure: frozenset[str]
+    countable: bool
+    mass: bool
+    pronoun: str
+    groups: tuple[str, ...]
+    weight: int
+    opposites: tuple[Opposite, ...]
+    synonyms: tuple[str, ...]
+    also: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One reading of a word form.
+    """One reading of a word form that is a single token.
 
     Attributes:
         word: the form, lower-case.
         upos: its universal part of speech.
         tag: its fine tag (Penn Treebank), which tells forms apart: NN and NNS, VBZ and VBG.
-        group: name of its co-hyponyms, None for a word in no group. Members of a group exclude
-            one another (dog, cat); those with the same tag can take each other's place.
-        antonym: its opposite, a word of the lexicon with the same part of speech, or None.
         certain: whether the word has this reading wherever it stands in a caption. Words like
             "orange", "light" or "watch" are not certain in any of theirs.
     """
@@ -33,33 +98,181 @@ class Entry:
     word: str
     upos: str
     tag: str
-    group: str | None
-    antonym: str | None
     certain: bool
 
 
+class Lexicon:
+    """Lemmas, found by their forms, groups and meanings."""
+
+    def __init__(self, lemmas: Iterable[Lemma]) -> None:
+        self.lemmas = {(lemma.name, lemma.upos): lemma for lemma in lemmas}
+
+    @cached_property
+    def entries(self) -> tuple[Entry, ...]:
+        """All readings of single tokens; a word with several readings has several.
+
+        A past tense that is spelled as the participle is never certain.
+        """
+        entries = []
+        for lemma in self.lemmas.values():
+            for tag, word in lemma.forms.items():
+                if " " not in word and "-" not in word:
+                    past = tag == "VBD" and word == lemma.forms.get("VBN")
+                    certain = tag not in lemma.unsure and not past
+                    entries.append(Entry(word, lemma.upos, tag, certain))
+        return tuple(entries)
+
+    def reading(self, word: str, upos: str, tag: str) -> Lemma | None:
+        """The lemma that has this form (in lower case), the most common one of several."""
+        return self._readings.get((word, upos, tag))
+
+    @cached_property
+    def longest(self) -> dict[str, int]:
+        """By its first word, how many words the longest preposition has."""
+        longest: dict[str, int] = {}
+        for name, upos in self.lemmas:
+            if upos == "ADP":
+                first, *rest = name.split()
+                longest[first] = max(longest.get(first, 0), 1 + len(rest))
+        return longest
+
+    def group(self, name: str, upos: str) -> tuple[Lemma, ...]:
+        """The members of a group, in the order of the file."""
+        return self._groups.get((name, upos), ())
+
+    def synonyms(self, lemma: Lemma) -> frozenset[str]:
+        """Names of the other lemmas of the same meaning."""
+        return self._synonyms.get((lemma.name, lemma.upos), frozenset())
+
+    def compatible(self, lemma: Lemma) -> frozenset[str]:
+        """Names of lemmas that may be true where this one is: itself, its synonyms, and what
+        `also` says of any of them, in either direction.
+        """
+        same = {lemma.name} | self.synonyms(lemma)
+        return frozenset(same).union(*(self._also.get((name, lemma.upos), ()) for name in same))
+
+    @cached_property
+    def _readings(self) -> dict[tuple[str, str, str], Lemma]:
+        found: dict[tuple[str, str, str], Lemma] = {}
+        for lemma in sorted(self.lemmas.values(), key=lambda lemma: -lemma.weight):
+            for tag, word in lemma.forms.items():
+                found.setdefault((word, lemma.upos, tag), lemma)
+        return found
+
+    @cached_property
+    def _groups(self) -> dict[tuple[str, str], tuple[Lemma, ...]]:
+        members: dict[tuple[str, str], list[Lemma]] = defaultdict(list)
+        for lemma in self.lemmas.values():
+            for name in lemma.groups:
+                members[name, lemma.upos].append(lemma)
+        return {key: tuple(group) for key, group in members.items()}
+
+    @cached_property
+    def _synonyms(self) -> dict[tuple[str, str], frozenset[str]]:
+        """Sets that share a member are one set."""
+        sets: dict[tuple[str, str], set[str]] = {}
+        for lemma in self.lemmas.values():
+            if lemma.synonyms:
+                names = {lemma.name, *lemma.synonyms}
+                merged = names.union(*(sets.get((name, lemma.upos), ()) for name in names))
+                sets.update({(name, lemma.upos): merged for name in merged})
+        return {key: frozenset(names - {key[0]}) for key, names in sets.items()}
+
+    @cached_property
+    def _also(self) -> dict[tuple[str, str], set[str]]:
+        also: dict[tuple[str, str], set[str]] = defaultdict(set)
+        for lemma in self.lemmas.values():
+            for named in lemma.also:
+                group = self.group(named.removeprefix(_GROUP), lemma.upos)
+                names = [one.name for one in group] if named.startswith(_GROUP) else [named]
+                for name in names:
+                    also[lemma.name, lemma.upos].add(name)
+                    also[name, lemma.upos].add(lemma.name)
+        return also
+
+
 @cache
-def load_lexicon() -> tuple[Entry, ...]:
-    """All entries of the shipped lexicon; a word with several readings has several."""
+def load_lexicon() -> Lexicon:
+    """The shipped lexicon."""
     return read_lexicon(RESOURCES / "lexicon.tsv")
 
 
-def read_lexicon(path: Traversable) -> tuple[Entry, ...]:
-    """Entries of a tab-separated file with the fields of `Entry` as its header.
+def read_lexicon(path: Traversable) -> Lexicon:
+    """The lexicon of a tab-separated file with the header `COLUMNS`.
 
     Raises:
-        ValueError: a line lacks a field, holds a word that is not lower-case, or a mark of
-            certainty other than yes and no.
+        ValueError: a line cannot be read, or names a lemma that has no line.
     """
-    entries = []
     with path.open(encoding="utf-8") as file:
+        lemmas = []
         for number, row in enumerate(csv.DictReader(file, delimiter="\t"), start=2):
-            values = [row.get(field) for field in Entry.__slots__]
-            word, upos, tag, group, antonym, certain = values
-            if not (word and upos and tag) or word != word.lower() or certain not in ("yes", "no"):
+            try:
+                lemmas.append(_lemma({name: row[name] or "" for name in COLUMNS}))
+            except (KeyError, ValueError) as error:
                 raise ValueError(
-                    f"{path}, line {number}: expected a lower-case word, its UPOS and tag, and "
-                    f"'yes' or 'no' for certain; got {values}"
-                )
-            entries.append(Entry(word, upos, tag, group or None, antonym or None, certain == "yes"))
-    return tuple(entries)
+                    f"{path}, line {number}: expected the columns {', '.join(COLUMNS)} as "
+                    f"README.md beside it tells; got {list(row.values())} ({error})"
+                ) from error
+    _check(lemmas, path)
+    return Lexicon(lemmas)
+
+
+def _lemma(row: dict[str, str]) -> Lemma:
+    name, upos = row["lemma"], row["upos"]
+    if not name or name != name.lower() or upos not in _PARADIGMS:
+        raise ValueError("no lower-case lemma with a part of speech")
+    flags = set(row["forms"].split())
+    forms = _forms(name, upos, flags)
+    unsure = forms.keys() if row["unsure"] == _ALL else set(row["unsure"].split())
+    if unsure - forms.keys():
+        raise ValueError(f"unsure of forms that do not exist: {sorted(unsure - forms.keys())}")
+    weight = row["weight"] or "0"
+    if weight not in "0123":
+        raise ValueError("a weight is 0 to 3")
+    return Lemma(
+        name,
+        upos,
+        forms,
+        frozenset(unsure),
+        "NNS" in forms and _MASS not in flags,
+        bool({_MASS, _BOTH} & flags) or (upos == "NOUN" and "NNS" not in forms),
+        next((one for one in _PRONOUNS if one in flags), ""),
+        tuple(row["groups"].split()),
+        int(weight),
+        tuple(_opposites(_listed(row["opposites"]))),
+        tuple(_listed(row["synonyms"])),
+        tuple(_listed(row["also"])),
+    )
+
+
+def _forms(name: str, upos: str, given: set[str]) -> dict[str, str]:
+    """Forms by rule, but for `TAG=form`, and for `-TAG`, which is missing."""
+    irregular = dict(part.split("=") for part in given if "=" in part)
+    missing = {part[1:] for part in given if part.startswith("-")}
+    known = _PARADIGMS[upos]
+    if unknown := (irregular.keys() | missing) - set(known):
+        raise ValueError(f"{upos} has no forms {sorted(unknown)}")
+    return {tag: irregular.get(tag, regular(name, tag)) for tag in known if tag not in missing}
+
+
+def _listed(cell: str) -> list[str]:
+    return [part.strip() for part in cell.split(",") if part.strip()]
+
+
+def _opposites(parts: list[str]) -> Iterator[Opposite]:
+    for part in parts:
+        lemma, *kinds = part.split("/")
+        yield Opposite(lemma, frozenset(kinds))
+
+
+def _check(lemmas: list[Lemma], path: Traversable) -> None:
+    known = {(lemma.name, lemma.upos) for lemma in lemmas}
+    if len(known) < len(lemmas):
+        names = [(lemma.name, lemma.upos) for lemma in lemmas]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise ValueError(f"{path}: lemmas on more than one line: {twice}")
+    groups = {(_GROUP + group, lemma.upos) for lemma in lemmas for group in lemma.groups}
+    for lemma in lemmas:
+        named = {*lemma.synonyms, *lemma.also, *(one.lemma for one in lemma.opposites)}
+        if missing := sorted(name for name in named if (name, lemma.upos) not in known | groups):
+            raise ValueError(f"{path}: {lemma.name} ({lemma.upos}) names unknown lemmas {missing}")

@@ -46,8 +46,8 @@ def _certain(entries: list[Entry]) -> Iterator[tuple[dict[str, str], list[str]]]
     for entry in entries:
         if entry.certain:
             groups[entry.upos, entry.tag].append(entry.word)
-    for (upos, tag), words in groups.items():
-        yield ({"POS": upos} if tag == "VB" else {"POS": upos, "TAG": tag}), words
+    for (upos, tag), words in sorted(groups.items()):
+        yield ({"POS": upos} if tag == "VB" else {"POS": upos, "TAG": tag}), sorted(words)
 
 
 def _word(*words: str) -> Attributes:

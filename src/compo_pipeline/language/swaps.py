@@ -2,17 +2,20 @@
 
 Source: "Advancing Compositional Awareness in CLIP with Efficient Fine-Tuning", App. B.2 and C.
 Words are swapped as tokens, in their own case; only the capital that opens a sentence stays where
-it is. Words are compared without case, since models read captions in lower case.
+it is.
 """
 
 from __future__ import annotations
 
 import random
-import unicodedata
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from itertools import combinations, product
 from typing import Literal, NamedTuple
 
+from compo_pipeline.language import sense
+from compo_pipeline.language.editing import Edit, bare, edited, exchanged, key, movable, moved
+from compo_pipeline.language.generated import Span
 from compo_pipeline.records import Parse
 
 # The paper's excluded categories, and what is no word at all.
@@ -20,9 +23,6 @@ EXCLUDED_UPOS = frozenset(
     {"AUX", "CCONJ", "DET", "INTJ", "PART", "PUNCT", "SCONJ", "SYM", "X", "SPACE"}
 )
 ANY = "any"
-
-Span = tuple[int, int]
-Edit = tuple[int, str]  # a token's index, and the word that takes its place
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,11 @@ class _Word(NamedTuple):
     key: str  # for comparisons
     upos: str
 
+    @property
+    def phrase(self) -> sense.Phrase:
+        """Its tokens, just the one."""
+        return self.place, self.place + 1
+
 
 def swap_across(
     first: Parse,
@@ -59,6 +64,7 @@ def swap_across(
     *,
     excluded: Set[str] = EXCLUDED_UPOS,
     occurrence: Literal["drawn", "all"] = "drawn",
+    careful: bool = False,
 ) -> Swap | None:
     """Exchange a word of one sentence for a word of the other.
 
@@ -72,6 +78,8 @@ def swap_across(
         excluded: parts of speech that make no category.
         occurrence: where a drawn word stands more than once in its sentence, replace the
             occurrence drawn or (as the authors' code does) all of them.
+        careful: leave pairs out that make broken English (`sense`), and give up where none is
+            left: a departure from the paper.
 
     Returns:
         None where no two different words exist, or where the outcome is the two sentences in
@@ -79,63 +87,69 @@ def swap_across(
     """
     ours, theirs = list(_swappable(first)), list(_swappable(second))
     shared = {word.key for word in ours} & {word.key for word in theirs}
-    category, drawn = _draw(ours, theirs, rng, excluded, shared)
+    if careful:
+        mine, yours = (
+            _sensible(parse, words, excluded, shared)
+            for parse, words in ((first, ours), (second, theirs))
+        )
+        pairs = (
+            (a, b)
+            for a, b in product(mine, yours)
+            if a.upos == b.upos and sense.fits(first, a.phrase, second, b.phrase)
+        )
+        category, drawn = _draw_sensible(pairs, rng)
+    else:
+        category, drawn = _draw(ours, theirs, rng, excluded, shared)
     if drawn is None:
         return None
     a, b = drawn
-    word_a, word_b = first.words[a.place], second.words[b.place]
-    places_a = _places(first, ours, a, occurrence)
-    places_b = _places(second, theirs, b, occurrence)
-    new_first, spans_a = _edited(
-        first, [(i, _moved(first, i, word_b, second, b)) for i in places_a]
-    )
-    new_second, spans_b = _edited(
-        second, [(i, _moved(second, i, word_a, first, a)) for i in places_b]
-    )
-    if (_bare(new_first), _bare(new_second)) == (_bare(second.text), _bare(first.text)):
+    new_first, spans_a = _put(b, second, first, _places(first, ours, a, occurrence))
+    new_second, spans_b = _put(a, first, second, _places(second, theirs, b, occurrence))
+    if (bare(new_first), bare(new_second)) == (bare(second.text), bare(first.text)):
         return None
-    return Swap(new_first, new_second, category, (word_a, word_b), (spans_a, spans_b))
+    words = (first.words[a.place], second.words[b.place])
+    return Swap(new_first, new_second, category, words, (spans_a, spans_b))
 
 
 def swap_within(
-    parse: Parse, rng: random.Random, *, excluded: Set[str] = EXCLUDED_UPOS
+    parse: Parse,
+    rng: random.Random,
+    *,
+    excluded: Set[str] = EXCLUDED_UPOS,
+    careful: bool = False,
 ) -> Swap | None:
     """Exchange two different words of one sentence, drawn as `swap_across` draws.
+
+    A careful swap leaves out pairs whose exchange says the same, too.
 
     Returns:
         None where the sentence holds no two different words.
     """
     words = list(_swappable(parse))
-    category, drawn = _draw(words, words, rng, excluded)
+    if careful:
+        pairs = (
+            (a, b)
+            for a, b in combinations(_sensible(parse, words, excluded), 2)
+            if a.upos == b.upos
+            and a.key != b.key
+            and sense.fits(parse, a.phrase, parse, b.phrase)
+            and not sense.says_the_same(parse, a.phrase, b.phrase)
+        )
+        category, drawn = _draw_sensible(pairs, rng)
+    else:
+        category, drawn = _draw(words, words, rng, excluded)
     if drawn is None:
         return None
     a, b = sorted(drawn)
-    moved = [
-        (a.place, _moved(parse, a.place, parse.words[b.place], parse, b)),
-        (b.place, _moved(parse, b.place, parse.words[a.place], parse, a)),
-    ]
-    text, (span_a, span_b) = _edited(parse, moved)
+    text, (span_a, span_b) = exchanged(parse, a.phrase, b.phrase)
     pair = (parse.words[a.place], parse.words[b.place])
     return Swap(text, "", category, pair, ((span_a,), (span_b,)))
 
 
 def _swappable(parse: Parse) -> Iterator[_Word]:
-    """Words that can change places: no punctuation, no piece of a longer run of characters.
-
-    "do" and "n't" are two tokens of one written word and stay together; "cat" in "cat's" and
-    "red" in "red-haired" can move.
-    """
-    for index, (word, start) in enumerate(zip(parse.words, parse.offsets, strict=True)):
-        before = parse.text[start - 1 : start] if start else ""
-        end = start + len(word)
-        after = parse.text[end : end + 1]
-        if not all(map(_separates, word)) and _separates(before) and _separates(after):
-            yield _Word(index, _key(word), parse.upos[index])
-
-
-def _separates(character: str) -> bool:
-    """Whether a character (or the text's end) is punctuation or a space."""
-    return not character or unicodedata.category(character)[0] in "PZ" or character.isspace()
+    for index, word in enumerate(parse.words):
+        if movable(parse, index, index + 1):
+            yield _Word(index, key(word), parse.upos[index])
 
 
 def _draw(
@@ -159,6 +173,32 @@ def _draw(
         return ANY, _draw_pair(ours, theirs, rng)
     category = rng.choice(common)
     return category, _draw_pair(groups[0][category], groups[1][category], rng)
+
+
+def _sensible(
+    parse: Parse, words: Sequence[_Word], excluded: Set[str], shared: Set[str] = frozenset()
+) -> list[_Word]:
+    """Words that a careful swap may take."""
+    return [
+        word
+        for word in words
+        if word.upos not in excluded
+        and word.key not in shared
+        and sense.unit(parse, word.phrase) == word.phrase
+    ]
+
+
+def _draw_sensible(
+    pairs: Iterable[tuple[_Word, _Word]], rng: random.Random
+) -> tuple[str, tuple[_Word, _Word] | None]:
+    """A category that has pairs, and one of these; nothing else will do."""
+    groups: dict[str, list[tuple[_Word, _Word]]] = {}
+    for pair in pairs:
+        groups.setdefault(pair[0].upos, []).append(pair)
+    if not groups:
+        return ANY, None
+    category = rng.choice(sorted(groups))
+    return category, rng.choice(groups[category])
 
 
 def _by_category(
@@ -194,46 +234,11 @@ def _places(
     return [word.place for word in words if word.key == drawn.key]
 
 
-def _moved(to: Parse, place: int, word: str, source: Parse, taken: _Word) -> str:
-    """A word as it is written at its new place: capitals that open sentences do not move."""
-    borrowed = taken.upos != "PROPN" and word != "I" and word[1:] == word[1:].lower()
-    if borrowed and _opens(source, taken.place):
-        word = _with_first(word, word[0].lower())
-    if _opens(to, place) and to.words[place][0].isupper():
-        word = _with_first(word, word[0].upper())
-    return word
-
-
-def _opens(parse: Parse, place: int) -> bool:
-    """Whether no word stands before this one in its sentence."""
-    return all(_separates(character) for character in parse.text[: parse.offsets[place]])
-
-
-def _with_first(word: str, letter: str) -> str:
-    """A word with another first letter, unless that makes it another word without case."""
-    changed = letter + word[1:]
-    return changed if changed.lower() == word.lower() else word
-
-
-def _edited(parse: Parse, edits: Sequence[Edit]) -> tuple[str, tuple[Span, ...]]:
-    """The text with words replaced, and where the new ones stand; edits are in text order."""
-    pieces: list[str] = []
-    spans: list[Span] = []
-    position = copied = 0
-    for index, word in edits:
-        start = parse.offsets[index]
-        pieces += [parse.text[copied:start], word]
-        position += start - copied
-        spans.append((position, position + len(word)))
-        position += len(word)
-        copied = start + len(parse.words[index])
-    return "".join([*pieces, parse.text[copied:]]), tuple(spans)
-
-
-def _key(text: str) -> str:
-    return text.casefold()
-
-
-def _bare(text: str) -> str:
-    """A sentence without case and closing marks: what tells it from another one."""
-    return _key(text).rstrip(" .?!")
+def _put(
+    word: _Word, source: Parse, to: Parse, places: Sequence[int]
+) -> tuple[str, tuple[Span, ...]]:
+    """A sentence with a word of the other one at some of its places, and where it then stands."""
+    written = source.words[word.place]
+    return edited(
+        to, [Edit(at, at + 1, moved(to, at, written, source, word.place)) for at in places]
+    )

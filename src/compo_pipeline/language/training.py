@@ -101,7 +101,7 @@ def assemble(trained: Path, folder: Path) -> None:
 
     nlp = spacy.load(trained / "model-best")
     nlp.add_pipe("sentencizer", first=True)
-    rules.add_rules(nlp, load_lexicon())
+    rules.add_rules(nlp, load_lexicon().entries)
     nlp.meta.update(META, sources=SOURCES, performance={})
     # Where the corpus lay is nobody's business but this machine's.
     nlp.config["paths"].update(train=None, dev=None)

@@ -1,0 +1,196 @@
+"""Simple clauses of captions, turned round: who does what to whom, what stands how to what.
+
+Only clauses that open the caption, and whose second half nothing hangs on that could come to hang
+on another noun: "a cup being held by a man on a table" is not what "a man holding a cup on a
+table" says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from compo_pipeline.language.editing import Edit, movable, moved, written
+from compo_pipeline.language.lexicon import Lexicon
+from compo_pipeline.language.scene_graph import kinds
+from compo_pipeline.records import Parse
+
+# How the second thing stands to the first.
+_PAIRS = (
+    *(("above", "below"), ("over", "under"), ("in front of", "behind"), ("around", "inside")),
+    *(("to the left of", "to the right of"), ("left of", "right of")),
+    ("on the left of", "on the right of"),
+)
+_EITHER_WAY = ("near", "close to", "next to", "beside", "alongside", "far from")
+_INVERSE = {
+    **dict(_PAIRS),
+    **{second: first for first, second in _PAIRS},
+    **{word: word for word in _EITHER_WAY},
+    "beneath": "above",
+    "underneath": "above",
+    "in back of": "in front of",
+}
+_LONGEST = 4  # words of a preposition above
+# Verbs whose passive is said of what captions show.
+_PASSIVE = frozenset(
+    {"bite", "board", "brush", "build", "carry", "catch", "chase", "clean", "climb", "close"}
+    | {"cook", "cover", "cross", "cut", "decorate", "drag", "draw", "drink", "drive", "eat"}
+    | {"examine", "feed", "fix", "fly", "follow", "groom", "herd", "hit", "hold", "hug"}
+    | {"inspect", "kick", "kiss", "lead", "lick", "lift", "load", "milk", "open", "paint", "pet"}
+    | {"photograph", "play", "pour", "prepare", "pull", "push", "read", "repair", "ride", "sell"}
+    | {"serve", "slice", "surround", "throw", "touch", "unload", "use", "walk", "wash", "watch"}
+    | {"wear", "write"}
+)
+_BE = {"is": False, "are": True}  # the number that it agrees with: plural?
+_ENDS = frozenset({".", ";", "!"})
+# Of somebody named elsewhere in the caption.
+OWNED = frozenset({"his", "her", "its", "their", "my", "our", "your"})
+
+
+class Turned(NamedTuple):
+    """A clause turned round: the edits, and the words between its nouns, before and after."""
+
+    edits: list[Edit]
+    words: tuple[str, str]
+
+
+class _Nominal(NamedTuple):
+    """A noun phrase, with an "of" phrase that follows it."""
+
+    start: int
+    end: int
+    plural: bool
+
+
+def turned_relations(parse: Parse) -> Iterator[Turned]:
+    """Clauses like "A left of B", as "B right of A"."""
+    for subject in _subjects(parse):
+        at = subject.end
+        agrees = at < len(parse.words) and parse.words[at].lower() in _BE
+        link = at + agrees
+        for end in range(min(link + _LONGEST, len(parse.words) - 1), link, -1):
+            inverse = _INVERSE.get(written(parse, link, end).lower())
+            other = _nominal(parse, end)
+            # "is", or the "is" of "there is", has to agree with what now stands at its side.
+            there = subject.start > 0
+            if other and (agrees or there) and subject.plural != other.plural:
+                continue
+            if other and there and parse.words[other.start].lower() == "the":
+                continue
+            if inverse and other and _ends(parse, other.end):
+                yield _turned(parse, subject, Edit(link, end, inverse), other)
+                break
+
+
+def turned_voices(parse: Parse, lexicon: Lexicon) -> Iterator[Turned]:
+    """Clauses like "A is riding B", as "B is being ridden by A", and the other way round."""
+    for subject in _subjects(parse):
+        found = None if subject.start else _verb(parse, subject.end, lexicon)
+        other = _nominal(parse, found.end) if found else None
+        if found and other and _shared(parse, other.end, lexicon):
+            new = found.plural if other.plural else found.singular
+            yield _turned(parse, subject, Edit(subject.end, found.end, new), other)
+
+
+class _Verb(NamedTuple):
+    """Where a verb's words end, and its other voice for one and for several."""
+
+    end: int
+    singular: str
+    plural: str
+
+
+def _verb(parse: Parse, start: int, lexicon: Lexicon) -> _Verb | None:
+    """The words from the subject to the object, and what they become."""
+    words = [word.lower() for word in parse.words[start : start + 4]]
+    be = bool(words) and words[0] in _BE
+    being = words[be : be + 1] == ["being"]
+    at = start + be + being
+    if at >= len(parse.words) or parse.upos[at] != "VERB":
+        return None
+    tag = parse.tags[at]
+    lemma = lexicon.reading(parse.words[at].lower(), "VERB", "VB" if tag == "VBP" else tag)
+    if lemma is None or lemma.name not in _PASSIVE or {"VBG", "VBN"} - lemma.forms.keys():
+        return None
+    done, doing = lemma.forms["VBN"], lemma.forms["VBG"]
+    if tag == "VBG" and not being:
+        passive = f"being {done} by"
+        return _Verb(at + 1, f"is {passive}", f"are {passive}") if be else _both(at + 1, passive)
+    if tag in ("VBZ", "VBP") and not be:
+        return _Verb(at + 1, f"is {done} by", f"are {done} by")
+    if tag != "VBN" or parse.words[at + 1 : at + 2] != ("by",):
+        return None
+    if being:
+        return _Verb(at + 2, f"is {doing}", f"are {doing}") if be else _both(at + 2, doing)
+    return _Verb(at + 2, lemma.forms["VBZ"], lemma.forms["VB"]) if be else None
+
+
+def _both(end: int, text: str) -> _Verb:
+    return _Verb(end, text, text)
+
+
+def _subjects(parse: Parse) -> Iterator[_Nominal]:
+    """The noun phrase that opens the caption, or the one behind its "there is"."""
+    opening = [word.lower() for word in parse.words[:2]]
+    start = 2 if opening in (["there", "is"], ["there", "are"]) else 0
+    subject = _nominal(parse, start)
+    if subject:
+        yield subject
+
+
+def _nominal(parse: Parse, start: int) -> _Nominal | None:
+    """The noun phrase that starts here; None where it is somebody's, or no more than a piece."""
+    phrases = dict(zip(parse.noun_phrases[::2], parse.noun_phrases[1::2], strict=True))
+    end = phrases.get(start)
+    if end is None or OWNED & {word.lower() for word in parse.words[start:end]}:
+        return None
+    if {"VERB", "CCONJ", "PUNCT"} & set(parse.upos[start:end]):  # the tagger went astray
+        return None
+    plural = parse.tags[end - 1] in ("NNS", "NNPS")
+    if parse.words[end : end + 1] == ("of",):
+        if end + 1 not in phrases:
+            return None
+        end = phrases[end + 1]
+    return _Nominal(start, end, plural) if movable(parse, start, end) else None
+
+
+def _closed(parse: Parse, place: int) -> bool:
+    """Whether the clause ends here."""
+    return place == len(parse.words) or parse.words[place] in _ENDS
+
+
+def _ends(parse: Parse, place: int) -> bool:
+    """Whether the clause ends here but for what all of it shares: a background, which everything
+    stands before, or a further thing that is there "too".
+    """
+    if _closed(parse, place):
+        return True
+    *words, last = [word.lower() for word in parse.words[place:]]
+    if last == "." and words:
+        *words, last = words
+    if words[:1] == [","]:
+        return last in ("too", "well") or words[1:3] == ["and", "there"]
+    return words[:1] in (["on"], ["against"]) and last == "background"
+
+
+def _shared(parse: Parse, place: int, lexicon: Lexicon) -> bool:
+    """Whether the clause ends here, or goes on with where it all takes place: "on a beach"."""
+    if _closed(parse, place):
+        return True
+    phrases = dict(zip(parse.noun_phrases[::2], parse.noun_phrases[1::2], strict=True))
+    end = phrases.get(place + 1)
+    if end is None or parse.words[place].lower() not in ("on", "in", "at", "near"):
+        return False
+    tag = parse.tags[end - 1]
+    noun = lexicon.reading(written(parse, end - 1, end).lower(), "NOUN", tag)
+    return "place" in kinds(noun) and _closed(parse, end)
+
+
+def _turned(parse: Parse, subject: _Nominal, link: Edit, other: _Nominal) -> Turned:
+    first, last = ((one.start, one.end) for one in (subject, other))
+    edits = [
+        Edit(*first, moved(parse, first[0], written(parse, *last), parse, last[0])),
+        link,
+        Edit(*last, moved(parse, last[0], written(parse, *first), parse, first[0])),
+    ]
+    return Turned(edits, (written(parse, link.start, link.end), link.text))

@@ -1,0 +1,149 @@
+"""Captions said in other words: texts that are true wherever the caption is.
+
+Being true matters more than finding something: each rule reads the tags around what it moves, and
+leaves alone what could come to mean another thing ("a man with a dog and a woman").
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from compo_pipeline.language.clauses import OWNED, Turned, turned_relations, turned_voices
+from compo_pipeline.language.editing import Edit, edited, key, movable, moved, written
+from compo_pipeline.language.generated import Generated
+from compo_pipeline.language.inflection import article
+from compo_pipeline.language.lexicon import Lexicon, load_lexicon
+from compo_pipeline.language.replacements import put
+from compo_pipeline.language.scene_graph import scene_graph
+from compo_pipeline.records import Parse
+
+# What may stand before the first of two coordinated phrases without drawing it alone into
+# something else, and what may follow the second.
+_BEFORE = frozenset({"", "VERB", "AUX", "PUNCT", "PRON"})
+_AFTER = frozenset({"", "VERB", "AUX", "PUNCT", "SCONJ"})
+_COUNTS = frozenset({"many", "several", "few", "various"})
+# Words that speak of what was named before: "a man and his dog", "cakes and other food".
+_REFERRING = OWNED | {"other", "another", "others"}
+
+
+class _Draft(NamedTuple):
+    category: str
+    edits: list[Edit]
+    words: tuple[str, ...]
+
+
+def paraphrase(parse: Parse, rng: random.Random) -> Generated | None:
+    """Say a caption in other words, by one of the rules that apply, drawn uniformly.
+
+    The categories: `order` (coordinated parts change places), `voice` (active and passive),
+    `relation` (the second thing first, the relation reversed), `synonym`.
+
+    Returns:
+        None where no rule applies.
+    """
+    lexicon = load_lexicon()
+    drafts = [
+        *_orders(parse, lexicon),
+        *_clauses("voice", turned_voices(parse, lexicon)),
+        *_clauses("relation", turned_relations(parse)),
+        *_synonyms(parse, lexicon),
+    ]
+    while drafts:
+        category, edits, words = drafts.pop(rng.randrange(len(drafts)))
+        text, spans = edited(parse, edits)
+        if key(text) != key(parse.text):
+            return Generated(text, "paraphrase", category, words, spans)
+    return None
+
+
+def _clauses(category: str, turned: Iterator[Turned]) -> Iterator[_Draft]:
+    for one in turned:
+        yield _Draft(category, one.edits, one.words)
+
+
+def _orders(parse: Parse, lexicon: Lexicon) -> Iterator[_Draft]:
+    """Two noun phrases, or two adjectives, around "and" or "or"."""
+    bounds = parse.noun_phrases
+    phrases = list(zip(bounds[::2], bounds[1::2], strict=True))
+    starts = dict(phrases)
+    for place, word in enumerate(parse.words):
+        if word.lower() not in ("and", "or") or not 0 < place < len(parse.words) - 1:
+            continue
+        for start, end in phrases:
+            other = place + 1, starts.get(place + 1, 0)
+            if end == place and other[1] and _equals(parse, (start, end), other, lexicon):
+                yield _exchange(parse, (start, end), other)
+        one, other = (place - 1, place), (place + 1, place + 2)
+        if _upos(parse, place - 1) == _upos(parse, place + 1) == "ADJ" and _plain(parse, place):
+            yield _exchange(parse, one, other)
+
+
+def _plain(parse: Parse, place: int) -> bool:
+    """Whether nothing before the adjectives around this "and" belongs to the first alone ("very
+    big and red"), nothing behind to the second ("black and white striped"), and the article that
+    may stand there suits both.
+    """
+    before = parse.words[place - 2].lower() if place > 1 else ""
+    suits = before not in ("a", "an") or before == article(parse.words[place + 1])
+    around = {_upos(parse, place - 2), _upos(parse, place + 2)}
+    return suits and around.isdisjoint({"ADV", "ADJ"})
+
+
+def _equals(parse: Parse, one: tuple[int, int], other: tuple[int, int], lexicon: Lexicon) -> bool:
+    """Whether two phrases are coordinated with one another, and share what is around them."""
+    before, after = _upos(parse, one[0] - 1), _upos(parse, other[1])
+    if after not in _AFTER or not all(movable(parse, *phrase) for phrase in (one, other)):
+        return False
+    if after in ("VERB", "AUX") and parse.tags[other[1]] in ("VBZ", "VBD"):
+        return False  # of one of the two, it may be
+    if _REFERRING & {word.lower() for word in parse.words[one[0] : other[1]]}:
+        return False
+    # "A red apple and pears", "red apples and pears": the second shares what the first says.
+    own = _determined(parse, other) or other[1] - other[0] > 1 or one[1] - one[0] == 1
+    if _determined(parse, one) != _determined(parse, other) or not own:
+        return False
+    return before in _BEFORE or (before == "ADP" and _alike(parse, one, other, lexicon))
+
+
+def _determined(parse: Parse, phrase: tuple[int, int]) -> bool:
+    """Whether a determiner or a number opens a phrase."""
+    return parse.upos[phrase[0]] in ("DET", "NUM") or parse.words[phrase[0]].lower() in _COUNTS
+
+
+def _alike(parse: Parse, one: tuple[int, int], other: tuple[int, int], lexicon: Lexicon) -> bool:
+    """Whether two phrases name things of one group, so that a preposition governs both."""
+    groups = []
+    for _, end in (one, other):
+        lemma = lexicon.reading(parse.words[end - 1].lower(), "NOUN", parse.tags[end - 1])
+        groups.append(set(lemma.groups) if lemma else set())
+    return bool(groups[0] & groups[1])
+
+
+def _exchange(parse: Parse, one: tuple[int, int], other: tuple[int, int]) -> _Draft:
+    texts = written(parse, *one), written(parse, *other)
+    edits = [
+        Edit(*one, moved(parse, one[0], texts[1], parse, other[0])),
+        Edit(*other, moved(parse, other[0], texts[0], parse, one[0])),
+    ]
+    return _Draft("order", edits, texts)
+
+
+def _synonyms(parse: Parse, lexicon: Lexicon) -> Iterator[_Draft]:
+    said = f" {' '.join(parse.words).lower()} "
+    for element in scene_graph(parse, lexicon).elements:
+        old = written(parse, element.start, element.end)
+        lemma = lexicon.reading(old.lower(), element.upos, element.tag)
+        between = _upos(parse, element.start - 1) in ("NOUN", "PROPN", "AUX")
+        if lemma is None or (element.upos == "ADP" and not between):
+            continue
+        for name in sorted(lexicon.synonyms(lemma)):
+            word = lexicon.lemmas[name, lemma.upos].forms.get(element.tag)
+            if word and f" {word} " not in said and movable(parse, element.start, element.end):
+                edits = put(parse, element.start, element.end, word)
+                yield _Draft("synonym", edits, (old, edits[-1].text))
+
+
+def _upos(parse: Parse, place: int) -> str:
+    return parse.upos[place] if 0 <= place < len(parse.upos) else ""

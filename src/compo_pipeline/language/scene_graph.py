@@ -1,0 +1,291 @@
+"""What a caption says, as a graph: entities, their attributes, and relations between them.
+
+Source: "FSC-CLIP", App. A.1. Read from the noun phrases and tags of a parse: entities are heads of
+noun phrases, attributes their modifiers (and adjectives after "is"), relations the prepositions
+and verbs with an entity on either side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from compo_pipeline.language.editing import written
+from compo_pipeline.language.lexicon import Lemma, Lexicon
+from compo_pipeline.records import Parse
+
+Category = Literal["entity", "attribute", "relation"]
+
+_NOUNS = frozenset({"NOUN", "PROPN"})
+_PREPOSITIONS = frozenset({"ADP", "ADV", "SCONJ"})
+# How a tagger may tag what the lexicon lists under another tag.
+_TAGS = {"NNP": "NN", "NNPS": "NNS", "VBP": "VB"}
+_COPULAS = frozenset({"is", "are", "was", "were", "looks", "look"})
+# Groups of nouns that stand before nouns: "a wood table", "a kitchen chair".
+MODIFYING = frozenset({"material", "fabric", "room.kind"})
+# "covered with snow", "filled by water": the preposition belongs to the participle.
+_BOUND = frozenset({"with", "by", "in", "of", "as"})
+# Kinds of nouns by group, or by the first part of its name.
+_KINDS = {
+    "person": ("animate", "grown"),
+    "person.child": ("animate",),
+    "person.age": ("animate",),
+    "animal": ("animate", "grown"),
+    "animal.toy": ("thing",),
+    "place": ("place",),
+    "place.slope": ("slope",),
+    "building": ("place", "room"),
+    "home.room": ("place", "room"),
+    "room": ("place", "room"),
+    "nature.ground": ("place",),
+    "nature.weather": ("air",),
+    "nature.light": ("air",),
+    "nature.season": ("air",),
+    "nature.time": ("air",),
+    "clothes": ("worn",),
+}
+# Verbs that take "at" for their aim: "looking at".
+_AIMING = frozenset(
+    {"look", "stare", "gaze", "glance", "peer", "point", "smile", "wave", "laugh", "bark", "aim"}
+    | {"throw", "swing", "work", "arrive"}
+)
+_PRONOUNS = {
+    **dict.fromkeys(("he", "him", "his", "himself"), "he"),
+    **dict.fromkeys(("she", "her", "hers", "herself"), "she"),
+}
+# Before these words "with" cannot become "without".
+_COUNTED = frozenset({"some", "several", "lots", "many", "few", "both", "all", "various", "no"})
+# Determiners of one thing.
+_SINGLE = frozenset({"a", "an", "one", "another", "each", "every", "this", "that"})
+
+
+class Element(NamedTuple):
+    """A stretch of words `[start, end)` that a replacement may take the place of.
+
+    Attributes:
+        category: entity, attribute or relation.
+        start: its first word.
+        end: the word behind it.
+        upos: the part of speech to look it up under.
+        tag: its fine tag, as the lexicon knows them.
+        conditions: what holds where it stands: the kinds of the noun it goes with; for verbs
+            `transitive`, or `intransitive` and the kinds of their subject; `before` for nouns
+            before a noun; `he` and `she` where the caption speaks of somebody so; `bare` for
+            prepositions before a phrase that counts nothing.
+    """
+
+    category: Category
+    start: int
+    end: int
+    upos: str
+    tag: str
+    conditions: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class SceneGraph:
+    """Elements by category; `entities` counts those too that nothing can replace."""
+
+    entities: int
+    elements: tuple[Element, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Phrase:
+    """A noun phrase: its words `[start, end)`, where its head begins, and the head's lemma."""
+
+    start: int
+    end: int
+    head: int
+    lemma: Lemma | None
+    kinds: frozenset[str]
+
+
+def kinds(lemma: Lemma | None) -> frozenset[str]:
+    """What kinds of thing a noun names, as its groups tell: animate, grown (animate, of no age),
+    place, room (a place with walls), slope, worn, air (weather, light, times) or thing; nothing for
+    a noun in no group.
+    """
+    if lemma is None:
+        return frozenset()
+    return frozenset(kind for group in lemma.groups for kind in _kinds(group))
+
+
+def _kinds(group: str) -> tuple[str, ...]:
+    if group in _KINDS:
+        return _KINDS[group]
+    return _KINDS.get(group.partition(".")[0], ("thing",))
+
+
+def scene_graph(parse: Parse, lexicon: Lexicon) -> SceneGraph:
+    """The graph of a parsed caption, its elements in text order by category."""
+    words = [word.lower() for word in parse.words]
+    found = list(_prepositions(parse, words, lexicon))
+    covered = {index for start, end in found if end - start > 1 for index in range(start, end)}
+    phrases = list(_phrases(parse, lexicon, covered))
+    elements = [
+        *_entities(parse, phrases),
+        *_attributes(parse, words, phrases, lexicon),
+        *_between(parse, words, phrases, found, lexicon),
+        *_verbs(parse, phrases),
+    ]
+    return SceneGraph(len(phrases), tuple(elements))
+
+
+def _prepositions(parse: Parse, words: list[str], lexicon: Lexicon) -> Iterator[tuple[int, int]]:
+    """Prepositions of the lexicon, the longest at each place; several words in any tags."""
+    index = 0
+    while index < len(words):
+        end = index + 1
+        longest = lexicon.longest.get(words[index], 0)
+        for length in range(min(longest, len(words) - index), 0, -1):
+            name = " ".join(words[index : index + length])
+            if (name, "ADP") in lexicon.lemmas and (
+                length > 1 or parse.upos[index] in _PREPOSITIONS
+            ):
+                end = index + length
+                yield index, end
+                break
+        index = end
+
+
+def _phrases(parse: Parse, lexicon: Lexicon, covered: set[int]) -> Iterator[_Phrase]:
+    """Noun phrases but those inside a preposition ("the left" of "to the left of")."""
+    for start, end in zip(parse.noun_phrases[::2], parse.noun_phrases[1::2], strict=True):
+        if parse.upos[end - 1] not in _NOUNS or covered & set(range(start, end)):
+            continue
+        tag = _TAGS.get(parse.tags[end - 1], parse.tags[end - 1])
+        for head in range(start, end):
+            lemma = lexicon.reading(written(parse, head, end).lower(), "NOUN", tag)
+            if lemma:
+                break
+        yield _Phrase(start, end, head, lemma, kinds(lemma))
+
+
+def _entities(parse: Parse, phrases: list[_Phrase]) -> Iterator[Element]:
+    """Heads that stand alone ("bat" of "baseball bat" is no animal) and agree with their phrase."""
+    named = {_PRONOUNS[word.lower()] for word in parse.words if word.lower() in _PRONOUNS}
+    for phrase in phrases:
+        modified = _NOUNS & set(parse.upos[phrase.start : phrase.head])
+        tag = _number(parse, phrase)
+        if tag and not modified and not _measures(parse, phrase):
+            yield Element("entity", phrase.head, phrase.end, "NOUN", tag, phrase.kinds | named)
+
+
+def _measures(parse: Parse, phrase: _Phrase) -> bool:
+    """Whether a noun tells how much, or what kind, of another ("a bed of flowers"); what stands in
+    a kitchen can give way to the like of it ("a cup of tea").
+    """
+    groups = phrase.lemma.groups if phrase.lemma else ()
+    of = parse.words[phrase.end : phrase.end + 1] == ("of",)
+    return (
+        of and "thing" in phrase.kinds and not any(group.startswith("kitchen.") for group in groups)
+    )
+
+
+def _number(parse: Parse, phrase: _Phrase) -> str | None:
+    """The tag of the head, None where the phrase speaks against it: "a cats", "two giraffe"; and
+    where nothing tells the number of a word that has one form for both.
+    """
+    tag = _TAGS.get(parse.tags[phrase.end - 1], parse.tags[phrase.end - 1])
+    first = parse.words[phrase.start].lower()
+    single = first in _SINGLE
+    counted = parse.upos[phrase.start] == "NUM" and first != "one"
+    if single or counted:
+        return tag if single == (tag == "NN") else None
+    forms = phrase.lemma.forms if phrase.lemma else {}
+    return None if forms.get("NN") == forms.get("NNS", "") else tag
+
+
+def _attributes(
+    parse: Parse, words: list[str], phrases: list[_Phrase], lexicon: Lexicon
+) -> Iterator[Element]:
+    for phrase in phrases:
+        for index in range(phrase.start, phrase.head):
+            upos, tag = parse.upos[index], parse.tags[index]
+            counted = index > 0 and words[index] in _COUNTED and words[index - 1] == "a"
+            if counted or _behind_noun(parse, index) or _named(parse, index, lexicon):
+                continue
+            if upos in ("ADJ", "NUM"):
+                tag = "CD" if upos == "NUM" else "JJ"
+                yield Element("attribute", index, index + 1, upos, tag, phrase.kinds)
+            elif upos == "NOUN" and index + 1 == phrase.head:
+                lemma = lexicon.reading(words[index], upos, tag)
+                if lemma and MODIFYING.intersection(lemma.groups):
+                    yield Element(
+                        "attribute", index, index + 1, upos, tag, phrase.kinds | {"before"}
+                    )
+    inside = _covered(phrases)
+    for index in range(1, len(words)):
+        if parse.upos[index] == "ADJ" and index not in inside and words[index - 1] in _COPULAS:
+            before = [phrase for phrase in phrases if phrase.end <= index]
+            if before:
+                yield Element("attribute", index, index + 1, "ADJ", "JJ", before[-1].kinds)
+
+
+def _named(parse: Parse, index: int, lexicon: Lexicon) -> bool:
+    """Whether a word begins a noun of several words: "hot" of "a hot dog stand"."""
+    pair = written(parse, index, index + 2).lower()
+    return lexicon.reading(pair, "NOUN", "NN") is not None
+
+
+def _covered(phrases: list[_Phrase]) -> set[int]:
+    return {index for phrase in phrases for index in range(phrase.start, phrase.end)}
+
+
+def _behind_noun(parse: Parse, index: int) -> bool:
+    return index > 0 and parse.upos[index - 1] in _NOUNS
+
+
+def _between(
+    parse: Parse,
+    words: list[str],
+    phrases: list[_Phrase],
+    found: list[tuple[int, int]],
+    lexicon: Lexicon,
+) -> Iterator[Element]:
+    """Prepositions behind an entity and right before another one."""
+    starts = {phrase.start: phrase for phrase in phrases}
+    for start, end in found:
+        follows = starts.get(end)
+        if follows and phrases[0].end <= start and not _bound(parse, start, end, lexicon):
+            counted = words[end] in _COUNTED or parse.upos[end] == "NUM"
+            bare = not counted and words[follows.end : follows.end + 1] != ["of"]
+            conditions = follows.kinds | {"bare"} if bare else follows.kinds
+            yield Element("relation", start, end, "ADP", "IN", conditions)
+
+
+def _bound(parse: Parse, start: int, end: int, lexicon: Lexicon) -> bool:
+    """Whether a preposition belongs to the word before it: "covered with", "in between"."""
+    word, before = parse.words[start].lower(), start - 1
+    if parse.upos[before] == "ADP":
+        return True
+    if end - start > 1 or parse.upos[before] != "VERB":
+        return False
+    if word == "at":
+        tag = _TAGS.get(parse.tags[before], parse.tags[before])
+        verb = lexicon.reading(parse.words[before].lower(), "VERB", tag)
+        return verb is None or verb.name in _AIMING
+    return word in _BOUND and parse.tags[before] == "VBN"
+
+
+def _verbs(parse: Parse, phrases: list[_Phrase]) -> Iterator[Element]:
+    """Verbs with an entity on either side; an entity right behind is their object."""
+    if not phrases:
+        return
+    starts, inside = {phrase.start for phrase in phrases}, _covered(phrases)
+    for index, upos in enumerate(parse.upos):
+        if upos != "VERB" or index in inside or not phrases[0].end <= index < phrases[-1].start:
+            continue
+        before = [phrase for phrase in phrases if phrase.end <= index]
+        tag = _TAGS.get(parse.tags[index], parse.tags[index])
+        if index + 1 in starts:
+            # "A plate holding a pizza" throws nothing.
+            if any("animate" in one.kinds for one in before):
+                yield Element("relation", index, index + 1, "VERB", tag, frozenset({"transitive"}))
+        elif parse.upos[index - 1] != "AUX" or tag != "VBN":
+            # Without an object it is no passive: "a dog crouched under a table".
+            tag = "VBD" if tag == "VBN" else tag
+            conditions = before[-1].kinds | {"intransitive"}
+            yield Element("relation", index, index + 1, "VERB", tag, conditions)

@@ -1,0 +1,103 @@
+"""Which words can change places so that a caption stays English and stops being true.
+
+The papers' rules exchange any two words of one part of speech. Read one by one (docs/negatives.md),
+half of what they write is broken English ("a room living"), and some is as true as before ("a woman
+and a man"). The rules' careful variants ask here first. A parse alone decides; the words that are
+listed are function words.
+"""
+
+from __future__ import annotations
+
+from compo_pipeline.language.editing import key, written
+from compo_pipeline.language.inflection import article
+from compo_pipeline.records import Parse
+
+Phrase = tuple[int, int]  # tokens [start, end)
+
+_NOUNS = frozenset({"NOUN", "PROPN"})
+_NOMINAL = _NOUNS | {"DET", "ADJ", "PRON", "NUM"}
+# Between two phrases these words say as much the other way round.
+_EITHER_WAY = frozenset({"and", "or", ",", "&", "next", "to", "near", "beside", "alongside"})
+
+
+def unit(parse: Parse, phrase: Phrase) -> Phrase | None:
+    """The expression that a phrase heads, itself in most cases; it moves as a whole or not at all.
+
+    A noun heads its compound ("parking meter"). Nothing is headed by the other nouns in one, by a
+    noun before "of" ("in front of", "a pair of"), by an adverb before what it belongs to ("next
+    to", "very large"), and by a preposition.
+    """
+    start, end = phrase
+    if end - start > 1:
+        return phrase
+    upos, after = parse.upos[start], _upos(parse, end)
+    if upos in _NOUNS:
+        if after in _NOUNS or (after == "ADP" and parse.words[end].lower() == "of"):
+            return None
+        while _upos(parse, start - 1) in _NOUNS:
+            start -= 1
+        return start, end
+    apart = upos != "ADP" and not (upos == "ADV" and after in {"ADP", "ADJ", "ADV"})
+    return phrase if apart else None
+
+
+def fits(parse: Parse, phrase: Phrase, source: Parse, taken: Phrase) -> bool:
+    """Whether a phrase of one parse can stand in the other's place, as far as grammar sees: with
+    the same inflection, as much of an object after it, and the article before it.
+    """
+    return _form(parse, phrase) == _form(source, taken) and (
+        _article_suits(parse, phrase, written(source, *taken))
+        and _article_suits(source, taken, written(parse, *phrase))
+    )
+
+
+def says_the_same(parse: Parse, one: Phrase, other: Phrase) -> bool:
+    """Whether a caption says the same when two of its phrases, the earlier one first, change
+    places: both qualify one noun ("a big red car"), or stand in one list and differ in nothing
+    else ("a man and a woman", but not "a black cat and a white dog").
+    """
+    first, second = _around(parse, one), _around(parse, other)
+    if first == second:
+        return True
+    # A bare second member shares what qualifies the first: "an old church and statue".
+    if second != other and _rest(parse, first, one) != _rest(parse, second, other):
+        return False
+    between = range(first[1], second[0])  # other members of the list may stand there
+    listed = _NOMINAL if parse.upos[one[1] - 1] in _NOUNS else frozenset[str]()
+    return all(key(parse.words[at]) in _EITHER_WAY or parse.upos[at] in listed for at in between)
+
+
+def _upos(parse: Parse, place: int) -> str:
+    return parse.upos[place] if 0 <= place < len(parse.upos) else ""
+
+
+def _form(parse: Parse, phrase: Phrase) -> tuple[str, str, bool]:
+    """What must agree: the inflection at both ends of a verb phrase, or of the last word, and
+    whether something nominal follows.
+    """
+    start, end = phrase
+    first = parse.tags[start] if parse.upos[end - 1] == "VERB" else ""
+    return first, parse.tags[end - 1], _upos(parse, end) in _NOMINAL
+
+
+def _article_suits(parse: Parse, phrase: Phrase, text: str) -> bool:
+    before = parse.words[phrase[0] - 1].lower() if phrase[0] else ""
+    return before not in ("a", "an") or before == article(text)
+
+
+def _around(parse: Parse, phrase: Phrase) -> Phrase:
+    """The noun phrase that holds a phrase, or the phrase itself."""
+    bounds = parse.noun_phrases
+    for start, end in zip(bounds[::2], bounds[1::2], strict=True):
+        if start <= phrase[0] and phrase[1] <= end:
+            return start, end
+    return phrase
+
+
+def _rest(parse: Parse, around: Phrase, phrase: Phrase) -> list[str]:
+    """What a noun phrase says besides one of its phrases, articles apart."""
+    return [
+        key(parse.words[at])
+        for at in range(*around)
+        if not phrase[0] <= at < phrase[1] and parse.upos[at] != "DET"
+    ]

@@ -1,0 +1,134 @@
+"""Alternatives for `replace` from WordNet, through nltk, where the user has installed both.
+
+Source: "FSC-CLIP", App. A.1, which draws co-hyponyms and antonyms from WordNet. Of a word the most
+frequent sense counts. Prepositions and numbers, which WordNet does not hold, and irregular forms
+come from the lexicon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.language.inflection import regular
+from compo_pipeline.language.lexicon import Lexicon
+from compo_pipeline.language.replacements import Alternative, LexiconSource
+
+if TYPE_CHECKING:
+    from nltk.corpus.reader.wordnet import WordNetCorpusReader
+
+_POS = {"NOUN": "n", "VERB": "v", "ADJ": "a"}
+# WordNet's frames with an object right behind the verb: "Somebody ----s something", ...
+_TRANSITIVE = frozenset({8, 9, 10, 11, 14, 15, 16, 17, 18, 19, 20, 21, 24, 25, 30, 31, 33})
+
+
+def open_wordnet(key: str) -> WordNetCorpusReader:
+    """The user's WordNet.
+
+    Args:
+        key: the YAML key that asks for it, for errors.
+
+    Raises:
+        SettingsError: nltk or its corpus is not installed.
+    """
+    instead = f"or set {key} to lexicon"
+    try:
+        from nltk.corpus import wordnet
+    except ImportError as error:
+        raise SettingsError(
+            f"{key} is wordnet, and nltk is not installed: pip install 'compo-pipeline[wordnet]', "
+            f"then python -m nltk.downloader wordnet; {instead}"
+        ) from error
+    try:
+        wordnet.ensure_loaded()
+    except LookupError as error:
+        raise SettingsError(
+            f"{key} is wordnet, and nltk finds no WordNet: python -m nltk.downloader wordnet, "
+            f"{instead}"
+        ) from error
+    return wordnet  # nltk loads the reader into its place
+
+
+class WordNetSource:
+    """Co-hyponyms and antonyms of a word's most frequent sense, weighted by their counts.
+
+    What the lexicon knows to be compatible is left out, as are synonyms, hypernyms and hyponyms
+    in any sense of the word.
+    """
+
+    def __init__(self, reader: WordNetCorpusReader, lexicon: Lexicon) -> None:
+        self._reader = reader
+        self._lexicon = lexicon
+        self._fallback = LexiconSource(lexicon)
+        self.alternatives = lru_cache(maxsize=20_000)(self._alternatives)
+
+    def _alternatives(
+        self, word: str, upos: str, tag: str, conditions: frozenset[str]
+    ) -> tuple[Alternative, ...]:
+        if upos not in _POS:
+            return self._fallback.alternatives(word, upos, tag, conditions)
+        pos = _POS[upos]
+        base = self._reader.morphy(word.replace(" ", "_"), pos)
+        senses = self._reader.synsets(base, pos) if base else []
+        if not senses or (upos == "NOUN" and "before" in conditions):
+            return ()
+        near = self._near(senses) | self._known(word, upos, tag)
+        weights: dict[str, int] = {}
+        for lemma in self._others(base, senses[0], "transitive" in conditions):
+            name = lemma.name().replace("_", " ")
+            if name.islower() and name not in near and (upos == "NOUN" or " " not in name):
+                weights[name] = max(weights.get(name, 0), lemma.count() + 1)
+        formed = (self._formed(name, upos, tag, weight) for name, weight in weights.items())
+        return tuple(one for one in formed if one)
+
+    def _others(self, base: str, sense: Any, transitive: bool) -> Iterator[Any]:
+        """Lemmas of co-hyponyms and antonyms; an adjective's antonyms may be those of the head
+        of its cluster, and colours have their co-hyponyms as nouns.
+        """
+        heads = [sense, *sense.similar_tos()] if sense.pos() in "as" else [sense]
+        for head in heads:
+            for lemma in head.lemmas():
+                yield from lemma.antonyms()
+        if sense.pos() in "as":
+            nouns = self._reader.synsets(base, "n")
+            if nouns and any(one.name() == "color.n.01" for one in _above(nouns[0])):
+                yield from _sisters(nouns[0])
+        elif sense.pos() == "v":
+            for lemma in _sisters(sense):
+                if transitive == bool(_TRANSITIVE & set(lemma.frame_ids())):
+                    yield lemma
+        else:
+            yield from _sisters(sense)
+
+    def _near(self, senses: Iterable[Any]) -> set[str]:
+        """Names of synonyms, hypernyms and hyponyms in any sense."""
+        names = set()
+        for sense in senses:
+            for synset in (sense, *_above(sense), *sense.closure(lambda one: one.hyponyms())):
+                names |= {name.replace("_", " ") for name in synset.lemma_names()}
+        return names
+
+    def _known(self, word: str, upos: str, tag: str) -> frozenset[str]:
+        lemma = self._lexicon.reading(word, upos, tag)
+        return self._lexicon.compatible(lemma) if lemma else frozenset()
+
+    def _formed(self, name: str, upos: str, tag: str, weight: int) -> Alternative | None:
+        """The word with its tag, None where the lexicon knows that it has no such form."""
+        lemma = self._lexicon.lemmas.get((name, upos))
+        if lemma is None:
+            return Alternative(regular(name, tag), weight, countable=True, mass=False)
+        form = lemma.forms.get(tag)
+        return Alternative(form, weight, lemma.countable, lemma.mass) if form else None
+
+
+def _above(synset: Any) -> list[Any]:
+    return list(synset.closure(lambda one: one.hypernyms()))
+
+
+def _sisters(synset: Any) -> Iterator[Any]:
+    for parent in synset.hypernyms():
+        for sister in parent.hyponyms():
+            if sister != synset:
+                yield from sister.lemmas()

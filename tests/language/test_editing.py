@@ -1,0 +1,60 @@
+"""Edits of a caption by hand. What holds for any text is tested with the rules that edit."""
+
+from collections.abc import Callable
+
+import pytest
+
+from compo_pipeline.language.editing import Edit, bare, edited, exchanged, movable, moved, written
+from compo_pipeline.records import Parse
+
+Tagged = Callable[[str], Parse]
+
+
+def test_edits_and_where_they_stand(tagged: Tagged) -> None:
+    parse = tagged("a/DET fire/NOUN hydrant/NOUN near/ADP it/PRON _./PUNCT")
+    text, spans = edited(parse, [Edit(1, 3, "cat"), Edit(3, 4, "far from")])
+    assert text == "a cat far from it."
+    assert [text[start:end] for start, end in spans] == ["cat", "far from"]
+    assert edited(parse, []) == (parse.text, ())
+
+
+def test_what_is_written_keeps_its_spacing(tagged: Tagged) -> None:
+    parse = tagged("red/ADJ _-/PUNCT _haired/ADJ men/NOUN")
+    assert written(parse, 0, 3) == "red-haired"
+    assert written(parse, 2, 4) == "haired men"
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [(0, 1, False), (1, 2, False), (0, 2, True), (2, 3, True), (3, 4, False), (2, 4, True)],
+)
+def test_what_can_move(tagged: Tagged, start: int, end: int, expected: bool) -> None:
+    parse = tagged("do/AUX _n't/PART run/VERB _!/PUNCT")
+    assert movable(parse, start, end) is expected
+
+
+@pytest.mark.parametrize(
+    ("source", "to", "place", "expected"),
+    [
+        ("Dogs/NOUN", "two/NUM cats/NOUN", 1, "dogs"),
+        ("Dogs/NOUN", "Cats/NOUN", 0, "Dogs"),
+        ("Rome/PROPN", "in/ADP it/PRON", 1, "Rome"),
+        ("TVs/NOUN", "two/NUM cats/NOUN", 1, "TVs"),
+        ("I/PRON", "and/CCONJ me/PRON", 1, "I"),
+        ("dogs/NOUN", '"/PUNCT _Cats/NOUN', 1, "Dogs"),
+    ],
+)
+def test_capitals(tagged: Tagged, source: str, to: str, place: int, expected: str) -> None:
+    taken = tagged(source)
+    assert moved(tagged(to), place, taken.text, taken, 0) == expected
+
+
+def test_an_exchange(tagged: Tagged) -> None:
+    parse = tagged("The/DET cat/NOUN saw/VERB a/DET very/ADV old/ADJ dog/NOUN")
+    text, spans = exchanged(parse, (0, 2), (3, 7))
+    assert text == "A very old dog saw the cat"
+    assert [text[start:end] for start, end in spans] == ["A very old dog", "the cat"]
+
+
+def test_case_and_closing_marks_tell_no_sentences_apart() -> None:
+    assert bare("A cat?!") == bare("a CAT .") != bare("a cat, a dog")

@@ -1,0 +1,201 @@
+"""Alternatives from a WordNet of a dozen words, written as WordNet's own files are."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.language.lexicon import load_lexicon
+from compo_pipeline.language.replacements import Replacer, replacer
+from compo_pipeline.language.wordnet import WordNetSource, open_wordnet
+from compo_pipeline.records import Parse
+
+nltk = pytest.importorskip("nltk")
+# nltk misses translations, which nobody here asks for.
+pytestmark = pytest.mark.filterwarnings("ignore:The multilingual functions")
+FILES = {"n": "noun", "v": "verb", "a": "adj", "r": "adv"}
+NOTHING: frozenset[str] = frozenset()
+BACK = {"@": "~", "!": "!", "&": "&"}
+
+
+class Synset(NamedTuple):
+    """`links` are (pointer symbol, name of another synset); frames are verb frames."""
+
+    pos: str
+    words: str
+    links: tuple[tuple[str, str], ...] = ()
+    frames: tuple[int, ...] = ()
+
+
+SYNSETS = {
+    "animal": Synset("n", "animal"),
+    "pet": Synset("n", "pet", (("@", "animal"),)),
+    "dog": Synset("n", "dog domestic_dog", (("@", "pet"),)),
+    "cat": Synset("n", "cat", (("@", "pet"),)),
+    "goose": Synset("n", "goose", (("@", "pet"),)),
+    "fish": Synset("n", "water_dog", (("@", "pet"),)),
+    "kelpie": Synset("n", "kelpie", (("@", "pet"),)),
+    "kale": Synset("n", "kale", (("@", "pet"),)),  # has no plural in the lexicon
+    "laika": Synset("n", "Laika", (("@", "pet"),)),
+    "puppy": Synset("n", "puppy", (("@", "dog"), ("@", "pet"))),
+    "color": Synset("n", "color"),
+    "redness": Synset("n", "red redness", (("@", "color"),)),
+    "blueness": Synset("n", "blue", (("@", "color"),)),
+    "move": Synset("v", "move", frames=(2,)),
+    "swim": Synset("v", "swim", (("@", "move"),), (2,)),
+    "walk": Synset("v", "walk", (("@", "move"),), (2,)),
+    "push": Synset("v", "push", (("@", "move"),), (8,)),
+    "pull": Synset("v", "pull", (("@", "move"), ("!", "push")), (8,)),
+    "large": Synset("a", "large", (("!", "small"),)),
+    "small": Synset("a", "small"),
+    "huge": Synset("a", "huge", (("&", "large"),)),
+    "red": Synset("a", "red"),
+}
+
+
+def write(folder: Path) -> None:
+    """The files that nltk reads, with byte offsets."""
+    links = {name: list(synset.links) for name, synset in SYNSETS.items()}
+    for name, synset in SYNSETS.items():
+        for symbol, other in synset.links:
+            links[other].append((BACK[symbol], name))
+
+    def line(name: str, offsets: dict[str, int]) -> str:
+        synset = SYNSETS[name]
+        words = synset.words.split()
+        fields = [f"{offsets.get(name, 0):08d}", "00", synset.pos, f"{len(words):02x}"]
+        fields += [part for word in words for part in (word, "0")]
+        fields.append(f"{len(links[name]):03d}")
+        for symbol, other in links[name]:
+            lexical = "0101" if symbol == "!" else "0000"
+            fields += [symbol, f"{offsets.get(other, 0):08d}", SYNSETS[other].pos, lexical]
+        if synset.pos == "v":
+            fields.append(f"{len(synset.frames):02d}")
+            fields += [part for frame in synset.frames for part in ("+", f"{frame:02d}", "00")]
+        return " ".join(fields) + " | a gloss  \n"
+
+    offsets: dict[str, int] = {}
+    for pos in FILES:
+        position = 0
+        for name in (name for name, synset in SYNSETS.items() if synset.pos == pos):
+            offsets[name] = position
+            position += len(line(name, offsets))
+    for pos, file in FILES.items():
+        names = [name for name, synset in SYNSETS.items() if synset.pos == pos]
+        (folder / f"data.{file}").write_text("".join(line(name, offsets) for name in names))
+        index = [
+            f"{word.lower()} {pos} 1 0 1 0 {offsets[name]:08d}  \n"
+            for name in names
+            for word in SYNSETS[name].words.split()
+        ]
+        (folder / f"index.{file}").write_text("".join(sorted(index)))
+        (folder / f"{file}.exc").write_text("geese goose\n" if pos == "n" else "swam swim\n")
+    (folder / "lexnames").write_text("00\tnoun.all\t1\n")
+    # Sense keys: lemma%part of speech:file:id, with the number of times the sense was met.
+    (folder / "cntlist.rev").write_text(
+        "animal%1:00:00:: 1 9\ncat%1:00:00:: 1 25\ngoose%1:00:00:: 1 3\n"
+    )
+    (folder / "index.sense").write_text("")
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[WordNetSource]:
+    """The source over a corpus of a folder, found and loaded as nltk does it for its users."""
+    from nltk.corpus.reader.wordnet import WordNetCorpusReader
+    from nltk.corpus.util import LazyCorpusLoader
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nltk.data, "path", [str(folder)])
+        patch.setattr(
+            nltk.corpus, "wordnet", LazyCorpusLoader("wordnet", WordNetCorpusReader, None)
+        )
+        yield WordNetSource(open_wordnet("views.source"), load_lexicon())
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WordNetSource]:
+    folder = tmp_path_factory.mktemp("nltk_data")
+    corpus = folder / "corpora" / "wordnet"
+    corpus.mkdir(parents=True)
+    write(corpus)
+    with opened(folder) as made:
+        yield made
+
+
+def words(source: WordNetSource, *word: str, conditions: frozenset[str] = NOTHING) -> set[str]:
+    return {one.word for one in source.alternatives(*word, conditions)}
+
+
+def test_co_hyponyms_but_no_relatives_of_any_kind(source: WordNetSource) -> None:
+    # No synonym (domestic dog), hypernym (pet), hyponym (puppy), and no proper name.
+    assert words(source, "dog", "NOUN", "NN") == {"cat", "goose", "water dog", "kelpie", "kale"}
+
+
+def test_inflected_as_the_word_is(source: WordNetSource) -> None:
+    assert words(source, "dogs", "NOUN", "NNS") == {"cats", "geese", "water dogs", "kelpies"}
+    assert words(source, "geese", "NOUN", "NNS") >= {"dogs", "cats"}
+    walking = words(source, "walking", "VERB", "VBG", conditions=frozenset({"intransitive"}))
+    assert walking == {"swimming"}
+
+
+def test_frequent_senses_weigh_more(source: WordNetSource) -> None:
+    found = source.alternatives("dog", "NOUN", "NN", NOTHING)
+    weights = {one.word: one.weight for one in found}
+    assert weights == {"cat": 26, "goose": 4, "water dog": 1, "kelpie": 1, "kale": 1}
+
+
+def test_what_the_lexicon_knows_to_be_compatible_is_left_out(source: WordNetSource) -> None:
+    assert "puppy" in words(source, "cat", "NOUN", "NN")
+    assert "puppy" not in words(source, "dog", "NOUN", "NN")
+
+
+def test_verbs_stand_with_or_without_an_object(source: WordNetSource) -> None:
+    transitive = frozenset({"transitive"})
+    assert words(source, "pushes", "VERB", "VBZ", conditions=transitive) == {"pulls"}
+    assert words(source, "swam", "VERB", "VBD", conditions=frozenset({"intransitive"})) == {
+        "walked"
+    }
+
+
+def test_adjectives_have_antonyms_through_their_cluster_and_colours_as_nouns(
+    source: WordNetSource,
+) -> None:
+    assert words(source, "large", "ADJ", "JJ") == {"small"}
+    assert words(source, "huge", "ADJ", "JJ") == {"small"}
+    assert words(source, "red", "ADJ", "JJ") == {"blue"}
+
+
+def test_prepositions_and_numbers_are_the_lexicons(source: WordNetSource) -> None:
+    assert "under" in words(source, "on", "ADP", "IN", conditions=frozenset({"thing"}))
+    assert "three" in words(source, "two", "NUM", "CD")
+
+
+def test_unknown_words_have_none(source: WordNetSource) -> None:
+    assert words(source, "xyzzy", "NOUN", "NN") == set()
+    assert words(source, "table", "NOUN", "NN") == set()
+
+
+def test_replacements_with_it(source: WordNetSource, tagged: Callable[[str], Parse]) -> None:
+    from random import Random
+
+    parse = tagged("[ a/DET/DT huge/ADJ/JJ dog/NOUN/NN ] near/ADP/IN [ xyzzy/PROPN/NNP ]")
+    made = {Replacer(source)(parse, Random(seed)).text for seed in range(300)}
+    assert {"a small dog near xyzzy", "a huge cat near xyzzy"} <= made
+
+
+def test_nltk_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "nltk.corpus", None)
+    with pytest.raises(SettingsError, match=r"views.source.*pip install 'compo-pipeline\[wordnet"):
+        replacer("wordnet", key="views.source")
+
+
+def test_the_corpus_is_not_installed(tmp_path: Path) -> None:
+    with (
+        pytest.raises(SettingsError, match=r"views.source.*nltk.downloader wordnet"),
+        opened(tmp_path),
+    ):
+        pass
