@@ -1,8 +1,9 @@
 """Fixtures shared by all tests."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -32,7 +33,7 @@ def shared() -> Path:
     return folder
 
 
-TINY = {
+TINY: dict[str, Any] = {
     "embed_dim": 16,
     "vision_cfg": {"image_size": 32, "layers": 1, "width": 16, "head_width": 8, "patch_size": 16},
     "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1},
@@ -55,6 +56,31 @@ def tiny_clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
         model = open_clip.CLIP(**TINY)
     save_file(model.state_dict(), folder / "open_clip_model.safetensors")
     return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Writes a random CLIP of short texts; the towers differ by seed and by image_seed."""
+    import torch
+    from open_clip.model import CLIP
+    from safetensors.torch import save_file
+
+    config: dict[str, Any] = {**TINY, "text_cfg": {**TINY["text_cfg"], "context_length": 16}}
+
+    def write(seed: int, image_seed: int = 0) -> Path:
+        folder = tmp_path_factory.mktemp("model")
+        torch.manual_seed(seed)
+        state = CLIP(**config).state_dict()
+        torch.manual_seed(image_seed)
+        visual = {k: v for k, v in CLIP(**config).state_dict().items() if k.startswith("visual.")}
+        tensors = {k: v.clone().contiguous() for k, v in {**state, **visual}.items()}
+        header = {"format": "pt", "quick_gelu": "false"}
+        save_file(tensors, folder / "open_clip_model.safetensors", metadata=header)
+        written = {"model_cfg": config, "preprocess_cfg": {}}
+        (folder / "open_clip_config.json").write_text(json.dumps(written))
+        return folder
+
+    return write
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +9,7 @@ from typing import Literal
 
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
 from compo_pipeline.images.decoding import Limits, PictureError, load
+from compo_pipeline.images.inline import thumbnail
 from compo_pipeline.records import Score
 from compo_pipeline.seeding import rng
 
@@ -111,7 +110,7 @@ def _spread(
 
 def _card(fate: Fate, task: Subtask, item: Item, by_model: Sequence[Score]) -> Card | None:
     try:
-        picture, width, height = _thumbnail(task, item)
+        picture = thumbnail(load(task.images, item.image, Limits()), _SIDE)
     except PictureError as error:
         log.warning("%s was scored, but can no longer be shown: %s", task.path(item), error)
         return None
@@ -121,14 +120,4 @@ def _card(fate: Fate, task: Subtask, item: Item, by_model: Sequence[Score]) -> C
         for place, (text, right) in enumerate(texts)
     )
     verdicts = tuple(bool(score.correct) for score in by_model)
-    return Card(fate, task.benchmark, task.name, item.item, picture, width, height, lines, verdicts)
-
-
-def _thumbnail(task: Subtask, item: Item) -> tuple[str, int, int]:
-    """A picture small enough to travel inside the page, as a data URI."""
-    image = load(task.images, item.image, Limits())
-    image.thumbnail((_SIDE, _SIDE))
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=85, subsampling=0)
-    encoded = base64.b64encode(buffer.getvalue()).decode()
-    return f"data:image/jpeg;base64,{encoded}", image.width, image.height
+    return Card(fate, task.benchmark, task.name, item.item, *picture, lines, verdicts)
