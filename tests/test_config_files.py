@@ -26,7 +26,15 @@ LAYERS = {
     "model_output",
     "reporting",
 }
-RUN_OWNED = {"views", "checkpoint", "control_checkpoint", "resume", "report", "export"}
+RUN_OWNED = {
+    "views",
+    "checkpoint",
+    "control_checkpoint",
+    "resume",
+    "report",
+    "wise_ft_report",
+    "export",
+}
 METHOD_FILES = sorted((CONF / "base" / "parameters_methods").glob("*.yml"))
 # Made by nodes for nodes to find again, never passed through the catalog.
 PATHS_ALONE = {"resume"}

@@ -10,13 +10,15 @@ from kedro.pipeline import Pipeline
 TRAIN_EVAL = ("raw", "ingest", "validation", "views", "training", "evaluation", "registration")
 # These make what the package ships, and stand apart from the chain.
 APART = ("language", "pretraining")
+# Asked of a finished run.
+AFTERWARDS = ("wise_ft",)
 
 
 def register_pipelines() -> dict[str, Pipeline]:
     """Pipelines by name; `__default__` is `train_eval`, the whole chain."""
     pipelines = {
         name: import_module(f"compo_pipeline.pipelines.{name}.pipeline").create_pipeline()
-        for name in (*TRAIN_EVAL, *APART)
+        for name in (*TRAIN_EVAL, *APART, *AFTERWARDS)
     }
     pipelines["train_eval"] = sum((pipelines[name] for name in TRAIN_EVAL), Pipeline([]))
     pipelines["__default__"] = pipelines["train_eval"]

@@ -31,9 +31,6 @@ class WordReader:
         self.shown += pictures
         return torch.arange(len(pictures))
 
-    def take_truncated(self) -> int:
-        return 0
-
 
 @dataclass
 class TableEncoder:

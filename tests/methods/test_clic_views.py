@@ -95,8 +95,9 @@ def test_the_negative_swaps_one_common_category(draw: Draw, two: list[Caption]) 
     for epoch in range(60):
         view = draw(two, TWO, epoch=epoch)[0]
         told = json.loads(view.provenance)
-        assert told["generator"] == "swap_across" and told["language"] == "compo_en==1"
-        seen.add((view.negatives[0], told["category"], tuple(told["words"])))
+        (origin,) = told["negatives"]
+        assert origin["generator"] == "swap_across" and told["language"] == "compo_en==1"
+        seen.add((view.negatives[0], origin["category"], tuple(origin["words"])))
     first = {
         ("ADJ", ("red", "blue")): ("A blue cat sleeps.", "The red dog runs."),
         ("NOUN", ("cat", "dog")): ("A red dog sleeps.", "The blue cat runs."),
@@ -158,7 +159,7 @@ def test_a_negative_that_cannot_be_made_is_null(
     captions = [caption("a", "Cats/NOUN ./PUNCT", "x y."), caption("b", "cats/NOUN", "z.")]
     view = draw(captions, {"a": "Cats/NOUN ./PUNCT", "b": "cats/NOUN"})[0]
     assert view.negatives == (None,)
-    assert json.loads(view.provenance) == {"generator": "swap_across", "language": "compo_en==1"}
+    assert json.loads(view.provenance) == {"language": "compo_en==1", "negatives": [None]}
 
 
 def test_views_hang_on_seed_epoch_and_sample_alone(
@@ -222,7 +223,7 @@ def test_single_pictures(draw: Draw, two: list[Caption]) -> None:
         assert view.axis is None
         assert view.positives[:2] == ("A red cat sleeps.", "A red cat sleeps.")
         assert set(view.positives[2:]) == {"It has fur.", "Its bed is warm.", "A lamp shines."}
-        assert json.loads(view.provenance)["generator"] == "swap_within"
+        assert json.loads(view.provenance)["negatives"][0]["generator"] == "swap_within"
         (negative,) = view.negatives
         assert negative is not None
         assert negative.lower() != "a red cat sleeps."

@@ -14,6 +14,7 @@ import yaml
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.methods import METHODS
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.view_tables import ViewSettings, write
 from compo_pipeline.models.loading import load
@@ -64,10 +65,13 @@ def node(
         *(Clic(ClicViews(), ClicObjective()), rows, parses, "hand", ViewSettings(2), 0),
         tmp_path / "views",
     )
+    page = tmp_path / "preview" / "index.html"
+    page.parent.mkdir()
+    page.write_text("views to look at")
     conf = project / "conf" / "base"
     methods = {
         name: yaml.safe_load((conf / "parameters_methods" / f"{name}.yml").read_text())[name]
-        for name in ("clic", "clip")
+        for name in METHODS
     }
     training = yaml.safe_load((conf / "parameters_training.yml").read_text())["training"]
     small = {"epochs": 2, "batch_size": 3, "workers": 0, "log_every": 1, "device": "cpu"}
@@ -77,6 +81,7 @@ def node(
         given = {
             "valid_captions": captions,
             "views": tmp_path / "views",
+            "views_preview": page.parent,
             "manifest": {"data_hash": "d1"},
             "model": {"name": f"local-dir:{tiny_clip}"},
             "control": True,
@@ -124,6 +129,8 @@ def test_method_and_control_in_one_run(node: Node, tmp_path: Path, tiny_clip: Pa
     assert {f"clic/{name}" for name in CLIC_POINTS} <= set(recorded.data.metrics)
     assert recorded.data.metrics["clic_batches/rows"] == 12
     assert recorded.data.metrics["control_batches/rows"] == 12
+    kept = mlflow.MlflowClient().list_artifacts(run["run_id"], "views")
+    assert [file.path for file in kept] == ["views/index.html"]
 
 
 def test_asked_again_it_takes_no_step_and_keeps_its_run(
@@ -136,7 +143,7 @@ def test_asked_again_it_takes_no_step_and_keeps_its_run(
     assert again[2] == first[2]
     pd.testing.assert_frame_equal(again[3], first[3])
     assert "clic: 4 of 4 steps are done" in caplog.text
-    assert "clip: 4 of 4 steps are done" in caplog.text
+    assert "control: 4 of 4 steps are done" in caplog.text
 
 
 def test_another_configuration_is_refused_before_a_run_is_opened(

@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.pipelines.views.nodes import draw_views, parse_captions
+from compo_pipeline.methods import METHODS
+from compo_pipeline.pipelines.views.nodes import draw_views, parse_captions, preview_views
 from compo_pipeline.pipelines.views.pipeline import create_pipeline
 from compo_pipeline.records import Caption, Parse, View, from_table
 
@@ -40,7 +41,7 @@ def methods(project: Path) -> dict[str, Any]:
     folder = project / "conf" / "base" / "parameters_methods"
     return {
         name: yaml.safe_load((folder / f"{name}.yml").read_text())[name]["views"]
-        for name in ("clic", "clip")
+        for name in METHODS
     }
 
 
@@ -93,13 +94,41 @@ def test_views_of_every_epoch(run: Callable[..., Any]) -> None:
             assert sorted(negative.lower().replace(".", "").split()) == sorted(
                 view.positives[0].lower().replace(".", "").split()
             )
-            assert told["language"].startswith("compo_en==") and len(told["words"]) == 2
+            assert told["language"].startswith("compo_en==")
+            assert len(told["negatives"][0]["words"]) == 2
 
 
 def test_the_same_settings_give_the_same_views(run: Callable[..., Any]) -> None:
     first = run()
     assert run() == first
     assert run(seed=1)[1] != first[1]
+
+
+def test_every_caption_has_its_own_negatives_under_fsc_clip(run: Callable[..., Any]) -> None:
+    _, tables = run("fsc_clip")
+    assert tables[0] != tables[1]
+    for view in tables[0]:
+        assert (view.kind, view.positives) == ("single", (SENTENCES[view.sample_id][0],))
+        made = [text for text in view.negatives if text is not None]
+        assert len(view.negatives) == 3 and len(made) > 1 and view.positives[0] not in made
+        told = json.loads(view.provenance)["negatives"]
+        assert [one and one["generator"] for one in told] == [
+            text and rule
+            for text, rule in zip(view.negatives, ("negclip", "replace", "bigram"), strict=True)
+        ]
+
+
+@pytest.mark.parametrize("method", ["clic", "clip", "fsc_clip", "negclip"])
+def test_a_page_shows_views_of_any_method(
+    run: Callable[..., Any], tmp_path: Path, method: str
+) -> None:
+    _, tables = run(method)
+    arguments = (method, "hand", 0, str(tmp_path), str(tmp_path / "preview"))
+    folder = preview_views(tmp_path / "views", *arguments)
+    page = (folder / "index.html").read_text(encoding="utf-8")
+    assert folder == tmp_path / "preview" and method in page
+    for view in tables[0]:
+        assert view.sample_id in page
 
 
 def test_plain_clip_needs_no_parse(run: Callable[..., Any]) -> None:
@@ -146,6 +175,7 @@ def test_the_graph_passes_what_the_nodes_take() -> None:
             f"params:{name}"
             for name in ("language.model", "views", "method", "seed", "paths.views")
         ),
-        *(f"params:{name}.views" for name in ("clic", "clip")),
+        *(f"params:{name}" for name in ("dataset", "data.root", "paths.views_preview")),
+        *(f"params:{name}.views" for name in METHODS),
     }
-    assert create_pipeline().outputs() == {"views"}
+    assert create_pipeline().outputs() == {"views_preview"}

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
+from compo_pipeline.methods.contract import Method
 from compo_pipeline.methods.view_tables import ViewSettings, write
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.records import Caption, Parse
@@ -17,6 +18,7 @@ from compo_pipeline.training.settings import OptimizerSettings, TrainingSettings
 COLOURS = ("red", "blue", "green", "white")
 THINGS = ("cat", "dog", "cup")
 WORDS = ("A", None, None, "stands", "on", "the", "left", ".")
+TAGS = ("DT", "JJ", "NN", "VBZ", "IN", "DT", "NN", ".")
 UPOS = ("DET", "ADJ", "NOUN", "VERB", "ADP", "DET", "NOUN", "PUNCT")
 
 
@@ -31,6 +33,10 @@ class World:
     def views(self, folder: Path, epochs: int = 2, **settings: str) -> Path:
         """Views of CLIC in a folder."""
         method = Clic(ClicViews(**settings), ClicObjective())  # type: ignore[arg-type]
+        return self.drawn(method, folder, epochs)
+
+    def drawn(self, method: Method, folder: Path, epochs: int = 2) -> Path:
+        """Views of a method in a folder."""
         write(method, self.captions, self.parses, "hand", ViewSettings(epochs), 0, folder)
         return folder
 
@@ -52,7 +58,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         captions.append(
             Caption(name, name, f"{name}.png", *size, (text, *further), "world", "train")
         )
-        parses[name] = Parse(name, 0, text, tuple(words), offsets, UPOS, ("",) * 8, ())
+        parses[name] = Parse(name, 0, text, tuple(words), offsets, UPOS, TAGS, (0, 3, 5, 7))
     return World(root, captions, parses)
 
 

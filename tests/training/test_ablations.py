@@ -22,7 +22,7 @@ from compo_pipeline.methods.view_tables import ViewSettings, write
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.records import View, from_table
 from compo_pipeline.training.batches import Batches
-from compo_pipeline.training.loop import ModelEncoder
+from compo_pipeline.training.encoder import ModelEncoder
 from compo_pipeline.training.optimisation import freeze
 from compo_pipeline.training.reading import TensorReader
 from compo_pipeline.training.settings import TrainingSettings
@@ -119,7 +119,9 @@ def test_ablation(
     reader = TensorReader(tiny, world.root)
     batches = Batches(world.captions, folder, method, reader, batch_size=6, epochs=1, seed=0)
     freeze(tiny.model, method.trains)
-    encoder = ModelEncoder(tiny.model, None, "image" in method.trains, torch.device("cpu"), "fp32")
+    encoder = ModelEncoder(
+        tiny.model, tiny.name, None, "image" in method.trains, torch.device("cpu"), "fp32"
+    )
 
     even, odd = (method.loss(encoder, batches[step].batch) for step in (0, 1))
 
@@ -131,7 +133,10 @@ def test_ablation(
     rows = batches.examples(0)
     assert {row.view.kind for row in rows} == {wanted.kind}
     expected = views.swap if wanted.kind == "composite" else "within"
-    assert {json.loads(row.view.provenance)["generator"] for row in rows} == {f"swap_{expected}"}
+    origins = [
+        json.loads(row.view.provenance)["negatives"][0] for row in rows if any(row.view.negatives)
+    ]
+    assert {origin["generator"] for origin in origins} == {f"swap_{expected}"}
     sum(term.value for term in even.values()).backward()
     moved = {
         "image" if key.startswith("visual.") else "text"

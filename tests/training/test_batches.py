@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.clip import Clip, ClipObjective, ClipViews
+from compo_pipeline.methods.view_tables import EpochViews
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.training.batches import Batches, EpochViews, plan
+from compo_pipeline.training.batches import Batches, plan
 from compo_pipeline.training.reading import TensorReader
 
 PICTURES = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=40)

@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from compo_pipeline.methods.contract import Picture
+from compo_pipeline.models.dense import encode_images_densely
 from compo_pipeline.models.encoding import encode_images
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.training import features
+from compo_pipeline.training.device import autocast
 from compo_pipeline.training.features import embed
 from compo_pipeline.training.reading import TensorReader
 
@@ -65,3 +67,29 @@ def test_tables_join(tiny: LoadedModel, world: Any, pictures: list[Picture]) -> 
     whole = part(pictures[:5])
     assert both.rows == whole.rows
     assert torch.equal(both.values, whole.values)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_patch_tokens_are_kept_beside_the_same_embeddings(
+    tiny: LoadedModel, world: Any, pictures: list[Picture], precision: str
+) -> None:
+    """To the bit: a control that is resumed alone embeds without patches what its method's run
+    embedded with them.
+    """
+    reader = TensorReader(tiny, world.root)
+    plain, dense = (
+        embed(pictures, tiny, reader, device=CPU, precision=precision, workers=0, patches=patches)
+        for patches in (False, True)
+    )
+    assert plain.patches is None and dense.patches is not None
+    assert torch.equal(plain.values, dense.values)
+    assert dense.patches.shape == (16, 4, 16)
+    with torch.no_grad(), autocast(CPU, precision):
+        fresh = encode_images_densely(tiny.model.eval(), reader.pictures(pictures), tiny.name)
+    torch.testing.assert_close(dense.patches.float(), fresh.patches, atol=2e-2, rtol=0)
+    halves = [
+        embed(some, tiny, reader, device=CPU, precision=precision, workers=0, patches=True)
+        for some in (pictures[:5], pictures[5:])
+    ]
+    joined = features.Features({}, torch.empty(0)).joined(halves[0]).joined(halves[1])
+    assert joined.patches is not None and torch.equal(joined.patches, dense.patches)

@@ -81,6 +81,7 @@ def test_folders_differ_by_content_and_names(tmp_path: Path) -> None:
 def test_code_that_trains_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in fingerprint.CODE:
         path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
         if name.endswith(".py"):
             path.write_text("x = 1")
         else:

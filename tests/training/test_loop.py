@@ -20,8 +20,9 @@ from compo_pipeline.training.batches import Batches
 from compo_pipeline.training.features import Features, embed
 from compo_pipeline.training.fingerprint import FingerprintError
 from compo_pipeline.training.finite import TrainingError
-from compo_pipeline.training.loop import Point, Progress, train
+from compo_pipeline.training.loop import train
 from compo_pipeline.training.optimisation import learning_rate
+from compo_pipeline.training.progress import Point, Progress
 from compo_pipeline.training.reading import TensorReader
 
 CPU = torch.device("cpu")
@@ -212,7 +213,7 @@ def test_a_finished_run_takes_no_step(
     monkeypatch.setattr(Clic, "loss", lambda *_: pytest.fail("a step was taken"))
     with caplog.at_level(logging.INFO):
         again = run(other, points=points)
-    assert "clic: 6 of 6 steps are done" in caplog.text
+    assert "state: 6 of 6 steps are done" in caplog.text
     assert points == [] and again.as_dict() == first.as_dict()
     assert changed(weights(tiny), other) == set()
 

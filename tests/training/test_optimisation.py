@@ -5,9 +5,15 @@ import math
 import pytest
 import torch
 
-from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.models import lora
+from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
 from compo_pipeline.training.optimisation import adamw, freeze, learning_rate
-from compo_pipeline.training.settings import OptimizerSettings, TrainingSettings
+from compo_pipeline.training.settings import (
+    LowRankSettings,
+    OptimizerSettings,
+    TrainingSettings,
+    WiseFtSettings,
+)
 
 PAPER = OptimizerSettings(lr=1e-6, lr_start=1e-7, lr_end=1e-8, warmup=0.2)
 
@@ -86,6 +92,47 @@ def test_other_settings_that_make_no_sense_are_refused() -> None:
         OptimizerSettings(lr=1, lr_start=1, lr_end=1, warmup=1.0)
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"crop_scale": (0.9, 0.5)}, "crop_scale: expected two rising shares"),
+        ({"crop_scale": (0.0, 0.5)}, "crop_scale: expected two rising shares"),
+        ({"crop_scale": (0.9, 1.0), "cache_features": True}, "cache_features: pictures that are"),
+    ],
+)
+def test_crops_that_cannot_be_are_refused(given: dict[str, object], message: str) -> None:
+    plain = {"epochs": 1, "batch_size": 2, "optimizer": PAPER}
+    with pytest.raises(ValueError, match=message):
+        TrainingSettings(**{**plain, **given})  # type: ignore[arg-type]
+
+
+def test_ranks_and_ratios_out_of_bounds_are_refused() -> None:
+    with pytest.raises(ValueError, match="rank: expected at least 1, or null"):
+        LowRankSettings(0)
+    with pytest.raises(ValueError, match=r"ratio: expected a share in \[0, 1\], got 1.5"):
+        WiseFtSettings(1.5)
+    with pytest.raises(ValueError, match="warmup_steps: expected at least 0"):
+        OptimizerSettings(lr=1, lr_start=1, lr_end=1, warmup_steps=-1)
+
+
+def test_a_warm_up_of_so_many_steps_takes_the_place_of_a_share() -> None:
+    """Fifty steps of any run, as FSC-CLIP's recipe has it; all but the last where it is shorter."""
+    recipe = OptimizerSettings(lr=50.0, lr_start=0.0, lr_end=0.0, warmup=0.2, warmup_steps=50)
+    assert [learning_rate(step, 1000, recipe) for step in (0, 1, 49, 50)] == [0.0, 1.0, 49.0, 50.0]
+    assert learning_rate(999, 1000, recipe) == pytest.approx(0.0)
+    assert learning_rate(5, 6, recipe) == 50.0
+    none = OptimizerSettings(lr=50.0, lr_start=0.0, lr_end=0.0, warmup=0.2, warmup_steps=0)
+    assert learning_rate(0, 1000, none) == 50.0
+
+
+def test_of_a_model_with_adapters_they_alone_train(tiny: LoadedModel) -> None:
+    lora.attach(tiny.model, lora.LoraSettings(2), tiny.name, {"text"}, 0)
+    freeze(tiny.model, {"text"})
+    trained = {name for name, p in tiny.model.named_parameters() if p.requires_grad}
+    assert trained == set(lora.adapters(tiny.model)) != set()
+    assert all(name.startswith("transformer.") for name in trained)
+
+
 def test_weights_of_one_dimension_keep_their_size_without_gradient() -> None:
     """What decay does and does not do, through the optimiser itself."""
     model = torch.nn.Linear(2, 2)
@@ -96,3 +143,14 @@ def test_weights_of_one_dimension_keep_their_size_without_gradient() -> None:
     optimizer.step()
     assert torch.allclose(model.weight, torch.full((2, 2), 0.95))
     assert torch.equal(model.bias, torch.ones(2))
+
+
+def test_beside_adapters_batch_norms_keep_their_means() -> None:
+    """The base's convolutional stem has some; in training mode each batch would move them."""
+    loaded = load(ModelSettings())
+    lora.attach(loaded.model, lora.LoraSettings(2), loaded.name, {"image", "text"}, 0)
+    freeze(loaded.model, {"image", "text"})
+    before = {name: value.clone() for name, value in loaded.model.named_buffers()}
+    assert any(name.endswith("running_mean") for name in before)
+    loaded.model.encode_image(torch.randn(2, 3, 64, 64))
+    assert all(before[name].equal(value) for name, value in loaded.model.named_buffers())

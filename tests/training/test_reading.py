@@ -117,3 +117,28 @@ def test_what_may_be_read_is_limited(tiny: LoadedModel, world: Any) -> None:
 def test_composites_need_an_even_size() -> None:
     with pytest.raises(ValueError, match="even size, the model's is 33"):
         composites.half(Image.new("RGB", (4, 3)), "vertical", 33)
+
+
+def test_random_crops_are_those_of_the_step(tiny: LoadedModel, world: Any) -> None:
+    """The same in any process, whatever was read before; another in another step or run."""
+    picture = Picture((world.captions[0].image,))
+    readers = [TensorReader(tiny, world.root, crop_scale=(0.3, 0.9)) for _ in range(2)]
+
+    def read(reader: TensorReader, seed: int, step: int) -> torch.Tensor:
+        reader.begin(seed, step)
+        return reader.pixels(picture)
+
+    first = read(readers[0], 0, 3)
+    readers[1].pixels(Picture((world.captions[1].image,)))
+    assert torch.equal(first, read(readers[1], 0, 3)) and torch.equal(first, read(readers[0], 0, 3))
+    assert first.shape == (3, 32, 32)
+    whole = TensorReader(tiny, world.root).pixels(picture)
+    for other in (read(readers[0], 0, 4), read(readers[0], 1, 3), whole):
+        assert not torch.equal(first, other)
+
+
+def test_composites_are_never_cropped(tiny: LoadedModel, world: Any) -> None:
+    names = tuple(row.image for row in world.captions[:2])
+    picture = Picture(names, "vertical")
+    cropping = TensorReader(tiny, world.root, crop_scale=(0.3, 0.9))
+    assert torch.equal(cropping.pixels(picture), TensorReader(tiny, world.root).pixels(picture))

@@ -18,14 +18,15 @@ from safetensors.torch import load_file
 
 from compo_pipeline.images.decoding import PictureError
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
-from compo_pipeline.methods.contract import Picture
+from compo_pipeline.methods.contract import Method, Picture
+from compo_pipeline.methods.fsc_clip import FscClip, FscClipObjective, FscClipViews
 from compo_pipeline.models.identity import read_record
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.records import Caption, to_table
 from compo_pipeline.training import features, run
 from compo_pipeline.training.fingerprint import FingerprintError
 from compo_pipeline.training.run import Plan, Runner, control_of
-from compo_pipeline.training.settings import TrainingSettings
+from compo_pipeline.training.settings import LowRankSettings, TrainingSettings, WiseFtSettings
 
 CLIC = Clic(ClicViews(), ClicObjective())
 
@@ -36,7 +37,7 @@ import json, os, signal, sys
 from pathlib import Path
 import pyarrow.parquet as pq
 from compo_pipeline.configuration import parse
-from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
+from compo_pipeline.methods import METHODS
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.records import Caption, from_table
 from compo_pipeline.training.run import Plan, Runner, control_of
@@ -49,8 +50,9 @@ settings = parse(TrainingSettings, told["settings"], "training")
 runner = Runner(
     Plan(captions, "data", views, root, ModelSettings(f"local-dir:{model}"), settings, 0, resume)
 )
-clic = Clic(ClicViews(), ClicObjective())
-for name, method in (("clic", clic), ("control", control_of(clic))):
+kind = METHODS[told["method"]]
+method = kind(kind.views_type(), parse(kind.objective_type, told["objective"], "objective"))
+for name, method in ((method.name, method), ("control", control_of(method))):
     def report(point):
         if name == told["victim"] and point["step"] == told["step"]:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -66,14 +68,14 @@ def plan(world: Any, views: Path, tiny_clip: Path, recipe: Any, tmp_path: Path) 
 
 
 @pytest.fixture
-def both() -> Callable[[Plan], dict[str, Path]]:
-    """Trains the method and its control, and gives their checkpoints."""
+def both() -> Callable[..., dict[str, Path]]:
+    """Trains a method and its control, and gives their checkpoints."""
 
-    def train(plan: Plan) -> dict[str, Path]:
+    def train(plan: Plan, method: Method = CLIC) -> dict[str, Path]:
         runner, folders = Runner(plan), {}
-        for name, method in (("clic", CLIC), ("control", control_of(CLIC))):
+        for name, learner in ((method.name, method), ("control", control_of(method))):
             folders[name] = plan.resume / "folders" / name
-            runner.train(method, name, folders[name], lambda point: None)
+            runner.train(learner, name, folders[name], lambda point: None)
         return folders
 
     return train
@@ -88,29 +90,45 @@ def equal(one: Path, two: Path) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
+FSC = FscClip(FscClipViews(), FscClipObjective(trains=("text",)))
+# Both towers, by adapters, on random crops.
+FSC_LORA = FscClip(FscClipViews(), FscClipObjective())
+LORA = {"crop_scale": (0.5, 1.0), "lora": LowRankSettings(2)}
+
+
 @pytest.mark.parametrize(
-    ("workers", "cached", "victim"), [(0, True, "control"), (1, False, "clic")]
+    ("method", "recipe_", "victim"),
+    [
+        (CLIC, {"workers": 0, "cache_features": True}, "control"),
+        (CLIC, {"workers": 1}, "clic"),
+        (FSC, {"workers": 0, "cache_features": True}, "control"),
+        (FSC_LORA, {"workers": 1, **LORA}, "fsc_clip"),
+    ],
+    ids=["CLIC cached", "CLIC", "FSC-CLIP cached", "FSC-CLIP by adapters"],
 )
 def test_a_killed_run_ends_with_the_weights_of_one_that_was_not(
     plan: Plan,
-    both: Callable[[Plan], dict[str, Path]],
+    both: Callable[..., dict[str, Path]],
+    world: Any,
     tiny_clip: Path,
     tmp_path: Path,
-    workers: int,
-    cached: bool,
+    method: Method,
+    recipe_: dict[str, Any],
     victim: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    settings = replace(
-        plan.settings, epochs=8, workers=workers, cache_features=cached, save_every=10, log_every=3
-    )
-    whole = both(replace(plan, settings=settings, resume=tmp_path / "whole"))
+    name = method.name
+    plan = replace(plan, views=world.drawn(method, tmp_path / "views"))
+    settings = replace(plan.settings, epochs=8, save_every=10, log_every=3, **recipe_)
+    whole = both(replace(plan, settings=settings, resume=tmp_path / "whole"), method)
 
     told = {
         "root": plan.root,
         "views": plan.views,
         "model": tiny_clip,
         "resume": plan.resume,
+        "method": name,
+        "objective": asdict(method.objective),
         "victim": victim,
         "step": 18,
         "settings": asdict(settings),
@@ -128,14 +146,39 @@ def test_a_killed_run_ends_with_the_weights_of_one_that_was_not(
     assert not (plan.resume / "folders" / victim).exists()
 
     with caplog.at_level(logging.INFO):
-        resumed = both(replace(plan, settings=settings))
-    if victim == "clic":
-        assert "clic: 10 of 24 steps are done" in caplog.text
+        resumed = both(replace(plan, settings=settings), method)
+    if victim == name:
+        assert f"{name}: 10 of 24 steps are done" in caplog.text
     else:
-        assert "clic: 24 of 24 steps are done" in caplog.text
-        assert "clip: 10 of 24 steps are done" in caplog.text
-    assert equal(resumed["clic"], whole["clic"]) and equal(resumed["control"], whole["control"])
-    assert not equal(whole["clic"], whole["control"]) and not equal(whole["clic"], tiny_clip)
+        assert f"{name}: 24 of 24 steps are done" in caplog.text
+        assert "control: 10 of 24 steps are done" in caplog.text
+    assert equal(resumed[name], whole[name]) and equal(resumed["control"], whole["control"])
+    assert not equal(whole[name], whole["control"]) and not equal(whole[name], tiny_clip)
+
+
+def test_adapters_are_merged_into_the_checkpoint(plan: Plan, tmp_path: Path) -> None:
+    """It has the base's weights by name; those that adapters do not touch are the base's own."""
+    method = FscClip(FscClipViews(), FscClipObjective())
+    settings = replace(plan.settings, lora=LowRankSettings(2), wise_ft=WiseFtSettings(0.5))
+    runner = Runner(replace(plan, settings=settings))
+    runner.train(method, "half", tmp_path / "half", lambda _: None)
+    whole = replace(settings, wise_ft=WiseFtSettings(1.0))
+    runner = Runner(replace(plan, settings=whole))
+    assert runner.done(method, "half") == 6  # the mixture is made of the same trained weights
+    runner.train(method, "half", tmp_path / "whole", lambda _: pytest.fail("a step was taken"))
+    base = weights(Path(plan.model.name.removeprefix("local-dir:")))
+    half, tuned = weights(tmp_path / "half"), weights(tmp_path / "whole")
+    assert base.keys() == half.keys() == tuned.keys()
+    moved = {name for name in base if not torch.equal(base[name], tuned[name])}
+    assert moved == {
+        name
+        for name in base
+        if "conv1" in name
+        or name.endswith(("in_proj_weight", "out_proj.weight"))
+        or ("mlp" in name and name.endswith("weight"))
+    }
+    for name in base:
+        torch.testing.assert_close(half[name], (base[name] + tuned[name]) / 2)
 
 
 def test_a_finished_run_returns_at_once(
@@ -269,6 +312,7 @@ def test_the_checkpoint_tells_how_it_was_made(plan: Plan, tmp_path: Path) -> Non
     assert told == {
         "method": "clic",
         "fingerprint": runner.mark(CLIC),
+        "wise_ft_ratio": 1.0,
         "counts": dict(progress.counts),
     }
     assert told["counts"]["rows"] == 24

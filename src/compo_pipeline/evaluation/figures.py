@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLOURS = {"base": "#8a8f98", "control": "#c08a2d", "fine_tuned": "#0f6b6f"}
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -48,7 +48,7 @@ def subtasks(rows: Sequence[Row], models: Mapping[str, str], path: Path) -> bool
     from matplotlib.figure import Figure
 
     lines = sum(len(panel) for panel in panels.values())
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(5.2, 0.36 * lines + 0.5 * len(panels)))
         heights = [len(panel) for panel in panels.values()]
         axes = figure.subplots(len(panels), 1, height_ratios=heights, squeeze=False, sharex=True)
@@ -112,7 +112,7 @@ def curves(frame: pd.DataFrame, path: Path) -> bool:
     palette = [COLOURS["fine_tuned"], COLOURS["control"], COLOURS["base"], "#7a4e7e"]
     across = min(3, len(names))
     down = -(-len(names) // across)
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(2.6 * across, 2.0 * down))
         axes = figure.subplots(down, across, squeeze=False).ravel()
         for ax, name in zip(axes, names, strict=False):

@@ -6,8 +6,15 @@ from compo_pipeline.configuration import SettingsError, nearest
 from compo_pipeline.methods.clic import Clic
 from compo_pipeline.methods.clip import Clip
 from compo_pipeline.methods.contract import Method
+from compo_pipeline.methods.fsc_clip import FscClip
+from compo_pipeline.methods.negclip import NegClip
 
-METHODS: dict[str, type[Method]] = {"clic": Clic, "clip": Clip}
+METHODS: dict[str, type[Method]] = {
+    "clic": Clic,
+    "clip": Clip,
+    "fsc_clip": FscClip,
+    "negclip": NegClip,
+}
 
 
 def method_type(name: str) -> type[Method]:

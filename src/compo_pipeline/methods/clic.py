@@ -9,7 +9,6 @@ Shapes: m rows of a batch, L positives a row, T tokens of context, D width of th
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +33,7 @@ from compo_pipeline.methods.contract import (
     require_tower,
 )
 from compo_pipeline.methods.partners import Partners
+from compo_pipeline.methods.provenance import Origin, provenance
 from compo_pipeline.records import Caption, Parse, View
 from compo_pipeline.seeding import rng
 
@@ -51,12 +51,15 @@ class ClicViews:
         swap: words are swapped `across` the two captions, or `within` the first alone.
         occurrence: of a word that stands more than once, the drawn occurrence is swapped, or all
             (as the authors' code does).
+        careful: swaps leave out what makes broken English, or says the same; more rows stay
+            without a negative.
     """
 
     images: Literal["composite", "single"] = "composite"
     partners: Literal["random", "shared_noun"] = "random"
     swap: Literal["across", "within"] = "across"
     occurrence: Literal["drawn", "all"] = "drawn"
+    careful: bool = False
 
     def __post_init__(self) -> None:
         """Single pictures have one caption to swap within."""
@@ -113,6 +116,8 @@ class Clic:
     name: ClassVar[str] = "clic"
     views_type: ClassVar[type] = ClicViews
     objective_type: ClassVar[type] = ClicObjective
+    parsed_sentences: ClassVar[int] = 1  # words are swapped in first sentences only
+    reads_patches: ClassVar[bool] = False
 
     def __init__(self, views: ClicViews, objective: ClicObjective) -> None:
         self.settings, self.objective = views, objective
@@ -121,11 +126,6 @@ class Clic:
     def trains(self) -> frozenset[Tower]:
         """As configured; the text tower in the paper."""
         return frozenset(self.objective.trains)
-
-    @property
-    def parsed_sentences(self) -> int:
-        """Words are swapped in first sentences only."""
-        return 1
 
     def views(
         self,
@@ -163,10 +163,12 @@ class Clic:
         pairs = [_either_order(a, b, random_) for a, b in zip(*further, strict=True)]
         a, b = parses[anchor.sample_id], parses[partner.sample_id]
         if self.settings.swap == "across":
-            swap = swap_across(a, b, random_, occurrence=self.settings.occurrence)
+            swap = swap_across(
+                a, b, random_, occurrence=self.settings.occurrence, careful=self.settings.careful
+            )
             negative = _either_order(swap.first, swap.second, random_) if swap else None
         else:
-            swap = swap_within(a, random_)
+            swap = swap_within(a, random_, careful=self.settings.careful)
             negative = _either_order(swap.first, second, random_) if swap else None
         return View(
             sample_id=anchor.sample_id,
@@ -189,7 +191,7 @@ class Clic:
         random_: random.Random,
     ) -> View:
         """One picture with the positives s1, s1, s2, s3 (ablation B3), a swap within s1."""
-        swap = swap_within(parses[anchor.sample_id], random_)
+        swap = swap_within(parses[anchor.sample_id], random_, careful=self.settings.careful)
         first = anchor.sentences[0]
         return View(
             sample_id=anchor.sample_id,
@@ -280,9 +282,7 @@ def _either_order(first: str, second: str, random_: random.Random) -> str:
     return join(first, second) if random_.random() < 0.5 else join(second, first)
 
 
-def _provenance(swap: Swap | None, generator: str, language: str) -> str:
-    """Where the negative comes from, as JSON."""
-    told: dict[str, object] = {"generator": f"swap_{generator}", "language": language}
-    if swap is not None:
-        told |= {"category": swap.category, "words": list(swap.words)}
-    return json.dumps(told, ensure_ascii=False)
+def _provenance(swap: Swap | None, within: str, language: str) -> str:
+    """Where the negative comes from."""
+    origin = Origin(f"swap_{within}", swap.category, swap.words) if swap else None
+    return provenance(language, (origin,))

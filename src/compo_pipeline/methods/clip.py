@@ -23,6 +23,7 @@ from compo_pipeline.methods.contract import (
     Tower,
     require_tower,
 )
+from compo_pipeline.methods.provenance import provenance
 from compo_pipeline.records import Caption, Parse, View
 
 
@@ -78,6 +79,8 @@ class Clip:
     name: ClassVar[str] = "clip"
     views_type: ClassVar[type] = ClipViews
     objective_type: ClassVar[type] = ClipObjective
+    parsed_sentences: ClassVar[int] = 0  # plain captions need no parse
+    reads_patches: ClassVar[bool] = False
 
     def __init__(self, views: ClipViews, objective: ClipObjective) -> None:
         self.objective = objective
@@ -86,11 +89,6 @@ class Clip:
     def trains(self) -> frozenset[Tower]:
         """As configured."""
         return frozenset(self.objective.trains)
-
-    @property
-    def parsed_sentences(self) -> int:
-        """None: plain captions need no parse."""
-        return 0
 
     def views(
         self,
@@ -112,7 +110,7 @@ class Clip:
                 negatives=(),
                 phrases=(),
                 counterfactuals=(),
-                provenance='{"generator": "caption"}',
+                provenance=provenance("", ()),
             )
 
     def needed(self, example: Example, step: int) -> Picture:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from torch import Tensor
 
 from compo_pipeline.images.composites import Axis
 from compo_pipeline.records import Caption, Parse, View
+
+if TYPE_CHECKING:
+    from compo_pipeline.models.dense import DenseImages, DenseTexts
 
 Tower = Literal["image", "text"]
 
@@ -62,9 +65,6 @@ class Reader(Protocol):
     def tokens(self, texts: Sequence[str]) -> Tensor:
         """Token ids [K, T]."""
 
-    def take_truncated(self) -> int:
-        """How many texts were longer than the context, since the last call."""
-
 
 class Encoder(Protocol):
     """What `loss` gets to encode with; a frozen tower's features may come from a cache."""
@@ -78,6 +78,12 @@ class Encoder(Protocol):
 
     def texts(self, tokens: Tensor) -> Tensor:
         """Normalised embeddings [K, D] of token ids [K, T]."""
+
+    def dense_images(self, images: Tensor) -> DenseImages:
+        """Embeddings and patch tokens of what `Reader.pictures` gave."""
+
+    def dense_texts(self, tokens: Tensor) -> DenseTexts:
+        """Embeddings and tokens in the joint space of token ids [K, T]."""
 
 
 class Method(Protocol):
@@ -97,6 +103,12 @@ class Method(Protocol):
     @property
     def trains(self) -> frozenset[Tower]:
         """The towers whose weights change."""
+
+    @property
+    def reads_patches(self) -> bool:
+        """Whether `loss` calls `Encoder.dense_images`; features kept of a frozen tower then hold
+        its patch tokens.
+        """
 
     @property
     def parsed_sentences(self) -> int:

@@ -6,12 +6,13 @@ import logging
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
 from compo_pipeline.methods.contract import Method
-from compo_pipeline.records import Caption, Parse, View, to_table
+from compo_pipeline.records import Caption, Parse, View, from_table, to_table
 
 log = logging.getLogger(__name__)
 
@@ -102,3 +103,32 @@ def _tell(method: str, captions: Sequence[Caption], views: Sequence[View]) -> No
             "%d captions have no view: no other picture has their orientation.",
             len(captions) - len(views),
         )
+
+
+def _number(file: Path) -> int:
+    """Of an epoch=NN.parquet."""
+    return int(file.stem.removeprefix("epoch="))
+
+
+class EpochViews:
+    """The views folder: one table an epoch, read when its turn comes.
+
+    Raises:
+        FileNotFoundError: there is no table in the folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.files = sorted(folder.glob("epoch=*.parquet"), key=_number)
+        if not self.files:
+            raise FileNotFoundError(
+                f"no epoch=NN.parquet in {folder} (catalog entry `views`): "
+                "run `kedro run --pipeline=views`"
+            )
+        self.read = lru_cache(2)(self._read)
+
+    def _read(self, number: int) -> list[View]:
+        return list(from_table(pq.read_table(self.files[number]), View))
+
+    def epoch(self, epoch: int) -> list[View]:
+        """The views of an epoch; after the last table the first comes round again."""
+        return self.read(epoch % len(self.files))

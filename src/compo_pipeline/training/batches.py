@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
-import pyarrow.parquet as pq
 from torch.utils.data import Dataset
 
-from compo_pipeline.methods.contract import Collated, Example, Method, Picture, Reader
-from compo_pipeline.records import Caption, View, from_table
+from compo_pipeline.methods.contract import Collated, Example, Method, Picture
+from compo_pipeline.methods.view_tables import EpochViews
+from compo_pipeline.records import Caption
 from compo_pipeline.seeding import rng
+from compo_pipeline.training.reading import TensorReader
 
 log = logging.getLogger(__name__)
 
@@ -67,35 +68,6 @@ def _pressing_first(waiting: deque[int], image_ids: Sequence[str], left: int) ->
     return deque(sorted(waiting, key=lambda row: rows[image_ids[row]] < left))
 
 
-def _number(file: Path) -> int:
-    """Of an epoch=NN.parquet."""
-    return int(file.stem.removeprefix("epoch="))
-
-
-class EpochViews:
-    """The views folder: one table an epoch, read when its turn comes.
-
-    Raises:
-        FileNotFoundError: there is no table in the folder.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.files = sorted(folder.glob("epoch=*.parquet"), key=_number)
-        if not self.files:
-            raise FileNotFoundError(
-                f"no epoch=NN.parquet in {folder} (catalog entry `views`): "
-                "run `kedro run --pipeline=views`"
-            )
-        self.read = lru_cache(2)(self._read)
-
-    def _read(self, number: int) -> list[View]:
-        return list(from_table(pq.read_table(self.files[number]), View))
-
-    def epoch(self, epoch: int) -> list[View]:
-        """The views of an epoch; after the last table the first comes round again."""
-        return self.read(epoch % len(self.files))
-
-
 class Batches(Dataset[Collated]):
     """Batch of every step of a run.
 
@@ -118,7 +90,7 @@ class Batches(Dataset[Collated]):
         captions: Sequence[Caption],
         views: Path,
         method: Method,
-        reader: Reader,
+        reader: TensorReader,
         *,
         batch_size: int,
         epochs: int,
@@ -174,6 +146,7 @@ class Batches(Dataset[Collated]):
         return [Example(self.captions[view.sample_id], view) for view in chosen]
 
     def __getitem__(self, step: int) -> Collated:
+        self.reader.begin(self.seed, step)
         collated = self.method.collate(self.examples(step), step, self.reader)
         counts = {**collated.counts, "truncated texts": self.reader.take_truncated()}
         if step % self.steps_per_epoch == 0:

@@ -1,6 +1,6 @@
 """Features of a frozen image tower: every picture of a run embedded once, before training.
 
-Shapes: n pictures, D width of the joint space.
+Shapes: n pictures, P patches, D width of the joint space.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from compo_pipeline.methods.contract import Picture
+from compo_pipeline.models.dense import encode_images_densely
 from compo_pipeline.models.encoding import encode_images
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.progress import track
@@ -31,15 +32,22 @@ class Features:
     Attributes:
         rows: row of each picture.
         values: [n, D], normalised, on the training device.
+        patches: [n, P, D], projected, in the precision of training; None where no loss reads them.
     """
 
     rows: dict[Picture, int]
     values: Tensor
+    patches: Tensor | None = None
 
     def joined(self, more: Features) -> Features:
-        """These and others, as one table; an empty one may be of any width."""
+        """These and others of the same kind, as one table; an empty one may be of any kind."""
+        if not self.rows:
+            return more
         rows = {picture: len(self.rows) + row for picture, row in more.rows.items()}
-        return Features({**self.rows, **rows}, torch.cat([self.values, more.values]))
+        patches = None
+        if self.patches is not None and more.patches is not None:
+            patches = torch.cat([self.patches, more.patches])
+        return Features({**self.rows, **rows}, torch.cat([self.values, more.values]), patches)
 
 
 class _Pixels(Dataset[Tensor]):
@@ -64,6 +72,7 @@ def embed(
     device: torch.device,
     precision: str,
     workers: int,
+    patches: bool = False,
 ) -> Features:
     """Embed pictures with a frozen tower, in evaluation mode.
 
@@ -74,15 +83,23 @@ def embed(
         device: of the model.
         precision: bf16 or fp32.
         workers: processes that read.
+        patches: keep the patch tokens too.
     """
     loaded.model.eval()
     chunks = _Pixels(pictures, reader)
     loader = DataLoader(chunks, batch_size=None, num_workers=workers)
-    parts = []
+    pooled, tokens = [], []
     for pixels in track(loader, len(chunks), f"embedding {len(pictures)} pictures"):
         with autocast(device, precision):
             filler = pixels.new_zeros(BATCH - len(pixels), *pixels.shape[1:])
-            embedded = encode_images(loaded.model, torch.cat([pixels, filler]).to(device))
-            parts.append(embedded[: len(pixels)])
+            filled = torch.cat([pixels, filler]).to(device)
+            if patches:
+                embedded, dense = encode_images_densely(loaded.model, filled, loaded.name)
+                # Under autocast they were bf16 before they were made float32: nothing is lost.
+                dense = dense.bfloat16() if precision == "bf16" else dense
+                tokens.append(dense[: len(pixels)])
+            else:
+                embedded = encode_images(loaded.model, filled)
+            pooled.append(embedded[: len(pixels)])
     rows = {picture: row for row, picture in enumerate(pictures)}
-    return Features(rows, torch.cat(parts))
+    return Features(rows, torch.cat(pooled), torch.cat(tokens) if patches else None)

@@ -18,7 +18,17 @@ from compo_pipeline.training.settings import INCIDENTAL, TrainingSettings
 log = logging.getLogger(__name__)
 
 # Code that decides the weights that come out of training. What views hold is in their own hash.
-CODE = ("images", "losses", "methods", "models", "training", "records.py", "seeding.py")
+CODE = (
+    "images/composites.py",
+    "images/crops.py",
+    "images/decoding.py",
+    "losses",
+    "methods",
+    "models",
+    "training",
+    "records.py",
+    "seeding.py",
+)
 
 
 class FingerprintError(ClickException, RuntimeError):

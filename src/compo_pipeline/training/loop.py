@@ -4,122 +4,32 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader
 
 from compo_pipeline.methods.contract import Collated, LossTerms, Method
-from compo_pipeline.models.encoding import clamp_scale, encode_images, encode_texts, scale_of
+from compo_pipeline.models.encoding import clamp_scale
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.progress import Meter
 from compo_pipeline.seeding import digest
 from compo_pipeline.training import checkpoint, optimisation
 from compo_pipeline.training.batches import Batches
-from compo_pipeline.training.device import autocast, moved
+from compo_pipeline.training.device import moved
+from compo_pipeline.training.encoder import ModelEncoder
 from compo_pipeline.training.features import Features
 from compo_pipeline.training.fingerprint import check
 from compo_pipeline.training.finite import refuse_non_finite
+from compo_pipeline.training.progress import Point, Progress
 from compo_pipeline.training.settings import TrainingSettings
 
 log = logging.getLogger(__name__)
 
-Point = dict[str, float]
-
 ADVICE = "Lower training.optimizer.lr, or set training.precision=fp32"
-
-
-@dataclass(frozen=True, eq=False)
-class ModelEncoder:
-    """A model's towers as methods see them.
-
-    Towers compute in the precision given, losses in float32: bf16 rounds logits of a hundred to
-    halves. A frozen image tower builds no graph.
-
-    Attributes:
-        model: on the device.
-        features: of a frozen image tower; None encodes pictures as they come.
-        image_trains: whether gradients reach the image tower.
-        device: of the model.
-        precision: bf16 or fp32.
-    """
-
-    model: nn.Module
-    features: Features | None
-    image_trains: bool
-    device: torch.device
-    precision: str
-
-    @property
-    def scale(self) -> Tensor:
-        """exp(logit_scale), a scalar."""
-        return scale_of(self.model)
-
-    def images(self, images: Tensor) -> Tensor:
-        """Normalised embeddings [m, D] of pixels, or of rows of precomputed features."""
-        if self.features is not None:
-            return self.features.values[images]
-        graph = self.image_trains and torch.is_grad_enabled()
-        with torch.set_grad_enabled(graph), autocast(self.device, self.precision):
-            return encode_images(self.model, images)
-
-    def texts(self, tokens: Tensor) -> Tensor:
-        """Normalised embeddings [K, D] of token ids [K, T]."""
-        with autocast(self.device, self.precision):
-            return encode_texts(self.model, tokens)
-
-
-@dataclass
-class Progress:
-    """How far a run has come; saved with the weights.
-
-    Attributes:
-        step: steps done.
-        curve: points of the loss curves.
-        counts: what batches reported (rows, rows without a negative, truncated texts, ...).
-    """
-
-    step: int = 0
-    curve: list[Point] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
-    _sums: Counter[str] = field(default_factory=Counter)
-    _times: Counter[str] = field(default_factory=Counter)
-
-    def note(self, losses: Mapping[str, float], counts: Mapping[str, int]) -> None:
-        """Take in a step."""
-        self.step += 1
-        self.counts.update(counts)
-        self._sums.update(losses)
-        self._times.update(losses.keys())
-
-    def close(self, **others: float) -> Point:
-        """A new point of the curves: means since the last one."""
-        means = {name: self._sums[name] / self._times[name] for name in self._sums}
-        self._sums.clear()
-        self._times.clear()
-        self.curve.append({"step": self.step, **others, **means})
-        return self.curve[-1]
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON-ready; sums of an unfinished window included, so that curves resume exactly."""
-        windows = {"sums": dict(self._sums), "times": dict(self._times)}
-        return {"step": self.step, "curve": self.curve, "counts": dict(self.counts), **windows}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Progress:
-        """What `as_dict` gave."""
-        return cls(
-            values["step"],
-            list(values["curve"]),
-            Counter(values["counts"]),
-            Counter(values["sums"]),
-            Counter(values["times"]),
-        )
 
 
 def train(
@@ -143,7 +53,7 @@ def train(
         features: of a frozen image tower; None encodes pictures as they come.
         settings: the recipe.
         device: of the model.
-        state: file to save to and resume from.
+        state: file to save to and resume from; its name labels the progress.
         fingerprint: of all that decides the outcome; a state of another one is refused.
         report: gets every new point of the curves.
 
@@ -158,12 +68,12 @@ def train(
     if check(state, fingerprint, overwrite=settings.overwrite):
         saved = checkpoint.restore(state, {"model": model}, optimizer)
         progress = Progress.from_dict(saved["progress"])
-        log.info("%s: %d of %d steps are done.", method.name, progress.step, len(batches))
-    trains_images = "image" in method.trains
-    encoder = ModelEncoder(model, features, trains_images, device, settings.precision)
+        log.info("%s: %d of %d steps are done.", state.stem, progress.step, len(batches))
+    images = "image" in method.trains
+    encoder = ModelEncoder(model, loaded.name, features, images, device, settings.precision)
     remaining = range(progress.step, len(batches))
     with (
-        Meter(len(batches), f"training {method.name}", done=progress.step) as meter,
+        Meter(len(batches), f"training {state.stem}", done=progress.step) as meter,
         torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
     ):
         for batch, counts in _loader(batches, remaining, settings.workers, device):

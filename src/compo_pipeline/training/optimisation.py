@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from compo_pipeline.methods.contract import Tower
+from compo_pipeline.models import lora
 from compo_pipeline.training.settings import OptimizerSettings
 
 
@@ -17,12 +18,19 @@ def freeze(model: nn.Module, trains: Set[Tower]) -> None:
     """Let gradients reach the given towers only, and put the others in evaluation mode.
 
     The image tower is `visual`, the text tower all the rest, its projection included;
-    logit_scale trains with either.
+    logit_scale trains with either. Of a model with adapters, they alone train.
     """
+    adapted = set(lora.adapters(model))
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(_tower(name) in trains or name == "logit_scale")
+        whole = _tower(name) in trains or name == "logit_scale"
+        parameter.requires_grad_(name in adapted if adapted else whole)
     for name, child in model.named_children():
         child.train(_tower(name) in trains)
+    if adapted:
+        # Batch norms in training mode would move their means: all but the adapters stays.
+        for module in model.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.eval()
 
 
 def _tower(name: str) -> Tower:
@@ -47,7 +55,10 @@ def learning_rate(step: int, steps: int, settings: OptimizerSettings) -> float:
 
     Source: CLIC paper, App. C.
     """
-    rising = int(settings.warmup * steps)
+    if settings.warmup_steps is None:
+        rising = int(settings.warmup * steps)
+    else:
+        rising = min(settings.warmup_steps, steps - 1)
     if step < rising:
         return settings.lr_start + (settings.lr - settings.lr_start) * step / rising
     fallen = (step - rising) / max(1, steps - 1 - rising)

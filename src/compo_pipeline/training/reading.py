@@ -11,8 +11,10 @@ from PIL import Image
 from torch import Tensor
 
 from compo_pipeline.images import composites, decoding
+from compo_pipeline.images.crops import random_resized_crop
 from compo_pipeline.methods.contract import Picture
 from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.seeding import rng
 
 # Composites squash the same pictures again and again: as many halves as fit in here are kept.
 KEPT_BYTES = 64 * 2**20
@@ -26,6 +28,8 @@ class TensorReader:
         root: folder of the pictures; nothing outside it is read.
         rows: rows of precomputed features by picture; where given, pictures are not read.
         limits: what is accepted as a picture.
+        crop_scale: shares of the area that random crops of single pictures keep; None reads them
+            as evaluation does.
     """
 
     def __init__(
@@ -34,6 +38,7 @@ class TensorReader:
         root: Path,
         rows: Mapping[Picture, int] | None = None,
         limits: decoding.Limits | None = None,
+        crop_scale: tuple[float, float] | None = None,
     ) -> None:
         self.root, self.rows = root, rows
         self.limits = limits or decoding.Limits()
@@ -44,6 +49,8 @@ class TensorReader:
         # What the tokenizer fills short texts up with: 0, or another id of its own.
         self.padding = int(self.tokenize([""])[0, -1])
         self._truncated = 0
+        self.crop_scale = crop_scale
+        self._place: tuple[int, int] = 0, 0
         self._half = self._remembering()
 
     def __getstate__(self) -> dict[str, object]:
@@ -62,6 +69,10 @@ class TensorReader:
     def _read_half(self, path: str, axis: composites.Axis) -> Image.Image:
         return composites.half(decoding.load(self.root, path, self.limits), axis, self.size)
 
+    def begin(self, seed: int, step: int) -> None:
+        """What is read next belongs to a step of a run: its crops are drawn for it."""
+        self._place = seed, step
+
     def pixels(self, picture: Picture) -> Tensor:
         """One picture, [3, H, W], normalised.
 
@@ -69,11 +80,20 @@ class TensorReader:
         (the authors' code takes ImageNet's: a slip).
         """
         if picture.axis is None:
-            return self.preprocess(decoding.load(self.root, picture.paths[0], self.limits))
+            return self.preprocess(self._single(picture.paths[0]))
         first, second = (self._half(path, picture.axis) for path in picture.paths)
         joined = composites.join(first, second, picture.axis)
         raw = torch.frombuffer(bytearray(joined.tobytes()), dtype=torch.uint8)
         return (raw.view(self.size, self.size, 3).permute(2, 0, 1) - self.mean) / self.std
+
+    def _single(self, path: str) -> Image.Image:
+        """A picture, or a random crop of it at the input's size, which preprocessing leaves."""
+        image = decoding.load(self.root, path, self.limits)
+        if self.crop_scale is None:
+            return image
+        return random_resized_crop(
+            image, self.size, self.crop_scale, rng(*self._place, "crop", path)
+        )
 
     def pictures(self, pictures: Sequence[Picture]) -> Tensor:
         """Pixels [m, 3, H, W], or row numbers [m] of precomputed features."""

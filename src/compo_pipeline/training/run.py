@@ -14,14 +14,17 @@ import torch
 from compo_pipeline.images.decoding import PILLOW_LIMIT, Limits
 from compo_pipeline.methods.clip import Clip, ClipObjective, ClipViews
 from compo_pipeline.methods.contract import Method
+from compo_pipeline.models import lora
 from compo_pipeline.models.export import export
+from compo_pipeline.models.interpolation import interpolate
 from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
 from compo_pipeline.records import Caption
 from compo_pipeline.training import device as devices
 from compo_pipeline.training import fingerprint
 from compo_pipeline.training.batches import Batches
 from compo_pipeline.training.features import Features, embed
-from compo_pipeline.training.loop import Point, Progress, train
+from compo_pipeline.training.loop import train
+from compo_pipeline.training.progress import Point, Progress
 from compo_pipeline.training.reading import TensorReader
 from compo_pipeline.training.settings import TrainingSettings
 
@@ -134,14 +137,16 @@ class Runner:
         """
         plan = self.plan
         loaded = load(plan.model, self.device)
-        reader = TensorReader(loaded, plan.root, limits=ADMITTED)
+        reader = TensorReader(
+            loaded, plan.root, limits=ADMITTED, crop_scale=plan.settings.crop_scale
+        )
         batches = plan.batches(method, reader)
-        mark, features = self.mark(method), None
-        if plan.settings.cache_features and "image" in method.trains:
-            log.info("%s trains the image tower: pictures are not embedded beforehand.", name)
-        elif plan.settings.cache_features and self.done(method, name) < len(batches):
-            features = self._embedded(loaded, batches, reader)
-            reader.rows = features.rows
+        mark = self.mark(method)
+        features = self._kept(method, name, loaded, batches, reader)
+        rank = plan.settings.lora.rank
+        if rank is not None:
+            adapters = lora.LoraSettings(rank)
+            lora.attach(loaded.model, adapters, loaded.name, method.trains, plan.seed)
         progress = train(
             loaded,
             method,
@@ -154,12 +159,52 @@ class Runner:
             report=report,
         )
         log.info("%s: %d steps; %s", name, progress.step, dict(progress.counts))
-        note = {"method": method.name, "fingerprint": mark, "counts": dict(progress.counts)}
+        if rank is not None:
+            lora.merge(loaded.model)
+        self._mix_with_base(loaded)
+        note = {
+            "method": method.name,
+            "fingerprint": mark,
+            "wise_ft_ratio": plan.settings.wise_ft.ratio,
+            "counts": dict(progress.counts),
+        }
         export(loaded, folder, metadata={"training": note})
         return progress
 
-    def _embedded(self, loaded: LoadedModel, batches: Batches, reader: TensorReader) -> Features:
-        """Features of all pictures that a run shows."""
+    def _mix_with_base(self, loaded: LoadedModel) -> None:
+        """WiSE-FT, where the recipe asks for a mixture."""
+        ratio = self.plan.settings.wise_ft.ratio
+        if ratio < 1:
+            base = load(self.plan.model, self.device).model.state_dict()
+            loaded.model.load_state_dict(interpolate(base, loaded.model.state_dict(), ratio))
+
+    def _kept(
+        self,
+        method: Method,
+        name: str,
+        loaded: LoadedModel,
+        batches: Batches,
+        reader: TensorReader,
+    ) -> Features | None:
+        """Features of a frozen image tower, where they are to be kept and a step is to be done."""
+        if not self.plan.settings.cache_features:
+            return None
+        if "image" in method.trains:
+            log.info("%s trains the image tower: pictures are not embedded beforehand.", name)
+            return None
+        if self.done(method, name) == len(batches):
+            return None
+        features = self._embedded(loaded, batches, reader, method.reads_patches)
+        reader.rows = features.rows
+        return features
+
+    def _embedded(
+        self, loaded: LoadedModel, batches: Batches, reader: TensorReader, patches: bool
+    ) -> Features:
+        """Features of all pictures that a run shows, with their patch tokens where wanted."""
+        if patches and self._features.patches is None:
+            self._features = Features({}, self._features.values)
+        patches = patches or self._features.patches is not None
         known = self._features.rows
         missing = [picture for picture in batches.pictures() if picture not in known]
         if missing:
@@ -170,6 +215,7 @@ class Runner:
                 device=self.device,
                 precision=self.plan.settings.precision,
                 workers=self.plan.settings.workers,
+                patches=patches,
             )
             self._features = self._features.joined(fresh)
         return self._features

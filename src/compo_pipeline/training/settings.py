@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 
@@ -15,6 +15,7 @@ class OptimizerSettings:
         lr_start: at the first step.
         lr_end: at the last step.
         warmup: share of all steps that rise, 0..1.
+        warmup_steps: that many steps rise instead; null leaves it to the share.
         betas: of AdamW.
         eps: of AdamW.
         weight_decay: of matrices; biases, norms and scalars have none.
@@ -25,6 +26,7 @@ class OptimizerSettings:
     lr_start: float
     lr_end: float
     warmup: float = 0.2
+    warmup_steps: int | None = None
     betas: tuple[float, float] = (0.9, 0.98)
     eps: float = 1e-8
     weight_decay: float = 0.1
@@ -34,6 +36,42 @@ class OptimizerSettings:
         """Bounds that a type cannot say."""
         if not 0 <= self.warmup < 1:
             raise ValueError(f"warmup: expected a share of the steps in [0, 1), got {self.warmup}")
+        if self.warmup_steps is not None and self.warmup_steps < 0:
+            raise ValueError(f"warmup_steps: expected at least 0, got {self.warmup_steps}")
+
+
+@dataclass(frozen=True)
+class LowRankSettings:
+    """Low-rank adapters (LoRA) that train in place of the weights.
+
+    Attributes:
+        rank: of every adapter; null trains the weights themselves.
+    """
+
+    rank: int | None = None
+
+    def __post_init__(self) -> None:
+        """Bounds that a type cannot say."""
+        if self.rank is not None and self.rank < 1:
+            raise ValueError(f"rank: expected at least 1, or null for no adapters, got {self.rank}")
+
+
+@dataclass(frozen=True)
+class WiseFtSettings:
+    """The exported weights: a mixture of the base's and the fine-tuned.
+
+    Source: WiSE-FT (Wortsman et al. 2022).
+
+    Attributes:
+        ratio: share of the fine-tuned weights; 1 exports them as they are.
+    """
+
+    ratio: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Bounds that a type cannot say."""
+        if not 0 <= self.ratio <= 1:
+            raise ValueError(f"ratio: expected a share in [0, 1], got {self.ratio}")
 
 
 @dataclass(frozen=True)
@@ -49,6 +87,11 @@ class TrainingSettings:
         precision: bf16 is autocast over float32 weights.
         workers: processes that read pictures and texts; 0 reads in the main process.
         cache_features: embed every picture once, before training; needs a frozen image tower.
+        crop_scale: least and greatest share of a picture's area that a random crop keeps, drawn
+            anew at each step; null shows single pictures as evaluation does. Composites never
+            are cropped.
+        lora: adapters on the towers that train; merged into the weights that are exported.
+        wise_ft: mixture of base and fine-tuned weights that is exported.
         save_every: steps between checkpoints of the state to resume from.
         log_every: steps between points of the curves.
         overwrite: start afresh where the state on disk belongs to another configuration.
@@ -62,6 +105,9 @@ class TrainingSettings:
     precision: Literal["bf16", "fp32"] = "bf16"
     workers: int = 1
     cache_features: bool = False
+    crop_scale: tuple[float, float] | None = None
+    lora: LowRankSettings = field(default_factory=LowRankSettings)
+    wise_ft: WiseFtSettings = field(default_factory=WiseFtSettings)
     save_every: int = 250
     log_every: int = 25
     overwrite: bool = False
@@ -75,7 +121,19 @@ class TrainingSettings:
                 raise ValueError(f"{name}: expected at least 1, got {value}")
         if self.workers < 0:
             raise ValueError(f"workers: expected at least 0, got {self.workers}")
+        if self.crop_scale is None:
+            return
+        if not 0 < self.crop_scale[0] <= self.crop_scale[1] <= 1:
+            raise ValueError(
+                f"crop_scale: expected two rising shares in (0, 1], got {list(self.crop_scale)}"
+            )
+        if self.cache_features:
+            raise ValueError(
+                "cache_features: pictures that are cropped anew at each step cannot be embedded "
+                "once; set it to false, or crop_scale to null"
+            )
 
 
 # What changes how a run proceeds but not what comes out of it, so not part of its fingerprint.
-INCIDENTAL = ("workers", "save_every", "log_every", "overwrite")
+# The mixture is made of the trained weights, after the fact.
+INCIDENTAL = ("workers", "save_every", "log_every", "overwrite", "wise_ft")

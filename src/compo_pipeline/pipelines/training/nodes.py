@@ -24,6 +24,7 @@ NO_CONTROL = "no_control.json"
 def train_model(
     valid_captions: list[Caption],
     views: Path,
+    views_preview: Path,
     manifest: Mapping[str, Any],
     model: Mapping[str, Any],
     training: Mapping[str, Any],
@@ -65,6 +66,7 @@ def train_model(
     with tracking.adopt(run_id) as record:
         settings = {"model": model, "training": training, method: methods[method]}
         record.params({**tags, "seed": seed, **settings})
+        record.artefact(views_preview, "views")
         for name, learner in ((method, trained), ("control", control_of(trained))):
             if name == "control" and not control:
                 _mark_absent(folders[name])

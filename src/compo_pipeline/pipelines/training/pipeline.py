@@ -7,7 +7,7 @@ from kedro.pipeline import Pipeline, node
 from compo_pipeline.pipelines.training.nodes import train_model
 
 # The graph is the same for every method; the node's edge picks the settings of the chosen one.
-METHODS = {name: f"params:{name}" for name in ("clic", "clip")}
+METHODS = {name: f"params:{name}" for name in ("clic", "clip", "fsc_clip", "negclip")}
 
 
 def create_pipeline() -> Pipeline:
@@ -15,6 +15,7 @@ def create_pipeline() -> Pipeline:
     inputs = {
         "valid_captions": "valid_captions",
         "views": "views",
+        "views_preview": "views_preview",
         "manifest": "manifest",
         "model": "params:model",
         "training": "params:training",

@@ -58,6 +58,18 @@ def draw_views(
     return Path(folder)
 
 
+def preview_views(
+    views: Path, method: str, dataset: str, seed: int, root: str, folder: str
+) -> Path:
+    """A page of random views of the first epoch, to look at."""
+    from compo_pipeline.methods.view_tables import EpochViews
+    from compo_pipeline.pipelines.views.preview import Heading, write
+
+    shown = Heading(method, dataset, epoch=0, seed=seed)
+    write(EpochViews(views).epoch(0), Path(root), Path(folder) / "index.html", shown)
+    return Path(folder)
+
+
 def _drawing(method: str, method_views: Mapping[str, Mapping[str, Any]]) -> Method:
     """The method, as far as views are concerned."""
     from compo_pipeline.methods import method_type

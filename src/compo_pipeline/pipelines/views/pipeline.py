@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.views.nodes import draw_views, parse_captions
+from compo_pipeline.pipelines.views.nodes import draw_views, parse_captions, preview_views
 
 # The graph is the same for every method; the node's edge picks the settings of the chosen one.
-METHOD_VIEWS = {name: f"params:{name}.views" for name in ("clic", "clip")}
+METHOD_VIEWS = {name: f"params:{name}.views" for name in ("clic", "clip", "fsc_clip", "negclip")}
 
 
 def create_pipeline() -> Pipeline:
-    """Valid captions to parses to views."""
+    """Valid captions to parses to views, and a page of them to look at."""
     common = {
         "valid_captions": "valid_captions",
         "language_model": "params:language.model",
@@ -32,6 +32,19 @@ def create_pipeline() -> Pipeline:
                 },
                 outputs="views",
                 name="draw_views",
+            ),
+            node(
+                preview_views,
+                inputs={
+                    "views": "views",
+                    "method": "params:method",
+                    "dataset": "params:dataset",
+                    "seed": "params:seed",
+                    "root": "params:data.root",
+                    "folder": "params:paths.views_preview",
+                },
+                outputs="views_preview",
+                name="preview_views",
             ),
         ]
     )

@@ -1,0 +1,155 @@
+"""Hard negatives written by rule for each caption: views and batches of NegCLIP and FSC-CLIP.
+
+Shapes: m rows of a batch, K negatives a row, T tokens of context.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from compo_pipeline.language.generated import Generated, Generator
+from compo_pipeline.language.negclip import swap_phrases
+from compo_pipeline.language.replacements import replacer
+from compo_pipeline.language.shuffles import shuffle_bigrams
+from compo_pipeline.language.swaps import swap_within
+from compo_pipeline.methods.clip import single_picture
+from compo_pipeline.methods.contract import Collated, Example, Picture, Reader, Tower
+from compo_pipeline.methods.provenance import Origin, provenance
+from compo_pipeline.records import Caption, Parse, View
+from compo_pipeline.seeding import rng
+
+Rule = Literal["negclip", "replace", "bigram", "swap"]
+
+
+@dataclass(frozen=True)
+class NegativeViews:
+    """What the negatives of a caption are made by.
+
+    Attributes:
+        generators: one negative each: `negclip` exchanges two words or phrases of a kind, `replace`
+            a thing, attribute or relation for another, `bigram` shuffles pairs of words, `swap`
+            exchanges two words of any one part of speech (CLIC's rule, within the caption).
+        replacements: where `replace` finds its words: the shipped lexicon, or WordNet through nltk.
+        careful: swaps leave out what makes broken English, or says the same; they find less.
+    """
+
+    generators: tuple[Rule, ...]
+    replacements: Literal["lexicon", "wordnet"] = "lexicon"
+    careful: bool = False
+
+    def __post_init__(self) -> None:
+        """A rule gives one negative."""
+        if not self.generators or len(set(self.generators)) < len(self.generators):
+            raise ValueError(
+                f"generators: expected each of negclip, replace, bigram, swap at most once and "
+                f"one at least, got {list(self.generators)}"
+            )
+
+
+class NegativesBatch(NamedTuple):
+    """m rows, each with its caption and K places for hard negatives."""
+
+    images: Tensor  # [m, 3, H, W], or [m] rows of features
+    texts: Tensor  # [m, K + 1, T], the caption first
+    valid: Tensor  # [m, K] bool: the negative exists
+
+
+class TextNegatives:
+    """What methods with negatives of a caption's own have in common: all but the loss.
+
+    Each rule draws on its own: leaving one out leaves the others' texts as they are.
+    """
+
+    name: ClassVar[str]
+    parsed_sentences: ClassVar[int] = 1
+
+    def __init__(self, views: NegativeViews, objective: Any) -> None:
+        self.settings, self.objective = views, objective
+
+    @property
+    def trains(self) -> frozenset[Tower]:
+        """As configured; both towers in the paper."""
+        return frozenset(self.objective.trains)
+
+    def views(
+        self,
+        captions: Sequence[Caption],
+        parses: Mapping[str, Parse],
+        language: str,
+        seed: int,
+        epoch: int,
+    ) -> Iterator[View]:
+        """Each caption, and what the rules make of it."""
+        rules = {name: self._rule(name) for name in self.settings.generators}
+        for caption in captions:
+            made = [
+                rule(parses[caption.sample_id], rng(seed, name, epoch, caption.sample_id))
+                for name, rule in rules.items()
+            ]
+            origins = [one if one is None else Origin.of(one) for one in made]
+            yield View(
+                sample_id=caption.sample_id,
+                kind="single",
+                sample_ids=(caption.sample_id,),
+                images=(caption.image,),
+                axis=None,
+                positives=(caption.sentences[0],),
+                negatives=tuple(one if one is None else one.text for one in made),
+                phrases=(),
+                counterfactuals=(),
+                provenance=provenance(language, origins),
+            )
+
+    def _rule(self, name: Rule) -> Generator:
+        if name == "replace":
+            return replacer(self.settings.replacements, key=f"{self.name}.views.replacements")
+        rules: dict[Rule, Generator] = {
+            "negclip": partial(swap_phrases, careful=self.settings.careful),
+            "bigram": shuffle_bigrams,
+            "swap": partial(_swap, careful=self.settings.careful),
+        }
+        return rules[name]
+
+    def needed(self, example: Example, step: int) -> Picture:
+        """Always the caption's own picture."""
+        return single_picture(example)
+
+    def collate(self, examples: Sequence[Example], step: int, reader: Reader) -> Collated:
+        """Pictures, captions and negatives; one that reads as its caption is absent, and counted.
+
+        The empty text that stands in for a missing negative is never looked at: it is masked.
+        """
+        rows = [
+            [row.view.positives[0].lower(), *((text or "").lower() for text in row.view.negatives)]
+            for row in examples
+        ]
+        texts = reader.tokens([text for row in rows for text in row]).view(
+            len(rows), len(rows[0]), -1
+        )
+        made = torch.tensor([[text is not None for text in row.view.negatives] for row in examples])
+        equal = made & (texts[:, 1:] == texts[:, :1]).all(-1)
+        valid = made & ~equal
+        counts = {
+            "rows": len(rows),
+            "rows without a negative": int((~valid.any(1)).sum()),
+            "negatives that could not be made": int((~made).sum()),
+            "negatives equal to a positive": int(equal.sum()),
+        }
+        pictures = reader.pictures([single_picture(example) for example in examples])
+        return Collated(NegativesBatch(pictures, texts, valid), counts)
+
+
+def _swap(parse: Parse, random_: random.Random, *, careful: bool) -> Generated | None:
+    """CLIC's swap within one sentence, as one negative of a caption."""
+    swap = swap_within(parse, random_, careful=careful)
+    if swap is None:
+        return None
+    spans = (*swap.spans[0], *swap.spans[1])
+    return Generated(swap.first, "swap_within", swap.category, swap.words, spans)

@@ -1,0 +1,68 @@
+"""Score the models between a base and what it was fine-tuned to, and draw the trade-off."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compo_pipeline.records import Caption
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+log = logging.getLogger(__name__)
+
+
+def score_mixtures(
+    valid_captions: list[Caption],
+    checkpoint: Path,
+    wise_ft: Mapping[str, Any],
+    evaluation: Mapping[str, Any],
+    benchmarks: Mapping[str, Any],
+    model: Mapping[str, Any],
+    data_root: str,
+) -> pd.DataFrame:
+    """Every figure at every ratio, a row each."""
+    import pandas as pd
+
+    from compo_pipeline.configuration import parse
+    from compo_pipeline.evaluation import benchmarks as adapters
+    from compo_pipeline.evaluation.evaluate import loaders
+    from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
+    from compo_pipeline.models.identity import read_record
+    from compo_pipeline.models.loading import ModelSettings
+    from compo_pipeline.pipelines.wise_ft.interpolations import WiseFtSettings, ends, sweep
+
+    ratios = parse(WiseFtSettings, wise_ft, "wise_ft").ratios
+    settings = parse(EvaluationSettings, evaluation, "evaluation")
+    wanted = parse(BenchmarksSettings, benchmarks, "benchmarks")
+    subtasks = adapters.gather(wanted, valid_captions, Path(data_root))
+    models = loaders(parse(ModelSettings, model, "model"), None, checkpoint, settings.device)
+    base, tuned = ends(models, read_record(checkpoint).get("training", {}))
+    return pd.DataFrame(sweep(subtasks, base, tuned, ratios, settings))
+
+
+def draw_trade_off(wise_ft: pd.DataFrame, run: Mapping[str, Any], folder: str) -> Path:
+    """The figure and the table beside it, kept with the run; the main figures on the terminal."""
+    from compo_pipeline.pipelines.wise_ft import trade_off
+    from compo_pipeline.registry import tracking
+
+    written = Path(folder)
+    written.mkdir(parents=True, exist_ok=True)
+    if not trade_off.draw(wise_ft, written / "trade_off.png"):
+        log.warning(
+            "No figure is drawn: it needs all subtasks of SugarCrepe or SugarCrepe++, and "
+            "zero-shot classification or retrieval (benchmarks.* says what is scored)."
+        )
+    means = trade_off.summary(wise_ft)
+    wise_ft.to_csv(written / "figures.csv", index=False)
+    with tracking.adopt(run["run_id"]) as record:
+        record.artefact(written, "wise_ft")
+        # MLflow's steps are whole numbers: the ratio in per cent.
+        steps = means.assign(step=(100 * means.index.to_numpy()).round())
+        points = steps.to_dict("records")
+        record.curves(({str(k): value for k, value in row.items()} for row in points), "wise_ft")
+    trade_off.show(wise_ft)
+    return written

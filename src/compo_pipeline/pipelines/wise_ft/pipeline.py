@@ -1,0 +1,35 @@
+"""checkpoint and benchmarks -> figures at every ratio -> table and figure."""
+
+from __future__ import annotations
+
+from kedro.pipeline import Pipeline, node
+
+from compo_pipeline.pipelines.wise_ft.nodes import draw_trade_off, score_mixtures
+
+
+def create_pipeline() -> Pipeline:
+    """The WiSE-FT pipeline."""
+    return Pipeline(
+        [
+            node(
+                score_mixtures,
+                inputs=[
+                    "valid_captions",
+                    "checkpoint",
+                    "params:wise_ft",
+                    "params:evaluation",
+                    "params:benchmarks",
+                    "params:model",
+                    "params:data.root",
+                ],
+                outputs="wise_ft",
+                name="score_mixtures",
+            ),
+            node(
+                draw_trade_off,
+                inputs=["wise_ft", "run", "params:paths.wise_ft_report"],
+                outputs="wise_ft_report",
+                name="draw_trade_off",
+            ),
+        ]
+    )

@@ -1,0 +1,131 @@
+"""The figure and the table of a WiSE-FT sweep: what compositionality costs in the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from compo_pipeline.evaluation.figures import COLOURS, STYLE
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from rich.console import Console
+
+
+class Quantity(NamedTuple):
+    """A figure of the trade-off: the mean over some metrics of a benchmark.
+
+    `name` picks an average or a subtask, None takes the mean of all there are.
+    """
+
+    key: str
+    label: str
+    benchmark: str
+    metrics: tuple[str, ...]
+    name: str | None = None
+
+    def rows(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The rows of `wise_ft.Figure` that it is made of."""
+        wanted = (frame.benchmark == self.benchmark) & frame.metric.isin(self.metrics)
+        return frame[wanted if self.name is None else wanted & (frame.name == self.name)]
+
+
+# What fine-tuning is for, upwards in the figure, and what it may cost, to the right.
+COMPOSITIONALITY = (
+    Quantity("sugar_crepe", "SugarCrepe", "sugar_crepe", ("accuracy",), "average"),
+    Quantity("sugar_crepe_pp_itt", "SugarCrepe++ ITT", "sugar_crepe_pp", ("itt",), "average"),
+    Quantity("sugar_crepe_pp_tot", "SugarCrepe++ TOT", "sugar_crepe_pp", ("tot",), "average"),
+)
+KNOWLEDGE = (
+    Quantity("zero_shot", "Zero-shot top-1", "zero_shot", ("top1",)),
+    Quantity("retrieval_r1", "Retrieval R@1, both ways", "retrieval", ("i2t_r1", "t2i_r1")),
+)
+
+# Marker, size and name of the two ends of the line.
+ENDS = {0.0: ("s", 34, "base"), 1.0: ("D", 30, "fine-tuned")}
+
+
+def summary(frame: pd.DataFrame) -> pd.DataFrame:
+    """The figures of the trade-off: a row per ratio, a column per quantity that was scored.
+
+    Args:
+        frame: rows of `wise_ft.Figure`.
+    """
+    import pandas as pd
+
+    columns = {
+        quantity.key: quantity.rows(frame).groupby("ratio").value.mean()
+        for quantity in (*COMPOSITIONALITY, *KNOWLEDGE)
+    }
+    return pd.DataFrame({key: column for key, column in columns.items() if len(column)})
+
+
+def draw(frame: pd.DataFrame, path: Path) -> bool:
+    """Compositionality against zero-shot accuracy and retrieval, along the ratios.
+
+    Returns:
+        Whether there was anything to draw.
+    """
+    means = summary(frame)
+    up = [quantity for quantity in COMPOSITIONALITY if quantity.key in means]
+    right = [quantity for quantity in KNOWLEDGE if quantity.key in means]
+    if not up or not right:
+        return False
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(2.9 * len(right) + 0.3, 2.3 * len(up) + 0.4))
+        axes = figure.subplots(len(up), len(right), squeeze=False, sharex="col", sharey="row")
+        for line, above in zip(axes, up, strict=True):
+            interval = above.rows(frame).set_index("ratio")[["low", "high"]]
+            for ax, across in zip(line, right, strict=True):
+                _path(ax, means[across.key], means[above.key], interval)
+            line[0].set_ylabel(f"{above.label}, %")
+        for ax, across in zip(axes[-1], right, strict=True):
+            ax.set_xlabel(f"{across.label}, %")
+        figure.tight_layout()
+        # After the layout, which would make room beside the panels for a legend above them.
+        axes[0, 0].legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
+        figure.savefig(path)
+    return True
+
+
+def _path(
+    ax: Axes, across: pd.Series[float], above: pd.Series[float], interval: pd.DataFrame
+) -> None:
+    """One panel: a dot per ratio, from the base's colour to the fine-tuned model's."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    shades = LinearSegmentedColormap.from_list("", [COLOURS["base"], COLOURS["fine_tuned"]])
+    ax.vlines(across, interval.low, interval.high, color="#dcd8cf", lw=1, label="95% interval")
+    ax.plot(across, above, color="#b9b6ae", lw=1)
+    for ratio in above.index:
+        marker, size, label = ENDS.get(ratio, ("o", 16, ""))
+        place = ([across[ratio]], [above[ratio]])
+        ax.scatter(*place, color=shades(ratio), marker=marker, s=size, label=label, zorder=3)
+    ax.grid(color="#ece9e2", lw=0.8)
+    ax.set_axisbelow(True)
+
+
+def show(frame: pd.DataFrame, console: Console | None = None) -> None:
+    """Print the figures of the trade-off, a line per ratio."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    means = summary(frame)
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        caption="per cent, by the share of the fine-tuned weights",
+        caption_justify="left",
+        pad_edge=False,
+        show_edge=False,
+    )
+    labels = {quantity.key: quantity.label for quantity in (*COMPOSITIONALITY, *KNOWLEDGE)}
+    for name in ("ratio", *(labels[key] for key in means.columns)):
+        table.add_column(name, justify="right")
+    for ratio, values in zip(means.index, means.to_numpy(), strict=True):
+        table.add_row(f"{ratio:g}", *(f"{value:.1f}" for value in values))
+    (console or Console()).print(table)

@@ -1,0 +1,82 @@
+"""A model's towers as methods see them."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from compo_pipeline.models.dense import (
+    DenseImages,
+    DenseTexts,
+    encode_images_densely,
+    encode_texts_densely,
+)
+from compo_pipeline.models.encoding import encode_images, encode_texts, scale_of
+from compo_pipeline.training.device import autocast
+from compo_pipeline.training.features import Features
+
+
+@dataclass(frozen=True, eq=False)
+class ModelEncoder:
+    """Towers compute in the precision given, losses in float32: bf16 rounds logits of a hundred
+    to halves. A frozen image tower builds no graph.
+
+    Attributes:
+        model: on the device.
+        name: of the model, for errors.
+        features: of a frozen image tower; None encodes pictures as they come.
+        image_trains: whether gradients reach the image tower.
+        device: of the model.
+        precision: bf16 or fp32.
+    """
+
+    model: nn.Module
+    name: str
+    features: Features | None
+    image_trains: bool
+    device: torch.device
+    precision: str
+
+    @property
+    def scale(self) -> Tensor:
+        """exp(logit_scale), a scalar."""
+        return scale_of(self.model)
+
+    def images(self, images: Tensor) -> Tensor:
+        """Normalised embeddings [m, D] of pixels, or of rows of precomputed features."""
+        if self.features is not None:
+            return self.features.values[images]
+        with self._seeing():
+            return encode_images(self.model, images)
+
+    def texts(self, tokens: Tensor) -> Tensor:
+        """Normalised embeddings [K, D] of token ids [K, T]."""
+        with autocast(self.device, self.precision):
+            return encode_texts(self.model, tokens)
+
+    def dense_images(self, images: Tensor) -> DenseImages:
+        """Embeddings [m, D] and patch tokens [m, P, D] of pixels, or of rows of features."""
+        if self.features is not None:
+            assert self.features.patches is not None, "features were kept without patch tokens"
+            pooled, patches = self.features.values[images], self.features.patches[images]
+        else:
+            with self._seeing():
+                pooled, patches = encode_images_densely(self.model, images, self.name)
+        return DenseImages(pooled, patches.float())
+
+    def dense_texts(self, tokens: Tensor) -> DenseTexts:
+        """Embeddings [K, D] and tokens [K, T, D], with their mask [K, T], of token ids."""
+        with autocast(self.device, self.precision):
+            pooled, dense, mask = encode_texts_densely(self.model, tokens, self.name)
+        return DenseTexts(pooled, dense.float(), mask)
+
+    def _seeing(self) -> AbstractContextManager[object]:
+        """How the image tower runs."""
+        stack = ExitStack()
+        graph = self.image_trains and torch.is_grad_enabled()
+        stack.enter_context(torch.set_grad_enabled(graph))
+        stack.enter_context(autocast(self.device, self.precision))
+        return stack

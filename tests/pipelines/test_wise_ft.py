@@ -1,0 +1,127 @@
+"""The WiSE-FT pipeline as Kedro runs it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import pytest
+import torch
+import yaml
+from kedro.io import DataCatalog, MemoryDataset
+from kedro.runner import SequentialRunner
+from kedro_datasets.pandas import CSVDataset
+from PIL import Image
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.datasets.folder import FolderDataset
+from compo_pipeline.models.export import export
+from compo_pipeline.models.loading import load
+from compo_pipeline.pipelines.wise_ft.pipeline import create_pipeline
+from compo_pipeline.records import Caption
+from compo_pipeline.registry import tracking
+
+SWAPS = ("swap_obj", "swap_att")
+REPLACES = ("replace_obj", "replace_att", "replace_rel")
+PICTURES = 5
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pictures, and all subtasks of SugarCrepe++ about them."""
+    root = tmp_path_factory.mktemp("wise_ft")
+    (root / "benchmarks" / "sugar_crepe_pp").mkdir(parents=True)
+    for number in range(PICTURES):
+        pixels = np.random.default_rng(number).integers(0, 255, (32, 32, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(root / f"{number}.png")
+    for name in (*SWAPS, *REPLACES):
+        items = [
+            {
+                "id": number,
+                "filename": f"{number}.png",
+                "caption": f"cup {number} {name}",
+                "caption2": f"a cup is {number}",
+                "negative_caption": f"key {number}",
+            }
+            for number in range(PICTURES)
+        ]
+        (root / "benchmarks" / "sugar_crepe_pp" / f"{name}.json").write_text(json.dumps(items))
+    return root
+
+
+@pytest.fixture(scope="module")
+def tuned(tiny_clip: Path, data: Path) -> Path:
+    """The base with another text tower, as training leaves it."""
+    loaded = load(tiny_clip)
+    draw = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in loaded.model.named_parameters():
+            if not name.startswith("visual.") and parameter.ndim > 1:
+                parameter.add_(0.5 * torch.randn(parameter.shape, generator=draw))
+    note = {"fingerprint": {"model": loaded.fingerprint}, "wise_ft_ratio": 1.0}
+    return export(loaded, data / "tuned", metadata={"training": note})
+
+
+@pytest.fixture
+def catalog(
+    project: Path, data: Path, tuned: Path, tiny_clip: Path, mlflow_project: Path, tmp_path: Path
+) -> DataCatalog:
+    """What the pipeline reads and writes, with the project's settings."""
+    tracking.configure(tracking.TrackingSettings(), mlflow_project)
+    conf = project / "conf" / "base"
+    settings = yaml.safe_load((conf / "parameters_evaluation.yml").read_text())
+    places = {"root": str(data / "benchmarks"), "images": str(data)}
+    wanted = {"sugar_crepe": False, "zero_shot": False}
+    captions = [
+        Caption(f"s{k}", f"{k}", f"{k}.png", 32, 32, (f"Cup {k}.",), "x", "test")
+        for k in range(PICTURES)
+    ]
+    inputs: dict[str, Any] = {
+        "valid_captions": captions,
+        "checkpoint": tuned,
+        "run": {"run_id": tracking.open_run("wise_ft", {})},
+        "params:wise_ft": yaml.safe_load((conf / "parameters_wise_ft.yml").read_text())["wise_ft"],
+        "params:evaluation": {**settings["evaluation"], "bootstrap": {"resamples": 20}},
+        "params:benchmarks": {**settings["benchmarks"], **wanted, **places},
+        "params:model": {"name": f"local-dir:{tiny_clip}"},
+        "params:data.root": str(data),
+        "params:paths.wise_ft_report": str(tmp_path / "report"),
+    }
+    outputs: dict[str, Any] = {
+        "wise_ft": CSVDataset(filepath=str(tmp_path / "wise_ft.csv"), save_args={"index": False}),
+        "wise_ft_report": FolderDataset(filepath=str(tmp_path / "report")),
+    }
+    return DataCatalog({**{k: MemoryDataset(v) for k, v in inputs.items()}, **outputs})
+
+
+def test_every_ratio_is_scored_drawn_and_kept_with_the_run(
+    catalog: DataCatalog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    SequentialRunner().run(create_pipeline(), catalog)
+    table = catalog.load("wise_ft")
+    figures = table[(table.metric == "itt") & (table.name == "average")]
+    assert list(figures.ratio) == [k / 10 for k in range(11)]
+    # Items are won and lost between the ends, or the sweep would have left the weights alone.
+    assert figures.value.nunique() > 1 and figures.against_base.iloc[0] == 0
+    assert {path.name for path in catalog.load("wise_ft_report").iterdir()} == {
+        "trade_off.png",
+        "figures.csv",
+    }
+    shown = capsys.readouterr().out
+    assert "SugarCrepe++" in shown and "0.9" in shown
+
+    client, run = mlflow.MlflowClient(), catalog.load("run")["run_id"]
+    kept = {file.path for file in client.list_artifacts(run, "wise_ft")}
+    assert kept == {"wise_ft/trade_off.png", "wise_ft/figures.csv"}
+    history = client.get_metric_history(run, "wise_ft/sugar_crepe_pp_itt")
+    assert [point.step for point in history] == list(range(0, 101, 10))
+    assert [point.value for point in history] == pytest.approx(list(figures.value))
+
+
+def test_another_base_than_the_checkpoints_is_refused(catalog: DataCatalog, tuned: Path) -> None:
+    catalog["params:model"] = MemoryDataset({"name": f"local-dir:{tuned}"})
+    with pytest.raises(SettingsError, match="set model.name and model.pretrained"):
+        SequentialRunner().run(create_pipeline(), catalog)

@@ -1,0 +1,165 @@
+"""The page of random views: complete, escaped, and never stopped by a picture."""
+
+import base64
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from compo_pipeline.pipelines.views import preview
+from compo_pipeline.pipelines.views.preview import Heading, marked, write
+from compo_pipeline.records import View
+
+HEADING = Heading("a method", "a dataset", epoch=3, seed=7)
+ORIGIN = {"generator": "some_rule", "category": "noun_phrase", "words": ["cat", "<dog>"]}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    Image.new("RGB", (800, 600), "red").save(folder / "red.png")
+    Image.new("RGB", (800, 600), "blue").save(folder / "blue.png")
+    (folder / "broken.png").write_bytes(b"no picture")
+    return folder
+
+
+def view(
+    *images: str,
+    axis: str | None = None,
+    positives: tuple[str, ...] = ("a red cat",),
+    negatives: tuple[str | None, ...] = ("a red dog",),
+    sample_id: str = "s0",
+) -> View:
+    origins = [text and ORIGIN for text in negatives]
+    told = json.dumps({"language": "words==1.0", "negatives": origins})
+    kind = "composite" if axis else "single"
+    return View(sample_id, kind, (sample_id,), images, axis, positives, negatives, (), (), told)
+
+
+def page(tmp_path: Path, root: Path, *views: View, **options: int) -> str:
+    return write(views, root, tmp_path / "out" / "page.html", HEADING, **options).read_text()
+
+
+def pictures(html: str) -> list[Image.Image]:
+    found = re.findall(r'src="data:image/jpeg;base64,([^"]+)"', html)
+    return [Image.open(io.BytesIO(base64.b64decode(data))) for data in found]
+
+
+def test_a_view_is_told_whole(tmp_path: Path, root: Path) -> None:
+    html = page(tmp_path, root, view("red.png"))
+    assert "a red cat" in html
+    assert "a red <mark>dog</mark><small>noun phrase: cat | &lt;dog&gt;</small>" in html
+    assert "some rule" in html and "words==1.0" in html
+    assert "Views of a method on a dataset" in html and "Epoch 3, seed 7" in html
+    (picture,) = pictures(html)
+    assert picture.size == (320, 240)
+
+
+def test_the_page_needs_nothing_else(tmp_path: Path, root: Path) -> None:
+    html = page(tmp_path, root, view("red.png"))
+    assert not re.search(r'(?:src|href)="(?!data:)', html)
+    assert "http" not in html
+
+
+def test_texts_are_escaped(tmp_path: Path, root: Path) -> None:
+    positives, negatives = ("a <b>cat</b> & more",), ("a <i>cat</i> & more",)
+    html = page(tmp_path, root, view("red.png", positives=positives, negatives=negatives))
+    assert "<b>" not in html and "<i>" not in html
+    assert "a &lt;b&gt;cat&lt;/b&gt; &amp; more" in html
+
+
+@pytest.mark.parametrize(("axis", "second"), [("vertical", (160, 240)), ("horizontal", (240, 160))])
+def test_composites_are_joined_as_training_shows_them(
+    tmp_path: Path, root: Path, axis: str, second: tuple[int, int]
+) -> None:
+    (joined,) = pictures(page(tmp_path, root, view("red.png", "blue.png", axis=axis)))
+    assert joined.size == (320, 320)
+    red, _, blue = joined.getpixel((80, 80))
+    assert red > 200 > 50 > blue
+    red, _, blue = joined.getpixel(second)
+    assert blue > 200 > 50 > red
+
+
+def test_a_picture_that_cannot_be_read_is_told_in_its_place(tmp_path: Path, root: Path) -> None:
+    html = page(
+        tmp_path,
+        root,
+        view("gone.png", "red.png", axis="vertical"),
+        view("broken.png", sample_id="s1"),
+        view("../red.png", sample_id="s2"),
+    )
+    assert html.count("<article") == 3 and len(pictures(html)) == 1
+    assert html.index("missing: no file at &#39;gone.png&#39;") < html.index("<img")
+    assert "not_a_picture" in html and "out_of_root" in html
+
+
+def test_a_file_that_cannot_be_opened_stops_nothing(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError("no permission")
+
+    monkeypatch.setattr(preview, "load", refuse)
+    assert "no permission" in page(tmp_path, root, view("red.png"))
+
+
+def test_an_absent_negative_is_told_so_and_counted(tmp_path: Path, root: Path) -> None:
+    html = page(
+        tmp_path,
+        root,
+        view("red.png", negatives=(None, "a red dog")),
+        view("red.png", negatives=("a red cow", None)),
+        view("red.png", negatives=(None, "a red pig")),
+    )
+    assert html.count("absent: nothing found to write") == 3
+    rows = re.findall(r"<tr><td>some rule</td><td>(\d)</td><td>(\d)</td><td>(.*?)</td>", html)
+    assert rows == [("1", "2", "noun phrase 1"), ("2", "1", "noun phrase 2")]
+
+
+def test_views_without_negatives(tmp_path: Path, root: Path) -> None:
+    html = page(tmp_path, root, view("red.png", negatives=()))
+    assert "<mark>" not in html and "<th>absent" not in html
+
+
+def test_all_positives_are_there(tmp_path: Path, root: Path) -> None:
+    html = page(tmp_path, root, view("red.png", positives=("one", "two", "three", "four")))
+    assert [html.count(f"<dd>{text}</dd>") for text in ("one", "two", "three", "four")] == [1] * 4
+    assert "2 more true texts" in html
+
+
+def test_a_random_draw_that_the_seed_decides(tmp_path: Path, root: Path) -> None:
+    views = [view("red.png", sample_id=f"id{n:03d}.") for n in range(60)]
+
+    def shown(seed: int, count: int) -> list[str]:
+        heading = Heading("m", "d", 0, seed)
+        html = write(views, root, tmp_path / "page.html", heading, count=count).read_text()
+        return re.findall(r"id\d{3}(?=\.)", html)
+
+    assert len(shown(0, 20)) == 20
+    assert shown(0, 20) == shown(0, 20) != shown(1, 20)
+    assert shown(0, 20) != [f"id{n:03d}" for n in range(20)]
+    assert shown(0, 100) == [f"id{n:03d}" for n in range(60)]
+
+
+def test_no_view_at_all(tmp_path: Path, root: Path) -> None:
+    assert "There is no view to show" in page(tmp_path, root)
+
+
+@pytest.mark.parametrize(
+    ("text", "positives", "pieces"),
+    [
+        ("a blue cat", ["a red cat"], [("a ", False), ("blue", True), (" cat", False)]),
+        ("A cat", ["a CAT"], [("A cat", False)]),
+        ("don't go", ["do go"], [("don't", True), (" go", False)]),
+        ("a b c", ["x y z", "a b d"], [("a b ", False), ("c", True)]),
+        ("on the mat, a cat.", ["a cat."], [("on the mat,", True), (" a cat.", False)]),
+        ("a cat", ["a red cat"], [("a cat", False)]),
+    ],
+)
+def test_marks(text: str, positives: list[str], pieces: list[tuple[str, bool]]) -> None:
+    assert list(marked(text, positives)) == pieces
+    assert "".join(piece for piece, _ in marked(text, positives)) == text
