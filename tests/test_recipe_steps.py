@@ -1,0 +1,133 @@
+"""Each paper's recipe takes two steps on pictures and captions in its own format."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from kedro.framework.session import KedroSession
+from kedro.framework.startup import bootstrap_project
+from PIL import Image
+
+from compo_pipeline.models.identity import WEIGHTS_FILE
+
+COLOURS = ("red", "blue", "green", "black", "white", "yellow")
+THINGS = ("dog", "cat", "horse", "boat", "chair", "umbrella")
+PICTURES = 12
+
+
+def captions(number: int) -> tuple[str, str]:
+    """Two captions of one picture."""
+    one, two = (THINGS[(number + step) % 6] for step in (0, 1 + number // 6))
+    first, second = (COLOURS[(number + step) % 6] for step in (0, 3))
+    return (
+        f"A {first} {one} next to a {second} {two}.",
+        f"There is a {second} {two} behind the large {first} {one} on the grass.",
+    )
+
+
+def picture(path: Path, number: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    noise = np.random.default_rng(number).integers(0, 256, (48, 64, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(path)
+
+
+def coco(root: Path) -> int:
+    """COCO's own layout, two captions a picture."""
+    for split, numbers in (("train2017", range(PICTURES)), ("val2017", range(90, 92))):
+        annotations = [
+            {"id": 10 * n + place, "image_id": n, "caption": text}
+            for n in numbers
+            for place, text in enumerate(captions(n))
+        ]
+        images = [{"id": n, "file_name": f"{n:012}.jpg"} for n in numbers]
+        for image in images:
+            picture(root / split / image["file_name"], image["id"])
+        (root / "annotations").mkdir(exist_ok=True)
+        content = {"images": images, "annotations": annotations}
+        (root / "annotations" / f"captions_{split}.json").write_text(json.dumps(content))
+    return 2 * PICTURES
+
+
+def neg_clip(root: Path) -> int:
+    """NegCLIP's files, two captions a picture."""
+    for name, numbers in (("train", range(PICTURES)), ("valid", range(90, 92))):
+        with (root / f"{name}_neg_clip.tsv").open("w", newline="") as file:
+            rows = csv.writer(file, delimiter="\t")
+            rows.writerow(["", "title", "filepath", "neg_caption", "neg_image"])
+            for number in numbers:
+                image = f"coco/{name}2014/{number:012}.jpg"
+                picture(root / image, number)
+                for text in captions(number):
+                    rows.writerow([number, text, image, [text[::-1]], [1, 2, 3]])
+    return 2 * PICTURES
+
+
+def img2dataset(root: Path) -> int:
+    """A shard of img2dataset's in which one link was dead, one caption a picture."""
+    rows = []
+    for number in range(PICTURES):
+        caption, by_coca = captions(number)
+        row = {"key": f"{number:09}", "status": "success", "error_message": None}
+        rows.append({**row, "caption": caption, "coca_captions": by_coca})
+        picture(root / "00000" / f"{row['key']}.jpg", number)
+    dead = {"key": "000000099", "status": "failed_to_download", "error_message": "404"}
+    rows.append({**dead, "caption": "A dog.", "coca_captions": ""})
+    pq.write_table(pa.Table.from_pylist(rows), root / "00000.parquet")
+    return PICTURES
+
+
+# By environment: the data's format, the method, and the towers that it trains.
+RECIPES = {
+    "coco": (coco, "clic", {"text"}),
+    "fsc_coco": (neg_clip, "fsc_clip", {"image", "text"}),
+    "fsc_cc3m": (img2dataset, "fsc_clip", {"image", "text"}),
+    "fsc_laion_coco": (img2dataset, "fsc_clip", {"image", "text"}),
+}
+
+
+@pytest.mark.parametrize("env", RECIPES)
+def test_two_steps_on_data_in_the_recipes_own_format(
+    workspace, tiny_clip, tmp_path, monkeypatch, env
+):
+    """Data to a checkpoint by Kedro's own session; only the sizes are not the recipe's."""
+    monkeypatch.chdir(workspace)
+    bootstrap_project(workspace)
+    written, method, trains = RECIPES[env]
+    rows = written(tmp_path)
+    runtime = {
+        "data": {"root": str(tmp_path)},
+        "model": {"name": f"local-dir:{tiny_clip}", "pretrained": None},
+        "training": {"max_steps": 2, "workers": 0, "log_every": 1, "device": "cpu"},
+    }
+    stages = ["raw", "ingest", "validation", "views", "training"]
+    with KedroSession.create(workspace, env=env, runtime_params=runtime) as session:
+        session.run(pipeline_names=stages)
+        catalog = session.load_context().catalog
+    train = [row for row in catalog.load("valid_captions") if row.split == "train"]
+    assert len(train) == rows, catalog.load("quarantine")
+    dead = [row.sample_id for row in catalog.load("quarantine")]
+    assert dead == (["train-000000099"] if written is img2dataset else [])
+    curves = catalog.load("training_curves")
+    assert list(curves["step"]) == [1, 2]
+    assert np.isfinite(curves["loss"]).all()
+    assert catalog.load("run")["method"] == method
+    checkpoint = catalog.load("checkpoint")
+    assert moved_towers(tiny_clip / WEIGHTS_FILE, checkpoint / WEIGHTS_FILE) == trains
+    views = pd.read_parquet(catalog.load("views") / "epoch=04.parquet")
+    negatives = [text for row in views["negatives"] for text in row]
+    assert sum(text is not None for text in negatives) > 0.7 * len(negatives)
+
+
+def moved_towers(before: Path, after: Path) -> set[str]:
+    """The towers in which a weight changed."""
+    import torch
+    from safetensors.torch import load_file
+
+    old, new = load_file(before), load_file(after)
+    moved = {name for name in old if not torch.equal(old[name], new[name])}
+    return {"image" if name.startswith("visual.") else "text" for name in moved}

@@ -1,0 +1,214 @@
+"""The recipes of the papers: every number is the paper's, and all of it parses."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kedro.framework.cli.utils import _split_params
+from kedro.framework.session import KedroSession
+from kedro.framework.startup import bootstrap_project
+
+from compo_pipeline.configuration import parse
+from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
+from compo_pipeline.methods import METHODS
+from compo_pipeline.methods.view_tables import ViewSettings
+from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.quality.settings import IngestSettings, ValidationSettings
+from compo_pipeline.training.settings import INCIDENTAL, TrainingSettings
+
+PROJECT = Path(__file__).parents[1]
+
+# Whose values no paper gives, or that say where and how a run proceeds.
+OF_NO_PAPER = {f"training.{name}" for name in (*INCIDENTAL, "device", "precision", "max_steps")} | {
+    "training.cache_features",
+    "training.wise_ft.ratio",
+}
+CLIC = {
+    "method": "clic",
+    "model.name": "ViT-B-32-quickgelu",
+    "model.pretrained": "openai",
+    "data.format": "coco_captions",
+    "data.sample.rows": None,
+    "ingest.sentences.whole": False,
+    "ingest.sentences.least_words": 4,
+    "ingest.sentences.most_words": 34,
+    "validation.rules.enough_sentences.least": 2,
+    "validation.rules.shortest_sentence.least": 4,
+    "validation.rules.longest_sentence.most": 34,
+    "views.epochs": 5,
+    "clic.views.images": "composite",
+    "clic.views.partners": "random",
+    "clic.views.swap": "across",
+    "clic.views.occurrence": "drawn",
+    "clic.views.careful": False,
+    "clic.objective.positives": 4,
+    "clic.objective.weights.contrastive": 0.5,
+    "clic.objective.weights.s_neg": 0.5,
+    "clic.objective.weights.unimodal": 1.0,
+    "clic.objective.unimodal_norm": "squared",
+    "clic.objective.clip_steps": True,
+    "clic.objective.trains": ["text"],
+    "training.epochs": 5,
+    "training.batch_size": 4 * 200,
+    "training.optimizer.lr": 1e-6,
+    "training.optimizer.lr_start": 1e-7,
+    "training.optimizer.lr_end": 1e-8,
+    "training.optimizer.warmup": 0.2,
+    "training.optimizer.warmup_steps": None,
+    "training.optimizer.betas": [0.9, 0.98],
+    "training.optimizer.eps": 1e-8,
+    "training.optimizer.weight_decay": 0.1,
+    "training.optimizer.clip_norm": None,
+    "training.crop_scale": None,
+    "training.lora.rank": None,
+}
+FSC = {
+    "method": "fsc_clip",
+    "model.name": "ViT-B-32-quickgelu",
+    "model.pretrained": "openai",
+    "data.sample.rows": 100_000,
+    "ingest.sentences.whole": True,
+    "ingest.sentences.least_words": 1,
+    "ingest.sentences.most_words": 77,
+    "validation.rules.enough_sentences.least": 1,
+    "validation.rules.shortest_sentence.least": 1,
+    "validation.rules.longest_sentence.most": 77,
+    "views.epochs": 5,
+    "fsc_clip.views.generators": ["negclip", "replace", "bigram"],
+    "fsc_clip.views.careful": False,
+    "fsc_clip.objective.weights.contrastive": 1.0,
+    "fsc_clip.objective.weights.global_hn": 0.5,
+    "fsc_clip.objective.weights.local_hn": 0.2,
+    "fsc_clip.objective.gamma": 2.0,
+    "fsc_clip.objective.beta": 0.02,
+    "fsc_clip.objective.attention": "minmax",
+    "fsc_clip.objective.trains": ["image", "text"],
+    "negclip.views.generators": ["negclip"],
+    "negclip.objective.trains": ["image", "text"],
+    "clip.objective.trains": ["image", "text"],
+    "training.epochs": 5,
+    "training.batch_size": 256,
+    "training.optimizer.lr": 5e-6,
+    "training.optimizer.lr_start": 1e-7,  # the first of fifty steps
+    "training.optimizer.lr_end": 0.0,
+    "training.optimizer.warmup_steps": 50,
+    "training.optimizer.betas": [0.9, 0.98],
+    "training.optimizer.eps": 1e-6,
+    "training.optimizer.weight_decay": 0.1,
+    "training.optimizer.clip_norm": None,
+    "training.crop_scale": [0.9, 1.0],
+    "training.lora.rank": None,
+}
+RECIPES = {
+    "coco": CLIC,
+    "fsc_coco": {**FSC, "data.format": "neg_clip"},
+    "fsc_cc3m": {
+        **FSC,
+        "data.format": "cc3m_coca",
+        "data.columns.caption": "coca_captions",
+        "fsc_clip.objective.weights.global_hn": 1.0,
+    },
+    "fsc_laion_coco": {**FSC, "data.format": "img2dataset", "data.columns.caption": "caption"},
+}
+# What the comments of the recipes offer with `--params`, by the name of its variant.
+OFFERED = {
+    "lora": {
+        "training.lora.rank": 4,
+        "training.optimizer.lr": 5e-5,
+        "training.optimizer.lr_start": 1e-6,
+    },
+    "datacomp": {
+        "model.name": "ViT-B-16",
+        "model.pretrained": "datacomp_xl_s13b_b90k",
+        "training.batch_size": 128,
+        "fsc_clip.objective.weights.local_hn": 0.5,
+    },
+}
+FSC_RECIPES = [name for name, table in RECIPES.items() if table["method"] == "fsc_clip"]
+
+
+@pytest.fixture
+def parameters(monkeypatch):
+    """Parameters as nodes get them."""
+    monkeypatch.chdir(PROJECT)
+    bootstrap_project(PROJECT)
+
+    def load(env: str, runtime: dict[str, Any] | None = None) -> dict[str, Any]:
+        with KedroSession.create(PROJECT, env=env, runtime_params=runtime or {}) as session:
+            return session.load_context().params
+
+    return load
+
+
+def leaves(values: Any, path: str = "") -> dict[str, Any]:
+    """Single values by their dotted names."""
+    if not isinstance(values, dict):
+        return {path: values}
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found |= leaves(value, f"{path}.{name}" if path else name)
+    return found
+
+
+@pytest.mark.parametrize("env", RECIPES)
+def test_every_value_is_the_papers(parameters, env):
+    table = RECIPES[env]
+    found = leaves(parameters(env))
+    assert {key: found[key] for key in table} == table
+    # Nothing that trains is left out of the table.
+    trains = ("training", f"{table['method']}.views", f"{table['method']}.objective")
+    keys = {key for key in found if key.startswith(tuple(f"{name}." for name in trains))}
+    unread = {"fsc_clip.views.replacements"}
+    if table["training.optimizer.warmup_steps"] is not None:
+        unread.add("training.optimizer.warmup")
+    assert keys - set(table) - OF_NO_PAPER - unread == set()
+
+
+@pytest.mark.parametrize("env", RECIPES)
+def test_all_settings_parse_and_fit_together(parameters, env):
+    params = parameters(env)
+    parse(DataSettings, params["data"], "data")
+    parse(IngestSettings, params["ingest"], "ingest")
+    rules = ValidationSettings.parsed(params["validation"]).rules
+    sentences = params["ingest"]["sentences"]
+    assert rules["shortest_sentence"].least == sentences["least_words"]
+    assert rules["longest_sentence"].most == sentences["most_words"]
+    parse(ModelSettings, params["model"], "model")
+    training = parse(TrainingSettings, params["training"], "training")
+    assert parse(ViewSettings, params["views"], "views").epochs == training.epochs
+    parse(EvaluationSettings, params["evaluation"], "evaluation")
+    wanted = parse(BenchmarksSettings, params["benchmarks"], "benchmarks")
+    assert wanted.retrieval.split in (None, *params["data"]["splits"])
+    for name, method in METHODS.items():
+        views = parse(method.views_type, params[name]["views"], f"{name}.views")
+        objective = parse(method.objective_type, params[name]["objective"], f"{name}.objective")
+        chosen = method(views, objective)
+        if name == params["method"]:
+            assert not (training.cache_features and "image" in chosen.trains)
+        if env in FSC_RECIPES and name != "clic":
+            assert chosen.trains == {"image", "text"}
+
+
+def offered(env: str) -> dict[str, dict[str, Any]]:
+    """The `--params` in the comments of a recipe, split as Kedro does, by variant."""
+    text = (PROJECT / "conf" / env / "parameters.yml").read_text()
+    lines = re.findall(r"^# --params (\S+)$", text, re.MULTILINE)
+    given = [_split_params(None, None, line) for line in lines]
+    return {params["variant"]: params for params in given}
+
+
+@pytest.mark.parametrize("env", FSC_RECIPES)
+@pytest.mark.parametrize("variant", OFFERED)
+def test_what_the_comments_offer_changes_just_that(parameters, env, variant):
+    changed = leaves(parameters(env, offered(env)[variant]))
+    plain = leaves(parameters(env))
+    differs = {
+        key
+        for key, value in changed.items()
+        if value != plain[key] and not key.startswith(("paths.", "_"))
+    }
+    assert differs == {*OFFERED[variant], "variant"}
+    assert {key: changed[key] for key in OFFERED[variant]} == OFFERED[variant]
+    assert set(offered(env)) == set(OFFERED)
