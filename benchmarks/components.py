@@ -67,16 +67,20 @@ CLAIMS = {
     "focal weight": ("global + local, focal", "global + local"),
     "label smoothing": ("global + local, smoothed", "global + local"),
     "both calibrations": ("FSC-CLIP", "global + local"),
+    "the local loss in FSC-CLIP": ("FSC-CLIP", "FSC-CLIP without local"),
     "FSC-CLIP against NegCLIP": ("FSC-CLIP", "NegCLIP"),
+    "FSC-CLIP against the control": ("FSC-CLIP", "control"),
 }
 FIGURES = {
     ("sugar_crepe", "accuracy", "average"): "SugarCrepe",
+    ("sugar_crepe", "accuracy", "swap_att"): "swapped attributes",
+    ("sugar_crepe", "accuracy", "replace_rel"): "replaced relations",
     ("sugar_crepe_pp", "itt", "average"): "ITT",
     ("sugar_crepe_pp", "tot", "average"): "TOT",
     ("zero_shot", "top1", "colours"): "ZS colours",
     ("zero_shot", "top1", "things"): "ZS things",
-    ("retrieval", "i2t_r1", "retrieval"): "I2T R@1",
-    ("retrieval", "t2i_r1", "retrieval"): "T2I R@1",
+    ("retrieval", "i2t_r1", "raw"): "I2T R@1",
+    ("retrieval", "t2i_r1", "raw"): "T2I R@1",
 }
 
 
@@ -184,7 +188,7 @@ class Study:
 
 def _picked(rows: list[Row]) -> dict[str, Row]:
     found = {(row.benchmark, row.metric, row.name): row for row in rows}
-    return {label: found[key] for key, label in FIGURES.items() if key in found}
+    return {label: found[key] for key, label in FIGURES.items()}
 
 
 def _cell(difference: Difference) -> str:
