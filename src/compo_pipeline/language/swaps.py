@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from compo_pipeline.language import sense
 from compo_pipeline.language.editing import Edit, bare, edited, exchanged, key, movable, moved
-from compo_pipeline.language.generated import Span
+from compo_pipeline.language.generated import Generated, Span
 from compo_pipeline.records import Parse
 
 # The paper's excluded categories, and what is no word at all.
@@ -27,14 +27,14 @@ ANY = "any"
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """Texts after a swap.
+    """Two sentences after a swap across them.
 
     Attributes:
         first: the first sentence.
-        second: the second sentence; empty for a swap within one.
+        second: the second sentence.
         category: the common part of speech, or `any` where the two words share none.
-        words: the word taken from the first sentence (or first place) and the one from the second.
-        spans: character spans that changed, at the first word's place(s) and at the second's.
+        words: the word taken from the first sentence and the one from the second.
+        spans: character spans that changed, of the first sentence and of the second.
     """
 
     first: str
@@ -117,7 +117,7 @@ def swap_within(
     *,
     excluded: Set[str] = EXCLUDED_UPOS,
     careful: bool = False,
-) -> Swap | None:
+) -> Generated | None:
     """Exchange two different words of one sentence, drawn as `swap_across` draws.
 
     A careful swap leaves out pairs whose exchange says the same, too.
@@ -141,9 +141,9 @@ def swap_within(
     if drawn is None:
         return None
     a, b = sorted(drawn)
-    text, (span_a, span_b) = exchanged(parse, a.phrase, b.phrase)
+    text, spans = exchanged(parse, a.phrase, b.phrase)
     pair = (parse.words[a.place], parse.words[b.place])
-    return Swap(text, "", category, pair, ((span_a,), (span_b,)))
+    return Generated(text, "swap_within", category, pair, spans)
 
 
 def _swappable(parse: Parse) -> Iterator[_Word]:

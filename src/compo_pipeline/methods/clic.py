@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from compo_pipeline.images.composites import Axis, axis_of
-from compo_pipeline.language.swaps import Swap, swap_across, swap_within
+from compo_pipeline.language.swaps import swap_across, swap_within
 from compo_pipeline.losses import contrastive, hard_negative, unimodal
-from compo_pipeline.methods.clip import PairBatch, pair_batch, pair_loss, single_picture
+from compo_pipeline.methods.clip import PairBatch, pair_batch, pair_loss
 from compo_pipeline.methods.contract import (
     Collated,
     Encoder,
@@ -34,6 +34,7 @@ from compo_pipeline.methods.contract import (
 )
 from compo_pipeline.methods.partners import Partners
 from compo_pipeline.methods.provenance import Origin, provenance
+from compo_pipeline.methods.singles import single_picture, single_view
 from compo_pipeline.records import Caption, Parse, View
 from compo_pipeline.seeding import rng
 
@@ -167,9 +168,11 @@ class Clic:
                 a, b, random_, occurrence=self.settings.occurrence, careful=self.settings.careful
             )
             negative = _either_order(swap.first, swap.second, random_) if swap else None
+            origin = Origin("swap_across", swap.category, swap.words) if swap else None
         else:
-            swap = swap_within(a, random_, careful=self.settings.careful)
-            negative = _either_order(swap.first, second, random_) if swap else None
+            made = swap_within(a, random_, careful=self.settings.careful)
+            negative = _either_order(made.text, second, random_) if made else None
+            origin = Origin.of(made) if made else None
         return View(
             sample_id=anchor.sample_id,
             kind="composite",
@@ -180,7 +183,7 @@ class Clic:
             negatives=(negative,),
             phrases=(),
             counterfactuals=(),
-            provenance=_provenance(swap, self.settings.swap, language),
+            provenance=provenance(language, (origin,)),
         )
 
     def _single(
@@ -191,20 +194,11 @@ class Clic:
         random_: random.Random,
     ) -> View:
         """One picture with the positives s1, s1, s2, s3 (ablation B3), a swap within s1."""
-        swap = swap_within(parses[anchor.sample_id], random_, careful=self.settings.careful)
+        made = swap_within(parses[anchor.sample_id], random_, careful=self.settings.careful)
         first = anchor.sentences[0]
-        return View(
-            sample_id=anchor.sample_id,
-            kind="single",
-            sample_ids=(anchor.sample_id,),
-            images=(anchor.image,),
-            axis=None,
-            positives=(first, first, *_further(anchor, POSITIVES - 2, random_)),
-            negatives=(swap.first if swap else None,),
-            phrases=(),
-            counterfactuals=(),
-            provenance=_provenance(swap, "within", language),
-        )
+        positives = (first, first, *_further(anchor, POSITIVES - 2, random_))
+        told = provenance(language, (Origin.of(made) if made else None,))
+        return single_view(anchor, positives, (made.text if made else None,), told)
 
     def _plain(self, step: int) -> bool:
         """Whether a step is one of plain CLIP."""
@@ -280,9 +274,3 @@ def join(first: str, second: str) -> str:
 def _either_order(first: str, second: str, random_: random.Random) -> str:
     """Two sentences joined in random order."""
     return join(first, second) if random_.random() < 0.5 else join(second, first)
-
-
-def _provenance(swap: Swap | None, within: str, language: str) -> str:
-    """Where the negative comes from."""
-    origin = Origin(f"swap_{within}", swap.category, swap.words) if swap else None
-    return provenance(language, (origin,))

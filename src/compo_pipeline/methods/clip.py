@@ -24,6 +24,7 @@ from compo_pipeline.methods.contract import (
     require_tower,
 )
 from compo_pipeline.methods.provenance import provenance
+from compo_pipeline.methods.singles import single_picture, single_view
 from compo_pipeline.records import Caption, Parse, View
 
 
@@ -52,11 +53,6 @@ class PairBatch(NamedTuple):
 
     images: Tensor  # [m, 3, H, W], or [m] rows of features
     texts: Tensor  # [m, T]
-
-
-def single_picture(example: Example) -> Picture:
-    """The anchor's own picture."""
-    return Picture((example.caption.image,))
 
 
 def pair_batch(examples: Sequence[Example], reader: Reader) -> PairBatch:
@@ -100,18 +96,7 @@ class Clip:
     ) -> Iterator[View]:
         """The caption itself."""
         for caption in captions:
-            yield View(
-                sample_id=caption.sample_id,
-                kind="single",
-                sample_ids=(caption.sample_id,),
-                images=(caption.image,),
-                axis=None,
-                positives=(caption.sentences[0],),
-                negatives=(),
-                phrases=(),
-                counterfactuals=(),
-                provenance=provenance("", ()),
-            )
+            yield single_view(caption, caption.sentences[:1], (), provenance("", ()))
 
     def needed(self, example: Example, step: int) -> Picture:
         """Always the anchor's picture."""

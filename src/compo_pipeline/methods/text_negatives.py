@@ -5,7 +5,6 @@ Shapes: m rows of a batch, K negatives a row, T tokens of context.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,14 +13,14 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from compo_pipeline.language.generated import Generated, Generator
+from compo_pipeline.language.generated import Generator
 from compo_pipeline.language.negclip import swap_phrases
 from compo_pipeline.language.replacements import replacer
 from compo_pipeline.language.shuffles import shuffle_bigrams
 from compo_pipeline.language.swaps import swap_within
-from compo_pipeline.methods.clip import single_picture
 from compo_pipeline.methods.contract import Collated, Example, Picture, Reader, Tower
 from compo_pipeline.methods.provenance import Origin, provenance
+from compo_pipeline.methods.singles import single_picture, single_view
 from compo_pipeline.records import Caption, Parse, View
 from compo_pipeline.seeding import rng
 
@@ -94,18 +93,8 @@ class TextNegatives:
                 for name, rule in rules.items()
             ]
             origins = [one if one is None else Origin.of(one) for one in made]
-            yield View(
-                sample_id=caption.sample_id,
-                kind="single",
-                sample_ids=(caption.sample_id,),
-                images=(caption.image,),
-                axis=None,
-                positives=(caption.sentences[0],),
-                negatives=tuple(one if one is None else one.text for one in made),
-                phrases=(),
-                counterfactuals=(),
-                provenance=provenance(language, origins),
-            )
+            texts = [one if one is None else one.text for one in made]
+            yield single_view(caption, caption.sentences[:1], texts, provenance(language, origins))
 
     def _rule(self, name: Rule) -> Generator:
         if name == "replace":
@@ -113,7 +102,7 @@ class TextNegatives:
         rules: dict[Rule, Generator] = {
             "negclip": partial(swap_phrases, careful=self.settings.careful),
             "bigram": shuffle_bigrams,
-            "swap": partial(_swap, careful=self.settings.careful),
+            "swap": partial(swap_within, careful=self.settings.careful),
         }
         return rules[name]
 
@@ -144,12 +133,3 @@ class TextNegatives:
         }
         pictures = reader.pictures([single_picture(example) for example in examples])
         return Collated(NegativesBatch(pictures, texts, valid), counts)
-
-
-def _swap(parse: Parse, random_: random.Random, *, careful: bool) -> Generated | None:
-    """CLIC's swap within one sentence, as one negative of a caption."""
-    swap = swap_within(parse, random_, careful=careful)
-    if swap is None:
-        return None
-    spans = (*swap.spans[0], *swap.spans[1])
-    return Generated(swap.first, "swap_within", swap.category, swap.words, spans)

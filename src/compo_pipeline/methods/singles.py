@@ -1,0 +1,34 @@
+"""A caption's own picture, alone: what every method shows at some of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compo_pipeline.methods.contract import Example, Picture
+from compo_pipeline.records import Caption, View
+
+
+def single_picture(example: Example) -> Picture:
+    """The anchor's own picture."""
+    return Picture((example.caption.image,))
+
+
+def single_view(
+    caption: Caption,
+    positives: Sequence[str],
+    negatives: Sequence[str | None],
+    provenance: str,
+) -> View:
+    """A view of one picture; negatives are None where a generator found nothing."""
+    return View(
+        sample_id=caption.sample_id,
+        kind="single",
+        sample_ids=(caption.sample_id,),
+        images=(caption.image,),
+        axis=None,
+        positives=tuple(positives),
+        negatives=tuple(negatives),
+        phrases=(),
+        counterfactuals=(),
+        provenance=provenance,
+    )
