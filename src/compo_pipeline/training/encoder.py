@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -73,10 +74,9 @@ class ModelEncoder:
             pooled, dense, mask = encode_texts_densely(self.model, tokens, self.name)
         return DenseTexts(pooled, dense.float(), mask)
 
-    def _seeing(self) -> AbstractContextManager[object]:
-        """How the image tower runs."""
-        stack = ExitStack()
+    @contextmanager
+    def _seeing(self) -> Iterator[None]:
+        """How the image tower runs: without a graph where it is frozen."""
         graph = self.image_trains and torch.is_grad_enabled()
-        stack.enter_context(torch.set_grad_enabled(graph))
-        stack.enter_context(autocast(self.device, self.precision))
-        return stack
+        with torch.set_grad_enabled(graph), autocast(self.device, self.precision):
+            yield
