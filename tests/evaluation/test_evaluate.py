@@ -7,7 +7,7 @@ import pytest
 from compo_pipeline.evaluation.anchors import anchors
 from compo_pipeline.evaluation.benchmarks import from_files
 from compo_pipeline.evaluation.contamination import Trained
-from compo_pipeline.evaluation.evaluate import evaluate, loaders
+from compo_pipeline.evaluation.evaluate import Comparison, evaluate, loaders
 from compo_pipeline.evaluation.settings import BenchmarksSettings, Bootstrap, EvaluationSettings
 from compo_pipeline.models.loading import ModelSettings, load
 
@@ -82,3 +82,12 @@ def test_loaders_know_the_roles(tiny_model: Callable[..., Path]) -> None:
         "control",
         "fine_tuned",
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "written"), [("clic", "CLIC"), ("fsc_clip", "FSC-CLIP"), ("negclip", "NegCLIP")]
+)
+def test_methods_are_written_as_their_papers_write_them(name: str, written: str) -> None:
+    names = {"base": "base", "fine_tuned": name}
+    comparison = Comparison("toy", names, {}, (), 0, (), (), ())
+    assert comparison.labels == {"base": "base", "fine_tuned": written}
