@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 
+from compo_pipeline.configuration import SettingsError
 from compo_pipeline.methods.contract import Picture
 from compo_pipeline.models.dense import encode_images_densely
 from compo_pipeline.models.encoding import encode_images
@@ -93,3 +94,18 @@ def test_patch_tokens_are_kept_beside_the_same_embeddings(
     ]
     joined = features.Features({}, torch.empty(0)).joined(halves[0]).joined(halves[1])
     assert joined.patches is not None and torch.equal(joined.patches, dense.patches)
+
+
+def test_features_that_do_not_fit_are_refused(
+    tiny: LoadedModel, world: Any, pictures: list[Picture], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixteen pictures of 16 numbers, 4 patches of 16 numbers each: 64 + 256 bytes in float32."""
+    reader = TensorReader(tiny, world.root)
+
+    def kept(free: int) -> features.Features:
+        monkeypatch.setattr(features, "_free", lambda device: free)
+        return embed(pictures, tiny, reader, device=CPU, precision="fp32", workers=0, patches=True)
+
+    assert len(kept(2 * 16 * 320).rows) == 16
+    with pytest.raises(SettingsError, match="cache_features: the features of 16 pictures take"):
+        kept(2 * 16 * 320 - 1)

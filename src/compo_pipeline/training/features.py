@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from compo_pipeline.configuration import SettingsError
 from compo_pipeline.methods.contract import Picture
 from compo_pipeline.models.dense import encode_images_densely
 from compo_pipeline.models.encoding import encode_images
@@ -84,6 +85,9 @@ def embed(
         precision: bf16 or fp32.
         workers: processes that read.
         patches: keep the patch tokens too.
+
+    Raises:
+        SettingsError: they do not fit into memory.
     """
     loaded.model.eval()
     chunks = _Pixels(pictures, reader)
@@ -101,5 +105,29 @@ def embed(
             else:
                 embedded = encode_images(loaded.model, filled)
             pooled.append(embedded[: len(pixels)])
+        if len(pooled) == 1:
+            first = [pooled[0], *tokens]
+            _refuse_too_many(len(pictures), sum(part[0].nbytes for part in first), device)
     rows = {picture: row for row, picture in enumerate(pictures)}
     return Features(rows, torch.cat(pooled), torch.cat(tokens) if patches else None)
+
+
+def _refuse_too_many(pictures: int, each: int, device: torch.device) -> None:
+    """Refuse features of `each` bytes a picture that the device's memory does not hold."""
+    needed, free = pictures * each, _free(device)
+    # Joined, they stand in memory twice for a moment.
+    if 2 * needed > free:
+        raise SettingsError(
+            f"training.cache_features: the features of {pictures} pictures take "
+            f"{needed / 2**30:.1f} GiB, and as much again to join them; {free / 2**30:.1f} GiB are "
+            "free. Set it to false: pictures are then encoded at each step"
+        )
+
+
+def _free(device: torch.device) -> int:
+    """Bytes that the device can still hold."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    import psutil
+
+    return int(psutil.virtual_memory().available)
