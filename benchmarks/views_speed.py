@@ -23,6 +23,7 @@ from spacy.language import Language
 
 from compo_pipeline.language import loading, parsing
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
+from compo_pipeline.methods.contract import Drawing
 from compo_pipeline.records import Caption, Parse
 from compo_pipeline.scenes.captions import sentences
 from compo_pipeline.scenes.world import World
@@ -78,14 +79,16 @@ def ours(nlp: Language, captions: list[Caption], epochs: int) -> float:
     started = time.process_time()
     items = ((row.sample_id, 0, row.sentences[0]) for row in captions)
     parses = {parse.sample_id: parse for parse in parsing.parse(nlp, items)}
-    pairs = sum(1 for epoch in range(epochs) for _ in CLIC.views(captions, parses, "", 0, epoch))
+    pairs = sum(
+        1 for epoch in range(epochs) for _ in CLIC.views(captions, Drawing(parses, "", 0, epoch))
+    )
     return (time.process_time() - started) / pairs
 
 
 def naive(nlp: Language, captions: list[Caption], epoch: int) -> float:
     """Seconds a pair: both sentences parsed inside each sample."""
     asked = ParsedWhenAsked(nlp, captions)
-    views = CLIC.views(captions, asked, "", 0, epoch)
+    views = CLIC.views(captions, Drawing(asked, "", 0, epoch))
     next(views)  # the first one sets up partners, which is nothing that a sample repeats
     started = time.process_time()
     pairs = sum(1 for _ in itertools.islice(views, NAIVE))

@@ -45,7 +45,7 @@ def test_known_keys_pass(conf):
     write(conf, "globals.yml", {"data": {"root": "y"}})
     write(conf, "catalog.yml", {"captions": {"type": "c", "anything": 1}})
     runtime = {"seed": 1, "clic": {"loss": {"uni": 2}}, "data": {"root": None}}
-    keys.check(conf, "smoke", runtime)
+    assert keys.check(conf, "smoke", runtime) == {"data.splits"}
 
 
 @pytest.mark.parametrize(

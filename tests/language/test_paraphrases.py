@@ -217,16 +217,16 @@ def captions(draw: st.DrawFn) -> str:
 @settings(max_examples=150)
 @given(source=captions(), seed=st.integers(0, 2**32))
 def test_any_caption(tagged: Tagged, source: str, seed: int) -> None:
-    check(tagged(source), seed)
+    assert_sound(tagged(source), seed)
 
 
 @settings(max_examples=80)
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_any_text(parses: st.SearchStrategy[Parse], data: st.DataObject, seed: int) -> None:
-    check(data.draw(parses), seed)
+    assert_sound(data.draw(parses), seed)
 
 
-def check(parsed: Parse, seed: int) -> None:
+def assert_sound(parsed: Parse, seed: int) -> None:
     made = paraphrase(parsed, random.Random(seed))
     assert made == paraphrase(parsed, random.Random(seed))
     if made is None:

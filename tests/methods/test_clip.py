@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from compo_pipeline.methods.clip import Clip, ClipObjective, ClipViews, PairBatch
-from compo_pipeline.methods.contract import Example, Picture
+from compo_pipeline.methods.contract import Drawing, Example, Picture
 from compo_pipeline.records import Caption, View
 
 
@@ -42,7 +42,7 @@ def clip() -> Clip:
 
 def test_views_are_the_captions(caption: Callable[..., Caption]) -> None:
     rows = [caption("a", "A cat.", "More."), caption("b", "A dog.")]
-    views = list(clip().views(rows, {}, "none", 0, 0))
+    views = list(clip().views(rows, Drawing({}, "none", 0, 0)))
     assert [(view.sample_id, view.images, view.positives) for view in views] == [
         ("a", ("a.png",), ("A cat.",)),
         ("b", ("b.png",), ("A dog.",)),

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from compo_pipeline.methods.contract import Example, Picture
+from compo_pipeline.methods.contract import Drawing, Example, Picture
 from compo_pipeline.methods.fsc_clip import FscClip, FscClipObjective, FscClipViews
 from compo_pipeline.methods.negclip import NegClip, NegClipObjective, NegClipViews
 from compo_pipeline.methods.text_negatives import NegativesBatch, NegativeViews
@@ -58,7 +58,7 @@ def fsc_clip(**views: object) -> FscClip:
 def drawn(
     method: FscClip | NegClip, rows: list[Caption], parses: dict[str, Parse], epoch: int = 0
 ) -> list[View]:
-    return list(method.views(rows, parses, "compo_en==1", 0, epoch))
+    return list(method.views(rows, Drawing(parses, "compo_en==1", 0, epoch)))
 
 
 def test_each_rule_gives_a_negative_or_says_that_it_found_nothing(

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
+from compo_pipeline.methods.contract import Drawing
 from compo_pipeline.methods.view_tables import ViewSettings, training_rows, write
 from compo_pipeline.records import Caption, Parse, View, from_table
 
@@ -36,7 +37,7 @@ def test_one_table_an_epoch(rows: list[Caption], parses: dict[str, Parse], tmp_p
     ]
     for epoch in range(3):
         table = pq.read_table(folder / f"epoch=0{epoch}.parquet")
-        expected = list(method.views(rows, parses, "compo_en==1", 5, epoch))
+        expected = list(method.views(rows, Drawing(parses, "compo_en==1", 5, epoch)))
         assert list(from_table(table, View)) == expected
 
 

@@ -18,6 +18,7 @@ import yaml
 
 from compo_pipeline.configuration import parse
 from compo_pipeline.methods.clic import Clic, ClicBatch, ClicObjective, ClicViews
+from compo_pipeline.methods.contract import Drawing
 from compo_pipeline.methods.view_tables import ViewSettings, write
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.records import View, from_table
@@ -151,7 +152,7 @@ def test_single_views_hold_the_first_sentence_twice_then_others(
 ) -> None:
     """Ablation B3: s1, s1, s2, s3."""
     method = Clic(parse(ClicViews, merged(shipped["views"], SINGLE), "clic.views"), ClicObjective())
-    for view in method.views(world.captions, world.parses, "hand", 0, 0):
+    for view in method.views(world.captions, Drawing(world.parses, "hand", 0, 0)):
         sentences = {row.sample_id: row.sentences for row in world.captions}[view.sample_id]
         assert view.positives[:2] == (sentences[0], sentences[0])
         assert len({*view.positives[2:4], *sentences[1:]}) == 3 and len(view.positives) == 5

@@ -10,7 +10,7 @@ Shapes: m rows of a batch, L positives a row, T tokens of context, D width of th
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple, cast
 
@@ -23,6 +23,7 @@ from compo_pipeline.losses import contrastive, hard_negative, unimodal
 from compo_pipeline.methods.clip import PairBatch, pair_batch, pair_loss
 from compo_pipeline.methods.contract import (
     Collated,
+    Drawing,
     Encoder,
     Example,
     LossTerms,
@@ -35,8 +36,7 @@ from compo_pipeline.methods.contract import (
 from compo_pipeline.methods.partners import Partners
 from compo_pipeline.methods.provenance import Origin, provenance
 from compo_pipeline.methods.singles import single_picture, single_view
-from compo_pipeline.records import Caption, Parse, View
-from compo_pipeline.seeding import rng
+from compo_pipeline.records import Caption, View
 
 POSITIVES = 5  # a view holds so many; a run uses the first k
 
@@ -128,33 +128,25 @@ class Clic:
         """As configured; the text tower in the paper."""
         return frozenset(self.objective.trains)
 
-    def views(
-        self,
-        captions: Sequence[Caption],
-        parses: Mapping[str, Parse],
-        language: str,
-        seed: int,
-        epoch: int,
-    ) -> Iterator[View]:
+    def views(self, captions: Sequence[Caption], drawing: Drawing) -> Iterator[View]:
         """One view a caption and epoch; without a possible partner there is none."""
         single = self.settings.images == "single"
-        partners = None if single else Partners(captions, parses, self.settings.partners, seed)
+        partners = (
+            None
+            if single
+            else Partners(captions, drawing.parses, self.settings.partners, drawing.seed)
+        )
         for caption in captions:
-            random_ = rng(seed, "clic", epoch, caption.sample_id)
+            random_ = drawing.rng("clic", caption)
             if partners is None:
-                yield self._single(caption, parses, language, random_)
+                yield self._single(caption, drawing, random_)
                 continue
             partner = partners.draw(caption, random_)
             if partner is not None:
-                yield self._composite(caption, partner, parses, language, random_)
+                yield self._composite(caption, partner, drawing, random_)
 
     def _composite(
-        self,
-        anchor: Caption,
-        partner: Caption,
-        parses: Mapping[str, Parse],
-        language: str,
-        random_: random.Random,
+        self, anchor: Caption, partner: Caption, drawing: Drawing, random_: random.Random
     ) -> View:
         """Two pictures, their captions in both orders, further sentences, one false pair."""
         shown = [anchor, partner]
@@ -162,7 +154,7 @@ class Clic:
         first, second = anchor.sentences[0], partner.sentences[0]
         further = [_further(caption, POSITIVES - 2, random_) for caption in (anchor, partner)]
         pairs = [_either_order(a, b, random_) for a, b in zip(*further, strict=True)]
-        a, b = parses[anchor.sample_id], parses[partner.sample_id]
+        a, b = drawing.parses[anchor.sample_id], drawing.parses[partner.sample_id]
         if self.settings.swap == "across":
             swap = swap_across(
                 a, b, random_, occurrence=self.settings.occurrence, careful=self.settings.careful
@@ -183,21 +175,16 @@ class Clic:
             negatives=(negative,),
             phrases=(),
             counterfactuals=(),
-            provenance=provenance(language, (origin,)),
+            provenance=provenance(drawing.language, (origin,)),
         )
 
-    def _single(
-        self,
-        anchor: Caption,
-        parses: Mapping[str, Parse],
-        language: str,
-        random_: random.Random,
-    ) -> View:
+    def _single(self, anchor: Caption, drawing: Drawing, random_: random.Random) -> View:
         """One picture with the positives s1, s1, s2, s3 (ablation B3), a swap within s1."""
-        made = swap_within(parses[anchor.sample_id], random_, careful=self.settings.careful)
+        parse = drawing.parses[anchor.sample_id]
+        made = swap_within(parse, random_, careful=self.settings.careful)
         first = anchor.sentences[0]
         positives = (first, first, *_further(anchor, POSITIVES - 2, random_))
-        told = provenance(language, (Origin.of(made) if made else None,))
+        told = provenance(drawing.language, (Origin.of(made) if made else None,))
         return single_view(anchor, positives, (made.text if made else None,), told)
 
     def _plain(self, step: int) -> bool:

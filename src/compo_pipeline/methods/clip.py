@@ -5,7 +5,7 @@ It sees the anchor's picture and first sentence of the same rows, whatever their
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from compo_pipeline.losses import contrastive
 from compo_pipeline.methods.contract import (
     Collated,
+    Drawing,
     Encoder,
     Example,
     LossTerms,
@@ -25,7 +26,7 @@ from compo_pipeline.methods.contract import (
 )
 from compo_pipeline.methods.provenance import provenance
 from compo_pipeline.methods.singles import single_picture, single_view
-from compo_pipeline.records import Caption, Parse, View
+from compo_pipeline.records import Caption, View
 
 
 @dataclass(frozen=True)
@@ -86,14 +87,7 @@ class Clip:
         """As configured."""
         return frozenset(self.objective.trains)
 
-    def views(
-        self,
-        captions: Sequence[Caption],
-        parses: Mapping[str, Parse],
-        language: str,
-        seed: int,
-        epoch: int,
-    ) -> Iterator[View]:
+    def views(self, captions: Sequence[Caption], drawing: Drawing) -> Iterator[View]:
         """The caption itself."""
         for caption in captions:
             yield single_view(caption, caption.sentences[:1], (), provenance("", ()))

@@ -6,6 +6,7 @@ weighted loss terms. It says which towers it trains; the loop does the rest.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from compo_pipeline.images.composites import Axis
 from compo_pipeline.records import Caption, Parse, View
+from compo_pipeline.seeding import rng
 
 if TYPE_CHECKING:
     from compo_pipeline.models.dense import DenseImages, DenseTexts
@@ -37,6 +39,26 @@ def require_tower(trains: Sequence[Tower]) -> None:
     """
     if not trains:
         raise ValueError("trains: expected [text], [image] or [image, text], got none")
+
+
+class Drawing(NamedTuple):
+    """What the views of one epoch are drawn from, beside the captions.
+
+    Attributes:
+        parses: first sentences by sample_id.
+        language: name and version of the language pipeline, for provenance.
+        seed: of every draw, with the epoch and the sample_id.
+        epoch: number of the epoch.
+    """
+
+    parses: Mapping[str, Parse]
+    language: str
+    seed: int
+    epoch: int
+
+    def rng(self, what: str, caption: Caption) -> random.Random:
+        """Decides what is drawn for a caption under a name of its own."""
+        return rng(self.seed, what, self.epoch, caption.sample_id)
 
 
 class Example(NamedTuple):
@@ -114,24 +136,10 @@ class Method(Protocol):
     def parsed_sentences(self) -> int:
         """How many of a caption's sentences must be parsed, from the first on."""
 
-    def views(
-        self,
-        captions: Sequence[Caption],
-        parses: Mapping[str, Parse],
-        language: str,
-        seed: int,
-        epoch: int,
-    ) -> Iterator[View]:
+    def views(self, captions: Sequence[Caption], drawing: Drawing) -> Iterator[View]:
         """The views of one epoch, one a caption, in the captions' order.
 
         A caption that cannot have a view (no partner of its orientation) yields none.
-
-        Args:
-            captions: the training split.
-            parses: first sentences by sample_id.
-            language: name and version of the language pipeline, for provenance.
-            seed: of every draw, with epoch and sample_id.
-            epoch: number of the epoch.
         """
 
     def needed(self, example: Example, step: int) -> Picture:

@@ -5,7 +5,7 @@ Shapes: m rows of a batch, K negatives a row, T tokens of context.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -18,11 +18,10 @@ from compo_pipeline.language.negclip import swap_phrases
 from compo_pipeline.language.replacements import replacer
 from compo_pipeline.language.shuffles import shuffle_bigrams
 from compo_pipeline.language.swaps import swap_within
-from compo_pipeline.methods.contract import Collated, Example, Picture, Reader, Tower
+from compo_pipeline.methods.contract import Collated, Drawing, Example, Picture, Reader, Tower
 from compo_pipeline.methods.provenance import Origin, provenance
 from compo_pipeline.methods.singles import single_picture, single_view
-from compo_pipeline.records import Caption, Parse, View
-from compo_pipeline.seeding import rng
+from compo_pipeline.records import Caption, View
 
 Rule = Literal["negclip", "replace", "bigram", "swap"]
 
@@ -77,24 +76,19 @@ class TextNegatives:
         """As configured; both towers in the paper."""
         return frozenset(self.objective.trains)
 
-    def views(
-        self,
-        captions: Sequence[Caption],
-        parses: Mapping[str, Parse],
-        language: str,
-        seed: int,
-        epoch: int,
-    ) -> Iterator[View]:
+    def views(self, captions: Sequence[Caption], drawing: Drawing) -> Iterator[View]:
         """Each caption, and what the rules make of it."""
         rules = {name: self._rule(name) for name in self.settings.generators}
         for caption in captions:
             made = [
-                rule(parses[caption.sample_id], rng(seed, name, epoch, caption.sample_id))
+                rule(drawing.parses[caption.sample_id], drawing.rng(name, caption))
                 for name, rule in rules.items()
             ]
             origins = [one if one is None else Origin.of(one) for one in made]
             texts = [one if one is None else one.text for one in made]
-            yield single_view(caption, caption.sentences[:1], texts, provenance(language, origins))
+            yield single_view(
+                caption, caption.sentences[:1], texts, provenance(drawing.language, origins)
+            )
 
     def _rule(self, name: Rule) -> Generator:
         if name == "replace":

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from compo_pipeline.methods.contract import Method
+from compo_pipeline.methods.contract import Drawing, Method
 from compo_pipeline.records import Caption, Parse, View, from_table, to_table
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ def write(
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     for epoch in range(settings.epochs):
-        views = list(method.views(captions, parses, language, seed, epoch))
+        views = list(method.views(captions, Drawing(parses, language, seed, epoch)))
         if not views:
             raise ValueError(
                 f"none of {len(captions)} captions has a view under the method '{method.name}': "
