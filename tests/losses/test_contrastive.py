@@ -1,4 +1,4 @@
-"""CLIP's loss and its mean over several positives, against loops and numbers by hand."""
+"""CLIP's and SigLIP's losses, against loops and numbers by hand."""
 
 import math
 
@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from compo_pipeline.losses.contrastive import clip, multi_positive
+from compo_pipeline.losses.contrastive import clip, multi_positive, pairwise, sigmoid
 
 
 def unit(*shape: int, seed: int = 0) -> Tensor:
@@ -64,3 +64,54 @@ def test_gradients_of_embeddings_and_scale() -> None:
     multi_positive(images, positives, scale).backward()
     assert scale.grad is not None
     assert scale.grad.abs() > 1e-6
+
+
+def slow_sigmoid(images: Tensor, texts: Tensor, scale: float, bias: float) -> float:
+    """C2LIP paper, Eq. 4, pair by pair."""
+    total = 0.0
+    for i, image in enumerate(images):
+        for j, text in enumerate(texts):
+            z = 1 if i == j else -1
+            total -= math.log(1 / (1 + math.exp(-z * (scale * float(image @ text) + bias))))
+    return total / len(images)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+@pytest.mark.parametrize(("scale", "bias"), [(1.0, 0.0), (14.3, -8.0)])
+def test_sigmoid_equals_the_loop(rows: int, scale: float, bias: float) -> None:
+    images, texts = unit(rows, 6), unit(rows, 6, seed=1)
+    s, b = (torch.tensor(value, dtype=torch.float64) for value in (scale, bias))
+    got = sigmoid(images, texts, s, b).item()
+    assert got == pytest.approx(slow_sigmoid(images, texts, scale, bias), abs=1e-12)
+
+
+def test_sigmoid_by_hand() -> None:
+    """Both images and the first text on one axis, s 2, b -1: logits [[1, -1], [1, -1]]."""
+    images = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+    texts = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    softplus = math.log1p(math.e), math.log1p(1 / math.e)
+    got = sigmoid(images, texts, torch.tensor(2.0), torch.tensor(-1.0))
+    # Matching pairs have the logits 1 and -1, the others -1 and 1.
+    assert got.item() == pytest.approx((2 * softplus[0] + 2 * softplus[1]) / 2)
+
+
+def test_a_text_of_several_images_and_an_image_of_several_texts() -> None:
+    """The sum is divided by the texts, not by the images."""
+    matches = torch.tensor([[True, True, False], [True, False, False]])
+    got = pairwise(torch.zeros(2, 3), matches)
+    assert got.item() == pytest.approx(6 * math.log(2) / 3)
+
+
+def test_gradients_of_the_sigmoid_loss() -> None:
+    scale, bias = (torch.tensor(value, dtype=torch.float64) for value in (3.0, -1.0))
+    leaves = tuple(t.requires_grad_() for t in (unit(3, 4), unit(3, 4, seed=1), scale, bias))
+    assert torch.autograd.gradcheck(sigmoid, leaves)
+
+
+def test_sigmoid_at_a_great_scale_stays_finite() -> None:
+    images = torch.tensor([[1.0, 0.0], [0.0, 1.0]], requires_grad=True)
+    loss = sigmoid(images, -images.detach(), torch.tensor(100.0), torch.tensor(-30.0))
+    assert loss.item() == pytest.approx(130.0)
+    loss.backward()
+    assert images.grad is not None
+    assert images.grad.isfinite().all()

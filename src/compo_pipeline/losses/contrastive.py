@@ -1,6 +1,6 @@
 """Contrast of matching pairs with all others of the batch.
 
-Shapes: m rows of a batch, L positives a row, D width of the joint space.
+Shapes: m rows of a batch, K texts of the batch, L positives a row, D width of the joint space.
 """
 
 from __future__ import annotations
@@ -43,3 +43,37 @@ def multi_positive(images: Tensor, positives: Tensor, scale: Tensor) -> Tensor:
         Scalar.
     """
     return torch.stack([clip(images, texts, scale) for texts in positives]).mean()
+
+
+def pairwise(logits: Tensor, matches: Tensor) -> Tensor:
+    """Every image and every text, pair by pair: do they belong together?
+
+    Source: SigLIP (Zhai et al. 2023), Eq. 1; C2LIP paper, Eq. 4, 5 and 7, which differ in what is
+    compared.
+
+    Args:
+        logits: [m, K], scale and bias included.
+        matches: [m, K], bool: the text belongs to the image.
+
+    Returns:
+        Scalar, the sum over all pairs divided by the number of texts.
+    """
+    return F.softplus(torch.where(matches, -logits, logits)).sum() / max(1, logits.shape[1])
+
+
+def sigmoid(images: Tensor, texts: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+    """SigLIP's loss: image i belongs to text i and to no other.
+
+    Source: SigLIP (Zhai et al. 2023), Eq. 1; C2LIP paper, Eq. 4.
+
+    Args:
+        images: [m, D], normalised.
+        texts: [m, D], normalised.
+        scale: scalar, exp(logit_scale).
+        bias: scalar, logit_bias.
+
+    Returns:
+        Scalar.
+    """
+    logits = scale * images @ texts.T + bias
+    return pairwise(logits, torch.eye(len(logits), dtype=torch.bool, device=logits.device))

@@ -1,0 +1,116 @@
+"""Contrast of pictures with the concepts (noun phrases) of their captions.
+
+Shapes: m images of a batch, K concepts of all its captions, P patches, D width of the joint space.
+Ragged concepts are one flat tensor with an index of their owners.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from compo_pipeline.losses.contrastive import pairwise
+
+_EPSILON = 1e-12
+
+
+def belonging(owners: Tensor, images: int, labels: Tensor | None = None) -> Tensor:
+    """Which concept is true of which image.
+
+    Source: C2LIP paper, z' of Eq. 5 and 7.
+
+    Args:
+        owners: [K], row of the caption that each concept stands in.
+        images: m.
+        labels: [K], equal where two concepts read alike; where given, a concept is true also of
+            images that have it from a caption of their own (the paper does not do so).
+
+    Returns:
+        [m, K], bool.
+    """
+    rows = torch.arange(images, device=owners.device)
+    own = owners == rows[:, None]
+    if labels is None:
+        return own
+    alike = labels == labels[:, None]
+    return (own.float() @ alike.float()) > 0
+
+
+def npc(images: Tensor, concepts: Tensor, matches: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+    """Noun-phrase contrastive loss: an image has several concepts, all of them its own.
+
+    Source: C2LIP paper, Eq. 5.
+
+    Args:
+        images: [m, D], normalised.
+        concepts: [K, D], normalised.
+        matches: [m, K], bool.
+        scale: scalar, exp(logit_scale).
+        bias: scalar, logit_bias.
+
+    Returns:
+        Scalar, the sum over all pairs divided by K.
+    """
+    return pairwise(scale * images @ concepts.T + bias, matches)
+
+
+def xac(
+    patches: Tensor,
+    concepts: Tensor,
+    matches: Tensor,
+    scale: Tensor,
+    bias: Tensor,
+    chunk: int = 16,
+) -> Tensor:
+    """Cross-attended concept loss: each concept against what it attends to in each image.
+
+    Source: C2LIP paper, Eq. 6 and 7.
+
+    Args:
+        patches: [m, P, D], in the joint space, not normalised.
+        concepts: [K, D], normalised.
+        matches: [m, K], bool.
+        scale: scalar, exp(logit_scale).
+        bias: scalar, logit_bias.
+        chunk: images attended to at a time. The loss is the same for any; beside the patches no
+            more than a few [chunk, K, P] are held, in the backward pass too.
+
+    Returns:
+        Scalar, the sum over all pairs divided by K.
+    """
+    cosines = [
+        checkpoint(_attended, block, concepts, use_reentrant=False, preserve_rng_state=False)
+        for block in torch.split(patches, chunk)
+    ]
+    return pairwise(scale * torch.cat(cosines) + bias, matches)
+
+
+def attention(patches: Tensor, concepts: Tensor) -> Tensor:
+    """How much of each concept's attention lies on each patch.
+
+    Source: C2LIP paper, Eq. 6; the softmax has no temperature.
+
+    Args:
+        patches: [m, P, D], in the joint space, not normalised.
+        concepts: [K, D], normalised.
+
+    Returns:
+        [m, K, P], positive, with sum 1.
+    """
+    return (concepts @ F.normalize(patches, dim=-1).mT).softmax(dim=-1)
+
+
+def _attended(patches: Tensor, concepts: Tensor) -> Tensor:
+    """Cosines [m, K] of concepts and what they attend to, v(c) = sum_p a_p v_p of Eq. 6.
+
+    v(c), D wide for every pair, is never formed: c . v(c) = sum_p a_p (c . v_p), and
+    |v(c)|^2 = a' G a with the patches' Gram matrix G.
+    """
+    seen = F.normalize(patches, dim=-1)
+    similarity = concepts @ seen.mT
+    weights = similarity.softmax(dim=-1)
+    along = (weights * similarity).sum(dim=-1)
+    square = (weights @ (seen @ seen.mT) * weights).sum(dim=-1)
+    return along / square.clamp(min=_EPSILON).sqrt()

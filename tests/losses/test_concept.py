@@ -1,0 +1,166 @@
+"""Concept losses against the loops that the paper's equations read as, gradients included."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from compo_pipeline.losses.concept import attention, belonging, npc, xac
+
+OWNERS = torch.tensor([0, 0, 1, 2, 2, 2, 3])
+# Concepts 1 and 4 read alike: they stand in the captions of images 0 and 2.
+LABELS = torch.tensor([0, 1, 2, 3, 1, 4, 5])
+SCALE, BIAS = 12.0, -4.0
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def scalars() -> tuple[Tensor, Tensor]:
+    made = (torch.tensor(value, dtype=torch.float64) for value in (SCALE, BIAS))
+    scale, bias = (value.requires_grad_() for value in made)
+    return scale, bias
+
+
+def true_of(image: int, concept: int, alike: bool) -> bool:
+    if alike:
+        return any(
+            owner == image and label == LABELS[concept]
+            for owner, label in zip(OWNERS, LABELS, strict=True)
+        )
+    return bool(OWNERS[concept] == image)
+
+
+def pairs(cosine: Callable[[int, int], Tensor], alike: bool, s: Tensor, b: Tensor) -> Tensor:
+    """Eq. 5 and 7 as they stand: -1/K sum_i sum_j log sigmoid(z'_ij (tau cos + b))."""
+    total = torch.zeros((), dtype=torch.float64)
+    for i in range(4):
+        for j in range(len(OWNERS)):
+            z = 1 if true_of(i, j, alike) else -1
+            total = total - torch.log(torch.sigmoid(z * (s * cosine(i, j) + b)))
+    return total / len(OWNERS)
+
+
+def matches(alike: bool) -> Tensor:
+    return belonging(OWNERS, 4, LABELS if alike else None)
+
+
+def loop_attended(patches: Tensor, concept: Tensor) -> Tensor:
+    """v(c) of Eq. 6 for one image and one concept, patch by patch."""
+    seen = [patch / patch.norm() for patch in patches]
+    powers = [torch.exp(concept @ patch) for patch in seen]
+    total = torch.stack(powers).sum()
+    pooled = torch.stack([w / total * v for w, v in zip(powers, seen, strict=True)]).sum(0)
+    return pooled / pooled.norm()
+
+
+@pytest.mark.parametrize("alike", [False, True])
+def test_belonging(alike: bool) -> None:
+    found = matches(alike)
+    assert found.dtype == torch.bool
+    expected = [[true_of(i, j, alike) for j in range(len(OWNERS))] for i in range(4)]
+    assert found.tolist() == expected
+    assert found.sum() == (9 if alike else 7)
+
+
+@pytest.mark.parametrize("alike", [False, True])
+def test_npc_is_the_loop(alike: bool) -> None:
+    images = F.normalize(draw(4, 5), dim=-1).requires_grad_()
+    concepts = F.normalize(draw(7, 5, seed=1), dim=-1).requires_grad_()
+    scale, bias = scalars()
+    leaves = (images, concepts, scale, bias)
+    fast = npc(images, concepts, matches(alike), scale, bias)
+    slow = pairs(lambda i, j: images[i] @ concepts[j], alike, scale, bias)
+    assert fast.item() == pytest.approx(slow.item(), abs=1e-12)
+    ours, theirs = torch.autograd.grad(fast, leaves), torch.autograd.grad(slow, leaves)
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
+        assert one.ne(0).any()
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 4, 100])
+@pytest.mark.parametrize("alike", [False, True])
+def test_xac_is_the_loop_whatever_the_chunk(alike: bool, chunk: int) -> None:
+    patches = draw(4, 6, 5, seed=2).requires_grad_()
+    concepts = F.normalize(draw(7, 5, seed=1), dim=-1).requires_grad_()
+    scale, bias = scalars()
+    leaves = (patches, concepts, scale, bias)
+    fast = xac(patches, concepts, matches(alike), scale, bias, chunk)
+    slow = pairs(
+        lambda i, j: loop_attended(patches[i], concepts[j]) @ concepts[j], alike, scale, bias
+    )
+    assert fast.item() == pytest.approx(slow.item(), abs=1e-11)
+    ours, theirs = torch.autograd.grad(fast, leaves), torch.autograd.grad(slow, leaves)
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-10, rtol=0)
+        assert one.ne(0).any()
+
+
+def test_xac_in_single_precision_is_the_loop_to_1e_5() -> None:
+    """At the width of a real model, where |v(c)|^2 = a'Ga sums ten thousand products."""
+    patches, concepts = draw(4, 100, 256, seed=2), F.normalize(draw(7, 256, seed=1), dim=-1)
+    scale, bias = scalars()
+    slow = pairs(
+        lambda i, j: loop_attended(patches[i], concepts[j]) @ concepts[j], False, scale, bias
+    )
+    fast = xac(patches.float(), concepts.float(), matches(False), scale.float(), bias.float())
+    assert fast.dtype == torch.float32
+    assert fast.item() == pytest.approx(slow.item(), rel=1e-5)
+
+
+def test_xac_where_patches_cancel_out_stays_finite() -> None:
+    """Opposite patches at equal attention leave nothing to compare with."""
+    patches = torch.tensor([[[0.0, 1.0], [0.0, -1.0]]], requires_grad=True)
+    concepts = torch.tensor([[1.0, 0.0]], requires_grad=True)
+    loss = xac(patches, concepts, torch.tensor([[True]]), torch.tensor(9.0), torch.tensor(0.0))
+    assert loss.item() == pytest.approx(math.log(2))
+    assert all(g.isfinite().all() for g in torch.autograd.grad(loss, (patches, concepts)))
+
+
+def test_attention_by_hand() -> None:
+    """Patches of any length count by their direction: cosines 1 and 0."""
+    patches = torch.tensor([[[3.0, 0.0], [0.0, 0.5]]])
+    found = attention(patches, torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+    most = math.e / (math.e + 1)
+    expected = torch.tensor([[[most, 1 - most], [1 - most, most]]])
+    torch.testing.assert_close(found, expected)
+
+
+def test_xac_attends_as_attention_says() -> None:
+    patches, concepts = draw(4, 6, 5, seed=2), F.normalize(draw(7, 5, seed=1), dim=-1)
+    weights = attention(patches, concepts)
+    pooled = F.normalize(weights @ F.normalize(patches, dim=-1), dim=-1)
+    logits = SCALE * (pooled * concepts).sum(-1) + BIAS
+    signs = 2.0 * matches(False) - 1
+    expected = -F.logsigmoid(signs * logits).sum() / len(OWNERS)
+    scale, bias = scalars()
+    found = xac(patches, concepts, matches(False), scale, bias)
+    assert found.item() == pytest.approx(expected.item(), abs=1e-10)
+
+
+def test_no_concept_at_all_is_zero() -> None:
+    none = torch.zeros(0, 5)
+    owners = belonging(torch.zeros(0, dtype=torch.long), 4)
+    scale, bias = torch.tensor(9.0), torch.tensor(-3.0)
+    assert npc(torch.ones(4, 5), none, owners, scale, bias).item() == 0
+    assert xac(torch.ones(4, 6, 5), none, owners, scale, bias).item() == 0
+
+
+def test_what_is_kept_for_the_backward_pass_does_not_grow_with_pairs() -> None:
+    """Beside its inputs, xac keeps cosines [m, K], not attention [m, K, P]."""
+    kept: list[int] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept.append(tensor.numel())
+        return tensor
+
+    patches = draw(8, 50, 5).requires_grad_()
+    concepts = F.normalize(draw(40, 5, seed=1), dim=-1).requires_grad_()
+    owners = torch.arange(40) % 8
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        xac(patches, concepts, belonging(owners, 8), *scalars(), chunk=2)
+    assert max(kept) < 8 * 40 * 50 / 4
