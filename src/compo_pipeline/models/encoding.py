@@ -92,6 +92,12 @@ def scale_of(model: Any) -> Tensor:
     return scale
 
 
+def bias_of(model: Any) -> Tensor:
+    """logit_bias, a scalar tensor with gradient, of a model that has one (see `pairwise`)."""
+    bias: Tensor = model.logit_bias
+    return bias
+
+
 @torch.no_grad()
 def clamp_scale(model: Any, most: float = 100.0) -> None:
     """Keep exp(logit_scale) within [1, most], after an optimiser step."""
