@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compo_pipeline.evaluation.anchors import anchors
+from compo_pipeline.evaluation.anchors import beside
 from compo_pipeline.evaluation.benchmarks import from_files
 from compo_pipeline.evaluation.contamination import Trained
 from compo_pipeline.evaluation.evaluate import Comparison, evaluate, loaders
@@ -40,7 +40,8 @@ def test_official_files_with_some_of_their_pictures(
         assert (row.items, row.skipped) == (pictured, len(subtask.items) - pictured)
     # Text alone needs no picture: every item counts, and stands beside the published figures.
     assert rows["sugar_crepe_pp", "tot", "average"].items == 4757
-    assert {anchor.row.metric for anchor in anchors(comparison.rows, coco=True)} == {"tot"}
+    papers = beside(comparison.rows, coco=True)
+    assert {anchor.row.metric for paper in papers for anchor in paper.anchors} == {"tot"}
     skipped = sum(score.correct is None for score in scores if score.model == "clic")
     items = sum(len(subtask.items) for subtask in subtasks)
     pictured = sum(item.image in here for subtask in subtasks for item in subtask.items)

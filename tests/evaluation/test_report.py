@@ -191,31 +191,35 @@ def test_the_verdict_follows_the_interval(
 
 def test_published_figures_need_the_same_protocol(comparison: Comparison) -> None:
     row = replace(comparison.rows[0], name="swap_att", items=666, skipped=0)
-    (anchor,) = anchors.anchors([row], coco=False)
-    assert anchor.published[anchors.MODELS.index("CLIP")] == 45.2
-    assert anchors.anchors([replace(row, items=665, skipped=1)], coco=True) == []
-    assert anchors.anchors([replace(row, items=1000)], coco=True) == []
+    clic, c2lip = anchors.beside([row], coco=False)
+    assert clic.anchors[0].published[clic.source.models.index("CLIP")] == 45.2
+    assert c2lip.anchors[0].published[c2lip.source.models.index("C2LIP")] == 66.2
+    assert anchors.beside([replace(row, items=665, skipped=1)], coco=True) == []
+    assert anchors.beside([replace(row, items=1000)], coco=True) == []
+    assert anchors.beside([replace(row, name="of_our_own")], coco=True) == []
     recall = replace(row, benchmark="retrieval", metric="i2t_r5", name="clic", pictures=5000)
-    assert len(anchors.anchors([recall], coco=True)) == 1
-    assert anchors.anchors([recall], coco=False) == []
-    assert anchors.anchors([replace(recall, pictures=79)], coco=True) == []
-    assert anchors.anchors([replace(recall, name="raw")], coco=True) == []
+    (only,) = anchors.beside([recall], coco=True)
+    assert only.source == clic.source and len(only.anchors) == 1
+    assert anchors.beside([recall], coco=False) == []
+    assert anchors.beside([replace(recall, pictures=79)], coco=True) == []
+    assert anchors.beside([replace(recall, name="raw")], coco=True) == []
 
 
-def test_published_averages_are_means_of_their_published_parts() -> None:
-    from compo_pipeline.evaluation.anchors import _FIGURES
+@pytest.mark.parametrize("source", anchors.SOURCES, ids=lambda source: source.title)
+def test_published_averages_are_means_of_their_published_parts(source: anchors.Source) -> None:
     from compo_pipeline.evaluation.measures import AVERAGES
 
+    figures, compared = source.figures, 0
     for (benchmark, metric), averages in AVERAGES.items():
         for name, parts in averages.items():
-            published = _FIGURES.get((benchmark, metric, name))
-            if published is None:
-                continue
-            for place, model in enumerate(anchors.MODELS):
-                mean = sum(_FIGURES[benchmark, metric, part][place] for part in parts) / len(parts)
-                # The paper's two tables of NegCLIP do not agree.
+            published = figures.get((benchmark, metric, name), ())
+            for model, value, place in zip(source.models, published, range(9), strict=False):
+                mean = sum(figures[benchmark, metric, part][place] for part in parts) / len(parts)
+                # The CLIC paper's two tables of NegCLIP do not agree.
                 tolerance = 0.9 if model == "NegCLIP" else 0.11
-                assert published[place] == pytest.approx(mean, abs=tolerance), (name, model)
+                assert value == pytest.approx(mean, abs=tolerance), (name, model)
+                compared += 1
+    assert compared >= 7 * len(source.models)
 
 
 def test_figures_are_drawn_for_any_curves(tmp_path: Path) -> None:

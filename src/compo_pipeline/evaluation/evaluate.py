@@ -50,7 +50,9 @@ class Comparison:
     def labels(self) -> dict[str, str]:
         """Roles to names for readers: a method is written as its paper writes it."""
         labels = dict(self.models)
-        labels[FINE_TUNED] = labels[FINE_TUNED].replace("_", "-").upper().replace("NEG", "Neg")
+        labels[FINE_TUNED] = (
+            labels[FINE_TUNED].replace("_", "-").upper().replace("NEG", "Neg").replace("SIG", "Sig")
+        )
         return labels
 
     def to_json(self) -> dict[str, Any]:

@@ -96,9 +96,7 @@ def _context(material: Material, folder: Path) -> dict[str, Any]:
         "fates": FATES,
         "cards": pictured,
         "fate_counts": Counter(card.fate for card in pictured),
-        "anchors": anchors.anchors(rows, coco=comparison.dataset == "coco"),
-        "anchor_source": anchors.SOURCE,
-        "anchor_models": anchors.MODELS,
+        "published": anchors.beside(rows, coco=comparison.dataset == "coco"),
         "quarantine": Counter(row.rule for row in material.quarantine).most_common(),
         "quarantined": len({(row.row, row.sample_id, row.image) for row in material.quarantine}),
     }
