@@ -23,7 +23,7 @@ LINE = "[A/DET red/ADJ ball/NOUN] in/ADP {front/NOUN} of/ADP it/PRON ,/PUNCT pai
 def fixed_answers(doc: Doc) -> Doc:
     """Every word a noun of its own that hangs on the first; the first is an adjective."""
     for token in doc:
-        token.pos_, token.tag_, token.dep_, token.head = "NOUN", "NN", "dep", doc[0]
+        token.pos_, token.tag_, token.dep_, token.head = "NOUN", "NNS", "dep", doc[0]
     doc[0].pos_ = "ADJ"
     return doc
 
@@ -54,10 +54,10 @@ def test_on_captions(nlp: Language) -> None:
     caption = GoldCaption(
         words=("old", "dogs", "cats"),
         upos=(frozenset({"ADJ", "VERB"}), frozenset({"NOUN"}), frozenset({"VERB"})),
-        phrases=frozenset({(1, 2), (0, 1)}),
+        phrases=frozenset({(0, 2), (0, 1)}),
         optional=frozenset({(2, 3)}),
     )
-    # It answers ADJ NOUN NOUN, and the phrases (1, 2) and (2, 3); the latter is optional.
+    # It answers ADJ NOUN NOUN, and the phrases (0, 2) and (2, 3); the latter is optional.
     assert on_captions(nlp, [caption]) == {
         "upos": pytest.approx(2 / 3),
         "noun_phrase_precision": 1.0,
@@ -71,7 +71,7 @@ def test_on_treebank(nlp: Language) -> None:
         nlp.vocab,
         words=["old", "dogs", "run", "."],
         pos=["ADJ", "NOUN", "VERB", "PUNCT"],
-        tags=["JJ", "NN", "NN", "."],
+        tags=["JJ", "NNS", "NNS", "."],
         heads=[0, 0, 1, 0],
         deps=["ROOT", "dep", "dep", "punct"],
     )

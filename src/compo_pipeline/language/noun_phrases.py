@@ -21,20 +21,27 @@ _BETWEEN = frozenset({"punct", "advmod", "cc", "conj"})
 # A noun under such a label is a part of the phrase of its head.
 _INNER = frozenset({"compound", "flat", "fixed", "goeswith", "nmod:poss", "poss", "nn"})
 
+# Parts of speech that belong to the noun behind them; before which a phrase cannot go on; that join
+# phrases.
+_ATTRIBUTES = frozenset({"DET", "NUM", "ADJ"})
+_OPENING = frozenset({"DET", "PRON"})
+_JOINING = frozenset({"ADP", "CCONJ", "SCONJ", "PUNCT"})
+_SINGULAR = frozenset({"NN", "NNP"})
+
 
 def noun_phrases(doc: Doc) -> list[tuple[int, int]]:
     """Half-open word spans of the base noun phrases, in their order.
 
     A phrase is a noun with its determiners, adjectives, numbers, possessors and compound parts,
-    without anything that follows it. Of overlapping candidates the longest is kept, of equally
-    long ones the first.
+    without anything that follows it. Candidates that overlap are one phrase.
     """
-    candidates = [_phrase(token) for token in doc if _heads_a_phrase(token)]
-    kept: list[tuple[int, int]] = []
-    for start, end in sorted(candidates, key=lambda span: (span[0] - span[1], span[0])):
-        if all(end <= other_start or start >= other_end for other_start, other_end in kept):
-            kept.append((start, end))
-    return sorted(kept)
+    candidates = sorted(_phrase(token) for token in doc if _heads_a_phrase(token))
+    found: list[tuple[int, int]] = []
+    for start, end in candidates:
+        if found and (start < found[-1][1] or _compounds(doc, found[-1], start)):
+            start, end = found[-1][0], max(end, found.pop()[1])
+        found.append((start, end))
+    return found
 
 
 def _heads_a_phrase(token: Token) -> bool:
@@ -42,9 +49,24 @@ def _heads_a_phrase(token: Token) -> bool:
     return token.pos_ in _NOUNS and not inner
 
 
+def _compounds(doc: Doc, phrase: tuple[int, int], start: int) -> bool:
+    """Whether what starts right behind a phrase goes on with it: "a zoo | enclosure", "a snow |
+    covered slope", which a parser took for a subject and its verb, or for two objects.
+    """
+    following = doc[start].pos_ in _NOUNS or doc[start].tag_ == "VBN"
+    return start == phrase[1] and following and doc[start - 1].tag_ in _SINGULAR
+
+
 def _astray(token: Token) -> bool:
     """Whether a premodifier of nouns depends on something that is none."""
     return token.dep_ in _PREMODIFIERS and token.head.pos_ not in _NOUNS and token.i < token.head.i
+
+
+def _stands_before(token: Token) -> bool:
+    """Whether a word is by its tag a part of the phrase that starts behind it, whatever the parser
+    hung it on: "here is a pink | arrow".
+    """
+    return token.pos_ in _ATTRIBUTES and token.nbor().pos_ not in _OPENING
 
 
 def _phrase(head: Token) -> tuple[int, int]:
@@ -55,11 +77,18 @@ def _phrase(head: Token) -> tuple[int, int]:
             start = child.left_edge.i
         elif child.dep_ not in _BETWEEN or child.pos_ in _NOUNS:
             break
+    # A premodifier may have got what stands before the phrase: "over | a pink arrow".
+    while start < head.i and _outside(head.doc[start]):
+        start += 1
     # The parser hangs the determiner of "a gymnast leaps" on "leaps" when it takes that for a noun.
-    while start and _astray(head.doc[start - 1]):
+    while start and (_astray(head.doc[start - 1]) or _stands_before(head.doc[start - 1])):
         start -= 1
     for child in head.rights:
         if child.dep_ != "flat" or child.left_edge.i != end:
             break
         end = child.right_edge.i + 1
     return start, end
+
+
+def _outside(token: Token) -> bool:
+    return token.pos_ in _JOINING or (token.pos_ == "ADV" and token.nbor().pos_ == "DET")
