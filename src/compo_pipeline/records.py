@@ -101,9 +101,10 @@ class View:
     first in `sample_ids`, `images` stand in display order along `axis` ("vertical": one above the
     other, "horizontal": side by side, None for single). `positives` are ordered p1..p5 and a run
     uses the first k; `negatives` hold None where a generator found nothing. `phrases` are noun
-    phrases, `counterfactuals` image paths. `provenance` is JSON: generator, category, words,
-    language model. The anchor's single view (its picture, its first sentence) is derived from
-    `captions`, never stored here.
+    phrases of p1, `phrase_spans` their half-open character spans in it, flattened: start0, end0,
+    start1, end1, ... `counterfactuals` are image paths. `provenance` is JSON: generator, category,
+    words, language model. The anchor's single view (its picture, its first sentence) is derived
+    from `captions`, never stored here.
     """
 
     sample_id: str
@@ -114,6 +115,7 @@ class View:
     positives: tuple[str, ...]
     negatives: tuple[str | None, ...]
     phrases: tuple[str, ...]
+    phrase_spans: tuple[int, ...]
     counterfactuals: tuple[str, ...]
     provenance: str
 

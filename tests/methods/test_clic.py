@@ -61,7 +61,7 @@ def example(caption: Callable[..., Caption]) -> Callable[..., Example]:
         padded = (*positives, *[f"More of {name}."] * 5)[:5]
         view = View(
             *(name, "composite", (name, "other"), (f"{name}.png", "other.png"), axis),
-            *(padded, (negative,), (), (), "{}"),
+            *(padded, (negative,), (), (), (), "{}"),
         )
         return Example(caption(name, f"First of {name}."), view)
 

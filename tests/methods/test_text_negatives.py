@@ -117,7 +117,7 @@ def test_rules_are_named_once(generators: tuple[str, ...]) -> None:
 def example(caption: Caption, *negatives: str | None) -> Example:
     view = View(
         *(caption.sample_id, "single", (caption.sample_id,), (caption.image,), None),
-        *((caption.sentences[0],), negatives, (), (), "{}"),
+        *((caption.sentences[0],), negatives, (), (), (), "{}"),
     )
     return Example(caption, view)
 

@@ -119,6 +119,7 @@ class Clic:
     objective_type: ClassVar[type] = ClicObjective
     parsed_sentences: ClassVar[int] = 1  # words are swapped in first sentences only
     reads_patches: ClassVar[bool] = False
+    bias: ClassVar[float | None] = None
 
     def __init__(self, views: ClicViews, objective: ClicObjective) -> None:
         self.settings, self.objective = views, objective
@@ -174,6 +175,7 @@ class Clic:
             positives=(join(first, second), join(second, first), *pairs),
             negatives=(negative,),
             phrases=(),
+            phrase_spans=(),
             counterfactuals=(),
             provenance=provenance(drawing.language, (origin,)),
         )

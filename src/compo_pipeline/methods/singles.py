@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from compo_pipeline.language.concepts import Concept
 from compo_pipeline.methods.contract import Example, Picture
 from compo_pipeline.records import Caption, View
 
@@ -18,8 +19,11 @@ def single_view(
     positives: Sequence[str],
     negatives: Sequence[str | None],
     provenance: str,
+    phrases: Sequence[Concept] = (),
 ) -> View:
-    """A view of one picture; negatives are None where a generator found nothing."""
+    """A view of one picture; negatives are None where a generator found nothing, phrases are of
+    the first positive.
+    """
     return View(
         sample_id=caption.sample_id,
         kind="single",
@@ -28,7 +32,8 @@ def single_view(
         axis=None,
         positives=tuple(positives),
         negatives=tuple(negatives),
-        phrases=(),
+        phrases=tuple(phrase.text for phrase in phrases),
+        phrase_spans=tuple(place for phrase in phrases for place in (phrase.start, phrase.end)),
         counterfactuals=(),
         provenance=provenance,
     )

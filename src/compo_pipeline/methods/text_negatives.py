@@ -67,6 +67,7 @@ class TextNegatives:
 
     name: ClassVar[str]
     parsed_sentences: ClassVar[int] = 1
+    bias: ClassVar[float | None] = None
 
     def __init__(self, views: NegativeViews, objective: Any) -> None:
         self.settings, self.objective = views, objective
