@@ -4,6 +4,8 @@ import base64
 import io
 import json
 import re
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -37,7 +39,7 @@ def view(
     origins = [text and ORIGIN for text in negatives]
     told = json.dumps({"language": "words==1.0", "negatives": origins})
     kind = "composite" if axis else "single"
-    return View(sample_id, kind, (sample_id,), images, axis, positives, negatives, (), (), told)
+    return View(sample_id, kind, (sample_id,), images, axis, positives, negatives, (), (), (), told)
 
 
 def page(tmp_path: Path, root: Path, *views: View, **options: int) -> str:
@@ -123,6 +125,47 @@ def test_an_absent_negative_is_told_so_and_counted(tmp_path: Path, root: Path) -
 def test_views_without_negatives(tmp_path: Path, root: Path) -> None:
     html = page(tmp_path, root, view("red.png", negatives=()))
     assert "<mark>" not in html and "<th>absent" not in html
+
+
+def phrased(caption: str, *phrases: str) -> View:
+    spans = [(caption.index(text), caption.index(text) + len(text)) for text in phrases]
+    plain = view("red.png", positives=(caption,), negatives=())
+    return replace(plain, phrases=phrases, phrase_spans=tuple(chain(*spans)))
+
+
+def test_phrases_are_marked_in_their_caption_by_turns(tmp_path: Path, root: Path) -> None:
+    html = page(
+        tmp_path,
+        root,
+        phrased("A <red> cat sees two dogs, a cup.", "A <red> cat", "two dogs", "a cup"),
+    )
+    odd, even = '<span class="phrase odd">', '<span class="phrase">'
+    expected = (
+        f"<dd>{odd}A &lt;red&gt; cat</span> sees {even}two dogs</span>, {odd}a cup</span>.</dd>"
+    )
+    assert expected in html and "its only phrase" not in html
+
+
+def test_phrases_are_counted_over_all_views(tmp_path: Path, root: Path) -> None:
+    views = [
+        *(phrased("A cat near a dog.", "A cat", "a dog"), phrased("Big, a cat", "a cat")),
+        *(phrased("Running fast.", "Running fast"), view("red.png", negatives=())),
+    ]
+    html = page(tmp_path, root, *views, count=0)
+    assert "3 texts have phrases: 1.33 a text, 3 distinct. Their own only phrase: 1." in html
+    common = re.findall(r'class="item">(.*?) <small>(\d+)<', html)
+    assert common == [("a cat", "2"), ("a dog", "1"), ("running fast", "1")]
+
+
+def test_a_caption_that_is_its_only_phrase_is_told_so(tmp_path: Path, root: Path) -> None:
+    told = "<small>the caption is its only phrase</small>"
+    assert told in page(tmp_path, root, phrased(" Running fast!", "Running fast"))
+    assert told not in page(tmp_path, root, phrased("See a cat!", "a cat"))
+
+
+def test_views_without_phrases_show_none(tmp_path: Path, root: Path) -> None:
+    html = page(tmp_path, root, view("red.png"))
+    assert 'class="phrase' not in html and "tinted" not in html and "distinct" not in html
 
 
 def test_all_positives_are_there(tmp_path: Path, root: Path) -> None:

@@ -1,4 +1,4 @@
-"""A page of random views: what a method shows and says, its negatives with their changes marked.
+"""A page of random views: what a method shows and says, with phrases and changed words marked.
 
 It reads views as the tables hold them and knows no method.
 """
@@ -19,6 +19,7 @@ from PIL import Image
 from compo_pipeline.images.composites import Axis, compose
 from compo_pipeline.images.decoding import Limits, PictureError, load
 from compo_pipeline.images.inline import thumbnail
+from compo_pipeline.pipelines.views import phrases
 from compo_pipeline.records import View
 from compo_pipeline.seeding import rng
 
@@ -63,10 +64,16 @@ class Negative:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One view."""
+    """One view.
+
+    `caption` is the text that has phrases, in pieces, each with the number of its phrase, 0 for
+    none; `whole` says that the caption is its own only phrase.
+    """
 
     view: View
     pictures: tuple[Picture, ...]
+    caption: tuple[tuple[str, int], ...]
+    whole: bool
     negatives: tuple[Negative, ...]
 
 
@@ -115,6 +122,7 @@ def write(
         heading=heading,
         total=len(views),
         tallies=tallies,
+        phrases=phrases.tally(views),
         language=json.loads(views[0].provenance).get("language", "") if views else "",
         cards=[_card(views[place], tallies, root, limits or Limits()) for place in drawn],
     )
@@ -164,7 +172,13 @@ def _card(view: View, tallies: Sequence[Tally], root: Path, limits: Limits) -> C
         )
         for (text, origin), tally in zip(told, tallies, strict=False)
     )
-    return Card(view, tuple(_pictures(view, root, limits)), negatives)
+    return Card(
+        view=view,
+        pictures=tuple(_pictures(view, root, limits)),
+        caption=tuple(phrases.marked(view)) if view.phrases else (),
+        whole=phrases.whole(view),
+        negatives=negatives,
+    )
 
 
 def _pictures(view: View, root: Path, limits: Limits) -> Iterator[Picture]:
