@@ -9,7 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.models.dense import encode_images_densely, encode_texts_densely
+from compo_pipeline.models.dense import (
+    encode_images_densely,
+    encode_text_tokens,
+    encode_texts_densely,
+)
 from compo_pipeline.models.encoding import encode_images, encode_texts
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
@@ -102,6 +106,66 @@ def test_tokens_are_what_the_tower_gives_for_each(
             torch.testing.assert_close(found.tokens[row, place], one, atol=1e-5, rtol=1e-5)
         last = nn.functional.normalize(found.tokens[row, end], dim=-1)
         torch.testing.assert_close(last, found.pooled[row], atol=1e-5, rtol=0)
+
+
+# Texts of SigLIP's kind: no begin, the end is 1, the padding 0 (or 1 as well).
+SIGLIP_IDS = torch.tensor(
+    [[5, 9, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0], [7, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]]
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        ("clip", {}),
+        ("clip", {"no_causal_mask": True}),
+        ("clip", {"pool_type": "eos", "eos_id": 49407}),
+        ("custom", {}),
+        ("custom", {"proj_bias": True}),
+        ("custom", {"pool_type": "last"}),
+        ("custom", {"pool_type": "first", "no_causal_mask": True}),
+        ("siglip", {}),
+        ("siglip", {"proj_bias": False}),
+        ("siglip", {"proj_type": "none", "width": 24, "heads": 2}),
+    ],
+    ids=str,
+)
+def test_all_tokens_of_every_pooling(
+    text: str, changes: dict[str, Any], build: Any, tokens: Tensor
+) -> None:
+    """Each is what the tower's own norm and projection make of its state, and the pooled one is
+    what the model itself gives.
+    """
+    model = build("tok", text, **changes)
+    tower = model if text == "clip" else model.text
+    ids = SIGLIP_IDS if text == "siglip" else tokens
+    states = seen(tower.ln_final, lambda: model.encode_text(ids))
+    with torch.no_grad():
+        pooled, found = encode_text_tokens(model, ids, "tiny")
+        plain = nn.functional.normalize(model.encode_text(ids), dim=-1)
+    torch.testing.assert_close(pooled, plain, atol=1e-5, rtol=0)
+    length = found.shape[1]
+    read = "no_causal_mask" in changes or text == "siglip" or changes.get("pool_type") == "last"
+    assert length == (ids.shape[1] if read else int(ids.argmax(1).max()) + 1)
+    assert found.shape == (len(ids), length, 24)
+    projection = tower.text_projection
+    for row in range(len(ids)):
+        for place in range(length):
+            one = states[row, place]
+            if isinstance(projection, nn.Linear):
+                one = projection(one)
+            elif projection is not None:
+                one = one @ projection
+            torch.testing.assert_close(found[row, place], one, atol=1e-5, rtol=1e-5)
+
+
+def test_towers_without_known_parts_have_no_tokens(build: Any, tokens: Tensor) -> None:
+    model = build("tok", "custom", embed_cls=True)
+    with pytest.raises(SettingsError, match="'odd' .* set c2lip.objective.phrases: text"):
+        encode_text_tokens(model, tokens, "odd")
+    model.text = nn.Identity()
+    with pytest.raises(SettingsError, match="text tower is a Identity of another kind"):
+        encode_text_tokens(model, tokens, "odd")
 
 
 def test_a_truncated_text_ends_at_its_last_token(build: Any) -> None:

@@ -75,6 +75,35 @@ def tiny(tiny_clip: Path) -> LoadedModel:
 
 
 @pytest.fixture(scope="session")
+def unigram(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a tokenizer of T5's kind: pieces of words, "</s>" behind a text and as padding."""
+    transformers = pytest.importorskip("transformers")
+    tokenizers = pytest.importorskip("tokenizers")
+    pieces = [
+        "\u2581",
+        *map(chr, range(33, 127)),
+        "at",
+        "og",
+        "ed",
+        "\u2581a",
+        "\u2581red",
+        "\u2581ca",
+    ]
+    vocabulary = [("<unk>", 0.0), ("</s>", 0.0), *((piece, -1.0 - len(piece)) for piece in pieces)]
+    inner = tokenizers.Tokenizer(tokenizers.models.Unigram(vocabulary, unk_id=0))
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace(prepend_scheme="always")
+    inner.decoder = tokenizers.decoders.Metaspace(prepend_scheme="always")
+    inner.post_processor = tokenizers.processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", 1)]
+    )
+    folder = tmp_path_factory.mktemp("tokenizer") / "unigram"
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=inner, unk_token="<unk>", eos_token="</s>", pad_token="</s>"
+    ).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def recipe() -> Callable[..., TrainingSettings]:
     """A recipe of a few quick steps; any setting may be another."""
 

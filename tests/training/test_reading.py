@@ -1,18 +1,23 @@
 """Pictures and texts as the model wants them."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from open_clip.tokenizer import HFTokenizer
 from PIL import Image
 
 from compo_pipeline.images import composites, decoding
 from compo_pipeline.images.decoding import Limits, PictureError
 from compo_pipeline.methods.contract import Picture
-from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.training.reading import TensorReader
 
 
@@ -142,3 +147,98 @@ def test_composites_are_never_cropped(tiny: LoadedModel, world: Any) -> None:
     picture = Picture(names, "vertical")
     cropping = TensorReader(tiny, world.root, crop_scale=(0.3, 0.9))
     assert torch.equal(cropping.pixels(picture), TensorReader(tiny, world.root).pixels(picture))
+
+
+WORDS = ("a", "red", "cat", "cat's", "t-shirt", "2011", "naïve", "x", "dog", "straße", "at", "5pm")
+BETWEEN = (" ", " ", ", ", "  ", ". ", " - ", '" ', "! ")
+
+
+@st.composite
+def captions_with_spans(draw: st.DrawFn) -> tuple[list[str], list[int], list[tuple[int, int]]]:
+    """Captions, and runs of their words."""
+    texts, owners, spans = [], [], []
+    for owner in range(draw(st.integers(1, 3))):
+        text, places = draw(st.sampled_from(["", '"', " "])), []
+        size = draw(st.sampled_from([1, 4, 12, 50]))  # those of 50 words do not fit
+        for word in draw(st.lists(st.sampled_from(WORDS), min_size=size, max_size=size)):
+            places.append((len(text), len(text) + len(word)))
+            text += word + draw(st.sampled_from(BETWEEN))
+        texts.append(text)
+        for _ in range(draw(st.integers(0, 3))):
+            first = draw(st.integers(0, len(places) - 1))
+            last = draw(st.integers(first, min(first + 4, len(places) - 1)))
+            owners.append(owner)
+            spans.append((places[first][0], places[last][1]))
+    return texts, owners, spans
+
+
+@pytest.fixture(scope="module")
+def clip_reader(tiny_clip: Path) -> TensorReader:
+    return TensorReader(load(tiny_clip), tiny_clip)
+
+
+@pytest.fixture(scope="module")
+def unigram_reader(tiny_clip: Path, unigram: Path) -> Callable[[str], TensorReader]:
+    """Reader of texts that are cleaned in a way and cut to 40 pieces."""
+    model = load(tiny_clip)
+
+    @cache
+    def make(clean: str) -> TensorReader:
+        tokenize = HFTokenizer(str(unigram), context_length=40, clean=clean)
+        return TensorReader(replace(model, tokenize=tokenize, context_length=40), unigram)
+
+    return make
+
+
+def letters(text: str) -> str:
+    return "".join(text.split())
+
+
+@given(drawn=captions_with_spans())
+def test_clips_tokens_of_a_span_spell_it(clip_reader: TensorReader, drawn: Any) -> None:
+    texts, owners, spans = drawn
+    found, tokens = clip_reader.spans(texts, owners, spans), clip_reader.tokens(texts)
+    clip_reader.take_truncated()
+    assert found.shape == (len(spans), 77) and found.dtype == torch.bool
+    tokenizer: Any = clip_reader.tokenize
+    for row, owner, (start, end) in zip(found, owners, spans, strict=True):
+        spelled = letters(tokenizer.decode(tokens[owner][row].tolist()))
+        # <sot>, the beginning up to the span's end, <eot>: all of it fits, or none of the span.
+        fits = len(tokenizer.encode(texts[owner][:end])) <= 75
+        assert spelled == (letters(texts[owner][start:end]) if fits else "")
+
+
+@given(drawn=captions_with_spans())
+def test_a_unigram_tokenizers_tokens_of_a_span_spell_it(
+    unigram_reader: Callable[[str], TensorReader], drawn: Any
+) -> None:
+    reader: Any = unigram_reader("whitespace")
+    texts, owners, spans = drawn
+    found, tokens = reader.spans(texts, owners, spans), reader.tokens(texts)
+    inner = reader.tokenize.tokenizer
+    for row, owner, (start, end) in zip(found, owners, spans, strict=True):
+        spelled = letters(inner.decode(tokens[owner][row]))
+        fits = len(inner(texts[owner][:end].rstrip()).input_ids) <= 40
+        written = letters(texts[owner][start:end])
+        for letter in "ïß":  # not among its pieces
+            written = written.replace(letter, "<unk>")
+        assert spelled == (written if fits else "")
+
+
+def test_a_span_under_a_tokenizer_that_drops_marks(
+    unigram_reader: Callable[[str], TensorReader],
+) -> None:
+    reader: Any = unigram_reader("canonicalize")
+    text = 'a "red" cat, and a dog\'s t-shirt.'
+    runs = ['"red" cat', "red", "a dog's t-shirt"]
+    spans = [(text.index(run), text.index(run) + len(run)) for run in runs]
+    found, tokens = reader.spans([text], [0] * len(runs), spans), reader.tokens([text])
+    inner = reader.tokenize.tokenizer
+    assert [inner.decode(tokens[0][row]) for row in found] == ["red cat", "red", "a dogs tshirt"]
+
+
+def test_spans_of_whole_texts_and_of_nothing(clip_reader: TensorReader) -> None:
+    found = clip_reader.spans(["a cat", "a dog"], [1, 0, 0], [(0, 5), (0, 5), (2, 2)])
+    assert [row.nonzero()[:, 0].tolist() for row in found] == [[1, 2], [1, 2], []]
+    assert clip_reader.spans(["a cat"], [], []).shape == (0, 77)
+    assert clip_reader.take_truncated() == 0

@@ -41,6 +41,19 @@ class DenseImages(NamedTuple):
     patches: Tensor
 
 
+class TextTokens(NamedTuple):
+    """Embeddings of texts and of their tokens, float32.
+
+    Attributes:
+        pooled: [K, D], normalised.
+        tokens: [K, T', D], in the joint space, not normalised. T' is the batch's longest text where
+            the tower never reads behind it (CLIP's), else all of T.
+    """
+
+    pooled: Tensor
+    tokens: Tensor
+
+
 class DenseTexts(NamedTuple):
     """Embeddings of texts and of their tokens, float32.
 
@@ -136,8 +149,28 @@ def _through_attention_pool(pool: Any, patches: Tensor) -> Tensor:
     return pooled if pool.mlp is None else pooled + pool.mlp(pool.norm(pooled))
 
 
+def encode_text_tokens(model: Any, tokens: Tensor, name: str) -> TextTokens:
+    """Embeddings of token ids [K, T], and of all their tokens, whatever they are.
+
+    Args:
+        model: open_clip's.
+        tokens: as the model's tokenizer gives them.
+        name: of the model, for errors.
+
+    Raises:
+        SettingsError: the text tower is of another kind than CLIP's and SigLIP's.
+    """
+    tower = _text_parts(model, name, "set c2lip.objective.phrases: text")
+    states, ids = text_states(tower, tokens)
+    pooled = project(pool_texts(tower, states, ids), tower.text_projection)
+    return TextTokens(
+        pooled=F.normalize(pooled.float(), dim=-1),
+        tokens=project(states, tower.text_projection).float(),
+    )
+
+
 def encode_texts_densely(model: Any, tokens: Tensor, name: str) -> DenseTexts:
-    """Embeddings of token ids [K, T] and of their tokens.
+    """Embeddings of token ids [K, T] and of their tokens, with what is a text's own among them.
 
     Args:
         model: open_clip's.
@@ -148,10 +181,7 @@ def encode_texts_densely(model: Any, tokens: Tensor, name: str) -> DenseTexts:
         SettingsError: the text tower is of another kind than CLIP's, or the tokenizer does not
             open texts with <sot> and close them with <eot>.
     """
-    tower = text_tower(model)
-    if tower is None:
-        kind = type(getattr(model, "text", model)).__name__
-        raise _refusal(name, f"its text tower is a {kind} of another kind than CLIP's")
+    tower = _text_parts(model, name)
     if pool_type(tower) != "argmax":
         # SigLIP's way: no <sot>, and <eot> is the padding; ids alone do not tell them apart.
         raise _refusal(
@@ -159,13 +189,17 @@ def encode_texts_densely(model: Any, tokens: Tensor, name: str) -> DenseTexts:
             f"its text tower pools by '{pool_type(tower)}', so that token ids alone do not say "
             "where a text begins and ends",
         )
-    states, ids = text_states(tower, tokens)
-    pooled = project(pool_texts(tower, states, ids), tower.text_projection)
-    return DenseTexts(
-        pooled=F.normalize(pooled.float(), dim=-1),
-        tokens=project(states, tower.text_projection).float(),
-        mask=_within(ids, tower.vocab_size, name),
-    )
+    pooled, dense = encode_text_tokens(model, tokens, name)
+    return DenseTexts(pooled, dense, _within(tokens[:, : dense.shape[1]], tower.vocab_size, name))
+
+
+def _text_parts(model: Any, name: str, otherwise: str | None = None) -> Any:
+    """What holds the parts of the text tower, where they are known."""
+    tower = text_tower(model)
+    if tower is None:
+        kind = type(getattr(model, "text", model)).__name__
+        raise _refusal(name, f"its text tower is a {kind} of another kind than CLIP's", otherwise)
+    return tower
 
 
 def _within(ids: Tensor, words: int, name: str) -> Tensor:
@@ -182,8 +216,8 @@ def _within(ids: Tensor, words: int, name: str) -> Tensor:
     return (place > 0) & (place <= end)
 
 
-def _refusal(name: str, problem: str) -> SettingsError:
+def _refusal(name: str, problem: str, otherwise: str | None = None) -> SettingsError:
     return SettingsError(
         f"model.name: '{name}' gives no features of patches and tokens in the joint space: "
-        f"{problem}; {MEND}, or take a method without a local loss"
+        f"{problem}; {MEND}, or {otherwise or 'take a method without a local loss'}"
     )

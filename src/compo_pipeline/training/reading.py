@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
@@ -18,6 +19,8 @@ from compo_pipeline.seeding import rng
 
 # Composites squash the same pictures again and again: as many halves as fit in here are kept.
 KEPT_BYTES = 64 * 2**20
+# Tokens looked at behind a model's context: what is cut there is none that ends a cut text here.
+BEYOND = 2
 
 
 class TensorReader:
@@ -110,6 +113,48 @@ class TensorReader:
             longer = self.tokenize(long, context_length=self.context + 1)  # type: ignore[call-arg]
             self._truncated += int((longer[:, -1] != self.padding).sum())
         return tokens
+
+    def spans(
+        self, texts: Sequence[str], owners: Sequence[int], spans: Sequence[tuple[int, int]]
+    ) -> Tensor:
+        """Which tokens spell a run of a text's characters.
+
+        No tokenizer has to tell where its tokens stand: the tokens of a beginning that ends with a
+        word are the first ones of the whole text too.
+
+        Args:
+            texts: as `tokens` gets them.
+            owners: K places in `texts`.
+            spans: K half-open runs of characters of those texts, which begin and end with words.
+
+        Returns:
+            [K, T], bool; none for a run that is cut off with its text, be it in part.
+        """
+        runs = list(zip(owners, spans, strict=True))
+        rows = torch.tensor(owners, dtype=torch.long)
+        # With a word behind it, a whole text is a beginning like the others.
+        whole = self._more_tokens([f"{text} x" for text in texts])
+        kept = F.pad(self.tokenize(list(texts)) == whole[:, : self.context], (0, BEYOND))[rows]
+        firsts = self._agreeing([texts[owner][:start] for owner, (start, _) in runs], whole[rows])
+        ends = self._agreeing([texts[owner][:end] for owner, (_, end) in runs], whole[rows])
+        place = torch.arange(whole.shape[1])
+        within = (place >= firsts[:, None]) & (place < ends[:, None])
+        complete = (within <= kept).all(dim=1, keepdim=True)
+        return (within & complete)[:, : self.context]
+
+    def _agreeing(self, beginnings: Sequence[str], tokens: Tensor) -> Tensor:
+        """How many tokens [K] of each beginning are the first ones of tokens [K, T + BEYOND]."""
+        distinct = {text: place for place, text in enumerate(dict.fromkeys(beginnings))}
+        rows = torch.tensor([distinct[text] for text in beginnings], dtype=torch.long)
+        found = self._more_tokens(list(distinct))[rows]
+        return (found == tokens).cumprod(dim=1).sum(dim=1)
+
+    def _more_tokens(self, texts: list[str]) -> Tensor:
+        """Token ids [K, T + BEYOND]."""
+        more = self.context + BEYOND
+        if not texts:
+            return torch.zeros(0, more, dtype=torch.long)
+        return self.tokenize(texts, context_length=more)  # type: ignore[call-arg]
 
     def take_truncated(self) -> int:
         """How many texts were cut since the last call."""
