@@ -62,6 +62,6 @@ def test_a_mistyped_key_is_told_in_one_line(workspace):
 def test_an_unknown_method_is_told_before_anything_runs(workspace):
     done = kedro(workspace, "run", "--params", "method=clicc")
     assert done.returncode == 1
-    known = "clic, clip, fsc_clip, negclip"
+    known = "c2lip, clic, clip, fsc_clip, negclip, siglip"
     expected = f"Error: method: 'clicc' is unknown; did you mean 'clic'? (known: {known})"
     assert done.stderr.strip() == expected

@@ -54,7 +54,9 @@ def test_every_step_pairs_the_anchor_with_its_first_sentence(
     caption: Callable[..., Caption],
 ) -> None:
     """Whatever the view holds: the control runs over another method's views."""
-    foreign = View("a", "composite", ("a", "b"), ("b.png", "a.png"), "vertical", (), (), (), (), "")
+    foreign = View(
+        "a", "composite", ("a", "b"), ("b.png", "a.png"), "vertical", (), (), (), (), (), ""
+    )
     row = Example(caption("a", "A CAT.", "More."), foreign)
     for step in (0, 1):
         reader = Reader()

@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from compo_pipeline.images.decoding import PictureError
+from compo_pipeline.methods.c2lip import C2lip, C2lipObjective, C2lipViews
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import Method, Picture
 from compo_pipeline.methods.fsc_clip import FscClip, FscClipObjective, FscClipViews
@@ -91,6 +92,9 @@ def equal(one: Path, two: Path) -> bool:
 
 
 FSC = FscClip(FscClipViews(), FscClipObjective(trains=("text",)))
+C2LIP = C2lip(C2lipViews(), C2lipObjective(trains=("text",), bias=-5.0))
+# Its image tower trains: patches come fresh at each step.
+C2LIP_BOTH = C2lip(C2lipViews(), C2lipObjective(bias=-5.0))
 # Both towers, by adapters, on random crops.
 FSC_LORA = FscClip(FscClipViews(), FscClipObjective())
 LORA = {"crop_scale": (0.5, 1.0), "lora": LowRankSettings(2)}
@@ -103,8 +107,13 @@ LORA = {"crop_scale": (0.5, 1.0), "lora": LowRankSettings(2)}
         (CLIC, {"workers": 1}, "clic"),
         (FSC, {"workers": 0, "cache_features": True}, "control"),
         (FSC_LORA, {"workers": 1, **LORA}, "fsc_clip"),
+        (C2LIP, {"workers": 0, "cache_features": True}, "control"),
+        (C2LIP_BOTH, {"workers": 1}, "c2lip"),
     ],
-    ids=["CLIC cached", "CLIC", "FSC-CLIP cached", "FSC-CLIP by adapters"],
+    ids=[
+        *("CLIC cached", "CLIC", "FSC-CLIP cached", "FSC-CLIP by adapters"),
+        *("C2LIP cached", "C2LIP on both towers"),
+    ],
 )
 def test_a_killed_run_ends_with_the_weights_of_one_that_was_not(
     plan: Plan,
@@ -273,6 +282,34 @@ def test_the_control_takes_the_same_steps_over_the_same_rows(
         "image",
         "text",
     }
+
+
+def test_a_method_with_a_bias_has_a_control_with_the_same_bias(plan: Plan, tmp_path: Path) -> None:
+    control = control_of(C2LIP_BOTH)
+    assert control.name == "siglip" and control.bias == -5.0
+    assert control.trains == {"image", "text"}
+    assert control_of(CLIC).bias is None
+    runner = Runner(plan)
+    runner.train(control, "control", tmp_path / "control", lambda _: None)
+    # The base has none: it starts where it is told, and trains.
+    assert "logit_bias" not in weights(Path(plan.model.name.removeprefix("local-dir:")))
+    assert 0 < abs(weights(tmp_path / "control")["logit_bias"].item() + 5.0) < 1
+
+
+def test_a_mixture_with_a_base_that_had_no_bias(plan: Plan, world: Any, tmp_path: Path) -> None:
+    """At ratio 0 all is the base's, and the bias what it started from."""
+    settings = replace(plan.settings, wise_ft=WiseFtSettings(0.0))
+    plan = replace(plan, views=world.drawn(C2LIP, tmp_path / "views"))
+    Runner(replace(plan, settings=settings)).train(
+        C2LIP, "c2lip", tmp_path / "none", lambda _: None
+    )
+    base, mixed = (
+        weights(Path(plan.model.name.removeprefix("local-dir:"))),
+        weights(tmp_path / "none"),
+    )
+    assert mixed.pop("logit_bias").item() == -5.0
+    assert base.keys() == mixed.keys()
+    assert all(torch.equal(base[name], mixed[name]) for name in base)
 
 
 def test_pictures_are_embedded_once_for_both(

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from compo_pipeline.configuration import SettingsError, nearest
+from compo_pipeline.methods.c2lip import C2lip
 from compo_pipeline.methods.clic import Clic
 from compo_pipeline.methods.clip import Clip
 from compo_pipeline.methods.contract import Method
 from compo_pipeline.methods.fsc_clip import FscClip
 from compo_pipeline.methods.negclip import NegClip
+from compo_pipeline.methods.siglip import Siglip
 
 METHODS: dict[str, type[Method]] = {
+    "c2lip": C2lip,
     "clic": Clic,
     "clip": Clip,
     "fsc_clip": FscClip,
     "negclip": NegClip,
+    "siglip": Siglip,
 }
 
 

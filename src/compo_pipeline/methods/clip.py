@@ -87,6 +87,11 @@ class Clip:
         """As configured."""
         return frozenset(self.objective.trains)
 
+    @property
+    def bias(self) -> float | None:
+        """A softmax leaves any bias undetermined."""
+        return None
+
     def views(self, captions: Sequence[Caption], drawing: Drawing) -> Iterator[View]:
         """The caption itself."""
         for caption in captions:

@@ -18,7 +18,7 @@ from compo_pipeline.records import Caption, Parse, View
 from compo_pipeline.seeding import rng
 
 if TYPE_CHECKING:
-    from compo_pipeline.models.dense import DenseImages, DenseTexts
+    from compo_pipeline.models.dense import DenseImages, DenseTexts, TextTokens
 
 Tower = Literal["image", "text"]
 
@@ -87,6 +87,11 @@ class Reader(Protocol):
     def tokens(self, texts: Sequence[str]) -> Tensor:
         """Token ids [K, T]."""
 
+    def spans(
+        self, texts: Sequence[str], owners: Sequence[int], spans: Sequence[tuple[int, int]]
+    ) -> Tensor:
+        """Which tokens [K, T], bool, spell the characters `spans[k]` of `texts[owners[k]]`."""
+
 
 class Encoder(Protocol):
     """What `loss` gets to encode with; a frozen tower's features may come from a cache."""
@@ -94,6 +99,10 @@ class Encoder(Protocol):
     @property
     def scale(self) -> Tensor:
         """exp(logit_scale), a scalar."""
+
+    @property
+    def bias(self) -> Tensor:
+        """logit_bias, a scalar, where the method's own `bias` is not None."""
 
     def images(self, images: Tensor) -> Tensor:
         """Normalised embeddings [m, D] of what `Reader.pictures` gave."""
@@ -106,6 +115,9 @@ class Encoder(Protocol):
 
     def dense_texts(self, tokens: Tensor) -> DenseTexts:
         """Embeddings and tokens in the joint space of token ids [K, T]."""
+
+    def text_tokens(self, tokens: Tensor) -> TextTokens:
+        """The same without a mask, of towers whose texts have no <sot> and <eot> too."""
 
 
 class Method(Protocol):
@@ -130,6 +142,12 @@ class Method(Protocol):
     def reads_patches(self) -> bool:
         """Whether `loss` calls `Encoder.dense_images`; features kept of a frozen tower then hold
         its patch tokens.
+        """
+
+    @property
+    def bias(self) -> float | None:
+        """Where logit_bias starts on a base that has none (one trained with a softmax); None for
+        a method that reads no bias.
         """
 
     @property

@@ -12,10 +12,12 @@ from torch import Tensor, nn
 from compo_pipeline.models.dense import (
     DenseImages,
     DenseTexts,
+    TextTokens,
     encode_images_densely,
+    encode_text_tokens,
     encode_texts_densely,
 )
-from compo_pipeline.models.encoding import encode_images, encode_texts, scale_of
+from compo_pipeline.models.encoding import bias_of, encode_images, encode_texts, scale_of
 from compo_pipeline.training.device import autocast
 from compo_pipeline.training.features import Features
 
@@ -46,6 +48,11 @@ class ModelEncoder:
         """exp(logit_scale), a scalar."""
         return scale_of(self.model)
 
+    @property
+    def bias(self) -> Tensor:
+        """logit_bias, a scalar."""
+        return bias_of(self.model)
+
     def images(self, images: Tensor) -> Tensor:
         """Normalised embeddings [m, D] of pixels, or of rows of precomputed features."""
         if self.features is not None:
@@ -73,6 +80,11 @@ class ModelEncoder:
         with autocast(self.device, self.precision):
             pooled, dense, mask = encode_texts_densely(self.model, tokens, self.name)
         return DenseTexts(pooled, dense.float(), mask)
+
+    def text_tokens(self, tokens: Tensor) -> TextTokens:
+        """Embeddings [K, D] and all tokens [K, T, D] of token ids."""
+        with autocast(self.device, self.precision):
+            return encode_text_tokens(self.model, tokens, self.name)
 
     @contextmanager
     def _seeing(self) -> Iterator[None]:

@@ -18,11 +18,11 @@ def freeze(model: nn.Module, trains: Set[Tower]) -> None:
     """Let gradients reach the given towers only, and put the others in evaluation mode.
 
     The image tower is `visual`, the text tower all the rest, its projection included;
-    logit_scale trains with either. Of a model with adapters, they alone train.
+    logit_scale and logit_bias train with either. Of a model with adapters, they alone train.
     """
     adapted = set(lora.adapters(model))
     for name, parameter in model.named_parameters():
-        whole = _tower(name) in trains or name == "logit_scale"
+        whole = _tower(name) in trains or name in ("logit_scale", "logit_bias")
         parameter.requires_grad_(name in adapted if adapted else whole)
     for name, child in model.named_children():
         child.train(_tower(name) in trains)

@@ -14,10 +14,12 @@ import torch
 from compo_pipeline.images.decoding import PILLOW_LIMIT, Limits
 from compo_pipeline.methods.clip import Clip, ClipObjective, ClipViews
 from compo_pipeline.methods.contract import Method
+from compo_pipeline.methods.siglip import Siglip, SiglipObjective
 from compo_pipeline.models import lora
 from compo_pipeline.models.export import export
 from compo_pipeline.models.interpolation import interpolate
 from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
+from compo_pipeline.models.pairwise import give_bias
 from compo_pipeline.records import Caption
 from compo_pipeline.training import device as devices
 from compo_pipeline.training import fingerprint
@@ -73,10 +75,14 @@ class Plan:
 
 
 def control_of(method: Method) -> Clip:
-    """Plain CLIP that trains the same towers; as its control it runs as many steps, over the
-    same rows, at the same batch size and rate.
+    """Plain CLIP that trains the same towers, or plain SigLIP for a method that tells pairs apart
+    by a bias. As its control it runs as many steps, over the same rows, at the same batch size
+    and rate.
     """
-    return Clip(ClipViews(), ClipObjective(trains=tuple(sorted(method.trains))))
+    trains = tuple(sorted(method.trains))
+    if method.bias is None:
+        return Clip(ClipViews(), ClipObjective(trains))
+    return Siglip(ClipViews(), SiglipObjective(trains, method.bias))
 
 
 class Runner:
@@ -136,7 +142,7 @@ class Runner:
             FingerprintError: the state on disk belongs to another configuration.
         """
         plan = self.plan
-        loaded = load(plan.model, self.device)
+        loaded = self._base(method)
         reader = TensorReader(
             loaded, plan.root, limits=ADMITTED, crop_scale=plan.settings.crop_scale
         )
@@ -161,7 +167,7 @@ class Runner:
         log.info("%s: %d steps; %s", name, progress.step, dict(progress.counts))
         if rank is not None:
             lora.merge(loaded.model)
-        self._mix_with_base(loaded)
+        self._mix_with_base(method, loaded)
         note = {
             "method": method.name,
             "fingerprint": mark,
@@ -171,11 +177,16 @@ class Runner:
         export(loaded, folder, metadata={"training": note})
         return progress
 
-    def _mix_with_base(self, loaded: LoadedModel) -> None:
+    def _base(self, method: Method) -> LoadedModel:
+        """The model that a method starts from."""
+        loaded = load(self.plan.model, self.device)
+        return loaded if method.bias is None else give_bias(loaded, method.bias)
+
+    def _mix_with_base(self, method: Method, loaded: LoadedModel) -> None:
         """WiSE-FT, where the recipe asks for a mixture."""
         ratio = self.plan.settings.wise_ft.ratio
         if ratio < 1:
-            base = load(self.plan.model, self.device).model.state_dict()
+            base = self._base(method).model.state_dict()
             loaded.model.load_state_dict(interpolate(base, loaded.model.state_dict(), ratio))
 
     def _kept(

@@ -20,7 +20,9 @@ from compo_pipeline.evaluation.benchmarks import Item, Subtask
 from compo_pipeline.evaluation.contamination import Trained
 from compo_pipeline.evaluation.evaluate import evaluate
 from compo_pipeline.evaluation.settings import Bootstrap, EvaluationSettings
+from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
+from compo_pipeline.models.pairwise import give_bias
 from compo_pipeline.pipelines.wise_ft import trade_off
 from compo_pipeline.pipelines.wise_ft.interpolations import Figure, WiseFtSettings, ends, sweep
 
@@ -63,6 +65,16 @@ def test_the_ends_are_what_evaluation_says_of_base_and_fine_tuned(
         assert tuned[key].against_base == row.vs_base.value
         assert (tuned[key].low, tuned[key].high) == (row.fine_tuned.low, row.fine_tuned.high)
     assert any(row.vs_base.value for row in comparison.rows)
+
+
+def test_a_base_without_a_bias_gets_that_of_the_fine_tuned(
+    tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = export(give_bias(load(tiny_model(1, 1)), -12.0), tmp_path / "tuned")
+    models = {"base": partial(load, tiny_model(0)), "fine_tuned": partial(load, folder)}
+    base, tuned = ends(models, {})
+    assert base.model.state_dict().keys() == tuned.model.state_dict().keys()
+    assert base.model.state_dict()["logit_bias"] == -12.0
 
 
 def test_half_way_stands_the_mean_of_the_weights(

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
+from compo_pipeline.pipelines.method_names import METHODS
 from compo_pipeline.pipelines.training.nodes import train_model
-
-# The graph is the same for every method; the node's edge picks the settings of the chosen one.
-METHODS = {name: f"params:{name}" for name in ("clic", "clip", "fsc_clip", "negclip")}
 
 
 def create_pipeline() -> Pipeline:
@@ -26,7 +24,7 @@ def create_pipeline() -> Pipeline:
         "variant": "params:variant",
         "paths": "params:paths",
         "method": "params:method",
-        **METHODS,
+        **{name: f"params:{name}" for name in METHODS},
     }
     outputs = ["checkpoint", "control_checkpoint", "run", "training_curves"]
     return Pipeline([node(train_model, inputs=inputs, outputs=outputs, name="train_model")])

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
+from compo_pipeline.pipelines.method_names import METHODS
 from compo_pipeline.pipelines.views.nodes import draw_views, parse_captions, preview_views
-
-# The graph is the same for every method; the node's edge picks the settings of the chosen one.
-METHOD_VIEWS = {name: f"params:{name}.views" for name in ("clic", "clip", "fsc_clip", "negclip")}
 
 
 def create_pipeline() -> Pipeline:
@@ -17,7 +15,7 @@ def create_pipeline() -> Pipeline:
         "language_model": "params:language.model",
         "views": "params:views",
         "method": "params:method",
-        **METHOD_VIEWS,
+        **{name: f"params:{name}.views" for name in METHODS},
     }
     return Pipeline(
         [

@@ -19,6 +19,7 @@ from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.identity import fingerprint, image_fingerprint
 from compo_pipeline.models.interpolation import interpolate
 from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.models.pairwise import give_bias
 from compo_pipeline.records import Score
 
 log = logging.getLogger(__name__)
@@ -78,6 +79,11 @@ def ends(
         SettingsError: the checkpoint was not fine-tuned from this base.
     """
     base, tuned = models[BASE](), models[FINE_TUNED]()
+    bias = tuned.config["model_cfg"].get("init_logit_bias")
+    if (
+        bias is not None
+    ):  # given to it in training, where the base had none; similarities are without
+        base = give_bias(base, bias)
     mark = made.get("fingerprint")
     start = mark.get("model") if isinstance(mark, Mapping) else None
     if base.config != tuned.config or start not in (None, base.fingerprint):

@@ -1,0 +1,6 @@
+"""The methods by name, for wiring alone: the methods themselves load torch.
+
+Graphs are the same for every method; a node's edge picks the settings of the chosen one.
+"""
+
+METHODS = ("c2lip", "clic", "clip", "fsc_clip", "negclip", "siglip")

@@ -1,0 +1,97 @@
+"""Every ablation of C2LIP's paper is a matter of configuration alone.
+
+Each starts from the shipped parameters_methods/c2lip.yml, and runs views, batches and losses of a
+tiny model. All are on the same rows and weights, so what an ablation changes shows in the terms.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from compo_pipeline.configuration import parse
+from compo_pipeline.methods.c2lip import C2lip, C2lipObjective, C2lipViews
+from compo_pipeline.models.loading import load
+from compo_pipeline.models.pairwise import give_bias
+from compo_pipeline.training.batches import Batches
+from compo_pipeline.training.encoder import ModelEncoder
+from compo_pipeline.training.optimisation import freeze
+from compo_pipeline.training.reading import TensorReader
+
+ALL = {"contrastive", "npc", "xac"}
+Terms = dict[str, tuple[float, float]]
+
+
+@pytest.fixture(scope="module")
+def terms(
+    project: Path, world: Any, tiny_clip: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Terms]:
+    """Value and weight of each loss under overrides of the objective."""
+    path = project / "conf" / "base" / "parameters_methods" / "c2lip.yml"
+    shipped = yaml.safe_load(path.read_text())["c2lip"]
+    views = parse(C2lipViews, shipped["views"], "c2lip.views")
+    # "cat" alone in place of "a red cat": phrases that several captions share.
+    nouns = {name: replace(row, noun_phrases=(2, 3)) for name, row in world.parses.items()}
+    shared = replace(world, parses=nouns)
+    folder = shared.drawn(C2lip(views, C2lipObjective()), tmp_path_factory.mktemp("v") / "views")
+    loaded = give_bias(load(tiny_clip), -5.0)
+
+    def run(weights: Mapping[str, float] | None = None, **changes: Any) -> Terms:
+        values = {**shipped["objective"], **changes}
+        values["weights"] = {**shipped["objective"]["weights"], **(weights or {})}
+        method = C2lip(views, parse(C2lipObjective, values, "c2lip.objective"))
+        reader = TensorReader(loaded, world.root)
+        batches = Batches(*(world.captions, folder, method, reader), batch_size=6, epochs=1, seed=0)
+        freeze(loaded.model, method.trains)
+        encoder = ModelEncoder(
+            loaded.model, loaded.name, None, "image" in method.trains, torch.device("cpu"), "fp32"
+        )
+        losses = method.loss(encoder, batches[0].batch)
+        return {name: (value.item(), weight) for name, (value, weight) in losses.items()}
+
+    return run
+
+
+def test_the_rows_of_table_5(terms: Callable[..., Terms]) -> None:
+    """SigLIP fine-tuning, + npc, + xac; what stays is as it was."""
+    full = terms()
+    assert set(full) == ALL
+    for weights, names in (
+        ({"npc": 0.0, "xac": 0.0}, {"contrastive"}),
+        ({"xac": 0.0}, ALL - {"xac"}),
+    ):
+        fewer = terms(weights)
+        assert set(fewer) == names
+        for name, value in fewer.items():
+            assert value == pytest.approx(full[name])
+
+
+@pytest.mark.parametrize("npc", [0.5, 1.0])
+@pytest.mark.parametrize("xac", [0.5, 0.1, 0.01])
+def test_the_weights_of_table_a2(terms: Callable[..., Terms], npc: float, xac: float) -> None:
+    found = terms({"npc": npc, "xac": xac})
+    assert (found["npc"][1], found["xac"][1]) == (npc, xac)
+
+
+def test_phrases_of_figure_1b(terms: Callable[..., Terms]) -> None:
+    """Pooled from the caption's tokens they are others than as texts of their own."""
+    own, pooled = terms(), terms(phrases="tokens")
+    assert pooled["contrastive"] == pytest.approx(own["contrastive"])
+    for name in ("npc", "xac"):
+        assert pooled[name] != pytest.approx(own[name])
+
+
+def test_equal_phrases_of_two_captions(terms: Callable[..., Terms]) -> None:
+    """As positives of both pictures they change the concept losses alone."""
+    apart, shared = terms(), terms(equal_phrases=True)
+    assert shared["contrastive"] == pytest.approx(apart["contrastive"])
+    for name in ("npc", "xac"):
+        assert shared[name] != pytest.approx(apart[name])
+
+
+def test_the_chunk_changes_nothing(terms: Callable[..., Terms]) -> None:
+    assert terms(chunk=1)["xac"] == pytest.approx(terms(chunk=100)["xac"])
