@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from compo_pipeline.losses.concept import attention, belonging, npc, xac
+from compo_pipeline.losses.concept import belonging, npc, xac
+from compo_pipeline.models.attention import attention
 
 OWNERS = torch.tensor([0, 0, 1, 2, 2, 2, 3])
 # Concepts 1 and 4 read alike: they stand in the captions of images 0 and 2.
@@ -119,15 +120,6 @@ def test_xac_where_patches_cancel_out_stays_finite() -> None:
     loss = xac(patches, concepts, torch.tensor([[True]]), torch.tensor(9.0), torch.tensor(0.0))
     assert loss.item() == pytest.approx(math.log(2))
     assert all(g.isfinite().all() for g in torch.autograd.grad(loss, (patches, concepts)))
-
-
-def test_attention_by_hand() -> None:
-    """Patches of any length count by their direction: cosines 1 and 0."""
-    patches = torch.tensor([[[3.0, 0.0], [0.0, 0.5]]])
-    found = attention(patches, torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
-    most = math.e / (math.e + 1)
-    expected = torch.tensor([[[most, 1 - most], [1 - most, most]]])
-    torch.testing.assert_close(found, expected)
 
 
 def test_xac_attends_as_attention_says() -> None:

@@ -87,21 +87,6 @@ def xac(
     return pairwise(scale * torch.cat(cosines) + bias, matches)
 
 
-def attention(patches: Tensor, concepts: Tensor) -> Tensor:
-    """How much of each concept's attention lies on each patch.
-
-    Source: C2LIP paper, Eq. 6; the softmax has no temperature.
-
-    Args:
-        patches: [m, P, D], in the joint space, not normalised.
-        concepts: [K, D], normalised.
-
-    Returns:
-        [m, K, P], positive, with sum 1.
-    """
-    return (concepts @ F.normalize(patches, dim=-1).mT).softmax(dim=-1)
-
-
 def _attended(patches: Tensor, concepts: Tensor) -> Tensor:
     """Cosines [m, K] of concepts and what they attend to, v(c) = sum_p a_p v_p of Eq. 6.
 
