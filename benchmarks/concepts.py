@@ -1,0 +1,267 @@
+"""C2LIP's components on the scenes: what each loss does, and where the models look.
+
+    python benchmarks/concepts.py --seeds 3
+
+Trains, for each seed and on the same views, plain SigLIP (the control), the rows of the paper's
+Table 5 (the noun-phrase loss, then the cross-attended one), other weights of Table A2, concepts
+pooled from the caption's tokens, and plain CLIP, with the recipe of conf/c2lip_scenes. `--rows`
+picks rows by name, `--seed` does one seed and stops: two processes can share the work. Beside the
+benchmarks it asks about swapped attributes phrase by phrase, and measures how much of a phrase's
+attention lies on the thing that it names, which the scenes know. Needs what
+`kedro run --pipelines=raw,ingest,validation` makes. Models, scores and attention are kept under
+data/*/scenes/concepts/<variant>; what is there is not made again, and what belongs to another
+recipe is refused. Writes benchmarks/results/concepts.json and concepts.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import study
+from compo_pipeline.evaluation import regions
+from compo_pipeline.evaluation.benchmarks import Item, Subtask
+from compo_pipeline.evaluation.localisation import Located, compare_located, located
+from compo_pipeline.evaluation.regions import Case
+from compo_pipeline.evaluation.settings import Bootstrap
+from compo_pipeline.language.concepts import concepts
+from compo_pipeline.methods.c2lip import C2lip, C2lipViews
+from compo_pipeline.methods.clip import Clip, ClipObjective, ClipViews
+from compo_pipeline.methods.contract import Method
+from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.records import Score
+from compo_pipeline.training import fingerprint
+from compo_pipeline.training.run import control_of
+from study import BASE, Arm, Claims, Compared, Study
+
+ENV = "c2lip_scenes"
+SIGLIP, CLIP, FULL = "SigLIP fine-tuning", "CLIP fine-tuning", "C2LIP"
+
+# What a row changes of the configured weights.
+WEIGHTS: dict[str, dict[str, float]] = {
+    "+ npc": {"xac": 0.0},
+    "+ xac": {"npc": 0.0},
+    FULL: {},
+    "C2LIP, lambda_xac 0.1": {"xac": 0.1},
+    "C2LIP, lambda_xac 0.5": {"xac": 0.5},
+}
+# The other half of the paper's Table A2, trained only where `--rows` asks for it.
+EXTRA: dict[str, dict[str, float]] = {
+    "C2LIP, lambda_npc 0.5": {"npc": 0.5},
+    "C2LIP, lambda_npc 0.5, lambda_xac 0.1": {"npc": 0.5, "xac": 0.1},
+    "C2LIP, lambda_npc 0.5, lambda_xac 0.5": {"npc": 0.5, "xac": 0.5},
+}
+POOLED = "C2LIP, phrases pooled from the caption's tokens"
+
+# The paper's claims (Sec. 4.2 and 4.4) as differences: what is claimed, and the two rows.
+CLAIMS = {
+    "the noun-phrase loss": ("+ npc", SIGLIP),
+    "the cross-attended loss beside it": (FULL, "+ npc"),
+    "the cross-attended loss alone": ("+ xac", SIGLIP),
+    "C2LIP against the base": (FULL, BASE),
+    "C2LIP against the control": (FULL, SIGLIP),
+    "C2LIP against plain CLIP": (FULL, CLIP),
+    "a larger weight, 0.1": ("C2LIP, lambda_xac 0.1", FULL),
+    "a larger weight, 0.5": ("C2LIP, lambda_xac 0.5", FULL),
+    "phrases as texts of their own": (FULL, POOLED),
+}
+FIGURES = {
+    ("sugar_crepe", "accuracy", "average"): "SugarCrepe",
+    ("sugar_crepe", "accuracy", "swap_att"): "swapped attributes",
+    ("phrases", "accuracy", "swap_att"): "... phrase by phrase",
+    ("sugar_crepe", "accuracy", "replace_att"): "replaced attributes",
+    ("sugar_crepe", "accuracy", "add_att"): "added attributes",
+    ("sugar_crepe", "accuracy", "replace_rel"): "replaced relations",
+    ("sugar_crepe_pp", "itt", "average"): "ITT",
+    ("sugar_crepe_pp", "tot", "average"): "TOT",
+    ("zero_shot", "top1", "colours"): "ZS colours",
+    ("zero_shot", "top1", "things"): "ZS things",
+    ("retrieval", "i2t_r1", "raw"): "I2T R@1",
+    ("retrieval", "t2i_r1", "raw"): "T2I R@1",
+}
+
+Attended = Mapping[str, Sequence[Located]]
+"""Where each model looks, by its name."""
+
+
+def arms(parameters: Mapping[str, Any]) -> dict[str, Arm]:
+    """All rows that can be trained, by name; the views are C2LIP's for all of them."""
+    full: C2lip = study.build("c2lip", parameters)
+
+    def changed(weights: Mapping[str, float]) -> C2lip:
+        weighted = replace(full.objective.weights, **weights)
+        return C2lip(C2lipViews(), replace(full.objective, weights=weighted))
+
+    methods: dict[str, Method] = {
+        SIGLIP: control_of(full),
+        **{name: changed(weights) for name, weights in (WEIGHTS | EXTRA).items()},
+        POOLED: C2lip(C2lipViews(), replace(full.objective, phrases="tokens")),
+        CLIP: Clip(ClipViews(), ClipObjective(tuple(sorted(full.trains)))),
+    }
+    return {name: Arm(method, full) for name, method in methods.items()}
+
+
+def chosen(known: Mapping[str, Arm], rows: str) -> dict[str, Arm]:
+    """The rows asked for, separated by semicolons; by default all but `EXTRA`.
+
+    Raises:
+        SystemExit: there is no row of a name.
+    """
+    names = [name.strip() for name in rows.split(";") if name.strip()]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise SystemExit(f"--rows: {unknown} are unknown (allowed: {'; '.join(known)})")
+    return {name: known[name] for name in names or known if name in names or name not in EXTRA}
+
+
+def phrase_by_phrase(parts: Study) -> Subtask:
+    """The questions about swapped attributes, asked of each phrase alone.
+
+    "A red ball and a blue box" against "a blue ball and a red box" becomes "a red ball" against "a
+    blue ball", and the same of the box: what is lost between a phrase and its caption.
+    """
+    whole = next(
+        task
+        for task in parts.subtasks
+        if (task.benchmark, task.name) == ("sugar_crepe", "swap_att")
+    )
+    texts = {
+        f"{item.item} {side}": text
+        for item in whole.items
+        for side, (text,) in (("true", item.positives), ("false", item.negatives))
+    }
+    found = {key: concepts(parsed) for key, parsed in parts.parsed(texts.items()).items()}
+    items = []
+    for item in whole.items:
+        pairs = zip(found[f"{item.item} true"], found[f"{item.item} false"], strict=False)
+        for number, (true, false) in enumerate(pairs):
+            if true.text.lower() != false.text.lower():
+                name = f"{item.item}-{number}"
+                items.append(Item(name, item.image, (true.text,), (false.text,)))
+    return replace(whole, benchmark="phrases", items=tuple(items))
+
+
+def same_recipe(parts: Study, seed: int, name: str, method: Method) -> None:
+    """Refuse to go on with what another recipe has made.
+
+    Raises:
+        SystemExit: naming the file and the ways out.
+    """
+    inputs = {
+        "data": parts.data,
+        "model": str(parts.base),
+        "views": str(parts.views),
+        "wise_ft": str(parts.training.wise_ft),
+        "evaluation": str(parts.embedder.settings),
+    }
+    mark = fingerprint.make(method.name, method.objective, parts.training, seed, inputs)
+    note = parts.file(seed, name).with_suffix(".json")
+    if not note.exists():
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.write_text(json.dumps(mark, indent=1), encoding="utf-8")
+    elif json.loads(note.read_text(encoding="utf-8")) != mark:
+        raise SystemExit(
+            f"{note}: what lies beside it was made with another recipe; give this one a place of "
+            "its own with --params variant=<name>, or remove the folder"
+        )
+
+
+def measured(
+    parts: Study, seed: int, rows: Mapping[str, Arm], cases: Sequence[Case]
+) -> tuple[list[Score], Attended]:
+    """Scores, and where each model looks, under a seed; trains what is missing."""
+    scores, looks = [], {}
+    for name, model in parts.trained(seed, rows):
+        if name in rows:
+            same_recipe(parts, seed, name, rows[name].method)
+        scores += parts.scores(seed, name, model)
+        file = parts.file(seed, f"attention/{name}")
+        looks[name] = study.kept(file, Located, partial(_located, model, cases))
+    return scores, looks
+
+
+def _located(model: Callable[[], LoadedModel], cases: Sequence[Case]) -> list[Located]:
+    return located(model(), cases)
+
+
+def looked(seeds: Sequence[Attended], pairs: Claims) -> Compared:
+    """Attention under the first model of each pair against the second."""
+    found = {}
+    for name, (ours, theirs) in pairs.items():
+        roles = [{"base": looks[theirs], "fine_tuned": looks[ours]} for looks in seeds]
+        found[name] = {row.label: row for row in compare_located(roles, Bootstrap())}
+    return found
+
+
+def markdown(scored: Sequence[Compared], attended: Sequence[Compared], seeds: int) -> list[str]:
+    """Values, differences to the base and the claims; the same of attention.
+
+    Args:
+        scored: the rows against the base, and the claims.
+        attended: the same of attention.
+        seeds: their number.
+    """
+    rows, looks = scored[0], attended[0]
+    lines = study.introduction(seeds)
+    lines += study.table(FIGURES.values(), study.values(rows))
+    lines += _differences(scored, list(FIGURES.values()), 1)
+    measures = next(iter(looks.values()))
+    uniform = ["attention that knows nothing", *(f"{row.chance:.2f}" for row in measures.values())]
+    lines += [
+        "Attention on a phrase's own thing, in scenes that no model was trained on. Without the "
+        "logit scale, as it is trained, attention is nearly uniform.",
+        "",
+        *study.table(measures, [uniform, *study.values(looks, 2)]),
+    ]
+    return lines + _differences(attended, list(measures), 2)
+
+
+def _differences(compared: Sequence[Compared], heads: Sequence[str], digits: int) -> list[str]:
+    lines = []
+    for title, rows in zip(
+        ("Difference to the base:", "What each part changes:"), compared, strict=True
+    ):
+        moved = [*study.differences(rows, digits), study.least_detectable(rows, digits)]
+        lines += [title, "", *study.table(heads, moved)] if rows else []
+    return lines
+
+
+def main() -> None:
+    """Train and measure what is missing, compare, write."""
+    parser = study.arguments(__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, help="train and measure this seed alone, then stop")
+    parser.add_argument("--rows", default="", help="names separated by semicolons")
+    asked = parser.parse_args()
+    parameters = study.configured(ENV, asked.params)
+    rows, variant = chosen(arms(parameters), asked.rows), parameters["variant"]
+    parts = Study(f"concepts/{variant}", parameters, asked.split)
+    parts.subtasks.append(phrase_by_phrase(parts))
+    instances = parts.root / "annotations" / f"instances_{asked.split}.json"
+    cases, _ = regions.read(instances, parts.root / asked.split)
+    if asked.seed is not None:
+        measured(parts, asked.seed, rows, cases)
+        return
+    seeds = [measured(parts, seed, rows, cases) for seed in range(asked.seeds)]
+    scores, looks = [of for of, _ in seeds], [of for _, of in seeds]
+    claims = {claim: pair for claim, pair in CLAIMS.items() if {*pair} <= {BASE, *rows}}
+    scored = study.against_base(scores, rows, FIGURES), study.tested(scores, claims, FIGURES)
+    attended = (
+        looked(looks, {name: (name, BASE) for name in rows}),
+        looked(looks, {f"{claim} ({a} - {b})": (a, b) for claim, (a, b) in claims.items()}),
+    )
+    content = {
+        "seeds": asked.seeds,
+        "against base": study.plain(scored[0]),
+        "claims": study.plain(scored[1]),
+        "attention against base": study.plain(attended[0]),
+        "attention claims": study.plain(attended[1]),
+    }
+    name = "concepts" if variant == ENV else f"concepts_{variant}"
+    study.save(name, asked.split, content, markdown(scored, attended, asked.seeds))
+
+
+if __name__ == "__main__":
+    main()

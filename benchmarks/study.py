@@ -1,0 +1,276 @@
+"""What studies of methods on the scenes share: training, keeping scores, comparing, tables.
+
+A study trains several methods for each seed on the same views, and scores them. What it has made is
+kept under data/*/scenes/<name> and not made again, so that a study that was stopped goes on.
+Differences are paired on the same items; intervals come from two levels of resampling (seeds, then
+pictures).
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import pyarrow.parquet as pq
+from kedro.framework.session import KedroSession
+from kedro.framework.startup import bootstrap_project
+from omegaconf import OmegaConf
+
+from compo_pipeline.configuration import parse
+from compo_pipeline.evaluation import benchmarks as adapters
+from compo_pipeline.evaluation.comparison import Difference, Row, compare
+from compo_pipeline.evaluation.embed import Embedder
+from compo_pipeline.evaluation.measures import Key
+from compo_pipeline.evaluation.scoring import score
+from compo_pipeline.evaluation.settings import (
+    BenchmarksSettings,
+    Bootstrap,
+    EvaluationSettings,
+)
+from compo_pipeline.language.loading import identity
+from compo_pipeline.language.loading import load as load_language
+from compo_pipeline.language.parsing import parse as parse_sentences
+from compo_pipeline.methods import METHODS
+from compo_pipeline.methods.contract import Method
+from compo_pipeline.methods.view_tables import ViewSettings, training_rows, write
+from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
+from compo_pipeline.records import Caption, Parse, Score, from_table, to_table
+from compo_pipeline.training.run import Plan, Runner
+from compo_pipeline.training.settings import TrainingSettings
+
+PROJECT = Path(__file__).parents[1]
+RESULTS = PROJECT / "benchmarks" / "results"
+BASE = "base"
+
+
+class Arm(NamedTuple):
+    """What trains, and the method whose views it trains on."""
+
+    method: Method
+    drawing: Method
+
+
+Figures = Mapping[Key, str]
+"""The figures that a study shows: (benchmark, metric, name) to the column's head."""
+
+Claims = Mapping[str, tuple[str, str]]
+"""What is claimed, and the two arms that it compares: ours, theirs."""
+
+Compared = dict[str, dict[str, Row]]
+"""Comparisons by what is compared, each with a row for every figure by its column's head."""
+
+Kept = TypeVar("Kept")
+
+
+def arguments(description: str) -> argparse.ArgumentParser:
+    """What every study can be asked for."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--split", choices=("val", "test"), default="test")
+    parser.add_argument("--params", default="", help="as kedro's, to try another recipe")
+    return parser
+
+
+def configured(env: str, params: str) -> dict[str, Any]:
+    """The project's parameters under an environment."""
+    bootstrap_project(PROJECT)
+    pairs = [pair for pair in params.split(",") if pair]
+    given: Any = OmegaConf.to_container(OmegaConf.from_dotlist(pairs))
+    session: Any = KedroSession.create(PROJECT, env=env, runtime_params=given)
+    with session:
+        parameters: dict[str, Any] = session.load_context().params
+    return parameters
+
+
+def build(name: str, parameters: Mapping[str, Any]) -> Any:
+    """A method as configured."""
+    kind, values = METHODS[name], parameters[name]
+    views: Any = parse(kind.views_type, values["views"], f"{name}.views")
+    objective: Any = parse(kind.objective_type, values["objective"], f"{name}.objective")
+    return kind(views, objective)
+
+
+class Study:
+    """Captions, parses and questions, read once for all seeds and arms."""
+
+    def __init__(self, name: str, parameters: Mapping[str, Any], split: str) -> None:
+        self.root = Path(parameters["data"]["root"])
+        self.captions = list(
+            from_table(pq.read_table("data/03_primary/scenes/captions.parquet"), Caption)
+        )
+        self.rows = training_rows(self.captions, "train")
+        self.nlp = load_language(parameters["language"]["model"])
+        self.parses = self.parsed((row.sample_id, row.sentences[0]) for row in self.rows)
+        questions = parse(BenchmarksSettings, dict(parameters["benchmarks"]), "benchmarks")
+        where = Path(questions.root).parent / split
+        retrieval = dataclasses.replace(questions.retrieval, split=split)
+        questions = dataclasses.replace(
+            questions, root=str(where), images=str(where / "images"), retrieval=retrieval
+        )
+        self.subtasks = [*adapters.gather(questions, self.captions, self.root)]
+        settings = parse(EvaluationSettings, parameters["evaluation"], "evaluation")
+        self.embedder = Embedder(self.subtasks, settings)
+        self.base = parse(ModelSettings, parameters["model"], "model")
+        self.training = parse(TrainingSettings, parameters["training"], "training")
+        self.views = parse(ViewSettings, parameters["views"], "views")
+        manifest = Path("data/02_intermediate/scenes/manifest.json")
+        self.data: str = json.loads(manifest.read_text(encoding="utf-8"))["data_hash"]
+        self.models = Path("data/06_models/scenes") / name
+        self.output = Path("data/07_model_output/scenes") / name / split
+
+    def parsed(self, texts: Iterable[tuple[str, str]]) -> dict[str, Parse]:
+        """Parses of texts by their ids."""
+        wanted = ((key, 0, text) for key, text in texts)
+        return {parse.sample_id: parse for parse in parse_sentences(self.nlp, wanted)}
+
+    def trained(
+        self, seed: int, arms: Mapping[str, Arm]
+    ) -> Iterator[tuple[str, Callable[[], LoadedModel]]]:
+        """The base and each arm under a seed; a model is trained when it is first asked for."""
+        yield BASE, cache(partial(load, self.base))
+        runners = {
+            drawing.name: cache(partial(self._runner, seed, drawing))
+            for _, drawing in arms.values()
+        }
+        for name, (method, drawing) in arms.items():
+            yield name, cache(partial(_trained, name, method, runners[drawing.name]))
+
+    def scores(self, seed: int, name: str, model: Callable[[], LoadedModel]) -> list[Score]:
+        """All scores of a model under a seed."""
+        return kept(self.file(seed, name), Score, lambda: self._scored(name, model()))
+
+    def file(self, seed: int, name: str) -> Path:
+        """Where a table of a seed is kept."""
+        return self.output / f"seed={seed}" / f"{name}.parquet"
+
+    def _scored(self, name: str, model: LoadedModel) -> Iterator[Score]:
+        embedded = self.embedder(model, name)
+        for subtask in self.subtasks:
+            for scored in score(name, subtask, embedded):
+                yield from scored.rows
+
+    def _runner(self, seed: int, drawing: Method) -> Runner:
+        folder = self.models / drawing.name / f"seed={seed}"
+        views = folder / "views"
+        if not views.is_dir():
+            language = identity(self.nlp)
+            write(drawing, self.rows, self.parses, language, self.views, seed, views)
+        plan = Plan(self.rows, self.data, views, self.root, self.base, self.training, seed, folder)
+        return Runner(plan)
+
+
+def _trained(name: str, method: Method, runner: Callable[[], Runner]) -> LoadedModel:
+    folder = runner().plan.resume / "checkpoints" / name
+    runner().train(method, name, folder, lambda point: None)
+    return load(folder)
+
+
+def kept(file: Path, kind: type[Kept], make: Callable[[], Iterable[Kept]]) -> list[Kept]:
+    """The rows of a table, which is made where it is not there."""
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        partial_file = file.with_name(f".{file.name}.partial")
+        pq.write_table(to_table(make(), kind), partial_file)
+        partial_file.rename(file)
+    return list(from_table(pq.read_table(file), kind))
+
+
+def against_base(
+    seeds: Sequence[Sequence[Score]], names: Iterable[str], figures: Figures
+) -> Compared:
+    """Each arm against the base."""
+    return {name: _differences(seeds, name, BASE, figures) for name in names}
+
+
+def tested(seeds: Sequence[Sequence[Score]], claims: Claims, figures: Figures) -> Compared:
+    """The two arms of each claim against each other."""
+    return {
+        f"{claim} ({ours} - {theirs})": _differences(seeds, ours, theirs, figures)
+        for claim, (ours, theirs) in claims.items()
+    }
+
+
+def _differences(
+    seeds: Sequence[Sequence[Score]], ours: str, theirs: str, figures: Figures
+) -> dict[str, Row]:
+    rows = compare(seeds, {"base": theirs, "fine_tuned": ours}, Bootstrap(), {})
+    found = {(row.benchmark, row.metric, row.name): row for row in rows}
+    return {label: found[key] for key, label in figures.items()}
+
+
+def values(compared: Compared, digits: int = 1) -> list[list[str]]:
+    """Lines of a table: the base's figures and each arm's."""
+    first = next(iter(compared.values()))
+    return [
+        [BASE, *(f"{row.base.value:.{digits}f}" for row in first.values())],
+        *(
+            [name, *(f"{row.fine_tuned.value:.{digits}f}" for row in rows.values())]
+            for name, rows in compared.items()
+        ),
+    ]
+
+
+def differences(compared: Compared, digits: int = 1) -> list[list[str]]:
+    """Lines of a table: differences with their intervals."""
+
+    def cell(of: Difference) -> str:
+        value, low, high = (f"{number:+.{digits}f}" for number in (of.value, of.low, of.high))
+        return f"{value} [{low}, {high}]"
+
+    return [
+        [name, *(cell(row.vs_base) for row in rows.values())] for name, rows in compared.items()
+    ]
+
+
+def least_detectable(compared: Compared, digits: int = 1) -> list[str]:
+    """The last line of a table of differences: the largest of each column."""
+    columns = zip(*(rows.values() for rows in compared.values()), strict=True)
+    return [
+        "least detectable",
+        *(
+            f"{max(row.vs_base.least_detectable for row in column):.{digits}f}"
+            for column in columns
+        ),
+    ]
+
+
+def table(head: Iterable[str], lines: Iterable[Sequence[str]]) -> list[str]:
+    """Lines of a markdown table whose first column has no head."""
+    heads = ["", *head]
+    return [
+        f"| {' | '.join(heads)} |",
+        f"|{' --- |' * len(heads)}",
+        *(f"| {' | '.join(line)} |" for line in lines),
+        "",
+    ]
+
+
+def introduction(seeds: int) -> list[str]:
+    """What a reader of the tables must know."""
+    return [
+        f"{seeds} training seeds; per cent; 95% intervals from two levels of resampling (seeds, "
+        "then pictures); differences paired on the same items. `least detectable` is the largest "
+        "of its column.",
+        "",
+    ]
+
+
+def plain(compared: Compared) -> dict[str, dict[str, Any]]:
+    """Comparisons as JSON holds them."""
+    return {
+        name: {label: dataclasses.asdict(row) for label, row in rows.items()}
+        for name, rows in compared.items()
+    }
+
+
+def save(name: str, split: str, content: Mapping[str, Any], lines: Iterable[str]) -> None:
+    """Write <name>.json and <name>.md; what is of the validation scenes says so."""
+    name = name if split == "test" else f"{name}_{split}"
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
+    (RESULTS / f"{name}.md").write_text("\n".join(lines), encoding="utf-8")
