@@ -13,6 +13,7 @@ from compo_pipeline.datasets.readers import (
     cc3m_coca,
     coco_captions,
     cogvlm_laion,
+    dreamlip,
     img2dataset,
     neg_clip,
     pixelprose,
@@ -31,6 +32,7 @@ READERS: dict[str, Reader] = {
     "neg_clip": neg_clip,
     "img2dataset": img2dataset,
     "cc3m_coca": cc3m_coca,
+    "dreamlip": dreamlip,
 }
 """Rendered scenes are written in COCO's own layout."""
 

@@ -1,0 +1,116 @@
+"""DreamLIP's captions of CC3M, CC12M and YFCC: published as CSV or parquet, without pictures.
+
+The column `Image Path` holds each picture's address, and seven columns hold a caption each, the
+alternative web caption `raw_caption` and a short and a long one by each of three models. The
+caption is `shortLLA_captions`, on which C2LIP trains; `data.columns.caption` names another.
+
+Pictures fetched with img2dataset (`--url_col "Image Path" --output_format files`) are found by
+their address in its tables below `data.images`. Its tables, or the files beside its pictures,
+serve in the place of the published file where the captions were carried along as additional
+columns. Where `Image Path` was rewritten to paths, these start from `data.images`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from compo_pipeline.datasets.readers import img2dataset, table
+from compo_pipeline.datasets.readers.record import (
+    NOT_DOWNLOADED,
+    RawCaption,
+    Reader,
+    SourceError,
+    rejected,
+)
+from compo_pipeline.datasets.settings import Columns, DataSettings
+from compo_pipeline.records import Rejected
+
+_CAPTION = "shortLLA_captions"
+_PICTURE = "Image Path"
+_ADDRESS = "url"
+_SHARDS = "[0-9]*.parquet"
+
+
+def caption_files(data: DataSettings, source: str) -> list[Path]:
+    """The split's files."""
+    return _written_as(data, source).caption_files(data, source)
+
+
+def picture_folder(data: DataSettings, source: str) -> Path:
+    """The folder that holds the pictures."""
+    return _written_as(data, source).picture_folder(data, source)
+
+
+def count(data: DataSettings, source: str) -> int:
+    """Records of a split, those whose picture was not downloaded included."""
+    return _written_as(data, source).count(data, source)
+
+
+def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
+    """One record per row of the split's files."""
+    if _written_as(data, source) is img2dataset:
+        yield from img2dataset.read(data, split, source, _CAPTION)
+        return
+    given = data.columns
+    columns = replace(
+        given,
+        image=given.image or _PICTURE,
+        caption=None if given.sentences else given.caption or _CAPTION,
+    )
+    downloads: _Downloads | None = None
+    for record in table.read(replace(data, images="", columns=columns), split, source):
+        if not isinstance(record, RawCaption):
+            yield record
+        elif "://" not in record.image:
+            yield _at((Path(data.images) / record.image).as_posix(), record)
+        else:
+            downloads = downloads or _Downloads(data)
+            yield downloads.record(record)
+
+
+def _written_as(data: DataSettings, source: str) -> Reader:
+    """The reader of the split's files, by the first of them: img2dataset's tables have keys."""
+    first = min(data.root.glob(source), default=None)
+    if first is not None and first.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        return img2dataset if "key" in pq.read_schema(first).names else table
+    return img2dataset if first is not None and first.suffix == ".json" else table
+
+
+def _at(image: str, record: RawCaption) -> RawCaption:
+    return replace(record, image=image, image_id=f"{record.split}-{image}")
+
+
+class _Downloads:
+    """What img2dataset made of each address."""
+
+    def __init__(self, data: DataSettings) -> None:
+        """Read its tables."""
+        self.tables = (Path(data.images) / _SHARDS).as_posix()
+        if not any(data.root.glob(self.tables)):
+            raise SourceError(
+                f"'{data.columns.image or _PICTURE}' holds addresses, and no table of img2dataset "
+                f"matches '{self.tables}' below {data.root}: set data.images to the folder that "
+                "holds 00000.parquet, 00001.parquet, ... or write paths in the place of addresses"
+            )
+        self.images: dict[str, str] = {}
+        self.failures: dict[str, str] = {}
+        # The address serves as caption and id, which a record has even where the download failed.
+        named = replace(data, images="", columns=Columns(id=_ADDRESS, caption=_ADDRESS))
+        for row in img2dataset.read(named, "", self.tables):
+            address = row.sample_id.removeprefix("-")
+            if isinstance(row, RawCaption):
+                self.images[address] = row.image
+            else:
+                self.failures[address] = row.detail
+
+    def record(self, record: RawCaption) -> RawCaption | Rejected:
+        """The record with its picture's path in the place of the address."""
+        address = record.image
+        if address in self.images:
+            return _at(self.images[address], record)
+        reason = self.failures.get(address, f"no row of {self.tables} has this address")
+        return rejected(record.sample_id, "", f"{reason}: {address}", NOT_DOWNLOADED)
