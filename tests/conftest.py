@@ -1,6 +1,7 @@
 """Fixtures shared by all tests."""
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,59 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         return folder
 
     return write
+
+
+PIECES = ("▁", "▁a", "▁the", "▁red", "▁blue", "▁cube", "▁sphere", "▁left", "▁of")
+LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
+
+
+@pytest.fixture(scope="session")
+def siglip_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a small tokenizer built as SigLIP's is: T5's pieces, filled up with </s>."""
+    pytest.importorskip("transformers")
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+
+    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
+    pieces += [(piece, -2.0) for piece in PIECES] + [(letter, -9.0) for letter in LETTERS]
+    inner = Tokenizer(models.Unigram(pieces, unk_id=2))
+    space = {"replacement": "▁", "prepend_scheme": "always"}
+    inner.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(**space)]
+    )
+    inner.decoder = decoders.Metaspace(**space)
+    inner.post_processor = processors.TemplateProcessing("$A </s>", special_tokens=[("</s>", 1)])
+    folder = tmp_path_factory.mktemp("siglip_tokenizer")
+    inner.save(str(folder / "tokenizer.json"))
+    roles = {"eos_token": "</s>", "pad_token": "</s>", "unk_token": "<unk>"}
+    config = {"tokenizer_class": "T5Tokenizer", "extra_ids": 0, "additional_special_tokens": []}
+    (folder / "tokenizer_config.json").write_text(json.dumps({**config, **roles}))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_siglip(tmp_path_factory: pytest.TempPathFactory, siglip_tokenizer: Path) -> Path:
+    """Folder of open_clip's ViT-B-16-SigLIP, shrunk, with random weights and a small tokenizer."""
+    import open_clip
+    import torch
+    from open_clip.model import CustomTextCLIP
+    from safetensors.torch import save_file
+
+    folder = tmp_path_factory.mktemp("tiny_siglip")
+    config = open_clip.get_model_config("ViT-B-16-SigLIP")
+    small = {"timm_model_name": "test_vit3", "image_size": 160}
+    config |= {"embed_dim": 96, "vision_cfg": {**config["vision_cfg"], **small}}
+    config["text_cfg"] |= {"vocab_size": 64, "width": 32, "heads": 2, "layers": 2}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = CustomTextCLIP(**{k: v for k, v in config.items() if k != "custom_text"})
+    save_file(model.state_dict(), folder / "open_clip_model.safetensors")
+    half = [0.5, 0.5, 0.5]
+    preprocess = {"size": [160, 160], "mean": half, "std": half, "resize_mode": "squash"}
+    written = {"model_cfg": config, "preprocess_cfg": preprocess}
+    (folder / "open_clip_config.json").write_text(json.dumps(written))
+    for path in siglip_tokenizer.iterdir():
+        shutil.copy(path, folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

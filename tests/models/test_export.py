@@ -46,10 +46,13 @@ assert "compo_pipeline" not in sys.modules
 """
 
 
-def test_open_clip_alone_computes_the_same(tiny_clip: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["tiny_clip", "tiny_siglip"])
+def test_open_clip_alone_computes_the_same(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
     picture = tmp_path / "picture.png"
     Image.radial_gradient("L").resize((70, 40)).convert("RGB").save(picture)
-    loaded = load(tiny_clip)
+    loaded = load(Path(request.getfixturevalue(kind)))
     folder = export(loaded, tmp_path / "export")
     command = [sys.executable, "-I", "-c", OPEN_CLIP_ALONE, str(folder), str(picture)]
     subprocess.run([*command, str(tmp_path / "result.safetensors"), *TEXTS], check=True)

@@ -300,7 +300,7 @@ def test_other_tokenizer_than_recorded_is_refused(folder: Path) -> None:
 
 def test_missing_tokenizer_names_the_key(tiny_clip: Path, tmp_path: Path) -> None:
     settings = ModelSettings(name=f"local-dir:{tiny_clip}", tokenizer=str(tmp_path))
-    with pytest.raises(SettingsError, match=r"Set model\.tokenizer to a folder"):
+    with pytest.raises(SettingsError, match=r"set model\.tokenizer=<folder>"):
         load(settings)
 
 
@@ -308,6 +308,7 @@ def test_failed_download_says_which_file_to_provide(monkeypatch: pytest.MonkeyPa
     def unreachable(*args: object, **kwargs: object) -> None:
         raise OSError("no route to host\nand a long story")
 
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", unreachable)
     monkeypatch.setattr("open_clip.pretrained.download_pretrained", unreachable)
     monkeypatch.setattr("huggingface_hub.snapshot_download", unreachable)
     with pytest.raises(SettingsError) as tag:
@@ -340,6 +341,10 @@ def test_captioning_models_are_refused() -> None:
         (ModelSettings(name="ViT-B-32"), False),
         (ModelSettings(name="ViT-B-32", pretrained="weights/model.safetensors"), False),
         (ModelSettings(name="ViT-B-32-quickgelu", pretrained="openai"), True),
+        (ModelSettings(name="ViT-B-16-SigLIP", pretrained="weights/siglip.safetensors"), True),
+        (ModelSettings(name="ViT-B-16-SigLIP", tokenizer="tokenizer.json"), False),
+        (ModelSettings(name="ViT-B-16-SigLIP", pretrained="webli", tokenizer="t"), True),
+        (ModelSettings(name="no-such-model"), False),
         (ModelSettings(name="hf-hub:someone/model"), True),
     ],
 )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from compo_pipeline.configuration import SettingsError, nearest
-from compo_pipeline.models import weights
+from compo_pipeline.models import hub, weights
 from compo_pipeline.models.identity import CONFIG_FILE, read_record
 from compo_pipeline.models.settings import (
     HUB_PREFIX,
@@ -208,13 +208,16 @@ def _sibling(name: str, model_cfg: Mapping[str, Any]) -> str | None:
 def _download_tag(name: str, tag: str, entry: dict[str, Any]) -> Path:
     from open_clip.pretrained import download_pretrained
 
+    repository = entry.get("hf_hub", "").rstrip("/")
     try:
+        if repository and hub.cached(repository) is None:
+            hub.ask(repository)
         return Path(download_pretrained(entry))
     except Exception as error:
-        place = entry.get("hf_hub", "").rstrip("/") or entry.get("url", "")
+        place = repository or entry.get("url", "")
         raise SettingsError(
             f"the weights '{tag}' of {name} could not be downloaded ({type(error).__name__}: "
-            f"{_first_line(error)}). Without a network, fetch them elsewhere ({place}) and set "
+            f"{hub.first_line(error)}). Without a network, fetch them elsewhere ({place}) and set "
             f"model.pretrained=<file> and "
             f"model.quick_gelu={str(bool(entry.get('quick_gelu', False))).lower()}"
         ) from error
@@ -223,22 +226,19 @@ def _download_tag(name: str, tag: str, entry: dict[str, Any]) -> Path:
 def _download_repository(identifier: str) -> Path:
     from huggingface_hub import snapshot_download
 
+    wanted = ["*.json", "*.txt", "*.model", "open_clip_*.safetensors"]
     try:
-        folder = snapshot_download(
-            identifier, allow_patterns=["*.json", "*.txt", "*.model", "open_clip_*.safetensors"]
-        )
+        if hub.cached(identifier, wanted) is None:
+            hub.ask(identifier)
+        folder = snapshot_download(identifier, allow_patterns=wanted)
     except Exception as error:
         raise SettingsError(
             f"the model {HUB_PREFIX}{identifier} could not be downloaded "
-            f"({type(error).__name__}: {_first_line(error)}). Without a network, fetch its folder "
-            f"({CONFIG_FILE}, open_clip_model.safetensors, tokenizer files) elsewhere and set "
-            f"model.name={LOCAL_PREFIX}<folder>"
+            f"({type(error).__name__}: {hub.first_line(error)}). Without a network, fetch its "
+            f"folder ({CONFIG_FILE}, open_clip_model.safetensors, tokenizer files) elsewhere and "
+            f"set model.name={LOCAL_PREFIX}<folder>"
         ) from error
     return Path(folder)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or ["no message"])[0]
 
 
 def preprocessing(partial: Mapping[str, Any], size: tuple[int, int]) -> dict[str, Any]:

@@ -10,13 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.models import blueprint, weights
+from compo_pipeline.models import blueprint, tokenizing, weights
 from compo_pipeline.models.blueprint import Blueprint
-from compo_pipeline.models.identity import (
-    fingerprint,
-    image_fingerprint,
-    tokenizer_fingerprint,
-)
+from compo_pipeline.models.identity import fingerprint, image_fingerprint
 from compo_pipeline.models.settings import LOCAL_PREFIX, ModelSettings
 
 if TYPE_CHECKING:
@@ -73,7 +69,7 @@ def load(source: ModelSettings | Path, device: str | torch.device = "cpu") -> Lo
     settings = ModelSettings(name=f"{LOCAL_PREFIX}{source}") if isinstance(source, Path) else source
     plan = blueprint.draw(settings)
     model_cfg = blueprint.architecture(plan.model_cfg)
-    tokenize = _tokenizer(plan, settings, model_cfg)
+    tokenize = tokenizing.tokenizer(plan, settings.tokenizer, model_cfg["text_cfg"])
     model = _build(plan, settings.seed, model_cfg)
     size = _square(plan.name, model)
     preprocess_cfg = blueprint.preprocessing(plan.preprocess_cfg, (size, size))
@@ -126,48 +122,3 @@ def _transform(preprocess_cfg: Mapping[str, Any]) -> Callable[[Image], torch.Ten
         PreprocessCfg(**arguments), is_train=False
     )
     return transform
-
-
-def _tokenizer(
-    plan: Blueprint, settings: ModelSettings, model_cfg: dict[str, Any]
-) -> Callable[[list[str]], torch.Tensor]:
-    """The tokenizer of the model, or the configured one, noted in `model_cfg` for an export."""
-    from open_clip import get_tokenizer
-    from open_clip.tokenizer import HFTokenizer
-
-    text_cfg = model_cfg["text_cfg"]
-    try:
-        if settings.tokenizer is None:
-            tokenize = get_tokenizer(plan.source)
-        else:
-            tokenize = HFTokenizer(
-                settings.tokenizer,
-                context_length=text_cfg.get("context_length", 77),
-                **text_cfg.get("tokenizer_kwargs", {}),
-            )
-            text_cfg["hf_tokenizer_name"] = Path(settings.tokenizer).name
-    except (ImportError, OSError, ValueError) as error:
-        wanted = settings.tokenizer or text_cfg.get("hf_tokenizer_name", "its tokenizer")
-        raise SettingsError(
-            f"model '{plan.name}': the tokenizer '{wanted}' could not be loaded "
-            f"({type(error).__name__}: {error}). Set model.tokenizer to a folder of Hugging Face "
-            "tokenizer files and install the package transformers"
-        ) from error
-    _check_tokenizer(plan, tokenize, text_cfg)
-    return tokenize  # type: ignore[no-any-return]
-
-
-def _check_tokenizer(plan: Blueprint, tokenize: Any, text_cfg: Mapping[str, Any]) -> None:
-    words = len(tokenize.encoder) if hasattr(tokenize, "encoder") else len(tokenize.tokenizer)
-    rows = int(text_cfg.get("vocab_size", 49408))
-    if words > rows:
-        raise SettingsError(
-            f"model '{plan.name}': the tokenizer has {words} tokens, the model embeds {rows}; set "
-            "model.tokenizer to the tokenizer that it was trained with"
-        )
-    recorded = plan.record.get("tokenizer_fingerprint")
-    if recorded is not None and recorded != tokenizer_fingerprint(tokenize):
-        raise SettingsError(
-            f"model '{plan.name}': its tokenizer gives other token ids than the one it was "
-            "exported with; set model.tokenizer to null or to that tokenizer's folder"
-        )

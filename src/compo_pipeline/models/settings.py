@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 SCENES_BASE = "scenes-base"
@@ -20,7 +22,8 @@ class ModelSettings:
         pretrained: weights for an open_clip architecture: one of its tags (downloaded), a file, a
             folder written by `export`, or null for random weights. The other kinds of name bring
             their own weights.
-        tokenizer: folder of a Hugging Face tokenizer; null takes the model's own.
+        tokenizer: folder of a Hugging Face tokenizer, or its tokenizer.json; null takes the
+            model's own.
         quick_gelu: whether a weights file that does not say so was trained with QuickGELU.
         seed: draws random weights.
     """
@@ -43,4 +46,22 @@ def needs_network(settings: ModelSettings) -> bool:
         return True
     if settings.name == SCENES_BASE or settings.name.startswith(LOCAL_PREFIX):
         return False
-    return settings.pretrained is not None and not is_file(settings.pretrained)
+    if settings.pretrained is not None and not is_file(settings.pretrained):
+        return True
+    return settings.tokenizer is None and _takes_hub_tokenizer(settings.name)
+
+
+def _takes_hub_tokenizer(architecture: str) -> bool:
+    """Whether the tokenizer of an architecture of open_clip lies on a hub.
+
+    Its configuration is read without open_clip, whose import takes seconds and fixes whether the
+    hub may be asked.
+    """
+    package = find_spec("open_clip")
+    if package is None or package.origin is None:
+        return False
+    config = Path(package.origin).parent / "model_configs" / f"{architecture}.json"
+    if not config.is_file():
+        return False
+    text_cfg = json.loads(config.read_text(encoding="utf-8")).get("text_cfg", {})
+    return bool(text_cfg.get("hf_tokenizer_name"))
