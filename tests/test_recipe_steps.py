@@ -81,27 +81,48 @@ def img2dataset(root: Path) -> int:
     return PICTURES
 
 
-# By environment: the data's format, the method, and the towers that it trains.
+def dreamlip(root: Path) -> int:
+    """DreamLIP's file, and a shard of what img2dataset fetched of it: one link was dead."""
+    shard = []
+    with (root / "cc3m_3long_3short_1raw_captions_url.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["Image Path", "raw_caption", "shortLLA_captions", "longLLA_captions"])
+        for number in [*range(PICTURES), 99]:
+            address, key = f"https://example.org/{number}.jpg", f"{number:09}"
+            short, long = captions(number % PICTURES)
+            rows.writerow([address, "sofa", short, long])
+            status = "failed_to_download" if number == 99 else "success"
+            shard.append({"url": address, "key": key, "status": status, "error_message": None})
+            if status == "success":
+                picture(root / "00000" / f"{key}.jpg", number)
+    pq.write_table(pa.Table.from_pylist(shard), root / "00000.parquet")
+    return PICTURES
+
+
+# By environment: the data's format and its dead link, the base, the method, and the towers that
+# it trains.
 RECIPES = {
-    "coco": (coco, "clic", {"text"}),
-    "fsc_coco": (neg_clip, "fsc_clip", {"image", "text"}),
-    "fsc_cc3m": (img2dataset, "fsc_clip", {"image", "text"}),
-    "fsc_laion_coco": (img2dataset, "fsc_clip", {"image", "text"}),
+    "coco": (coco, None, "tiny_clip", "clic", {"text"}),
+    "fsc_coco": (neg_clip, None, "tiny_clip", "fsc_clip", {"image", "text"}),
+    "fsc_cc3m": (img2dataset, "train-000000099", "tiny_clip", "fsc_clip", {"image", "text"}),
+    "fsc_laion_coco": (img2dataset, "train-000000099", "tiny_clip", "fsc_clip", {"image", "text"}),
+    "siglip_cc3m": (dreamlip, "train-12", "tiny_siglip", "c2lip", {"image", "text"}),
 }
 
 
 @pytest.mark.parametrize("env", RECIPES)
 def test_two_steps_on_data_in_the_recipes_own_format(
-    workspace, tiny_clip, tmp_path, monkeypatch, env
+    workspace, request, tmp_path, monkeypatch, env
 ):
     """Data to a checkpoint by Kedro's own session; only the sizes are not the recipe's."""
     monkeypatch.chdir(workspace)
     bootstrap_project(workspace)
-    written, method, trains = RECIPES[env]
+    written, dead, base, method, trains = RECIPES[env]
+    tiny = request.getfixturevalue(base)
     rows = written(tmp_path)
     runtime = {
         "data": {"root": str(tmp_path)},
-        "model": {"name": f"local-dir:{tiny_clip}", "pretrained": None},
+        "model": {"name": f"local-dir:{tiny}", "pretrained": None},
         "training": {"max_steps": 2, "workers": 0, "log_every": 1, "device": "cpu"},
     }
     stages = ["raw", "ingest", "validation", "views", "training"]
@@ -110,17 +131,23 @@ def test_two_steps_on_data_in_the_recipes_own_format(
         catalog = session.load_context().catalog
     train = [row for row in catalog.load("valid_captions") if row.split == "train"]
     assert len(train) == rows, catalog.load("quarantine")
-    dead = [row.sample_id for row in catalog.load("quarantine")]
-    assert dead == (["train-000000099"] if written is img2dataset else [])
+    quarantined = [row.sample_id for row in catalog.load("quarantine")]
+    assert quarantined == ([dead] if dead else [])
     curves = catalog.load("training_curves")
     assert list(curves["step"]) == [1, 2]
     assert np.isfinite(curves["loss"]).all()
     assert catalog.load("run")["method"] == method
     checkpoint = catalog.load("checkpoint")
-    assert moved_towers(tiny_clip / WEIGHTS_FILE, checkpoint / WEIGHTS_FILE) == trains
-    views = pd.read_parquet(catalog.load("views") / "epoch=04.parquet")
-    negatives = [text for row in views["negatives"] for text in row]
-    assert sum(text is not None for text in negatives) > 0.7 * len(negatives)
+    assert moved_towers(tiny / WEIGHTS_FILE, checkpoint / WEIGHTS_FILE) == trains
+    last = max(catalog.load("views").glob("epoch=*.parquet"))
+    views = pd.read_parquet(last)
+    if method == "c2lip":
+        assert last.name == "epoch=00.parquet"
+        assert all(len(phrases) >= 2 for phrases in views["phrases"])
+    else:
+        assert last.name == "epoch=04.parquet"
+        negatives = [text for row in views["negatives"] for text in row]
+        assert sum(text is not None for text in negatives) > 0.7 * len(negatives)
 
 
 def moved_towers(before: Path, after: Path) -> set[str]:
