@@ -139,8 +139,8 @@ class C2lip:
         texts = [phrase.lower() for example in examples for phrase in example.view.phrases]
         distinct = list(dict.fromkeys(texts))
         place = {text: label for label, text in enumerate(distinct)}
-        owners = torch.tensor(rows)
-        labels = torch.tensor([place[text] for text in texts])
+        owners = torch.tensor(rows, dtype=torch.long)
+        labels = torch.tensor([place[text] for text in texts], dtype=torch.long)
         counts = {"rows": len(examples), "concepts": len(texts), "distinct concepts": len(distinct)}
         if self.objective.phrases == "text":
             phrases = reader.tokens(distinct)
