@@ -16,7 +16,7 @@ FOREIGN = (
     "train/val-captions-000001.jpg",
     "train/deeper/train-captions-000001.jpg",
     "annotations/captions_train2017.json",
-    "annotations/instances_train.json",
+    "annotations/instances_train2017.json",
     "benchmarks/train/images/train-benchmark-000001.jpg",
     "benchmarks/val/images/test-benchmark-000001.jpg",
     "benchmarks/test/sugar_crepe/mine.json",

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 # Every file that `dataset.write` makes, for any settings, below its root.
 _OURS = re.compile(
     r"(?P<split>train|val|test)/(?P=split)-captions-\d{6,}\.jpg"
-    r"|annotations/(captions_(train|val|test)\.json|scenes_(train|val|test)\.jsonl)"
+    r"|annotations/((captions|instances)_(train|val|test)\.json|scenes_(train|val|test)\.jsonl)"
     r"|benchmarks/(?P<held_out>val|test)/("
     r"images/(?P=held_out)-(benchmark|classification)-\d{6,}\.jpg"
     rf"|sugar_crepe(_pp)?/({'|'.join(SUGAR_CREPE)})\.json"

@@ -17,6 +17,7 @@ from compo_pipeline.configuration import SettingsError
 from compo_pipeline.scenes import benchmark
 from compo_pipeline.scenes.captions import sentences
 from compo_pipeline.scenes.clearing import clear
+from compo_pipeline.scenes.instances import instances
 from compo_pipeline.scenes.render import picture
 from compo_pipeline.scenes.shapes import SHAPES
 from compo_pipeline.scenes.words import COLOUR_WORDS, THING_WORDS
@@ -95,9 +96,10 @@ def write(settings: SceneSettings, root: Path) -> dict[str, Any]:
     """Render everything under `root`, in place of what an earlier call wrote there; returns counts
     by split and benchmark.
 
-    Layout: `<split>/*.jpg`, `annotations/captions_<split>.json`, `annotations/scenes_<split>.jsonl`
-    (the records), and `benchmarks/<val|test>/{sugar_crepe,sugar_crepe_pp,zero_shot}/*.json` with
-    `images/` beside them.
+    Layout: `<split>/*.jpg`, `annotations/captions_<split>.json`, beside it `instances_<split>.json`
+    (where each thing is seen) and `scenes_<split>.jsonl` (the records), and
+    `benchmarks/<val|test>/{sugar_crepe,sugar_crepe_pp,zero_shot}/*.json` with `images/` beside
+    them.
 
     Raises:
         SettingsError: the world cannot be drawn, or `root` holds anything but scenes.
@@ -129,9 +131,9 @@ def _file(scene: Scene) -> str:
     return f"{scene.scene_id}.jpg"
 
 
-def _write_json(value: Any, path: Path) -> None:
+def _write_json(value: Any, path: Path, indent: int | None = 1) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(value, indent=1), encoding="utf-8")
+    path.write_text(json.dumps(value, indent=indent), encoding="utf-8")
 
 
 def _write_captions(scenes: list[Scene], split: str, root: Path, seed: int) -> None:
@@ -152,6 +154,10 @@ def _write_captions(scenes: list[Scene], split: str, root: Path, seed: int) -> N
     info = {"description": "Rendered compositional scenes", "split": split}
     captions = {"info": info, "images": images, "annotations": annotations}
     _write_json(captions, root / "annotations" / f"captions_{split}.json")
+    # A number a line would be a file three times as long: masks are mostly numbers.
+    _write_json(
+        instances(scenes, images), root / "annotations" / f"instances_{split}.json", indent=None
+    )
     records = "".join(json.dumps(scene.as_dict()) + "\n" for scene in scenes)
     (root / "annotations" / f"scenes_{split}.jsonl").write_text(records, encoding="utf-8")
 

@@ -11,6 +11,9 @@ from PIL import Image
 from compo_pipeline.scenes.shapes import sprite
 from compo_pipeline.scenes.world import BACKGROUNDS, COLOURS, Scene, Thing
 
+Window = tuple[slice, slice]
+"""Rows and columns."""
+
 
 @cache
 def _background(name: str, width: int, height: int) -> NDArray[np.float32]:
@@ -20,18 +23,25 @@ def _background(name: str, width: int, height: int) -> NDArray[np.float32]:
     return np.broadcast_to(colour * light, (height, width, 3)).copy()
 
 
-def _paint(canvas: NDArray[np.float32], thing: Thing, second: tuple[int, int, int]) -> None:
-    """Draw one thing on the canvas; the part outside the picture is cut off."""
+def extent(thing: Thing, width: int, height: int) -> tuple[Window, Window]:
+    """Where a thing is drawn: rows and columns of the picture, and those of its sprite that are
+    not cut off there.
+    """
     side = thing.size_px
-    mask, light, pattern = sprite(thing.kind, side, thing.pattern)
     left, top = thing.x - side // 2, thing.y - side // 2
     x0, y0 = max(left, 0), max(top, 0)
-    x1, y1 = min(left + side, canvas.shape[1]), min(top + side, canvas.shape[0])
-    cut = np.s_[y0 - top : y1 - top, x0 - left : x1 - left]
+    x1, y1 = min(left + side, width), min(top + side, height)
+    return np.s_[y0:y1, x0:x1], np.s_[y0 - top : y1 - top, x0 - left : x1 - left]
+
+
+def _paint(canvas: NDArray[np.float32], thing: Thing, second: tuple[int, int, int]) -> None:
+    """Draw one thing on the canvas; the part outside the picture is cut off."""
+    mask, light, pattern = sprite(thing.kind, thing.size_px, thing.pattern)
+    place, cut = extent(thing, canvas.shape[1], canvas.shape[0])
     colour = np.array(COLOURS[thing.colour], np.float32) + np.array(thing.shade, np.float32)
     paint = colour * light[cut]
     paint += (np.array(second, np.float32) - paint) * pattern[cut]
-    region = canvas[y0:y1, x0:x1]
+    region = canvas[place]
     region += (paint - region) * mask[cut]
 
 
