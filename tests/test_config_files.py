@@ -33,6 +33,7 @@ RUN_OWNED = {
     "resume",
     "report",
     "wise_ft_report",
+    "attention_report",
     "export",
 }
 METHOD_FILES = sorted((CONF / "base" / "parameters_methods").glob("*.yml"))

@@ -11,7 +11,7 @@ TRAIN_EVAL = ("raw", "ingest", "validation", "views", "training", "evaluation", 
 # These make what the package ships, and stand apart from the chain.
 APART = ("language", "pretraining")
 # Asked of a finished run.
-AFTERWARDS = ("wise_ft",)
+AFTERWARDS = ("wise_ft", "attention")
 
 
 def register_pipelines() -> dict[str, Pipeline]:

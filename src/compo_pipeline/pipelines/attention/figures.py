@@ -1,0 +1,158 @@
+"""Grids of pictures: what a phrase attends to before and after fine-tuning, and the difference.
+
+After C2LIP, Fig. 2: green where there is more attention, violet where less, white where as much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from compo_pipeline.evaluation.figures import STYLE
+from compo_pipeline.pipelines.attention.measuring import Panel
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.figure import Figure
+
+ROWS = 6  # of a grid
+TITLES = ("base", "fine-tuned", "difference")  # of the maps, right of the picture
+_SIDE = 448  # pixels of a drawn picture, whatever size the model sees
+_INCH, _HEAD, _FOOT = 1.9, 0.4, 0.75
+# The outliers among the patches are drawn in the last colour, or the rest would have none.
+_KEPT = (1.0, 99.0)
+
+
+class Scales(NamedTuple):
+    """Colours of attention and of its difference, the same in all grids of a run."""
+
+    attention: ScalarMappable
+    difference: ScalarMappable
+
+
+def draw(panels: Sequence[Panel], folder: Path) -> list[Path]:
+    """Write `attention_<nn>.png`, a few rows each, in place of what an earlier run wrote there."""
+    for earlier in folder.glob("attention_*.png"):
+        earlier.unlink()
+    if not panels:
+        return []
+    import matplotlib as mpl
+
+    scales = _scales(panels)
+    paths: list[Path] = []
+    with mpl.rc_context(STYLE):
+        for start in range(0, len(panels), ROWS):
+            path = folder / f"attention_{len(paths) + 1:02d}.png"
+            _grid(panels[start : start + ROWS], scales).savefig(path, dpi=150)
+            paths.append(path)
+    return paths
+
+
+def _scales(panels: Sequence[Panel]) -> Scales:
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    both = np.stack([[panel.base, panel.fine_tuned] for panel in panels])
+    low, high = np.percentile(both, _KEPT)
+    # Never empty: two models may agree everywhere.
+    limit = max(float(np.percentile(abs(both[:, 1] - both[:, 0]), _KEPT[1])), 0.01)
+    return Scales(
+        ScalarMappable(Normalize(float(low), float(high)), "YlOrBr"),
+        ScalarMappable(Normalize(-limit, limit), "PRGn"),
+    )
+
+
+def _grid(panels: Sequence[Panel], scales: Scales) -> Figure:
+    from matplotlib.figure import Figure
+
+    across, height = 1 + len(TITLES), len(panels) * (_INCH + _HEAD) + _FOOT
+    figure = Figure(figsize=(across * _INCH, height))
+    axes = figure.subplots(len(panels), across, squeeze=False)
+    figure.subplots_adjust(
+        left=0, right=1, bottom=_FOOT / height, top=1 - 0.2 / height, wspace=0.04,
+        hspace=_HEAD / _INCH,
+    )  # fmt: skip
+    for line, panel in zip(axes, panels, strict=True):
+        _line(line, panel, scales)
+    low, high = 0.42 / height, 0.1 / height
+    _bar(figure, (0.26, low, 0.46, high), scales.attention, "attention, times uniform")
+    _bar(figure, (0.755, low, 0.22, high), scales.difference, "difference, times uniform")
+    return figure
+
+
+def _line(line: Sequence[Axes], panel: Panel, scales: Scales) -> None:
+    """One row: the picture, and three maps over a pale gray copy of it."""
+    gray = panel.pixels @ np.array([0.299, 0.587, 0.114])
+    tints = (
+        scales.attention.to_rgba(panel.base),
+        scales.attention.to_rgba(panel.fine_tuned),
+        scales.difference.to_rgba(panel.fine_tuned - panel.base),
+    )
+    shown = [_large(panel.pixels), *(_overlay(gray, tint) for tint in tints)]
+    for ax, image in zip(line, shown, strict=True):
+        ax.imshow(image)
+        ax.set(xticks=[], yticks=[])
+        ax.spines[:].set(visible=True, color="#e4e0d6")
+    line[0].set_title(panel.phrase, fontsize=9.5)
+    line[0].set_xlabel(panel.picture, fontsize=6, loc="left", labelpad=2, color="#8b867b")
+    for ax, title in zip(line[1:], _titles(panel), strict=True):
+        _outline(ax, panel)
+        ax.set_title(title, fontsize=7.5, fontweight="normal", color="#6b675e")
+
+
+def _titles(panel: Panel) -> tuple[str, str, str]:
+    """Titles of the maps: how much lies on the thing, where it is known."""
+    before, after = panel.rows
+    if np.isnan(before.share):
+        return TITLES
+    return (
+        f"base: {100 * before.share:.1f}% on it",
+        f"fine-tuned: {100 * after.share:.1f}%",
+        f"difference (uniform: {100 * before.area:.1f}%)",
+    )
+
+
+def _overlay(gray: NDArray[np.floating], colours: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Colours of the patches, [G, G, 4], over a pale picture, [H, H]: white leaves it as it is."""
+    pale = _resized(0.62 + 0.38 * gray, _SIDE)
+    # Each pixel has the colour of the patch that it lies in: patches keep their edges.
+    patch = np.arange(_SIDE) * len(colours) // _SIDE
+    shown: NDArray[np.floating] = colours[patch[:, None], patch, :3] * pale[..., None]
+    return shown
+
+
+def _large(pixels: NDArray[np.floating]) -> NDArray[np.floating]:
+    return np.stack([_resized(pixels[..., k], _SIDE) for k in range(3)], axis=-1)
+
+
+def _resized(plane: NDArray[np.floating], side: int) -> NDArray[np.floating]:
+    image = Image.fromarray(np.float32(plane)).resize((side, side), Image.Resampling.BICUBIC)
+    return np.asarray(image).clip(0, 1)
+
+
+def _outline(ax: Axes, panel: Panel) -> None:
+    """The border of the region, light and dark, so that it shows on any picture."""
+    if panel.region is None or not (panel.region > 0.5).any():
+        return
+    left, right = ax.get_xlim()
+    edge = np.linspace(left, right, len(panel.region) + 1)
+    middle = (edge[1:] + edge[:-1]) / 2
+    for colour, width in (("white", 2.0), ("#22201c", 0.9)):
+        ax.contour(middle, middle, panel.region, [0.5], colors=colour, linewidths=width)
+
+
+def _bar(
+    figure: Figure, place: tuple[float, float, float, float], colours: ScalarMappable, label: str
+) -> None:
+    bar = figure.colorbar(
+        colours, cax=figure.add_axes(place), orientation="horizontal", extend="both"
+    )
+    bar.set_label(label, fontsize=8)
+    bar.ax.tick_params(labelsize=7.5)
+    bar.outline.set_visible(False)

@@ -1,0 +1,84 @@
+"""Measure where phrases look under a run's models, and show it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+log = logging.getLogger(__name__)
+
+
+def measure_attention(
+    checkpoint: Path,
+    control_checkpoint: Path,
+    attention: Mapping[str, Any],
+    evaluation: Mapping[str, Any],
+    model: Mapping[str, Any],
+    data: Mapping[str, Any],
+) -> pd.DataFrame:
+    """Where every phrase looks under every model, a row each."""
+    from compo_pipeline.configuration import parse
+    from compo_pipeline.datasets.settings import DataSettings
+    from compo_pipeline.evaluation.evaluate import loaders
+    from compo_pipeline.evaluation.settings import EvaluationSettings
+    from compo_pipeline.models.identity import CONFIG_FILE, read_record
+    from compo_pipeline.models.loading import ModelSettings
+    from compo_pipeline.pipelines.attention import measuring, questions
+
+    asked = parse(questions.AttentionSettings, attention, "attention")
+    settings = parse(EvaluationSettings, evaluation, "evaluation")
+    cases, _ = questions.ask(asked, parse(DataSettings, data, "data"))
+    # A run without a control leaves a note in its place.
+    control = control_checkpoint if (control_checkpoint / CONFIG_FILE).is_file() else None
+    models = loaders(parse(ModelSettings, model, "model"), control, checkpoint, settings.device)
+    made = read_record(checkpoint).get("training", {})
+    return measuring.measured(models, cases, made, settings, questions.limits(asked))
+
+
+def show_attention(
+    attention_rows: pd.DataFrame,
+    checkpoint: Path,
+    run: Mapping[str, Any],
+    attention: Mapping[str, Any],
+    evaluation: Mapping[str, Any],
+    model: Mapping[str, Any],
+    data: Mapping[str, Any],
+    folder: str,
+) -> Path:
+    """Grids of pictures, a page and the rows, kept with the run; the figures on the terminal."""
+    from compo_pipeline.configuration import parse
+    from compo_pipeline.datasets.settings import DataSettings
+    from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
+    from compo_pipeline.evaluation.evaluate import loaders
+    from compo_pipeline.evaluation.localisation import compare_located
+    from compo_pipeline.evaluation.settings import EvaluationSettings
+    from compo_pipeline.models.loading import ModelSettings
+    from compo_pipeline.pipelines.attention import figures, measuring, questions, summary
+    from compo_pipeline.registry import tracking
+
+    asked = parse(questions.AttentionSettings, attention, "attention")
+    settings = parse(EvaluationSettings, evaluation, "evaluation")
+    cases, skipped = questions.ask(asked, parse(DataSettings, data, "data"))
+    rows = measuring.by_role(attention_rows)
+    compared = compare_located([rows], settings.bootstrap)
+    models = loaders(parse(ModelSettings, model, "model"), None, checkpoint, settings.device)
+    shown = questions.drawn(cases, rows[BASE], asked)
+    panels = measuring.panels(models[BASE](), models[FINE_TUNED](), shown, questions.limits(asked))
+    written = Path(folder)
+    written.mkdir(parents=True, exist_ok=True)
+    grids = figures.draw(panels, written)
+    name = f"{run['method']}, {run['variant']}, seed {run['seed']}"
+    told = summary.summarise(name, compared, rows[BASE], skipped, len(panels))
+    summary.write(told, grids, written)
+    attention_rows.to_csv(written / "attention.csv", index=False)
+    with tracking.adopt(run["run_id"]) as record:
+        # Apart: one's own pictures do not take the place of what was measured.
+        record.artefact(written, "attention" if asked.phrases is None else "attention_own")
+        record.metrics({"attention": summary.figures(compared)})
+    summary.show(told)
+    return written

@@ -1,0 +1,125 @@
+"""Which phrases are asked of which pictures."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.evaluation.localisation import Located
+from compo_pipeline.evaluation.regions import Case, read
+from compo_pipeline.images.decoding import Limits
+from compo_pipeline.seeding import rng
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionSettings:
+    """The YAML key `attention`.
+
+    Attributes:
+        pictures: a picture or a folder of pictures of one's own; null takes those of `split`.
+        phrases: separated by ";", each asked of every one of these pictures.
+        regions: file of COCO instances of the pictures; null is that of `split` among the data's
+            annotations, and none for pictures of one's own.
+        split: our name of the split whose regions are taken.
+        limit: pictures that are measured, drawn at random; null for all.
+        count: phrases that are drawn in figures, at random among those measured.
+        seed: of both draws.
+    """
+
+    pictures: str | None = None
+    phrases: str | None = None
+    regions: str | None = None
+    split: str = "test"
+    limit: int | None = 1000
+    count: int = 18
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what asks nothing."""
+        if self.count < 0 or (self.limit is not None and self.limit < 1):
+            raise ValueError(
+                f"expected count >= 0 and limit >= 1 or null, got {self.count} and {self.limit}"
+            )
+        if self.pictures is None and self.phrases is not None:
+            raise ValueError("phrases are asked of pictures of one's own: set pictures too")
+        if self.pictures is not None and (self.phrases is None) == (self.regions is None):
+            raise ValueError(
+                'pictures of one\'s own: set phrases ("a red shirt; a grey horse"), or regions to '
+                "a file of COCO instances that names things in them"
+            )
+
+
+def ask(settings: AttentionSettings, data: DataSettings) -> tuple[list[Case], Counter[str]]:
+    """The cases of a run, and the number of phrases that cannot be asked, by reason.
+
+    Raises:
+        SettingsError: pictures or regions are not there, or there is nothing to ask.
+    """
+    skipped: Counter[str] = Counter()
+    if settings.pictures is None:
+        source = data.sources.get(settings.split)
+        if source is None:
+            raise SettingsError(
+                f"attention.split: '{settings.split}' is none of {', '.join(data.sources)}"
+            )
+        regions = settings.regions or data.root / "annotations" / f"instances_{source}.json"
+        cases, skipped = read(Path(regions), data.root / source)
+    elif settings.regions is not None:
+        cases, skipped = read(Path(settings.regions), Path(settings.pictures))
+    else:
+        cases = _own(Path(settings.pictures), settings.phrases or "")
+    if not cases:
+        why = ", ".join(f"{reason}: {count}" for reason, count in skipped.items()) or "it is empty"
+        raise SettingsError(f"attention.regions: no region of the file can be used ({why})")
+    return _limited(cases, settings), skipped
+
+
+def _own(place: Path, told: str) -> list[Case]:
+    """Every phrase of every picture at a place."""
+    phrases = list(dict.fromkeys(phrase.strip() for phrase in told.split(";") if phrase.strip()))
+    if not phrases:
+        raise SettingsError(f"attention.phrases: no phrase in {told!r}")
+    if place.is_dir():
+        files = sorted(p for p in place.iterdir() if p.is_file() and not p.name.startswith("."))
+        if not files:
+            raise SettingsError(f"attention.pictures: no files in the folder {place}")
+    elif place.is_file():
+        files = [place]
+    else:
+        raise SettingsError(f"attention.pictures: there is no file or folder {place}")
+    return [Case(file.parent, file.name, phrase) for file in files for phrase in phrases]
+
+
+def _limited(cases: Sequence[Case], settings: AttentionSettings) -> list[Case]:
+    """The cases of as many pictures as are wanted, in their order."""
+    pictures = sorted({case.picture for case in cases})
+    if settings.limit is None or len(pictures) <= settings.limit:
+        return list(cases)
+    kept = set(rng("attention", settings.seed).sample(pictures, settings.limit))
+    log.info("%d of %d pictures are measured (attention.limit).", len(kept), len(pictures))
+    return [case for case in cases if case.picture in kept]
+
+
+def limits(settings: AttentionSettings) -> Limits:
+    """What is accepted as a picture: one's own may be links, what a file names must lie below its
+    folder.
+    """
+    return Limits(follow_symlinks=settings.phrases is not None)
+
+
+def drawn(
+    cases: Sequence[Case], rows: Sequence[Located], settings: AttentionSettings
+) -> list[Case]:
+    """The cases of the figures, in their order: a random draw of those without a problem."""
+    broken = {(row.picture, row.phrase) for row in rows if row.problem is not None}
+    whole = [case for case in cases if (case.picture, case.phrase) not in broken]
+    count = min(settings.count, len(whole))
+    places = rng("attention figures", settings.seed).sample(range(len(whole)), count)
+    return [whole[place] for place in sorted(places)]

@@ -1,0 +1,162 @@
+"""The attention pipeline as Kedro runs it."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pytest
+import torch
+import yaml
+from kedro.framework.cli.utils import _split_params
+from kedro.io import DataCatalog, MemoryDataset
+from kedro.runner import SequentialRunner
+from kedro_datasets.pandas import ParquetDataset
+from PIL import Image
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.datasets.folder import FolderDataset
+from compo_pipeline.models.export import export
+from compo_pipeline.models.identity import RECORD_FILE
+from compo_pipeline.models.loading import load
+from compo_pipeline.pipelines.attention.pipeline import create_pipeline
+from compo_pipeline.registry import tracking
+from compo_pipeline.scenes.dataset import SceneSettings, write
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A few rendered scenes with their regions."""
+    root = tmp_path_factory.mktemp("attention") / "scenes"
+    few = {"train": 1, "val": 1, "test": 6, "items": 1, "pictures": 4, "classified": 1}
+    write(SceneSettings(**few), root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def tuned(tiny_clip: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The base with other weights, as training leaves it."""
+    loaded = load(tiny_clip)
+    draw = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in loaded.model.parameters():
+            if parameter.ndim > 1:
+                parameter.add_(0.5 * torch.randn(parameter.shape, generator=draw))
+    note = {"fingerprint": {"model": loaded.fingerprint}}
+    folder = tmp_path_factory.mktemp("tuned") / "checkpoint"
+    return export(loaded, folder, metadata={"training": note})
+
+
+@pytest.fixture
+def catalog(
+    project: Path, scenes: Path, tuned: Path, tiny_clip: Path, mlflow_project: Path, tmp_path: Path
+) -> DataCatalog:
+    """What the pipeline reads and writes, with the project's settings."""
+    tracking.configure(tracking.TrackingSettings(), mlflow_project)
+    conf = project / "conf" / "base"
+    settings = yaml.safe_load((conf / "parameters_evaluation.yml").read_text())["evaluation"]
+    asked = yaml.safe_load((conf / "parameters_attention.yml").read_text())["attention"]
+    identity = {"method": "c2lip", "variant": "default", "seed": 0}
+    (tmp_path / "no_control").mkdir()
+    inputs: dict[str, Any] = {
+        "checkpoint": tuned,
+        "control_checkpoint": tmp_path / "no_control",
+        "run": {"run_id": tracking.open_run("attention", {}), **identity},
+        "params:attention": {**asked, "count": 4},
+        "params:evaluation": {**settings, "bootstrap": {"resamples": 20}},
+        "params:model": {"name": f"local-dir:{tiny_clip}"},
+        "params:data": {"root": str(scenes), "format": "scenes", "splits": {"test": "test"}},
+        "params:paths.attention_report": str(tmp_path / "report"),
+    }
+    outputs: dict[str, Any] = {
+        "attention": ParquetDataset(filepath=str(tmp_path / "attention.parquet")),
+        "attention_report": FolderDataset(filepath=str(tmp_path / "report")),
+    }
+    return DataCatalog({**{k: MemoryDataset(v) for k, v in inputs.items()}, **outputs})
+
+
+def of_ones_own(catalog: DataCatalog, told: str) -> None:
+    """Set what `--params` would."""
+    given = _split_params(None, None, told)["attention"]
+    catalog["params:attention"] = MemoryDataset({**catalog.load("params:attention"), **given})
+
+
+def test_regions_are_measured_drawn_and_kept_with_the_run(
+    catalog: DataCatalog, tuned: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    catalog["control_checkpoint"] = MemoryDataset(tuned)
+    SequentialRunner().run(create_pipeline(), catalog)
+    rows = catalog.load("attention")
+    assert list(rows.model.unique()) == ["base", "control", "fine_tuned"]
+    assert rows.picture.nunique() == 6 and rows.problem.isna().all()
+    assert rows.share.between(0, 1).all() and rows.area.between(0, 1).all()
+    base, control, fine_tuned = (rows[rows.model == role].share for role in rows.model.unique())
+    assert list(control) == list(fine_tuned) != list(base)
+
+    written = {path.name for path in catalog.load("attention_report").iterdir()}
+    assert written == {"attention.html", "attention.csv", "attention_01.png"}
+    assert "most attended patch on it" in capsys.readouterr().out
+
+    client, run = mlflow.MlflowClient(), catalog.load("run")["run_id"]
+    kept = {file.path for file in client.list_artifacts(run, "attention")}
+    assert kept == {f"attention/{name}" for name in written}
+    metrics = client.get_run(run).data.metrics
+    assert metrics["attention/share/fine_tuned"] == pytest.approx(100 * fine_tuned.mean())
+    assert metrics["attention/share/chance"] == pytest.approx(
+        100 * rows[rows.model == "base"].area.mean()
+    )
+
+
+def test_pictures_and_phrases_of_ones_own(
+    catalog: DataCatalog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photos = tmp_path / "my photos"
+    photos.mkdir()
+    Image.new("RGB", (90, 60), "red").save(photos / "photo.jpg")
+    (photos / "broken.jpg").write_text("no picture")
+    of_ones_own(catalog, f"attention.pictures={photos},attention.phrases=a red shirt; a grey horse")
+    SequentialRunner().run(create_pipeline(), catalog)
+    rows = catalog.load("attention")
+    rows = rows[rows.model == "base"].set_index("picture")
+    assert list(rows.loc["photo.jpg"].phrase) == ["a red shirt", "a grey horse"]
+    assert rows.share.map(math.isnan).all() and rows.loc["photo.jpg"].problem.isna().all()
+    assert set(rows.loc["broken.jpg"].problem) == {"unreadable picture (not_a_picture)"}
+    report = catalog.load("attention_report")
+    assert (report / "attention_01.png").is_file()
+    assert "2 of 4 phrases are drawn" in (report / "attention.html").read_text()
+    assert "unreadable: broken.jpg" in capsys.readouterr().out
+    kept = mlflow.MlflowClient().list_artifacts(catalog.load("run")["run_id"], "attention_own")
+    assert "attention_own/attention_01.png" in {file.path for file in kept}
+
+
+def test_where_no_picture_can_be_read_nothing_is_drawn(
+    catalog: DataCatalog, tmp_path: Path
+) -> None:
+    (tmp_path / "broken.jpg").write_text("no picture")
+    of_ones_own(catalog, f"attention.pictures={tmp_path / 'broken.jpg'},attention.phrases=a dog")
+    SequentialRunner().run(create_pipeline(), catalog)
+    written = {path.name for path in catalog.load("attention_report").iterdir()}
+    assert written == {"attention.html", "attention.csv"}
+
+
+def test_another_base_than_the_checkpoints_is_refused(catalog: DataCatalog, tuned: Path) -> None:
+    catalog["params:model"] = MemoryDataset({"name": f"local-dir:{tuned}"})
+    with pytest.raises(SettingsError, match="fine-tuned from another model .* set model.name"):
+        SequentialRunner().run(create_pipeline(), catalog)
+
+
+def test_an_image_tower_of_another_kind_is_refused(
+    catalog: DataCatalog, tuned: Path, tmp_path: Path
+) -> None:
+    """Where nobody noted what a checkpoint was fine-tuned from."""
+    foreign = shutil.copytree(tuned, tmp_path / "foreign")
+    record = json.loads((foreign / RECORD_FILE).read_text())
+    (foreign / RECORD_FILE).write_text(json.dumps({**record, "training": {}}))
+    catalog["checkpoint"] = MemoryDataset(foreign)
+    catalog["params:model"] = MemoryDataset({"name": "scenes-base"})
+    with pytest.raises(SettingsError, match="other image towers; set model.name"):
+        SequentialRunner().run(create_pipeline(), catalog)
