@@ -3,8 +3,8 @@
 import pytest
 
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.method_names import METHODS as OFFERED
 from compo_pipeline.methods import METHODS, method_type
-from compo_pipeline.pipelines.method_names import METHODS as OFFERED
 
 
 def test_a_name_gives_its_method() -> None:

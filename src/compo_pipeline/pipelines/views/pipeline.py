@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.method_names import METHODS
+from compo_pipeline.method_names import METHODS
 from compo_pipeline.pipelines.views.nodes import draw_views, parse_captions, preview_views
 
 
