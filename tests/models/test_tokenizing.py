@@ -16,6 +16,7 @@ import torch
 from open_clip.tokenizer import SimpleTokenizer
 
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.models import hub
 from compo_pipeline.models.blueprint import Blueprint
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
@@ -254,6 +255,16 @@ def test_a_silent_hub_is_given_up(cut_off: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_cached_tokenizer_needs_no_hub(cut_off: Path, siglip_tokenizer: Path) -> None:
     keep(cut_off, siglip_tokenizer)
     assert siglips(None)(TEXTS).tolist() == IDS
+
+
+def test_cached_weights_need_no_hub(cut_off: Path) -> None:
+    """Whatever else of their repository is not there: a listing of it may name more."""
+    keep(cut_off)
+    found = hub.kept(REPOSITORY, ("pytorch_model.bin", "open_clip_model.safetensors"))
+    assert found is not None and found.name == "open_clip_model.safetensors"
+    assert hub.kept(REPOSITORY, ("pytorch_model.bin",)) is None
+    with pytest.raises(SettingsError, match="its tokenizer is not there"):  # but the weights are
+        load(ModelSettings("ViT-B-16-SigLIP", "webli"))
 
 
 def test_with_a_hub_the_tokenizer_is_fetched(

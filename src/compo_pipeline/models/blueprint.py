@@ -208,9 +208,13 @@ def _sibling(name: str, model_cfg: Mapping[str, Any]) -> str | None:
 def _download_tag(name: str, tag: str, entry: dict[str, Any]) -> Path:
     from open_clip.pretrained import download_pretrained
 
-    repository = entry.get("hf_hub", "").rstrip("/")
+    # `owner/model/`, or `owner/model/file`.
+    repository, _, file = entry.get("hf_hub", "").rpartition("/")
     try:
-        if repository and hub.cached(repository) is None:
+        if repository:
+            kept = hub.kept(repository, [file] if file else weights.KNOWN_FILES)
+            if kept is not None:
+                return kept
             hub.ask(repository)
         return Path(download_pretrained(entry))
     except Exception as error:
@@ -228,9 +232,10 @@ def _download_repository(identifier: str) -> Path:
 
     wanted = ["*.json", "*.txt", "*.model", "open_clip_*.safetensors"]
     try:
-        if hub.cached(identifier, wanted) is None:
+        folder = hub.cached(identifier, wanted)
+        if folder is None:
             hub.ask(identifier)
-        folder = snapshot_download(identifier, allow_patterns=wanted)
+            folder = Path(snapshot_download(identifier, allow_patterns=wanted))
     except Exception as error:
         raise SettingsError(
             f"the model {HUB_PREFIX}{identifier} could not be downloaded "
@@ -238,7 +243,7 @@ def _download_repository(identifier: str) -> Path:
             f"folder ({CONFIG_FILE}, open_clip_model.safetensors, tokenizer files) elsewhere and "
             f"set model.name={LOCAL_PREFIX}<folder>"
         ) from error
-    return Path(folder)
+    return folder
 
 
 def preprocessing(partial: Mapping[str, Any], size: tuple[int, int]) -> dict[str, Any]:

@@ -14,6 +14,9 @@ from open_clip.model import CLIP, CustomTextCLIP
 from open_clip.transformer import TextTransformer, text_global_pool
 from torch import Tensor, nn
 
+# As CLIP was trained, and as open_clip trains all models, SigLIP's too.
+MOST_SCALE = 100.0
+
 
 def encode_images(model: Any, pixels: Tensor) -> Tensor:
     """Image embeddings [m, D], float32 and normalised, of pixels [m, 3, H, W]."""
@@ -99,6 +102,6 @@ def bias_of(model: Any) -> Tensor:
 
 
 @torch.no_grad()
-def clamp_scale(model: Any, most: float = 100.0) -> None:
+def clamp_scale(model: Any, most: float = MOST_SCALE) -> None:
     """Keep exp(logit_scale) within [1, most], after an optimiser step."""
     model.logit_scale.clamp_(0.0, torch.tensor(most).log().item())

@@ -29,6 +29,20 @@ def cached(repository: str, files: Sequence[str] | None = None) -> Path | None:
         return None
 
 
+def kept(repository: str, files: Sequence[str]) -> Path | None:
+    """The first of these files of a repository that lies in the local cache; None for none.
+
+    Whether all of a repository is there is another question: a part of it may do.
+    """
+    from huggingface_hub import try_to_load_from_cache
+
+    for name in files:
+        found = try_to_load_from_cache(repository, name)
+        if isinstance(found, str):
+            return Path(found)
+    return None
+
+
 def ask(repository: str) -> None:
     """Return where the hub knows a repository and answers soon.
 
