@@ -97,16 +97,16 @@ def test_regions_are_measured_drawn_and_kept_with_the_run(
     base, control, fine_tuned = (rows[rows.model == role].share for role in rows.model.unique())
     assert list(control) == list(fine_tuned) != list(base)
 
-    written = {path.name for path in catalog.load("attention_report").iterdir()}
+    written = {path.name for path in (catalog.load("attention_report") / "test").iterdir()}
     assert written == {"attention.html", "attention.csv", "attention_01.png"}
     assert "most attended patch on it" in capsys.readouterr().out
 
     client, run = mlflow.MlflowClient(), catalog.load("run")["run_id"]
-    kept = {file.path for file in client.list_artifacts(run, "attention")}
-    assert kept == {f"attention/{name}" for name in written}
+    kept = {file.path for file in client.list_artifacts(run, "attention/test")}
+    assert kept == {f"attention/test/{name}" for name in written}
     metrics = client.get_run(run).data.metrics
-    assert metrics["attention/share/fine_tuned"] == pytest.approx(100 * fine_tuned.mean())
-    assert metrics["attention/share/chance"] == pytest.approx(
+    assert metrics["attention/test/share/fine_tuned"] == pytest.approx(100 * fine_tuned.mean())
+    assert metrics["attention/test/share/chance"] == pytest.approx(
         100 * rows[rows.model == "base"].area.mean()
     )
 
@@ -125,12 +125,12 @@ def test_pictures_and_phrases_of_ones_own(
     assert list(rows.loc["photo.jpg"].phrase) == ["a red shirt", "a grey horse"]
     assert rows.share.map(math.isnan).all() and rows.loc["photo.jpg"].problem.isna().all()
     assert set(rows.loc["broken.jpg"].problem) == {"unreadable picture (not_a_picture)"}
-    report = catalog.load("attention_report")
+    report = catalog.load("attention_report") / "own"
     assert (report / "attention_01.png").is_file()
     assert "2 of 4 phrases are drawn" in (report / "attention.html").read_text()
     assert "unreadable: broken.jpg" in capsys.readouterr().out
-    kept = mlflow.MlflowClient().list_artifacts(catalog.load("run")["run_id"], "attention_own")
-    assert "attention_own/attention_01.png" in {file.path for file in kept}
+    kept = mlflow.MlflowClient().list_artifacts(catalog.load("run")["run_id"], "attention/own")
+    assert "attention/own/attention_01.png" in {file.path for file in kept}
 
 
 def test_where_no_picture_can_be_read_nothing_is_drawn(
@@ -139,7 +139,7 @@ def test_where_no_picture_can_be_read_nothing_is_drawn(
     (tmp_path / "broken.jpg").write_text("no picture")
     of_ones_own(catalog, f"attention.pictures={tmp_path / 'broken.jpg'},attention.phrases=a dog")
     SequentialRunner().run(create_pipeline(), catalog)
-    written = {path.name for path in catalog.load("attention_report").iterdir()}
+    written = {path.name for path in (catalog.load("attention_report") / "own").iterdir()}
     assert written == {"attention.html", "attention.csv"}
 
 

@@ -36,7 +36,7 @@ class Attention(NamedTuple):
 
     Attributes:
         plain: as C2LIP pools by it in training, without a temperature: nearly uniform.
-        scaled: the same under the model's own logit scale, as its similarities are compared.
+        scaled: the same under a logit scale, as similarities are compared.
     """
 
     plain: Grid
@@ -61,9 +61,23 @@ class Look:
 
 
 def looks(
-    loaded: LoadedModel, cases: Sequence[Case], batch: int, workers: int, limits: Limits
+    loaded: LoadedModel,
+    cases: Sequence[Case],
+    batch: int,
+    workers: int,
+    limits: Limits,
+    scale: float | None = None,
 ) -> Iterator[Look]:
-    """A model's attention of every case; each picture and each phrase is encoded once."""
+    """A model's attention of every case; each picture and each phrase is encoded once.
+
+    Args:
+        loaded: any model with features of its patches.
+        cases: pictures and phrases, perhaps with regions.
+        batch: pictures encoded at a time.
+        workers: threads that decode pictures.
+        limits: what is accepted as a picture.
+        scale: of the scaled attention; None is the model's own.
+    """
     if not cases:
         return
     of_picture: dict[tuple[Path, str], list[Case]] = {}
@@ -84,7 +98,7 @@ def looks(
     with ThreadPoolExecutor(workers) as pool:
         for group in track(groups, len(groups), f"{loaded.name}: batches of pictures attended to"):
             asked = [of_picture[place] for place in group]
-            yield from _batch(loaded, asked, list(pool.map(prepare, group)), embedded)
+            yield from _batch(loaded, asked, list(pool.map(prepare, group)), embedded, scale)
 
 
 class _Decoded(NamedTuple):
@@ -99,6 +113,7 @@ def _batch(
     asked: Sequence[Sequence[Case]],
     found: Sequence[_Decoded | str],
     embedded: Mapping[str, Tensor],
+    scale: float | None,
 ) -> Iterator[Look]:
     """The looks at some pictures, or why they cannot be read."""
     readable = [
@@ -108,7 +123,7 @@ def _batch(
     if readable:
         pixels = torch.stack([got.pixels for got, _ in readable])
         phrases = [torch.stack([embedded[case.phrase] for case in own]) for _, own in readable]
-        maps = iter(attend(loaded, pixels, phrases))
+        maps = iter(attend(loaded, pixels, phrases, scale))
     for got, own in zip(found, asked, strict=True):
         if isinstance(got, str):
             yield from (Look(case, problem=got) for case in own)
@@ -142,13 +157,16 @@ def embed_phrases(loaded: LoadedModel, phrases: Sequence[str], batch: int = 512)
 
 
 @torch.inference_mode()
-def attend(loaded: LoadedModel, pixels: Tensor, phrases: Sequence[Tensor]) -> list[list[Attention]]:
+def attend(
+    loaded: LoadedModel, pixels: Tensor, phrases: Sequence[Tensor], scale: float | None = None
+) -> list[list[Attention]]:
     """Attention of each picture's own phrases. All in float32: bfloat16 would round most of it off.
 
     Args:
         loaded: a model whose patches lie in the joint space.
         pixels: [m, 3, H, W], as the model's transform gives them.
         phrases: [K, D] of each picture, of `embed_phrases`.
+        scale: of the scaled attention; None is the model's own.
 
     Raises:
         SettingsError: the model has no features of patches, or no square grid of them.
@@ -156,12 +174,12 @@ def attend(loaded: LoadedModel, pixels: Tensor, phrases: Sequence[Tensor]) -> li
     device = next(loaded.model.parameters()).device
     patches = encode_images_densely(loaded.model, pixels.to(device), loaded.name).patches
     side = _side(patches.shape[1], loaded.name)
-    scale = scale_of(loaded.model)
+    factors = (1.0, scale_of(loaded.model) if scale is None else scale)
     found = []
     for own, asked in zip(patches[:, None], phrases, strict=True):
         plain, scaled = (
             attention(own, factor * asked)[0].reshape(-1, side, side).cpu().numpy()
-            for factor in (1.0, scale)
+            for factor in factors
         )
         found.append([Attention(*maps) for maps in zip(plain, scaled, strict=True)])
     return found

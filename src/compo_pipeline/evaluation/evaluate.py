@@ -21,7 +21,7 @@ from compo_pipeline.evaluation.comparison import (
 )
 from compo_pipeline.evaluation.contamination import Overlap, Trained, overlaps
 from compo_pipeline.evaluation.embed import Embedder
-from compo_pipeline.evaluation.measures import Key
+from compo_pipeline.evaluation.measures import METHOD_LABELS, Key
 from compo_pipeline.evaluation.scoring import score
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.verdict import verdict
@@ -49,11 +49,8 @@ class Comparison:
     @property
     def labels(self) -> dict[str, str]:
         """Roles to names for readers: a method is written as its paper writes it."""
-        labels = dict(self.models)
-        labels[FINE_TUNED] = (
-            labels[FINE_TUNED].replace("_", "-").upper().replace("NEG", "Neg").replace("SIG", "Sig")
-        )
-        return labels
+        name = self.models[FINE_TUNED]
+        return {**self.models, FINE_TUNED: METHOD_LABELS.get(name, name)}
 
     def to_json(self) -> dict[str, Any]:
         """Plain mappings and lists, floats to six significant digits."""

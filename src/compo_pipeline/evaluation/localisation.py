@@ -62,7 +62,7 @@ class Located:
         phrase: what was asked.
         area: share of the picture that the named thing fills: of uniform attention.
         share: of the attention that lies on it, by the attention of C2LIP's training.
-        share_scaled: the same under the model's own logit scale.
+        share_scaled: the same under a logit scale.
         chance: share of the patches that it covers by more than half: of hits at random.
         hit: 1 where the most attended patch is one of these, else 0 (the pointing game).
         problem: why the region could not be held against the attention.
@@ -85,6 +85,7 @@ def located(
     batch: int = 64,
     workers: int = 2,
     limits: Limits | None = None,
+    scale: float | None = None,
 ) -> list[Located]:
     """What one model attends to, a row a case, in the order of the cases' pictures.
 
@@ -94,11 +95,14 @@ def located(
         batch: pictures encoded at a time.
         workers: threads that decode pictures.
         limits: what is accepted as a picture.
+        scale: of the scaled attention, one for all models that are compared; None is this model's
+            own, which training may have moved.
 
     Raises:
         SettingsError: the model has no features of patches, or no square grid of them.
     """
-    return [measure(look) for look in looks(loaded, cases, batch, workers, limits or Limits())]
+    seen = looks(loaded, cases, batch, workers, limits or Limits(), scale)
+    return [measure(look) for look in seen]
 
 
 def measure(look: Look) -> Located:

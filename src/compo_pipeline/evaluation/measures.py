@@ -47,6 +47,14 @@ BENCHMARK_LABELS = {
     "retrieval": "Retrieval",
     "zero_shot": "Zero-shot",
 }
+METHOD_LABELS = {
+    "c2lip": "C2LIP",
+    "clic": "CLIC",
+    "clip": "CLIP",
+    "fsc_clip": "FSC-CLIP",
+    "negclip": "NegCLIP",
+    "siglip": "SigLIP",
+}
 METRIC_LABELS = {
     "accuracy": "",
     "itt": "ITT",

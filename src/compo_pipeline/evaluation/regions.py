@@ -41,7 +41,7 @@ class Region:
     polygons: tuple[Polygon, ...] = ()
 
     def mask(self) -> Mask:
-        """[height, width], true in any of the pieces."""
+        """[height, width], true in any of the pieces; a polygon's border belongs to it."""
         drawn = Image.new("1", (self.width, self.height))
         draw = ImageDraw.Draw(drawn)
         for polygon in self.polygons:
@@ -98,7 +98,7 @@ def read(path: Path, root: Path) -> tuple[list[Case], Counter[str]]:
             f"attention.regions: {path} cannot be read ({error.strerror}); set it to a file of "
             "COCO instances, or set attention.pictures and attention.phrases"
         ) from error
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise SettingsError(
             f"attention.regions: {path} is no file of COCO instances "
             f"({type(error).__name__}: {error}); expected images, categories and annotations with "
@@ -114,7 +114,8 @@ def _cases(content: Mapping[str, Any], root: Path) -> tuple[list[Case], Counter[
         picture = pictures[entry["image_id"]]
         phrase = entry.get("phrase") or _indefinite(names[entry["category_id"]])
         key = picture["id"], phrase
-        found = _region(entry.get("segmentation"), picture["width"], picture["height"])
+        size = int(picture["width"]), int(picture["height"])
+        found = _region(entry.get("segmentation"), *size)
         regions[key] = _joined(regions[key], found) if key in regions else found
     cases = [
         Case(root, pictures[picture]["file_name"], phrase, region)

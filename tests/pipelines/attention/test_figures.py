@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,11 @@ def test_green_is_more_violet_less_and_white_as_much(tmp_path: Path) -> None:
     red, green, blue = found["ne"]
     assert green < red - 20 and green < blue - 20
     assert np.ptp(found["sw"]) < 6
+
+
+def test_names_are_no_formulas(tmp_path: Path) -> None:
+    named = replace(panel(UNIFORM, UNIFORM), picture="price_$5_^$.jpg", phrase="a $1_^$ note")
+    assert draw([named], tmp_path)
 
 
 def test_grids_hold_a_few_rows_each_and_replace_earlier_ones(tmp_path: Path) -> None:

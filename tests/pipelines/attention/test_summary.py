@@ -79,7 +79,7 @@ def test_a_page_of_nothing_measured(tmp_path: Path) -> None:
 
 def test_the_terminal_has_a_line_a_measure(summary: Summary, tmp_path: Path) -> None:
     with (tmp_path / "shown.txt").open("w") as file:
-        show(summary, Console(file=file))
+        show(summary, Path("a/attention.html"), Console(file=file))
     text = (tmp_path / "shown.txt").read_text()
     (line,) = [line for line in text.splitlines() if line.startswith("attention on it  ")]
     assert line.split()[3:] == [
@@ -88,6 +88,7 @@ def test_the_terminal_has_a_line_a_measure(summary: Summary, tmp_path: Path) -> 
     ]
     assert "2 phrases left out: compressed run lengths" in text
     assert "unreadable: x<y>.jpg" in text
+    assert "phrases are drawn: a/attention.html" in text
 
 
 def test_a_table_gives_its_rows_back(tmp_path: Path) -> None:

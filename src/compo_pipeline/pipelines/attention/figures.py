@@ -99,8 +99,10 @@ def _line(line: Sequence[Axes], panel: Panel, scales: Scales) -> None:
         ax.imshow(image)
         ax.set(xticks=[], yticks=[])
         ax.spines[:].set(visible=True, color="#e4e0d6")
-    line[0].set_title(panel.phrase, fontsize=9.5)
-    line[0].set_xlabel(panel.picture, fontsize=6, loc="left", labelpad=2, color="#8b867b")
+    # Two dollar signs in a name would be read as a formula.
+    line[0].set_title(panel.phrase, fontsize=9.5, parse_math=False)
+    label = line[0].set_xlabel(panel.picture, fontsize=6, loc="left", labelpad=2, color="#8b867b")
+    label.set_parse_math(False)
     for ax, title in zip(line[1:], _titles(panel), strict=True):
         _outline(ax, panel)
         ax.set_title(title, fontsize=7.5, fontweight="normal", color="#6b675e")

@@ -16,6 +16,7 @@ from compo_pipeline.evaluation.localisation import Located, located, measure
 from compo_pipeline.evaluation.regions import Case
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.images.decoding import Limits, load
+from compo_pipeline.models.encoding import scale_of
 from compo_pipeline.models.loading import LoadedModel
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def measured(
     """
     import pandas as pd
 
-    parts = []
+    parts, scale = [], None
     for role in (role for role in ROLES if role in models):
         loaded = models[role]()
         start = made.get("fingerprint", {}).get("model")
@@ -80,7 +81,10 @@ def measured(
             batch=settings.image_batch,
             workers=settings.workers,
             limits=limits,
+            scale=scale,
         )
+        # The base's, for all: a scale that grew would look like attention that did.
+        scale = scale or scale_of(loaded.model).item()
         parts.append(pd.DataFrame(found).assign(model=role))
     return pd.concat(parts, ignore_index=True)
 

@@ -69,7 +69,8 @@ def show_attention(
     models = loaders(parse(ModelSettings, model, "model"), None, checkpoint, settings.device)
     shown = questions.drawn(cases, rows[BASE], asked)
     panels = measuring.panels(models[BASE](), models[FINE_TUNED](), shown, questions.limits(asked))
-    written = Path(folder)
+    topic = questions.topic(asked)
+    written = Path(folder) / topic
     written.mkdir(parents=True, exist_ok=True)
     grids = figures.draw(panels, written)
     name = f"{run['method']}, {run['variant']}, seed {run['seed']}"
@@ -77,8 +78,7 @@ def show_attention(
     summary.write(told, grids, written)
     attention_rows.to_csv(written / "attention.csv", index=False)
     with tracking.adopt(run["run_id"]) as record:
-        # Apart: one's own pictures do not take the place of what was measured.
-        record.artefact(written, "attention" if asked.phrases is None else "attention_own")
-        record.metrics({"attention": summary.figures(compared)})
-    summary.show(told)
-    return written
+        record.artefact(written, f"attention/{topic}")
+        record.metrics({"attention": {topic: summary.figures(compared)}})
+    summary.show(told, written / summary.PAGE)
+    return Path(folder)

@@ -56,6 +56,11 @@ class AttentionSettings:
             )
 
 
+def topic(settings: AttentionSettings) -> str:
+    """A name of what is asked: one's own pictures do not take the place of a split's."""
+    return settings.split if settings.pictures is None else "own"
+
+
 def ask(settings: AttentionSettings, data: DataSettings) -> tuple[list[Case], Counter[str]]:
     """The cases of a run, and the number of phrases that cannot be asked, by reason.
 
@@ -67,33 +72,44 @@ def ask(settings: AttentionSettings, data: DataSettings) -> tuple[list[Case], Co
         source = data.sources.get(settings.split)
         if source is None:
             raise SettingsError(
-                f"attention.split: '{settings.split}' is none of {', '.join(data.sources)}"
+                f"attention.split: '{settings.split}' is none of {', '.join(data.sources)}; or set "
+                "attention.pictures and attention.phrases to ask of pictures of your own"
             )
         regions = settings.regions or data.root / "annotations" / f"instances_{source}.json"
-        cases, skipped = read(Path(regions), data.root / source)
+        cases, skipped = read(_place(str(regions)), data.root / source)
     elif settings.regions is not None:
-        cases, skipped = read(Path(settings.regions), Path(settings.pictures))
+        cases, skipped = read(_place(settings.regions), _place(settings.pictures))
     else:
-        cases = _own(Path(settings.pictures), settings.phrases or "")
+        cases = _own(_place(settings.pictures), settings.phrases or "")
     if not cases:
         why = ", ".join(f"{reason}: {count}" for reason, count in skipped.items()) or "it is empty"
         raise SettingsError(f"attention.regions: no region of the file can be used ({why})")
     return _limited(cases, settings), skipped
 
 
+def _place(told: str) -> Path:
+    """A path as people write it: `~` is their home."""
+    return Path(told).expanduser()
+
+
 def _own(place: Path, told: str) -> list[Case]:
-    """Every phrase of every picture at a place."""
+    """Every phrase of every picture at a place; folders within it are left alone."""
     phrases = list(dict.fromkeys(phrase.strip() for phrase in told.split(";") if phrase.strip()))
     if not phrases:
         raise SettingsError(f"attention.phrases: no phrase in {told!r}")
     if place.is_dir():
-        files = sorted(p for p in place.iterdir() if p.is_file() and not p.name.startswith("."))
+        entries = [path for path in place.iterdir() if not path.name.startswith(".")]
+        files = sorted(path for path in entries if path.is_file())
+        if folders := len(entries) - len(files):
+            log.warning("%s: %d folders in it are not looked into.", place, folders)
         if not files:
             raise SettingsError(f"attention.pictures: no files in the folder {place}")
     elif place.is_file():
         files = [place]
     else:
-        raise SettingsError(f"attention.pictures: there is no file or folder {place}")
+        raise SettingsError(
+            f"attention.pictures: there is no file or folder {place} (seen from {Path.cwd()})"
+        )
     return [Case(file.parent, file.name, phrase) for file in files for phrase in phrases]
 
 

@@ -121,8 +121,8 @@ def write(summary: Summary, grids: Sequence[Path], folder: Path) -> Path:
     return folder / PAGE
 
 
-def show(summary: Summary, console: Console | None = None) -> None:
-    """Print the measures of all models and what was left out."""
+def show(summary: Summary, page: Path, console: Console | None = None) -> None:
+    """Print the measures of all models, what was left out, and where the page lies."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -158,6 +158,7 @@ def show(summary: Summary, console: Console | None = None) -> None:
         console.print(Text(f"{count:,} phrases left out: {reason}", style="yellow"))
     if summary.unreadable:
         console.print(Text(f"unreadable: {', '.join(summary.unreadable)}", style="yellow"))
+    console.print(Text(f"{summary.drawn} of {summary.asked} phrases are drawn: {page}"))
 
 
 def _signed(difference: Difference) -> str:
