@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from compo_pipeline.losses import concept
 from compo_pipeline.losses.concept import belonging, npc, xac
 from compo_pipeline.models.attention import attention
 
@@ -140,6 +141,24 @@ def test_no_concept_at_all_is_zero() -> None:
     scale, bias = torch.tensor(9.0), torch.tensor(-3.0)
     assert npc(torch.ones(4, 5), none, owners, scale, bias).item() == 0
     assert xac(torch.ones(4, 6, 5), none, owners, scale, bias).item() == 0
+
+
+def test_no_more_images_than_the_chunk_are_attended_to_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In the forward pass, and again in the backward pass."""
+    seen: list[int] = []
+    attended = concept._attended
+
+    def watch(patches: Tensor, concepts: Tensor) -> Tensor:
+        seen.append(len(patches))
+        return attended(patches, concepts)
+
+    monkeypatch.setattr(concept, "_attended", watch)
+    patches = draw(7, 6, 5).requires_grad_()
+    concepts = F.normalize(draw(4, 5, seed=1), dim=-1)
+    xac(patches, concepts, belonging(torch.arange(4), 7), *scalars(), chunk=3).backward()
+    assert sorted(seen) == [1, 1, 3, 3, 3, 3]
 
 
 def test_what_is_kept_for_the_backward_pass_does_not_grow_with_pairs() -> None:

@@ -206,7 +206,24 @@ def test_a_weight_of_zero_leaves_a_loss_out(
     assert method.reads_patches == ("xac" in names)
 
 
+def test_spans_are_of_the_lower_cased_caption(rows: list[Example]) -> None:
+    """A capital I with a dot is two characters in lower case."""
+    view = replace(
+        rows[1].view,
+        positives=("A man in \u0130zmir with a ball.",),
+        phrases=("A man", "a ball"),
+        phrase_spans=(0, 5, 20, 26),
+    )
+    reader = Reader()
+    batch, _ = c2lip(phrases="tokens").collate([rows[0]._replace(view=view)], 0, reader)
+    caption = view.positives[0].lower()
+    found = [row.nonzero().flatten().tolist() for row in batch.phrases]
+    assert ["".join(caption[k] for k in places) for places in found] == ["a man", "a ball"]
+
+
 def test_settings_out_of_bounds_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"xac: expected at least 0, got -0\.01"):
+        C2lipWeights(xac=-0.01)
     with pytest.raises(ValueError, match="trains: expected"):
         C2lipObjective(trains=())
     with pytest.raises(ValueError, match="chunk: expected at least 1, got 0"):

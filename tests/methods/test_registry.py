@@ -3,6 +3,7 @@
 import pytest
 
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.evaluation.measures import METHOD_LABELS
 from compo_pipeline.method_names import METHODS as OFFERED
 from compo_pipeline.methods import METHODS, method_type
 
@@ -14,6 +15,10 @@ def test_a_name_gives_its_method() -> None:
 def test_an_unknown_method_is_refused_with_the_nearest() -> None:
     with pytest.raises(SettingsError, match=r"'klic' is unknown; did you mean 'clic'\?"):
         method_type("klic")
+
+
+def test_every_method_is_written_as_its_paper_writes_it() -> None:
+    assert set(METHOD_LABELS) == set(METHODS)
 
 
 def test_pipelines_offer_every_method() -> None:

@@ -45,11 +45,17 @@ class C2lipViews:
 
 @dataclass(frozen=True)
 class C2lipWeights:
-    """Weights of the three losses (paper, Eq. 8); 0 leaves one out."""
+    """Weights of the three losses (paper, Eq. 8); 0 leaves one of the last two out."""
 
     contrastive: float = 1.0
     npc: float = 1.0
     xac: float = 0.01
+
+    def __post_init__(self) -> None:
+        """A loss is not trained against."""
+        for name, weight in (("npc", self.npc), ("xac", self.xac)):
+            if weight < 0:
+                raise ValueError(f"{name}: expected at least 0, got {weight}")
 
 
 @dataclass(frozen=True)
@@ -188,6 +194,10 @@ class C2lip:
 
 
 def _spans(view: View) -> Iterator[tuple[int, int]]:
-    """Character spans of the phrases in the caption."""
-    places = iter(view.phrase_spans)
-    yield from zip(places, places, strict=True)
+    """Character spans of the phrases in the lower-cased caption, which may be longer ("I" with a
+    dot becomes two characters).
+    """
+    caption, places = view.positives[0], iter(view.phrase_spans)
+    for start, end in zip(places, places, strict=True):
+        first = len(caption[:start].lower())
+        yield first, first + len(caption[start:end].lower())

@@ -1,4 +1,4 @@
-"""Plain CLIP fine-tuning: the control that every method is compared with.
+"""Plain CLIP fine-tuning: the control of methods that train by a softmax over the batch.
 
 It sees the anchor's picture and first sentence of the same rows, whatever their view holds.
 """

@@ -1,4 +1,4 @@
-"""A whole run: base model in, trained checkpoint and, where wanted, its plain CLIP control out."""
+"""A whole run: base model in, trained checkpoint and, where wanted, that of its control out."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from compo_pipeline.methods.clip import Clip, ClipObjective, ClipViews
 from compo_pipeline.methods.contract import Method
 from compo_pipeline.methods.siglip import Siglip, SiglipObjective
 from compo_pipeline.models import lora
+from compo_pipeline.models.encoding import MOST_SCALE, scale_of
 from compo_pipeline.models.export import export
 from compo_pipeline.models.interpolation import interpolate
 from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
@@ -180,6 +181,12 @@ class Runner:
     def _base(self, method: Method) -> LoadedModel:
         """The model that a method starts from."""
         loaded = load(self.plan.model, self.device)
+        scale = scale_of(loaded.model).item()
+        if scale > MOST_SCALE:
+            log.warning(
+                "%s: its scale of %.1f is cut to %g with the first step.",
+                *(loaded.name, scale, MOST_SCALE),
+            )
         return loaded if method.bias is None else give_bias(loaded, method.bias)
 
     def _mix_with_base(self, method: Method, loaded: LoadedModel) -> None:

@@ -68,8 +68,8 @@ def train_model(
         record.params({**tags, "seed": seed, **settings})
         record.artefact(views_preview, "views")
         for name, learner in ((method, trained), ("control", control_of(trained))):
-            if name == "control" and not control:
-                _mark_absent(folders[name])
+            if name == "control" and (reason := _no_control(trained, control)):
+                _mark_absent(folders[name], reason)
                 continue
             report = partial(_log_point, record, name)
             progress = runner.train(learner, name, folders[name], report)
@@ -112,8 +112,18 @@ def _run_of(mark: Mapping[str, Any], resume: Path, name: str, tags: Mapping[str,
     return run_id
 
 
-def _mark_absent(folder: Path) -> None:
+def _no_control(method: Method, wanted: bool) -> str | None:
+    """Why there is no control beside a method."""
+    from compo_pipeline.training.run import control_of
+
+    if not wanted:
+        return "evaluation.control is off"
+    # Plain fine-tuning would stand beside itself.
+    return f"'{method.name}' is its own control" if control_of(method).name == method.name else None
+
+
+def _mark_absent(folder: Path, reason: str) -> None:
     """Say in the control's place why there is none; one of an earlier run must not stand there."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / NO_CONTROL).write_text(json.dumps({"reason": "evaluation.control is off"}))
+    (folder / NO_CONTROL).write_text(json.dumps({"reason": reason}))

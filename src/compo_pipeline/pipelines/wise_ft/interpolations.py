@@ -79,10 +79,9 @@ def ends(
         SettingsError: the checkpoint was not fine-tuned from this base.
     """
     base, tuned = models[BASE](), models[FINE_TUNED]()
+    # A bias that training gave to a base without one; similarities do not read it.
     bias = tuned.config["model_cfg"].get("init_logit_bias")
-    if (
-        bias is not None
-    ):  # given to it in training, where the base had none; similarities are without
+    if bias is not None:
         base = give_bias(base, bias)
     mark = made.get("fingerprint")
     start = mark.get("model") if isinstance(mark, Mapping) else None
