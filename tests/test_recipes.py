@@ -218,6 +218,13 @@ def test_every_value_is_the_papers(parameters, env):
 
 
 @pytest.mark.parametrize("env", RECIPES)
+def test_a_bias_starts_where_bases_of_a_scale_of_100_need_it(parameters, env):
+    """Whatever the recipe's own method is; -12 is of the small base of the scenes."""
+    found = leaves(parameters(env))
+    assert found["c2lip.objective.bias"] == found["siglip.objective.bias"] == -30.0
+
+
+@pytest.mark.parametrize("env", RECIPES)
 def test_all_settings_parse_and_fit_together(parameters, env):
     params = parameters(env)
     parse(DataSettings, params["data"], "data")
