@@ -31,7 +31,8 @@ from compo_pipeline.language.concepts import concepts
 from compo_pipeline.methods.c2lip import C2lip, C2lipViews
 from compo_pipeline.methods.clip import Clip, ClipObjective, ClipViews
 from compo_pipeline.methods.contract import Method
-from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.models.encoding import scale_of
+from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.records import Score
 from compo_pipeline.training import fingerprint
 from compo_pipeline.training.run import control_of
@@ -43,7 +44,7 @@ SIGLIP, CLIP, FULL = "SigLIP fine-tuning", "CLIP fine-tuning", "C2LIP"
 # What a row changes of the configured weights.
 WEIGHTS: dict[str, dict[str, float]] = {
     "+ npc": {"xac": 0.0},
-    "+ xac": {"npc": 0.0},
+    "xac alone": {"npc": 0.0},
     FULL: {},
     "C2LIP, lambda_xac 0.1": {"xac": 0.1},
     "C2LIP, lambda_xac 0.5": {"xac": 0.5},
@@ -60,7 +61,7 @@ POOLED = "C2LIP, phrases pooled from the caption's tokens"
 CLAIMS = {
     "the noun-phrase loss": ("+ npc", SIGLIP),
     "the cross-attended loss beside it": (FULL, "+ npc"),
-    "the cross-attended loss alone": ("+ xac", SIGLIP),
+    "the cross-attended loss alone": ("xac alone", SIGLIP),
     "C2LIP against the base": (FULL, BASE),
     "C2LIP against the control": (FULL, SIGLIP),
     "C2LIP against plain CLIP": (FULL, CLIP),
@@ -136,8 +137,10 @@ def phrase_by_phrase(parts: Study) -> Subtask:
     found = {key: concepts(parsed) for key, parsed in parts.parsed(texts.items()).items()}
     items = []
     for item in whole.items:
-        pairs = zip(found[f"{item.item} true"], found[f"{item.item} false"], strict=False)
-        for number, (true, false) in enumerate(pairs):
+        told = found[f"{item.item} true"], found[f"{item.item} false"]
+        if len(told[0]) != len(told[1]):
+            continue  # parsed in two ways: which phrase became which is not known
+        for number, (true, false) in enumerate(zip(*told, strict=True)):
             if true.text.lower() != false.text.lower():
                 name = f"{item.item}-{number}"
                 items.append(Item(name, item.image, (true.text,), (false.text,)))
@@ -179,12 +182,15 @@ def measured(
             same_recipe(parts, seed, name, rows[name].method)
         scores += parts.scores(seed, name, model)
         file = parts.file(seed, f"attention/{name}")
-        looks[name] = study.kept(file, Located, partial(_located, model, cases))
+        looks[name] = study.kept(file, Located, partial(_located, parts, model, cases))
     return scores, looks
 
 
-def _located(model: Callable[[], LoadedModel], cases: Sequence[Case]) -> list[Located]:
-    return located(model(), cases)
+def _located(
+    parts: Study, model: Callable[[], LoadedModel], cases: Sequence[Case]
+) -> list[Located]:
+    """Under the base's scale, which training moves."""
+    return located(model(), cases, scale=scale_of(load(parts.base).model).item())
 
 
 def looked(seeds: Sequence[Attended], pairs: Claims) -> Compared:

@@ -1,9 +1,10 @@
 """Concepts of a caption: the noun phrases that a model is to find in its picture.
 
-Source: "C2LIP", Sec. 3. The authors take every noun phrase of a parser but those of one character,
-each once, and the caption where there is none. Phrases that name nothing to be seen are left out
-here too (docs/concepts.md): they are many, and equal ones stand in captions of most unlike
-pictures, each of which would be a negative of the other's phrase.
+Source: "C2LIP", Sec. 3: noun phrases from a dependency parse. The authors' published code asks a
+language model for them instead, and leaves out generic places, repeated phrases and those of one
+character; a caption without any is its own. Phrases that name nothing to be seen are left out here
+too (docs/concepts.md): equal ones stand in captions of most unlike pictures, each of which would be
+a negative of the other's phrase.
 """
 
 from __future__ import annotations
