@@ -202,10 +202,13 @@ def test_without_a_control_its_place_says_why(node: Node) -> None:
     assert set(curves.model) == {"clic"}
 
 
-def test_plain_clip_trains_over_the_same_views(node: Node) -> None:
-    _, _, run, curves = node(method="clip", control=False)
-    assert run["method"] == "clip" and set(curves.model) == {"clip"}
-    assert curves["clip"].notna().all()
+@pytest.mark.parametrize(("method", "loss"), [("clip", "clip"), ("siglip", "contrastive")])
+def test_plain_fine_tuning_is_its_own_control(node: Node, method: str, loss: str) -> None:
+    """Over the same views; beside itself it would train twice and show differences of zero."""
+    _, control, run, curves = node(method=method)
+    assert run["method"] == method and set(curves.model) == {method}
+    assert curves[loss].notna().all()
+    assert f"'{method}' is its own control" in (control / "no_control.json").read_text()
 
 
 @pytest.mark.parametrize(
