@@ -10,17 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
 
 from compo_pipeline.configuration import parse
 from compo_pipeline.methods.c2lip import C2lip, C2lipObjective, C2lipViews
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.pairwise import give_bias
-from compo_pipeline.training.batches import Batches
-from compo_pipeline.training.encoder import ModelEncoder
-from compo_pipeline.training.optimisation import freeze
-from compo_pipeline.training.reading import TensorReader
 
 ALL = {"contrastive", "npc", "xac"}
 Terms = dict[str, tuple[float, float]]
@@ -28,7 +23,11 @@ Terms = dict[str, tuple[float, float]]
 
 @pytest.fixture(scope="module")
 def terms(
-    project: Path, world: Any, tiny_clip: Path, tmp_path_factory: pytest.TempPathFactory
+    project: Path,
+    world: Any,
+    terms_of: Any,
+    tiny_clip: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[..., Terms]:
     """Value and weight of each loss under overrides of the objective."""
     path = project / "conf" / "base" / "parameters_methods" / "c2lip.yml"
@@ -44,14 +43,7 @@ def terms(
         values = {**shipped["objective"], **changes}
         values["weights"] = {**shipped["objective"]["weights"], **(weights or {})}
         method = C2lip(views, parse(C2lipObjective, values, "c2lip.objective"))
-        reader = TensorReader(loaded, world.root)
-        batches = Batches(*(world.captions, folder, method, reader), batch_size=6, epochs=1, seed=0)
-        freeze(loaded.model, method.trains)
-        encoder = ModelEncoder(
-            loaded.model, loaded.name, None, "image" in method.trains, torch.device("cpu"), "fp32"
-        )
-        losses = method.loss(encoder, batches[0].batch)
-        return {name: (value.item(), weight) for name, (value, weight) in losses.items()}
+        return terms_of(method, folder, loaded)
 
     return run
 

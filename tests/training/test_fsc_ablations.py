@@ -9,16 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
 
 from compo_pipeline.configuration import parse
 from compo_pipeline.methods.fsc_clip import FscClip, FscClipObjective, FscClipViews
 from compo_pipeline.models.loading import LoadedModel, load
-from compo_pipeline.training.batches import Batches
-from compo_pipeline.training.encoder import ModelEncoder
-from compo_pipeline.training.optimisation import freeze
-from compo_pipeline.training.reading import TensorReader
 
 ALL = {"contrastive", "global_hn", "local_hn"}
 Terms = dict[str, tuple[float, float]]
@@ -26,7 +21,11 @@ Terms = dict[str, tuple[float, float]]
 
 @pytest.fixture(scope="module")
 def terms(
-    project: Path, world: Any, tiny_clip: Path, tmp_path_factory: pytest.TempPathFactory
+    project: Path,
+    world: Any,
+    terms_of: Any,
+    tiny_clip: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[..., Terms]:
     """Value and weight of each loss under overrides of the objective."""
     path = project / "conf" / "base" / "parameters_methods" / "fsc_clip.yml"
@@ -39,14 +38,7 @@ def terms(
         values = {**shipped["objective"], **changes}
         values["weights"] = {**shipped["objective"]["weights"], **(weights or {})}
         method = FscClip(views, parse(FscClipObjective, values, "fsc_clip.objective"))
-        reader = TensorReader(loaded, world.root)
-        batches = Batches(*(world.captions, folder, method, reader), batch_size=6, epochs=1, seed=0)
-        freeze(loaded.model, method.trains)
-        encoder = ModelEncoder(
-            loaded.model, loaded.name, None, "image" in method.trains, torch.device("cpu"), "fp32"
-        )
-        losses = method.loss(encoder, batches[0].batch)
-        return {name: (value.item(), weight) for name, (value, weight) in losses.items()}
+        return terms_of(method, folder, loaded)
 
     return run
 
