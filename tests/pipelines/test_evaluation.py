@@ -186,15 +186,18 @@ def test_files_hold_no_number_that_json_has_not(done: DataCatalog, folder: Path)
     assert odd == []
 
 
+@pytest.mark.parametrize("wanted", [False, True])
 def test_again_without_a_control(
+    wanted: bool,
     done: DataCatalog,
     catalog: Callable[..., DataCatalog],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     before = [score for score in done.load("scores") if score.model != "control"]
-    again = catalog(control=False)
-    # What training leaves where no control was trained: a folder without a model.
+    again = catalog(control=wanted)
+    # What training leaves where no control was trained, be it that the method is its own: a folder
+    # without a model.
     again["control_checkpoint"] = MemoryDataset(tmp_path)
     _run(again)
     assert set(again.load("metrics")) == {"base", "fine_tuned"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -25,8 +26,11 @@ from compo_pipeline.evaluation.measures import METHOD_LABELS, Key
 from compo_pipeline.evaluation.scoring import score
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.verdict import verdict
+from compo_pipeline.models.identity import CONFIG_FILE
 from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
 from compo_pipeline.records import Score
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +118,15 @@ def evaluate(
 def loaders(
     base: ModelSettings, control: Path | None, fine_tuned: Path, device: str
 ) -> dict[str, Callable[[], LoadedModel]]:
-    """What loads each model of a run, by role; `auto` is a GPU where there is one."""
+    """What loads each model of a run, by role; `auto` is a GPU where there is one.
+
+    A method that is its own control has none: training leaves a note in the control's place.
+    """
     import torch
 
+    if control is not None and not (control / CONFIG_FILE).is_file():
+        log.warning("There is no control to compare with in %s.", control)
+        control = None
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     sources: dict[str, ModelSettings | Path | None] = {

@@ -26,16 +26,15 @@ def measure_attention(
     from compo_pipeline.datasets.settings import DataSettings
     from compo_pipeline.evaluation.evaluate import loaders
     from compo_pipeline.evaluation.settings import EvaluationSettings
-    from compo_pipeline.models.identity import CONFIG_FILE, read_record
+    from compo_pipeline.models.identity import read_record
     from compo_pipeline.models.loading import ModelSettings
     from compo_pipeline.pipelines.attention import measuring, questions
 
     asked = parse(questions.AttentionSettings, attention, "attention")
     settings = parse(EvaluationSettings, evaluation, "evaluation")
     cases, _ = questions.ask(asked, parse(DataSettings, data, "data"))
-    # A run without a control leaves a note in its place.
-    control = control_checkpoint if (control_checkpoint / CONFIG_FILE).is_file() else None
-    models = loaders(parse(ModelSettings, model, "model"), control, checkpoint, settings.device)
+    base = parse(ModelSettings, model, "model")
+    models = loaders(base, control_checkpoint, checkpoint, settings.device)
     made = read_record(checkpoint).get("training", {})
     return measuring.measured(models, cases, made, settings, questions.limits(asked))
 
