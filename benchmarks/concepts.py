@@ -76,12 +76,7 @@ FIGURES = {
     ("sugar_crepe", "accuracy", "replace_att"): "replaced attributes",
     ("sugar_crepe", "accuracy", "add_att"): "added attributes",
     ("sugar_crepe", "accuracy", "replace_rel"): "replaced relations",
-    ("sugar_crepe_pp", "itt", "average"): "ITT",
-    ("sugar_crepe_pp", "tot", "average"): "TOT",
-    ("zero_shot", "top1", "colours"): "ZS colours",
-    ("zero_shot", "top1", "things"): "ZS things",
-    ("retrieval", "i2t_r1", "raw"): "I2T R@1",
-    ("retrieval", "t2i_r1", "raw"): "T2I R@1",
+    **study.COMMON,
 }
 
 Attended = Mapping[str, Sequence[Located]]

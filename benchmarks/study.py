@@ -58,6 +58,16 @@ class Arm(NamedTuple):
 Figures = Mapping[Key, str]
 """The figures that a study shows: (benchmark, metric, name) to the column's head."""
 
+COMMON: Figures = {
+    ("sugar_crepe_pp", "itt", "average"): "ITT",
+    ("sugar_crepe_pp", "tot", "average"): "TOT",
+    ("zero_shot", "top1", "colours"): "ZS colours",
+    ("zero_shot", "top1", "things"): "ZS things",
+    ("retrieval", "i2t_r1", "raw"): "I2T R@1",
+    ("retrieval", "t2i_r1", "raw"): "T2I R@1",
+}
+"""What every study shows beside figures of its own."""
+
 Claims = Mapping[str, tuple[str, str]]
 """What is claimed, and the two arms that it compares: ours, theirs."""
 
