@@ -94,6 +94,32 @@ class Parse:
 
 
 @dataclass(frozen=True, slots=True)
+class Counterfactual:
+    """One edit of one caption, and the picture made for it.
+
+    `sentence` is the index of the edited caption in the sample's sentences; `role` says whether
+    the edit changes the meaning ("negative") or keeps it ("positive"). `text` is the edited
+    caption, `image` a path below the counterfactuals' own picture folder, empty while there is
+    none. `writer` and `maker` are the names of what wrote and what drew (`maker` empty where no
+    pictures are asked for); `settings` is a short hash of all that decides text and picture.
+    `state` is how far the row came: "written" (a text, no picture asked for), "made" (both) or
+    "failed". `detail` says how the text came about or, of a failed row, why there is no text or
+    no picture; it keeps the text that it has.
+    """
+
+    sample_id: str
+    sentence: int
+    role: str
+    text: str
+    image: str
+    writer: str
+    maker: str
+    settings: str
+    state: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """What a method wants to see of one sample in one epoch.
 

@@ -14,6 +14,7 @@ ROW_TYPES = (
     records.Fact,
     records.Rejected,
     records.Parse,
+    records.Counterfactual,
     records.View,
     records.Score,
 )
