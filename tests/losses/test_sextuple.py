@@ -1,0 +1,106 @@
+"""Contrast of sextuples against a loop and numbers by hand."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from compo_pipeline.losses.sextuple import contrast, similarities
+
+# Pairs of kinds that belong together, as the specification writes them.
+TRUE = {
+    ("real", "real"),
+    ("real", "positive"),
+    ("positive", "real"),
+    ("positive", "positive"),
+    ("negative", "negative"),
+}
+KINDS = ("real", "negative", "positive")
+ALL = torch.ones(3, 4, dtype=torch.bool)
+NO_PICTURES = torch.tensor([[True] * 4, [False] * 4, [False] * 4])
+SOME = torch.tensor([[True] * 4, [True, False, True, True], [False, True, True, False]])
+
+
+def unit(*shape: int, seed: int = 0) -> Tensor:
+    made = torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return F.normalize(made, dim=-1)
+
+
+def number(value: float) -> Tensor:
+    return torch.tensor(value, dtype=torch.float64)
+
+
+def slow(
+    pictures: Tensor, texts: Tensor, scale: float, bias: float, there: tuple[Tensor, Tensor]
+) -> Tensor:
+    """Entry by entry of the (3n)^2."""
+    losses = []
+    n = pictures.shape[1]
+    for a, picture_kind in enumerate(KINDS):
+        for i in range(n):
+            for b, text_kind in enumerate(KINDS):
+                for j in range(n):
+                    if not (there[0][a, i] and there[1][b, j]):
+                        continue
+                    z = scale * pictures[a, i] @ texts[b, j] + bias
+                    belong = i == j and (picture_kind, text_kind) in TRUE
+                    probability = torch.sigmoid(z)
+                    losses.append(-torch.log(probability if belong else 1 - probability))
+    return torch.stack(losses).mean()
+
+
+@pytest.mark.parametrize("there", [(ALL, ALL), (NO_PICTURES, ALL), (SOME, SOME.roll(1, 1))])
+def test_equals_the_loop_with_its_gradient(there: tuple[Tensor, Tensor]) -> None:
+    v, t = unit(3, 4, 5).requires_grad_(), unit(3, 4, 5, seed=1).requires_grad_()
+    expected = slow(v, t, 5.0, -1.5, there)
+    got = contrast(similarities(v, t, number(5.0)), number(-1.5), *there)
+    assert got.item() == pytest.approx(expected.item(), abs=1e-12)
+    for mine, theirs in zip(
+        torch.autograd.grad(got, (v, t)), torch.autograd.grad(expected, (v, t)), strict=True
+    ):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_by_hand() -> None:
+    """One sextuple, logits 2 everywhere: 5 true pairs of softplus(-2), 4 false of softplus(2)."""
+    logits, all_there = torch.full((3, 1, 3, 1), 3.0), torch.ones(3, 1, dtype=torch.bool)
+    expected = (5 * math.log1p(math.exp(-2)) + 4 * math.log1p(math.exp(2))) / 9
+    got = contrast(logits, torch.tensor(-1.0), all_there, all_there)
+    assert got.item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_without_synthetic_pictures_real_ones_face_three_texts() -> None:
+    """Of two sextuples 2 x 6 entries count: each picture has two true texts and four false."""
+    logits, there = torch.full((3, 2, 3, 2), 1.0), torch.ones(3, 2, dtype=torch.bool)
+    there_pictures = torch.tensor([[True, True], [False, False], [False, False]])
+    expected = (4 * math.log1p(math.exp(-1)) + 8 * math.log1p(math.exp(1))) / 12
+    got = contrast(logits, torch.tensor(0.0), there_pictures, there)
+    assert got.item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_absent_entries_take_no_part() -> None:
+    """Whatever stands in their place: same loss, no gradient for them, none that is not finite."""
+    losses = []
+    for filler in (0.0, 1e3):
+        v, t = unit(3, 4, 5), unit(3, 4, 5, seed=1)
+        v[~SOME] = t[~SOME] = filler
+        v.requires_grad_()
+        t.requires_grad_()
+        losses.append(contrast(similarities(v, t, number(100.0)), number(-30.0), SOME, SOME))
+        for gradient in torch.autograd.grad(losses[-1], (v, t)):
+            assert gradient.isfinite().all()
+            assert gradient[~SOME].eq(0).all()
+            assert gradient[SOME].ne(0).any()
+    assert losses[0].equal(losses[1])
+
+
+def test_gradients_of_embeddings_scale_and_bias() -> None:
+    leaves = (unit(3, 2, 3), unit(3, 2, 3, seed=1), number(3.0), number(-1.0))
+    there = SOME[:, :2]
+
+    def loss(v: Tensor, t: Tensor, s: Tensor, b: Tensor) -> Tensor:
+        return contrast(similarities(v, t, s), b, there, there)
+
+    assert torch.autograd.gradcheck(loss, tuple(leaf.requires_grad_() for leaf in leaves))
