@@ -48,6 +48,21 @@ def related(
     return random_.choice(RELATED).format(a=a, r=words, b=b)
 
 
+def compose(phrases: Sequence[str], between: Relation | None, random_: random.Random) -> str:
+    """A clause that names one to three things and how the first stands to the second, if that is
+    told; not yet a sentence.
+    """
+    if len(phrases) == 1:
+        return random_.choice(SINGLE).format(a=phrases[0])
+    if between:
+        text = related(phrases[0], phrases[1], between, random_)
+    else:
+        text = random_.choice(JOINED).format(a=phrases[0], b=phrases[1])
+    if len(phrases) == 3:
+        text += random_.choice(THIRD).format(c=phrases[2])
+    return text
+
+
 def first(scene: Scene, random_: random.Random, *, relations: float = 0.65) -> str:
     """The sentence that describes the whole scene; `relations` is the share that name one where
     there is a clear one.
@@ -55,17 +70,11 @@ def first(scene: Scene, random_: random.Random, *, relations: float = 0.65) -> s
     things = list(scene.things)
     random_.shuffle(things)
     phrases = [describe(thing, random_).indefinite(random_) for thing in things]
-    if len(things) == 1:
-        text = random_.choice(SINGLE).format(a=phrases[0])
-    else:
-        between = relation(things[0], things[1])
-        # One thing within another is not "next to" it: that relation is always named.
-        if between and (random_.random() < relations or between in NESTED):
-            text = related(phrases[0], phrases[1], between, random_)
-        else:
-            text = random_.choice(JOINED).format(a=phrases[0], b=phrases[1])
-        if len(things) == 3:
-            text += random_.choice(THIRD).format(c=phrases[2])
+    between = relation(things[0], things[1]) if len(things) > 1 else None
+    # One thing within another is not "next to" it: that relation is always named.
+    if between and not (random_.random() < relations or between in NESTED):
+        between = None
+    text = compose(phrases, between, random_)
     if random_.random() < 0.25:
         text += random_.choice(BACKDROP).format(scene.background)
     return sentence(text)

@@ -8,7 +8,7 @@ so that train, validation and test share no scene, whatever was drawn and in wha
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -148,7 +148,7 @@ class World:
         placed: list[Thing] = []
         for kind, colour in zip(kinds, colours, strict=True):
             thing = _dress(random_, kind, colour, count, nested, first=not placed)
-            spot = _place(random_, thing, placed, width, height, nested)
+            spot = put(random_, thing, placed, width, height, nested=nested)
             if spot is None:
                 return None
             placed.append(spot)
@@ -190,13 +190,14 @@ def _dress(
     return Thing(kind, colour, size, pattern, 0, 0, random_.randint(low, high), shade)
 
 
-def _place(
+def put(
     random_: random.Random,
     thing: Thing,
-    others: list[Thing],
+    others: Sequence[Thing],
     width: int,
     height: int,
-    nested: bool,
+    *,
+    nested: bool = False,
 ) -> Thing | None:
     """Put a thing where it fits: clear of the others, or inside the first one."""
     if nested and others:
@@ -261,7 +262,7 @@ def counterfactual(scene: Scene, edit: Edit, world: World, random_: random.Rando
         else:
             if relation(a, b) in ("inside", "around"):
                 return None
-            things[:2] = [_fit(a, b, scene), _fit(b, a, scene)]
+            things[:2] = [fit(a, b, scene), fit(b, a, scene)]
             if any(p.overlaps(q, 0) for i, p in enumerate(things) for q in things[:i]):
                 return None
     else:
@@ -283,7 +284,7 @@ def counterfactual(scene: Scene, edit: Edit, world: World, random_: random.Rando
     return replace(scene, scene_id=f"{scene.scene_id}-{edit}", things=tuple(things))
 
 
-def _fit(thing: Thing, spot: Thing, scene: Scene) -> Thing:
+def fit(thing: Thing, spot: Thing, scene: Scene) -> Thing:
     """The thing at another one's place, moved inwards where it would leave the picture."""
     margin = thing.size_px // 2 + 2
     return replace(

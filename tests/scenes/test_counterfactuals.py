@@ -1,0 +1,393 @@
+"""Counterfactual scenes: each claim checked by a slow reader of sentences against the records."""
+
+import itertools
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, replace
+from difflib import SequenceMatcher
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.images.makers.contract import Made, PictureRequest, Unmade
+from compo_pipeline.records import Caption
+from compo_pipeline.scenes.captions import sentences
+from compo_pipeline.scenes.counterfactuals import (
+    Edited,
+    SceneCounterfactuals,
+    SceneEditSettings,
+    edit,
+    read_scenes,
+)
+from compo_pipeline.scenes.edits import EDITS, EditKind
+from compo_pipeline.scenes.render import render
+from compo_pipeline.scenes.world import CONTAINERS, NESTED, Scene, Thing, World, relation
+from compo_pipeline.seeding import rng
+
+IsTrue = Callable[[str, Scene], bool]
+Told = tuple[Scene, str, Edited]
+
+
+def draw(split: str, scenes: int) -> list[tuple[Scene, int, str]]:
+    """Sentences of scenes with their index; a fifth of the pairs nested, to see enough of them."""
+    world = World(nested=0.2)
+    return [
+        (scene, number, text)
+        for scene in itertools.islice(world.scenes(0, split), scenes)
+        for number, text in enumerate(sentences(scene, rng("told", scene.scene_id)))
+    ]
+
+
+TRAIN = draw("train", 250)
+
+
+def edits(sentences_: Sequence[tuple[Scene, int, str]], role: str) -> list[Told]:
+    found = []
+    for scene, number, text in sentences_:
+        edited = edit(scene, text, role, rng(0, scene.scene_id, number, role))
+        if edited is not None:
+            found.append((scene, text, edited))
+    return found
+
+
+@pytest.fixture(scope="module")
+def negatives() -> list[Told]:
+    return edits(TRAIN, "negative")
+
+
+@pytest.fixture(scope="module")
+def positives() -> list[Told]:
+    return edits(TRAIN, "positive")
+
+
+def test_nearly_every_sentence_has_both(negatives: list[Told], positives: list[Told]) -> None:
+    assert len(negatives) > 0.98 * len(TRAIN)
+    assert len(positives) > 0.97 * len(TRAIN)
+
+
+def test_a_negative_is_true_of_its_own_scene_alone(negatives: list[Told], is_true: IsTrue) -> None:
+    for scene, text, edited in negatives:
+        assert is_true(text, scene)
+        assert is_true(edited.text, edited.scene), edited
+        assert not is_true(edited.text, scene), edited
+        assert not is_true(text, edited.scene), edited
+
+
+def test_a_positive_and_its_caption_are_true_of_both_scenes(
+    positives: list[Told], is_true: IsTrue
+) -> None:
+    for scene, text, edited in positives:
+        for told, of in itertools.product((text, edited.text), (scene, edited.scene)):
+            assert is_true(told, of), (told, of)
+        assert edited.text != text
+        assert edited.kind == "retold"
+
+
+@pytest.mark.parametrize("split", ["train", "val", "test"])
+@pytest.mark.parametrize("role", ["negative", "positive"])
+def test_no_counterfactual_leaves_its_split(split: str, role: str) -> None:
+    made = edits(draw(split, 60), role)
+    assert len(made) > 100
+    assert {edited.scene.split for _, _, edited in made} == {split}
+
+
+def words(text: str) -> list[str]:
+    """Words but articles; a relation or place of several words is one."""
+    many = (
+        "to the left of|left of|on the left of|to the right of|right of|on the right of"
+        "|(?:in|on|at) the (?:middle|left|right|top|bottom)(?! of)"
+    )
+    joined = re.sub(many, lambda match: match[0].replace(" ", "_"), text.lower())
+    return [word for word in re.findall(r"\w+", joined) if word not in ("a", "an")]
+
+
+def changed(before: str, after: str) -> int:
+    """Words that differ, position by position."""
+    old, new = words(before), words(after)
+    assert len(old) == len(new), (before, after)
+    return sum(a != b for a, b in zip(old, new, strict=True))
+
+
+def test_a_negative_differs_by_as_little_as_its_edit_needs(negatives: list[Told]) -> None:
+    for _, text, edited in negatives:
+        if edited.kind == "swap_things":
+            assert sorted(words(text)) == sorted(words(edited.text))
+            assert text.lower() != edited.text.lower()
+        elif edited.kind == "swap_colours":
+            assert sorted(words(text)) == sorted(words(edited.text))
+            assert changed(text, edited.text) == 2
+        else:
+            assert changed(text, edited.text) == 1, (text, edited)
+
+
+FIELDS = ("kind", "colour", "size", "pattern", "x", "y", "size_px", "shade")
+MAY_DIFFER = {
+    "replace_kind": {"kind"},
+    "replace_colour": {"colour"},
+    "replace_pattern": {"pattern"},
+    "replace_size": {"size", "size_px", "x", "y"},
+    "replace_place": {"x", "y"},
+    "replace_relation": {"x", "y"},
+    "replace_background": set(),
+    "swap_colours": {"colour"},
+    "swap_things": {"x", "y", "kind", "colour", "shade"},
+}
+
+
+def differences(before: Scene, after: Scene) -> list[set[str]]:
+    """Of each thing, the fields that changed."""
+    return [
+        {name for name, a, b in zip(FIELDS, astuple(old), astuple(new), strict=True) if a != b}
+        for old, new in zip(before.things, after.things, strict=True)
+    ]
+
+
+def test_a_negatives_scene_differs_in_what_the_edit_is_about_and_in_nothing_else(
+    negatives: list[Told],
+) -> None:
+    for scene, _, edited in negatives:
+        after = edited.scene
+        differ = [fields for fields in differences(scene, after) if fields]
+        assert all(fields <= MAY_DIFFER[edited.kind] for fields in differ), (scene, edited)
+        touched = 0 if edited.kind == "replace_background" else 1
+        touched += edited.kind in ("swap_colours", "swap_things", "replace_relation")
+        assert len(differ) == touched, (scene, edited)
+        assert (scene.background != after.background) == (edited.kind == "replace_background")
+        assert (scene.width, scene.height, scene.shade) == (after.width, after.height, after.shade)
+
+
+def test_every_edit_occurs_and_nested_scenes_are_turned_inside_out(
+    negatives: list[Told],
+) -> None:
+    assert {edited.kind for *_, edited in negatives} == set(EDITS)
+    turned = [
+        edited.scene
+        for scene, _, edited in negatives
+        if edited.kind == "swap_things" and relation(*scene.things[:2]) in NESTED
+    ]
+    assert turned
+    assert all(scene.things[0].kind in CONTAINERS for scene in turned)
+
+
+def test_scenes_stay_drawable(negatives: list[Told], positives: list[Told]) -> None:
+    for _, _, edited in (*negatives, *positives):
+        scene = edited.scene
+        assert len({thing.kind for thing in scene.things}) == len(scene.things)
+        for thing in scene.things:
+            assert thing.size_px / 2 <= thing.x <= scene.width - thing.size_px / 2
+            assert thing.size_px / 2 <= thing.y <= scene.height - thing.size_px / 2
+        for a, b in itertools.combinations(scene.things, 2):
+            if a.overlaps(b, gap=0):
+                assert relation(a, b) in NESTED
+                outer = a if relation(a, b) == "around" else b
+                assert outer.kind in CONTAINERS and outer.pattern == "solid"
+                assert a.colour != b.colour
+
+
+def test_a_positives_scene_shows_the_same_in_other_places(positives: list[Told]) -> None:
+    for scene, _, edited in positives:
+        after = edited.scene
+        assert after.content == scene.content
+        assert (after.width, after.height) == (scene.width, scene.height)
+        for i, j in itertools.combinations(range(len(scene.things)), 2):
+            before = relation(scene.things[i], scene.things[j])
+            assert relation(after.things[i], after.things[j]) == before
+        assert not np.array_equal(render(scene), render(after))
+
+
+def test_positives_are_told_in_other_words_not_by_a_turned_list_alone(
+    positives: list[Told],
+) -> None:
+    same_words = [e for _, text, e in positives if sorted(words(text)) == sorted(words(e.text))]
+    assert len(same_words) < 0.15 * len(positives)
+    alike = [SequenceMatcher(None, text, e.text).ratio() for _, text, e in positives]
+    assert sum(alike) / len(alike) < 0.85
+
+
+@given(st.integers(0, 10_000), st.sampled_from(["negative", "positive"]))
+def test_the_same_draw_gives_the_same_edit(seed: int, role: str) -> None:
+    scene, _, text = TRAIN[seed % len(TRAIN)]
+    assert edit(scene, text, role, rng(seed)) == edit(scene, text, role, rng(seed))
+
+
+def test_other_draws_give_other_edits() -> None:
+    scene, _, text = TRAIN[0]
+    for role in ("negative", "positive"):
+        assert len({edit(scene, text, role, rng(seed)) for seed in range(10)}) > 3
+
+
+@pytest.mark.parametrize("kind", EDITS)
+def test_edits_are_the_callers_choice(kind: EditKind) -> None:
+    made = [edit(scene, text, "negative", rng(0), edits=(kind,)) for scene, _, text in TRAIN]
+    assert Counter(e.kind for e in made if e) == {kind: sum(e is not None for e in made)}
+    assert any(made)
+
+
+def test_only_the_worlds_kinds_and_colours_come_in() -> None:
+    world = World(things=("ball", "star", "key", "tree"), colours=("red", "blue", "green", "pink"))
+    for scene in itertools.islice(world.scenes(0, "train"), 40):
+        for number, text in enumerate(sentences(scene, rng(scene.scene_id))):
+            edited = edit(scene, text, "negative", rng(number), world)
+            for thing in edited.scene.things if edited else ():
+                assert thing.kind in world.things and thing.colour in world.colours
+
+
+PAIR = Scene(
+    "pair",
+    192,
+    144,
+    "beige",
+    (
+        Thing("ball", "red", "small", "solid", 30, 36, 36),
+        Thing("star", "blue", "large", "striped", 140, 96, 70),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("caption", "kind", "expected"),
+    [
+        ("A red ball left of a star.", "replace_relation", "A red ball right of a star"),
+        ("A red ball left of a blue star.", "swap_things", "A blue star left of a red ball"),
+        ("A red disc and a blue star.", "swap_colours", "A blue disc and a red star"),
+        ("A red ball and a star.", "swap_colours", None),
+        ("A red ball and a star.", "replace_relation", None),
+        ("A ball and a star.", "replace_colour", None),
+        ("The ball is at the left side.", "replace_place", "The ball is at the right side"),
+        ("The star looks striped.", "replace_pattern", "The star looks (dotted|spotted)"),
+        ("The ball is plain.", "replace_pattern", "The ball is (striped|dotted|spotted)"),
+        ("The wall behind is beige.", "replace_background", r"The wall behind is \w+"),
+        ("The star is huge.", "replace_size", "The star is (small|tiny|little)"),
+    ],
+)
+def test_edits_of_a_hand_placed_scene(
+    caption: str, kind: EditKind, expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Scene, "split", "train")  # whatever it shows
+    edited = edit(PAIR, caption, "negative", rng(1), edits=(kind,))
+    if expected is None:
+        assert edited is None
+    else:
+        assert edited is not None
+        assert re.fullmatch(rf"{expected}\.", edited.text), edited.text
+
+
+@pytest.mark.parametrize(
+    "caption",
+    [
+        "A blue ball left of a star.",  # false
+        "A dog left of a star.",  # no thing of the world
+        "An old ball next to a star.",
+    ],
+)
+def test_sentences_that_are_not_the_scenes_own(caption: str) -> None:
+    for role in ("negative", "positive"):
+        assert edit(PAIR, caption, role, rng(0)) is None
+
+
+def test_an_edit_that_would_leave_the_split_is_drawn_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only scenes with something pink are trained on."""
+
+    def split(scene: Scene) -> str:
+        pink = any(thing.colour == "pink" for thing in scene.things)
+        return "train" if pink or scene == PAIR else "test"
+
+    monkeypatch.setattr(Scene, "split", property(split))
+    for seed in range(10):
+        edited = edit(PAIR, "A red ball and a blue star.", "negative", rng(seed))
+        assert edited is not None
+        assert "pink" in edited.text
+    monkeypatch.setattr(Scene, "split", property(lambda scene: str(scene == PAIR)))
+    assert edit(PAIR, "A red ball and a blue star.", "negative", rng(0)) is None
+
+
+def caption_of(scene: Scene, sample_id: str) -> Caption:
+    told = sentences(scene, rng("told", scene.scene_id))
+    image = f"{scene.split}/{scene.scene_id}.jpg"
+    return Caption(
+        sample_id, sample_id, image, scene.width, scene.height, told, "scenes", scene.split
+    )
+
+
+SOME = list({scene.scene_id: scene for scene, _, _ in TRAIN}.values())[:20]
+ROWS = [caption_of(scene, f"train-{number}") for number, scene in enumerate(SOME)]
+
+
+def editor(**changes: object) -> SceneCounterfactuals:
+    scenes = {scene.scene_id: scene for scene in SOME}
+    return SceneCounterfactuals(scenes, ROWS, replace(SceneEditSettings(), **changes))  # type: ignore[arg-type]
+
+
+def asked(maker: SceneCounterfactuals) -> list[PictureRequest]:
+    requests = []
+    for row in ROWS:
+        for role in ("negative", "positive"):
+            edited = maker.edited(row.sample_id, 0, role)
+            assert isinstance(edited, Edited)
+            image = Path(row.image)
+            requests.append(PictureRequest(row.sample_id, 0, role, edited.text, image, seed=0))
+    return requests
+
+
+def test_the_maker_draws_the_scenes_that_the_writer_wrote(is_true: IsTrue) -> None:
+    requests = asked(editor())
+    answers = list(editor().make(requests))
+    assert [answer.request for answer in answers] == requests
+    for request, answer in zip(requests, answers, strict=True):
+        assert isinstance(answer, Made)
+        edited = editor().edited(request.sample_id, 0, request.role)
+        assert isinstance(edited, Edited)
+        assert is_true(request.text, edited.scene)
+        assert np.array_equal(np.asarray(answer.picture), render(edited.scene))
+
+
+def test_the_maker_answers_the_same_in_any_order() -> None:
+    requests = asked(editor())
+    forth = [np.asarray(a.picture) for a in editor().make(requests) if isinstance(a, Made)]
+    back = [np.asarray(a.picture) for a in editor().make(requests[::-1]) if isinstance(a, Made)]
+    assert len(forth) == len(requests)
+    assert all(np.array_equal(a, b) for a, b in zip(forth, back[::-1], strict=True))
+
+
+def test_what_the_maker_cannot_make() -> None:
+    maker = editor()
+    real, *_ = asked(maker)
+    requests = [replace(real, text="A ball is here."), replace(real, sample_id="train-99")]
+    other, unknown = maker.make(requests)
+    assert isinstance(other, Unmade) and isinstance(unknown, Unmade)
+    assert real.text in other.reason and "A ball is here." in other.reason
+    assert unknown.reason == "no scene is on record for its picture"
+    bare = replace(ROWS[0], sentences=("A dog barks.",))
+    scenes = {scene.scene_id: scene for scene in SOME}
+    foreign = SceneCounterfactuals(scenes, [bare], SceneEditSettings())
+    assert "no sentence of its scene" in str(foreign.edited(bare.sample_id, 0, "negative"))
+
+
+def test_seed_edits_and_world_are_in_the_hash() -> None:
+    small = World(things=("ball", "star", "key", "tree"))
+    hashes = {
+        editor().settings_hash,
+        editor(seed=1).settings_hash,
+        editor(edits=("replace_kind",)).settings_hash,
+        SceneCounterfactuals({}, [], SceneEditSettings(), small).settings_hash,
+    }
+    assert len(hashes) == 4
+    assert editor().settings_hash in hashes
+
+
+def test_records_are_read_from_all_splits(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"data\.root.*no records of scenes"):
+        read_scenes(tmp_path)
+    (tmp_path / "annotations").mkdir()
+    for split, part in (("train", SOME[:3]), ("val", SOME[3:5])):
+        lines = "".join(json.dumps(scene.as_dict()) + "\n" for scene in part)
+        (tmp_path / "annotations" / f"scenes_{split}.jsonl").write_text(lines)
+    assert read_scenes(tmp_path) == {scene.scene_id: scene for scene in SOME[:5]}

@@ -1,0 +1,117 @@
+"""Sentences read back: claims, where they stand, and what is none of the grammar."""
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from compo_pipeline.scenes.captions import sentences
+from compo_pipeline.scenes.reading import read
+from compo_pipeline.scenes.world import INVERSE, Scene, World
+from compo_pipeline.seeding import rng
+
+SCENES = list(itertools.islice(World().scenes(5, "train"), 400))
+TOLD = [(scene, text) for scene in SCENES for text in sentences(scene, rng("told", scene.scene_id))]
+
+
+def test_every_sentence_of_the_captions_is_read_and_true() -> None:
+    for scene, text in TOLD:
+        reading = read(text)
+        assert reading is not None, text
+        assert reading.holds(scene), text
+        assert reading.put([]) == text
+
+
+def test_reading_agrees_with_a_slow_reader_on_other_scenes(
+    is_true: Callable[[str, Scene], bool],
+) -> None:
+    """On scenes of which nearly all is false; places and relations near their bounds aside."""
+    agreed = []
+    for (_, text), other in zip(TOLD, itertools.cycle(SCENES[7:]), strict=False):
+        reading = read(text)
+        assert reading is not None
+        if not {"relation", "place"} & {word.field for word in reading.words}:
+            assert reading.holds(other) == is_true(text, other), (text, other)
+            agreed.append(reading.holds(other))
+    assert True in agreed and False in agreed
+
+
+@pytest.mark.parametrize(
+    ("text", "claims"),
+    [
+        (
+            "A tiny striped red disc is left of an arrow, with a tree too on a gray background.",
+            {
+                ("kind", "ball", "ball"),
+                ("size", "small", "ball"),
+                ("pattern", "striped", "ball"),
+                ("colour", "red", "ball"),
+                ("kind", "arrow", "arrow"),
+                ("kind", "tree", "tree"),
+                ("relation", "left", "ball", "arrow"),
+                ("background", "gray"),
+            },
+        ),
+        (
+            "A ring contains a key.",
+            {
+                ("kind", "ring", "ring"),
+                ("kind", "key", "key"),
+                ("relation", "inside", "key", "ring"),
+            },
+        ),
+        ("The color of the cup is violet.", {("kind", "mug", "mug"), ("colour", "purple", "mug")}),
+        ("The pink one is the key.", {("kind", "key", "key"), ("colour", "pink", "key")}),
+        ("It shows a plain key.", {("kind", "key", "key"), ("pattern", "solid", "key")}),
+        ("The key looks big.", {("kind", "key", "key"), ("size", "large", "key")}),
+        ("A key is placed in the middle.", {("kind", "key", "key"), ("place", "middle", "key")}),
+        ("The key is on the right side.", {("kind", "key", "key"), ("place", "right", "key")}),
+        ("Everything is on a beige background.", {("background", "beige")}),
+    ],
+)
+def test_claims(text: str, claims: set[tuple[str, ...]]) -> None:
+    reading = read(text)
+    assert reading is not None
+    assert reading.claims == claims
+
+
+@pytest.mark.parametrize("word", ["left of", "above", "inside", "surrounding"])
+def test_a_relation_from_the_other_end_is_the_same_claim(word: str) -> None:
+    other = {
+        "left of": "on the right of",
+        "above": "beneath",
+        "inside": "around",
+        "surrounding": "within",
+    }[word]
+    one, two = read(f"A ball {word} a key."), read(f"There is a key {other} a disc.")
+    assert one is not None and two is not None
+    assert one.claims == two.claims
+    flipped = read(f"A key {word} a ball.")
+    assert flipped is not None and flipped.claims != one.claims
+    assert set(INVERSE) == {"left", "right", "above", "below", "inside", "around"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a ball is here.",
+        "A ball is here",
+        "A dog is here.",
+        "A ball is here and red.",
+        "A ball and a ball.",
+        "A ball next a key.",
+        "The image shows a ball and a key.",
+        "A ball is on the middle.",
+    ],
+)
+def test_what_is_none_of_the_grammar(text: str) -> None:
+    assert read(text) is None
+
+
+def test_put_makes_articles_fit() -> None:
+    reading = read("A ball and an arrow.")
+    assert reading is not None
+    (ball, arrow) = reading.told("kind")
+    put = [(ball.start, ball.end, "arrow"), (arrow.start, arrow.end, "ball")]
+    assert reading.put(put) == "An arrow and a ball."
