@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from compo_pipeline.pipeline_registry import AFTERWARDS, APART, TRAIN_EVAL
+from compo_pipeline.pipeline_registry import AFTERWARDS, APART, ENRICHING, TRAIN_EVAL
 
 
 def kedro(folder, *arguments):
@@ -21,7 +21,8 @@ def kedro(folder, *arguments):
 
 def test_registry_lists_every_pipeline(workspace):
     listed = kedro(workspace, "registry", "list").stdout
-    for name in (*TRAIN_EVAL, *APART, *AFTERWARDS, "train_eval", "__default__"):
+    groups = (*TRAIN_EVAL, *ENRICHING, *APART, *AFTERWARDS)
+    for name in (*groups, "train_eval", "__default__"):
         assert f"- {name}\n" in listed
 
 

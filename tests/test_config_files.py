@@ -38,7 +38,7 @@ RUN_OWNED = {
 }
 METHOD_FILES = sorted((CONF / "base" / "parameters_methods").glob("*.yml"))
 # Made by nodes for nodes to find again, never passed through the catalog.
-PATHS_ALONE = {"resume"}
+PATHS_ALONE = {"resume", "counterfactuals_state"}
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""dvc.yaml and recipes/coco/dvc.yaml say what the Kedro pipelines do: no more and no less."""
+"""The dvc.yaml files say what the Kedro pipelines do: no more and no less."""
 
 import functools
 import re
@@ -19,13 +19,16 @@ from compo_pipeline.pipeline_registry import AFTERWARDS
 PROJECT = Path(__file__).parents[1]
 PACKAGE = "compo_pipeline"
 STAGES = ("raw", "ingest", "validation", "views", "training", "evaluation")
+ENRICHED = "recipes/counterfactuals/dvc.yaml"
 # dvc.yaml, the environment it runs, and the environments whose files its parameters stand in.
-RECIPES = {"dvc.yaml": ("base",), "recipes/coco/dvc.yaml": ("coco", "base")}
+RECIPES = {"dvc.yaml": ("base",), "recipes/coco/dvc.yaml": ("coco", "base"), ENRICHED: ("base",)}
+STAGES_OF = dict.fromkeys(RECIPES, STAGES) | {ENRICHED: ("counterfactuals",)}
 # Pipelines that stand apart from the chain, one stage each.
 APART = ("language", "pretraining")
 # Read by nodes through parameters rather than through the catalog.
 ROOT, QUESTIONS = "data.root", "benchmarks.root"
-PICTURES = {"raw": {ROOT}, "ingest": {ROOT}, "training": {ROOT}, "evaluation": {ROOT, QUESTIONS}}
+READ_ROOT = ("raw", "ingest", "counterfactuals", "training")
+PICTURES = {**{stage: {ROOT} for stage in READ_ROOT}, "evaluation": {ROOT, QUESTIONS}}
 # Shipped with the package, and loaded by these stages where the configuration says so.
 LANGUAGE = "src/compo_pipeline/resources/language"
 BASE = "src/compo_pipeline/resources/scenes_base"
@@ -33,6 +36,7 @@ STYLE = "src/compo_pipeline/quality/data_docs.css"
 REPORT = "src/compo_pipeline/evaluation/templates/report.html"
 SHIPPED = {
     "validation": {STYLE},
+    "counterfactuals": {LANGUAGE},
     "views": {LANGUAGE},
     "training": {BASE},
     "evaluation": {BASE, REPORT},
@@ -118,13 +122,13 @@ def roots(recipe, stage, catalogs):
 
 
 each = pytest.mark.parametrize(
-    ("recipe", "stage"), [(recipe, stage) for recipe in RECIPES for stage in STAGES]
+    ("recipe", "stage"), [(recipe, stage) for recipe in RECIPES for stage in STAGES_OF[recipe]]
 )
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_stages_are_those_whose_results_lie_in_the_workspace(stages, recipe):
-    assert list(stages[recipe]) == list(STAGES)
+    assert list(stages[recipe]) == list(STAGES_OF[recipe])
 
 
 @each
@@ -177,7 +181,7 @@ def is_below(path, folder):
 @pytest.mark.parametrize(
     ("recipe", "stage"),
     [
-        *((recipe, stage) for recipe in RECIPES for stage in STAGES),
+        *((recipe, stage) for recipe in RECIPES for stage in STAGES_OF[recipe]),
         *((f"recipes/{name}/dvc.yaml", name) for name in APART),
     ],
 )
@@ -303,6 +307,7 @@ def test_no_stage_makes_what_the_repository_holds(stages):
 
 def test_state_to_resume_from_outlives_what_dvc_deletes(stages, catalogs):
     for recipe in RECIPES:
-        resume = catalogs[recipe][1]["paths"]["resume"]
         outs = set().union(*(paths(stage.get("outs")) for stage in stages[recipe].values()))
-        assert not any(resume == out or is_below(resume, out) for out in outs)
+        for name in ("resume", "counterfactuals_state"):
+            state = catalogs[recipe][1]["paths"][name]
+            assert not any(state == out or is_below(state, out) for out in outs)

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from compo_pipeline.pipelines.views import preview
-from compo_pipeline.pipelines.views.preview import Heading, marked, write
+from compo_pipeline.pipelines.views.preview import Heading, write
 from compo_pipeline.records import View
 
 HEADING = Heading("a method", "a dataset", epoch=3, seed=7)
@@ -190,19 +190,3 @@ def test_a_random_draw_that_the_seed_decides(tmp_path: Path, root: Path) -> None
 
 def test_no_view_at_all(tmp_path: Path, root: Path) -> None:
     assert "There is no view to show" in page(tmp_path, root)
-
-
-@pytest.mark.parametrize(
-    ("text", "positives", "pieces"),
-    [
-        ("a blue cat", ["a red cat"], [("a ", False), ("blue", True), (" cat", False)]),
-        ("A cat", ["a CAT"], [("A cat", False)]),
-        ("don't go", ["do go"], [("don't", True), (" go", False)]),
-        ("a b c", ["x y z", "a b d"], [("a b ", False), ("c", True)]),
-        ("on the mat, a cat.", ["a cat."], [("on the mat,", True), (" a cat.", False)]),
-        ("a cat", ["a red cat"], [("a cat", False)]),
-    ],
-)
-def test_marks(text: str, positives: list[str], pieces: list[tuple[str, bool]]) -> None:
-    assert list(marked(text, positives)) == pieces
-    assert "".join(piece for piece, _ in marked(text, positives)) == text

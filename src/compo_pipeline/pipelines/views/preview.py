@@ -6,11 +6,9 @@ It reads views as the tables hold them and knows no method.
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,13 +17,13 @@ from PIL import Image
 from compo_pipeline.images.composites import Axis, compose
 from compo_pipeline.images.decoding import Limits, PictureError, load
 from compo_pipeline.images.inline import thumbnail
+from compo_pipeline.language.marking import marked
 from compo_pipeline.pipelines.views import phrases
 from compo_pipeline.records import View
 from compo_pipeline.seeding import rng
 
 COUNT = 50
 _SIDE = 320
-_WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 _NAMED = 6  # categories told of a generator
 
 
@@ -199,31 +197,3 @@ def _pictures(view: View, root: Path, limits: Limits) -> Iterator[Picture]:
             yield Picture(path, *thumbnail(one, _SIDE))
         else:
             yield Picture(path, problem=str(one))
-
-
-def marked(text: str, positives: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """A text in pieces, each with whether it differs from the positive that is nearest to it.
-
-    Texts are compared word by word and without case.
-    """
-    words = list(_WORD.finditer(text))
-    matchers = [
-        SequenceMatcher(None, _folded(positive), _folded(text), autojunk=False)
-        for positive in positives
-    ]
-    position = 0
-    nearest = max(matchers, key=SequenceMatcher.ratio)
-    for change, _, _, start, end in nearest.get_opcodes():
-        if change == "equal" or start == end:
-            continue
-        first, last = words[start].start(), words[end - 1].end()
-        if position < first:
-            yield text[position:first], False
-        yield text[first:last], True
-        position = last
-    if position < len(text):
-        yield text[position:], False
-
-
-def _folded(text: str) -> list[str]:
-    return [word.casefold() for word in _WORD.findall(text)]

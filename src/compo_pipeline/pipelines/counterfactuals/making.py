@@ -1,0 +1,113 @@
+"""Captions to counterfactuals: requests asked, answers gathered, tables and folder written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from compo_pipeline.pipelines.counterfactuals.generation import (
+    Drawn,
+    Edit,
+    Parsing,
+    pictures,
+    texts,
+    wanted,
+)
+from compo_pipeline.pipelines.counterfactuals.journal import Journal, Outcome
+from compo_pipeline.pipelines.counterfactuals.pictures import PictureStore, name, publish
+from compo_pipeline.pipelines.counterfactuals.tables import quarantined, row
+from compo_pipeline.records import Caption, Counterfactual, Rejected
+from compo_pipeline.seeding import digest
+
+if TYPE_CHECKING:
+    from compo_pipeline.images.makers.contract import Maker
+    from compo_pipeline.language.writers.contract import Writer
+    from compo_pipeline.pipelines.counterfactuals.settings import CounterfactualSettings
+
+
+class Places(NamedTuple):
+    """Folders: `root` of the real pictures, `pictures` of the published ones, and `state`, which
+    keeps whatever was made, under any settings.
+    """
+
+    root: Path
+    pictures: Path
+    state: Path
+
+
+def training_rows(captions: Iterable[Caption], split: str) -> list[Caption]:
+    """The captions of the split that trains.
+
+    Raises:
+        ValueError: there is none.
+    """
+    rows = [caption for caption in captions if caption.split == split]
+    if not rows:
+        raise ValueError(
+            f"views.split: no valid caption is of the split '{split}'; see data.splits and the "
+            "quarantine table"
+        )
+    return rows
+
+
+def make(
+    captions: Sequence[Caption],
+    hashes: Mapping[str, str],
+    asked: tuple[Writer, Parsing, Maker | None],
+    settings: CounterfactualSettings,
+    places: Places,
+) -> tuple[list[Counterfactual], list[Rejected]]:
+    """All counterfactuals and those that failed; pictures are published under `places.pictures`.
+
+    Args:
+        captions: the rows that train.
+        hashes: of real pictures, by path.
+        asked: who writes, from which parses, and who draws, None where nobody does.
+        settings: how many sentences, and how pictures are kept.
+        places: where things lie.
+    """
+    writer, parsing, maker = asked
+    edits = wanted(captions, hashes, settings.sentences)
+    with Journal(places.state / "texts.jsonl") as journal:
+        told = texts(edits, writer, parsing, journal, retry=settings.retry)
+    drawn = dict[int, Drawn]()
+    if maker is not None:
+        drawn = _drawn(edits, told, maker, settings, places)
+    hashed = (*_identity(writer), parsing.language, *_identity(maker))
+    digested = f"{digest(*hashed, settings.seed, settings.format):016x}"[:12]
+    by = (writer.name, maker.name if maker else "", digested)
+    names = [name(edit.row.sample_id, edit.sentence, edit.role, settings.format) for edit in edits]
+    publish(((one.file, names[place]) for place, one in drawn.items() if one.file), places.pictures)
+    rows = [
+        row(edit, text, drawn.get(place), names[place], by)
+        for place, (edit, text) in enumerate(zip(edits, told, strict=True))
+    ]
+    return rows, quarantined(rows, (edit.row.image for edit in edits))
+
+
+def _drawn(
+    edits: Sequence[Edit],
+    told: Sequence[Outcome],
+    maker: Maker,
+    settings: CounterfactualSettings,
+    places: Places,
+) -> dict[int, Drawn]:
+    """What became of the picture of each edit that has a text, by the edit's place."""
+    having = [place for place, outcome in enumerate(told) if outcome.text]
+    store = PictureStore(places.state / "pictures", settings.format)
+    with Journal(places.state / "failures.jsonl") as journal:
+        found = pictures(
+            [(edits[place], told[place].text) for place in having],
+            maker,
+            store,
+            journal,
+            places.root,
+            settings.seed,
+            retry=settings.retry,
+        )
+    return dict(zip(having, found, strict=True))
+
+
+def _identity(one: Writer | Maker | None) -> tuple[str, str]:
+    return (one.name, one.settings_hash) if one else ("", "")

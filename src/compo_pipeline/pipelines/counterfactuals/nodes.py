@@ -1,0 +1,69 @@
+"""Nodes of the counterfactuals pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from compo_pipeline.configuration import parse
+from compo_pipeline.records import Caption, Counterfactual, Fact, Rejected
+
+
+def make_counterfactuals(
+    valid_captions: list[Caption],
+    facts: list[Fact],
+    counterfactuals: Mapping[str, Any],
+    split: str,
+    language_model: str,
+    root: str,
+    world: Mapping[str, Any],
+    folder: str,
+    state: str,
+) -> tuple[list[Counterfactual], list[Rejected], Path]:
+    """Edits of the captions that train, what failed of them, and the folder of pictures.
+
+    Nothing fails here for the number of failures, so all tables are saved.
+    """
+    from compo_pipeline.pipelines.counterfactuals.choosing import KEY, Choice
+    from compo_pipeline.pipelines.counterfactuals.making import Places, make, training_rows
+    from compo_pipeline.pipelines.counterfactuals.settings import CounterfactualSettings
+
+    settings = parse(CounterfactualSettings, counterfactuals, KEY)
+    rows = training_rows(valid_captions, split)
+    places = Places(Path(root), Path(folder), Path(state))
+    choice = Choice(settings, rows, places.root, world, places.state)
+    hashes = {fact.image: fact.image_hash for fact in facts}
+    asked = (choice.writer(), choice.parsing(language_model), choice.maker())
+    made, quarantine = make(rows, hashes, asked, settings, places)
+    return made, quarantine, places.pictures
+
+
+def preview_counterfactuals(
+    counterfactuals: list[Counterfactual],
+    pictures: Path,
+    valid_captions: list[Caption],
+    dataset: str,
+    root: str,
+    folder: str,
+) -> Path:
+    """A page of captions, their edits and the pictures of both, to look at."""
+    from compo_pipeline.pipelines.counterfactuals.preview import write
+
+    page = Path(folder) / "index.html"
+    write(counterfactuals, valid_captions, Path(root), pictures, page, dataset)
+    return Path(folder)
+
+
+def check_counterfactuals(
+    counterfactuals: list[Counterfactual], settings: Mapping[str, Any], preview: Path
+) -> dict[str, Any]:
+    """How many edits there are; refused when too many failed. The preview is there by then."""
+    from compo_pipeline.pipelines.counterfactuals.choosing import KEY
+    from compo_pipeline.pipelines.counterfactuals.settings import CounterfactualSettings
+    from compo_pipeline.pipelines.counterfactuals.tables import refuse_too_many, summary
+
+    counts = summary(counterfactuals)
+    tolerated = parse(CounterfactualSettings, settings, KEY).tolerated_share
+    refuse_too_many(counterfactuals, counts, tolerated, preview)
+    return counts

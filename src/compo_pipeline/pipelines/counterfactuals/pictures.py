@@ -1,0 +1,77 @@
+"""Made pictures on disk: whole or not there, made once, and published under readable names."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from compo_pipeline.seeding import digest
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+Format = Literal["jpeg", "png"]
+_SUFFIXES: dict[Format, str] = {"jpeg": ".jpg", "png": ".png"}
+_OPTIONS: dict[Format, dict[str, int]] = {"jpeg": {"quality": 92, "subsampling": 0}, "png": {}}
+_UNSAFE = re.compile(r"[^A-Za-z0-9-]+")
+_READABLE = 40  # characters of a sample_id in a file's name
+
+
+class PictureStore:
+    """Pictures by key; a file that is there under its key is whole."""
+
+    def __init__(self, folder: Path, format_: Format) -> None:
+        """Name the folder and the format of new pictures."""
+        self._folder, self._format = folder, format_
+
+    def path(self, key: str) -> Path:
+        """Where a picture lies, or will."""
+        return self._folder / key[:2] / f"{key}{_SUFFIXES[self._format]}"
+
+    def save(self, key: str, picture: Image.Image) -> None:
+        """Write beside the name, then take the name: nobody ever finds half a picture."""
+        path = self.path(key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+        with unfinished.open("wb") as file:
+            picture.convert("RGB").save(file, self._format, **_OPTIONS[self._format])
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+
+
+def name(sample_id: str, sentence: int, role: str, format_: Format) -> str:
+    """Path of a picture below the published folder: of the row alone, safe for any sample_id.
+
+    The hash tells apart ids that read alike once they are safe, or that differ by case alone;
+    its first digits spread the files over 256 folders.
+    """
+    hashed = f"{digest(sample_id):016x}"
+    readable = _UNSAFE.sub("_", sample_id)[:_READABLE]
+    return f"{hashed[:2]}/{readable}-{hashed}.{sentence}.{role}{_SUFFIXES[format_]}"
+
+
+def publish(pictures: Iterable[tuple[Path, str]], folder: Path) -> None:
+    """Put exactly these pictures into a folder, which is replaced as a whole.
+
+    Args:
+        pictures: where each lies, and its path below the folder. They are linked, not copied,
+            where the disk can do that.
+        folder: where they go.
+    """
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    for source, relative in pictures:
+        target = partial / relative
+        target.parent.mkdir(exist_ok=True)
+        try:
+            target.hardlink_to(source)
+        except OSError:
+            shutil.copyfile(source, target)
+    shutil.rmtree(folder, ignore_errors=True)
+    partial.rename(folder)

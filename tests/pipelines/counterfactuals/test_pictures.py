@@ -1,0 +1,75 @@
+"""Picture files: whole or not there, safely named, linked where the disk can."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from compo_pipeline.pipelines.counterfactuals.pictures import PictureStore, name, publish
+
+
+def test_a_picture_that_cannot_be_written_leaves_its_name_free(tmp_path: Path) -> None:
+    store = PictureStore(tmp_path, "jpeg")
+
+    class Broken(Image.Image):
+        def convert(self, *_: object, **__: object) -> "Broken":
+            return self
+
+        def save(self, file: object, *_: object, **__: object) -> None:
+            file.write(b"half a")  # type: ignore[attr-defined]
+            raise OSError("no space")
+
+    with pytest.raises(OSError, match="no space"):
+        store.save("abc", Broken())
+    assert not store.path("abc").exists()
+    store.save("abc", Image.new("RGBA", (4, 3)))
+    with Image.open(store.path("abc")) as picture:
+        assert (picture.format, picture.mode, picture.size) == ("JPEG", "RGB", (4, 3))
+
+
+def test_png_keeps_every_value(tmp_path: Path) -> None:
+    store = PictureStore(tmp_path, "png")
+    drawn = Image.effect_noise((16, 16), 90).convert("RGB")
+    store.save("k1", drawn)
+    assert store.path("k1").suffix == ".png"
+    with Image.open(store.path("k1")) as picture:
+        assert picture.tobytes() == drawn.tobytes()
+
+
+# Sample ids come from tables in UTF-8: no lone surrogates.
+@given(st.text(st.characters(codec="utf-8")))
+def test_any_sample_id_gives_a_plain_path(sample_id: str) -> None:
+    path = name(sample_id, 0, "negative", "jpeg")
+    folder, file = path.split("/")
+    assert (len(folder), len(file) < 90) == (2, True)
+    assert path.isascii() and path.isprintable()
+    assert not set(path) & set('\\:*?"<>| ') and not file.startswith((".", "~"))
+
+
+def test_every_row_has_a_file_of_its_own() -> None:
+    ids = ("a", "A", "a/b", "a\\b", "a_b", "a b", "", "_", "." * 3, "x" * 300, "x" * 301)
+    rows = [(one, n, role) for one in ids for n in range(3) for role in ("negative", "positive")]
+    assert len({name(*row, "png").casefold() for row in rows}) == len(rows)
+
+
+@pytest.mark.parametrize("linked", [True, False])
+def test_published_folder_holds_these_pictures_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked: bool
+) -> None:
+    if not linked:
+
+        def refuse(*_: object) -> None:
+            raise OSError("another disk")
+
+        monkeypatch.setattr(Path, "hardlink_to", refuse)
+    source, folder = tmp_path / "one", tmp_path / "out"
+    source.write_bytes(b"picture")
+    publish([(source, "aa/first.jpg")], folder)
+    publish([(source, "aa/second.jpg"), (source, "bb/third.jpg")], folder)
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    assert [str(path.relative_to(folder)) for path in files] == ["aa/second.jpg", "bb/third.jpg"]
+    assert files[0].read_bytes() == b"picture"
+    assert (source.stat().st_nlink > 1) == linked
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "out"]

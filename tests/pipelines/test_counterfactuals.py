@@ -1,0 +1,176 @@
+"""The counterfactuals pipeline as Kedro runs it: rules on captions, scenes edited and drawn."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from PIL import Image
+
+from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.images.makers.diffusion import DiffusionSettings
+from compo_pipeline.language.sentences import split
+from compo_pipeline.language.writers.endpoint import EndpointSettings
+from compo_pipeline.language.writers.local import LocalSettings
+from compo_pipeline.language.writers.rules import RulesSettings
+from compo_pipeline.pipelines.counterfactuals.nodes import (
+    check_counterfactuals,
+    make_counterfactuals,
+    preview_counterfactuals,
+)
+from compo_pipeline.pipelines.counterfactuals.pipeline import create_pipeline
+from compo_pipeline.pipelines.counterfactuals.tables import TooManyFailures
+from compo_pipeline.records import Caption, Fact
+from compo_pipeline.scenes.counterfactuals import SceneEditSettings
+from compo_pipeline.scenes.dataset import SceneSettings, write
+
+WORLD: dict[str, list[str]] = {"things": [], "colours": []}
+
+
+@pytest.fixture(scope="module")
+def settings(project: Path) -> dict[str, Any]:
+    """What conf/base says."""
+    file = project / "conf" / "base" / "parameters_counterfactuals.yml"
+    values: dict[str, Any] = yaml.safe_load(file.read_text())["counterfactuals"]
+    return values
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A few rendered scenes."""
+    folder = tmp_path_factory.mktemp("counterfactuals") / "scenes"
+    few = {"train": 6, "val": 1, "test": 1, "items": 1, "pictures": 4, "classified": 1}
+    write(SceneSettings(**few), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def captions(root: Path) -> list[Caption]:
+    """A row for every training scene, and one that does not train."""
+    source = json.loads((root / "annotations" / "captions_train.json").read_text())
+    files = {image["id"]: f"train/{image['file_name']}" for image in source["images"]}
+    rows = [
+        Caption(
+            str(one["id"]), str(one["image_id"]), files[one["image_id"]], 224, 224,
+            tuple(split(one["caption"])), "scenes", "train",
+        )
+        for one in source["annotations"]
+    ]  # fmt: skip
+    return [*rows, Caption("held", "held", rows[0].image, 224, 224, ("A cat.",), "scenes", "test")]
+
+
+@pytest.fixture
+def run(
+    root: Path, captions: list[Caption], settings: dict[str, Any], tmp_path: Path
+) -> Callable[..., Any]:
+    """Runs the first node; returns what it makes."""
+    facts = [
+        Fact(n, row.sample_id, row.image, row.split, "0", None, 1, 1, 1, 1, 1, False, False, False)
+        for n, row in enumerate(captions)
+    ]
+
+    def start(**changed: Any) -> Any:
+        folders = (str(tmp_path / "pictures"), str(tmp_path / "state"))
+        given = (captions, facts, {**settings, **changed}, "train", "compo_en", str(root), WORLD)
+        return make_counterfactuals(*given, *folders)
+
+    return start
+
+
+def test_scenes_are_edited_and_drawn(
+    run: Callable[..., Any],
+    captions: list[Caption],
+    root: Path,
+    tmp_path: Path,
+    settings: dict[str, Any],
+) -> None:
+    rows, quarantine, folder = run(writer="scenes", maker="scenes")
+    assert len(rows) == 2 * (len(captions) - 1)
+    made = [row for row in rows if row.state == "made"]
+    assert len(made) + len(quarantine) == len(rows) and len(made) > len(rows) / 2
+    texts = {row.sample_id: row.sentences[0] for row in captions}
+    for row in made:
+        assert row.text != texts[row.sample_id] and (row.writer, row.maker) == ("scenes", "scenes")
+        with Image.open(folder / row.image) as picture:
+            assert picture.format == "JPEG" and min(picture.size) > 100
+    page = preview_counterfactuals(
+        rows, folder, captions, "scenes", str(root), str(tmp_path / "page")
+    )
+    html = (page / "index.html").read_text()
+    assert html.count("<article") == min(40, len(captions) - 1) and html.count("<mark>") > 6
+    counts = check_counterfactuals(rows, settings, page)
+    assert counts["edits"] == len(rows) and counts["roles"]["negative"]["made"] > 0
+
+
+def test_rules_write_and_nobody_draws(run: Callable[..., Any]) -> None:
+    rows, quarantine, folder = run()
+    written = [row for row in rows if row.state == "written"]
+    assert {row.role for row in written} == {"negative", "positive"}
+    assert {row.maker for row in rows} == {""} and not list(folder.iterdir())
+    assert len(written) + len(quarantine) == len(rows)
+    assert run() == (rows, quarantine, folder)
+
+
+def test_too_many_failures_are_refused_by_key(
+    run: Callable[..., Any], settings: dict[str, Any], tmp_path: Path
+) -> None:
+    rows, _, _ = run()
+    failed = [row for row in rows if row.state == "failed"]
+    with pytest.raises(TooManyFailures, match=r"counterfactuals.tolerated_share allows 50.0%"):
+        check_counterfactuals(failed or rows[:0], settings, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"writers": "rules"}, r"counterfactuals.writers: unknown key; did you mean 'writer'"),
+        ({"writer": "rule"}, r"counterfactuals.writer: .*\(got 'rule'\)"),
+        ({"maker": "scenes"}, r"counterfactuals: .*got the writer rules"),
+        ({"sentences": 0}, r"counterfactuals: .*sentences: expected 1 at least, or null, got 0"),
+        ({"tolerated_share": 2}, r"counterfactuals: .*tolerated_share: expected 0 to 1, got 2"),
+        ({"rules": {"atempts": 1}}, r"counterfactuals.rules.atempts: unknown key"),
+        ({"writer": "endpoint"}, r"counterfactuals.endpoint.url: "),
+        ({"writer": "scenes", "scenes": {"sed": 1}}, r"counterfactuals.scenes.sed: unknown key"),
+    ],
+)
+def test_wrong_settings_are_refused_by_key(
+    run: Callable[..., Any], changed: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SettingsError, match=message):
+        run(**changed)
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "required"),
+    [
+        ("rules", RulesSettings, {}),
+        ("endpoint", EndpointSettings, {"url": "http://localhost", "model": "m"}),
+        ("transformers", LocalSettings, {"folder": "f"}),
+        ("scenes", SceneEditSettings, {}),
+        ("diffusion", DiffusionSettings, {"model": "m"}),
+    ],
+)
+def test_the_configuration_says_what_each_writer_and_maker_takes(
+    settings: dict[str, Any], name: str, wanted: type, required: dict[str, str]
+) -> None:
+    """Every setting stands there with its default; what has none is null."""
+    assert set(settings[name]) == {field.name for field in fields(wanted)}
+    assert {key for key, value in settings[name].items() if value is None} >= set(required)
+    made = parse(wanted, {**settings[name], **required}, name)
+    assert made == wanted(**required)
+
+
+def test_the_graph_lies_between_validation_and_views() -> None:
+    pipeline = create_pipeline()
+    read = {name for name in pipeline.inputs() if not name.startswith("params:")}
+    assert read == {"valid_captions", "facts"}
+    assert pipeline.all_outputs() == {
+        "counterfactuals",
+        *(f"counterfactuals_{name}" for name in ("quarantine", "preview", "report")),
+        "counterfactual_pictures",
+    }
