@@ -1,4 +1,4 @@
-"""Scenes per second of one core: drawn, told, asked about, rendered, written, made a batch of.
+"""Scenes per second of one core: drawn, told, asked about, edited, rendered, written, batched.
 
 python benchmarks/scenes_rendering.py [scenes]
 """
@@ -8,6 +8,7 @@ import itertools
 import sys
 import time
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import torch
 from rich.console import Console
@@ -15,23 +16,27 @@ from rich.table import Table
 
 from compo_pipeline.pipelines.pretraining.supervision import PictureBatches
 from compo_pipeline.scenes.benchmark import make_item
-from compo_pipeline.scenes.captions import alt_text, sentences
+from compo_pipeline.scenes.captions import alt_text, first, sentences
+from compo_pipeline.scenes.counterfactuals import edit
 from compo_pipeline.scenes.render import picture, render
 from compo_pipeline.scenes.world import Scene, World
 from compo_pipeline.seeding import rng
 
 WORLD = World()
 MIX = (0.1, 0.3, 0.45, 0.05, 0.1)
+ROLES = ("negative", "positive")
+
+Item = TypeVar("Item")
 
 
-def rate(work: Callable[[Scene], object], scenes: Iterable[Scene]) -> tuple[int, float, float]:
+def rate(work: Callable[[Item], object], items: Iterable[Item]) -> tuple[int, float, float]:
     """How many, and seconds of wall and of processor for them, after a few to fill caches."""
-    todo = list(scenes)
-    for scene in todo[:200]:
-        work(scene)
+    todo = list(items)
+    for item in todo[:200]:
+        work(item)
     started, processor = time.perf_counter(), time.process_time()
-    for scene in todo:
-        work(scene)
+    for item in todo:
+        work(item)
     return len(todo), time.perf_counter() - started, time.process_time() - processor
 
 
@@ -40,12 +45,23 @@ def saved(scene: Scene) -> None:
     picture(scene).save(io.BytesIO(), "jpeg", quality=92, subsampling=0)
 
 
+def edited(told: tuple[Scene, str, str]) -> None:
+    """The picture of an edited scene, from caption to file."""
+    scene, caption, role = told
+    if found := edit(scene, caption, role, rng(scene.scene_id, role)):
+        saved(found.scene)
+
+
 def main() -> None:
     """Measure and print."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
     torch.set_num_threads(1)
     scenes = list(itertools.islice(WORLD.scenes(0, "train"), count))
     pairs = list(itertools.islice(WORLD.scenes(0, "test", "benchmark", 2), count))
+    told = [
+        (scene, first(scene, rng(scene.scene_id)), role)
+        for scene, role in zip(scenes, itertools.cycle(ROLES), strict=False)
+    ]
     batches = PictureBatches(
         WORLD, seed=0, batches=1, batch_size=count, size=64, grid=8, composites=0.3
     )
@@ -60,6 +76,7 @@ def main() -> None:
         "benchmark items": rate(lambda s: make_item("swap_att", s, WORLD, rng(s.scene_id)), pairs),
         "pictures rendered": rate(render, scenes),
         "pictures rendered and compressed": rate(saved, scenes),
+        "counterfactuals edited, rendered and compressed": rate(edited, told),
         "training pictures with truth (30% composites)": batch,
     }
     table = Table("what", "number", "a second", "a second of processor")

@@ -201,6 +201,26 @@ def test_a_positives_scene_shows_the_same_in_other_places(positives: list[Told])
         assert not np.array_equal(render(scene), render(after))
 
 
+def test_no_border_tells_a_counterfactual_from_a_real_scene(
+    negatives: list[Told], positives: list[Told]
+) -> None:
+    """Things crowd no more at the edges than they do in what a model trains on as real."""
+
+    def crowded(scenes: Sequence[Scene]) -> float:
+        gaps = [
+            min(thing.x, thing.y, scene.width - thing.x, scene.height - thing.y)
+            - thing.size_px // 2
+            for scene in scenes
+            for thing in scene.things
+        ]
+        return float(np.mean([gap < 5 for gap in gaps]))
+
+    real = crowded([scene for scene, _, _ in positives])
+    assert 0.02 < real < 0.2
+    for found in (negatives, positives):
+        assert crowded([edited.scene for _, _, edited in found]) < real + 0.04
+
+
 def test_positives_are_told_in_other_words_not_by_a_turned_list_alone(
     positives: list[Told],
 ) -> None:

@@ -10,37 +10,35 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import combinations
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
+from PIL import Image
+
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.file_identity import identity
+from compo_pipeline.images import decoding
 from compo_pipeline.images.makers.contract import Made, PictureRequest, Unmade
 from compo_pipeline.records import Caption
-from compo_pipeline.scenes.captions import BACKDROP, compose, detail
 from compo_pipeline.scenes.edits import EDITS, EditKind
+from compo_pipeline.scenes.imagining import imagine
 from compo_pipeline.scenes.reading import Reading, read
 from compo_pipeline.scenes.render import picture
-from compo_pipeline.scenes.words import Phrase, sentence
-from compo_pipeline.scenes.world import (
-    INVERSE,
-    NESTED,
-    Relation,
-    Scene,
-    Thing,
-    World,
-    fit,
-    relation,
-)
+from compo_pipeline.scenes.retelling import redrawn, retold
+from compo_pipeline.scenes.style import AdainSettings, cast, towards
+from compo_pipeline.scenes.world import Scene, World
 from compo_pipeline.seeding import digest, rng
 
-# Tries. The rarest detail comes once in about a hundred draws.
-_RETELLINGS, _REDRAWS = 600, 100
+RETOLD = "retold"
+_Key = tuple[str, int, str]  # sample_id, sentence, role
+_REMEMBERED = 65_536  # edits: what was written is still known when its picture is made
+_MISTAKES = 10  # tries for a wrong picture that its text is false of
 
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """An edited sentence and the scene it is true of; `kind` is the edit, "retold" a positive's."""
+    """An edited sentence and a scene it is true of; `kind` is the edit, `RETOLD` a positive's."""
 
     text: str
     scene: Scene
@@ -96,105 +94,50 @@ def _turns(text: str, reading: Reading, scene: Scene, after: Scene) -> bool:
 def _positive(
     scene: Scene, caption: str, reading: Reading, random_: random.Random
 ) -> Edited | None:
-    after = _redrawn(scene, reading, random_)
-    text = None if after is None else _retold(after, caption, reading, random_)
+    after = redrawn(scene, reading, random_)
+    text = None if after is None else retold(after, caption, reading, random_)
     if after is None or text is None:
         return None
-    return Edited(text, replace(after, scene_id=f"{scene.scene_id}-retold"), "retold")
-
-
-def _redrawn(scene: Scene, reading: Reading, random_: random.Random) -> Scene | None:
-    """The same things in other places and shades, standing to each other as they did.
-
-    Places are drawn from the whole picture at first, and ever nearer to the old ones where that
-    finds none.
-    """
-    pairs = list(combinations(range(len(scene.things)), 2))
-    for left in range(_REDRAWS, 0, -1):
-        reach = max(6, max(scene.width, scene.height) * left // _REDRAWS)
-        things = _moved(scene, reach, random_)
-        if any(
-            relation(things[i], things[j]) != (stood := relation(scene.things[i], scene.things[j]))
-            or (stood not in NESTED and things[i].overlaps(things[j], gap=3))
-            for i, j in pairs
-        ):
-            continue
-        after = replace(scene, things=things, shade=random_.randint(-8, 8))
-        if reading.holds(after):
-            return after
-    return None
-
-
-def _moved(scene: Scene, reach: int, random_: random.Random) -> tuple[Thing, ...]:
-    """The things up to `reach` pixels away; one inside another moves with it."""
-    fresh = []
-    for thing in scene.things:
-        shade = (random_.randint(-12, 12), random_.randint(-12, 12), random_.randint(-12, 12))
-        x, y = (at + random_.randint(-reach, reach) for at in (thing.x, thing.y))
-        moved = replace(thing, shade=shade)
-        fresh.append(fit(moved, replace(moved, x=x, y=y), scene))
-    if len(fresh) == 2 and relation(*scene.things) in NESTED:
-        outer, inner = (0, 1) if fresh[0].size_px > fresh[1].size_px else (1, 0)
-        dx, dy = (getattr(fresh[outer], axis) - getattr(scene.things[outer], axis) for axis in "xy")
-        old = scene.things[inner]
-        fresh[inner] = replace(fresh[inner], x=old.x + dx, y=old.y + dy)
-    return tuple(fresh)
-
-
-def _retold(scene: Scene, caption: str, reading: Reading, random_: random.Random) -> str | None:
-    """Another sentence with the same claims: put together from them, or drawn until it fits."""
-    composed = (
-        (len(reading.kinds) > 1 or len(reading.kinds) == len(scene.things))
-        and not reading.told("place")
-        and all(word.value != "solid" for word in reading.words)
-    )
-    for _ in range(_RETELLINGS):
-        text = _composed(reading, random_) if composed else detail(scene, random_)
-        if text == caption:
-            continue
-        new = read(text)
-        if new is not None and new.claims == reading.claims:
-            return text
-    return None
-
-
-def _composed(reading: Reading, random_: random.Random) -> str:
-    """What a sentence claims in the frames of a first sentence, from either end."""
-    order = list(reading.kinds)
-    between: Relation | None = None
-    for told in reading.told("relation"):
-        between = INVERSE[told.value]
-        if random_.random() < 0.5:
-            between = INVERSE[between]
-        else:
-            order[:2] = order[1::-1]
-    if between is None:
-        random_.shuffle(order)
-    phrases = []
-    for kind in order:
-        said = {word.field: word.value for word in reading.words if word.kinds == (kind,)}
-        phrases.append(Phrase(**said).indefinite(random_))
-    text = compose(phrases, between, random_)
-    for told in reading.told("background"):
-        text += random_.choice(BACKDROP).format(told.value)
-    return sentence(text)
+    return Edited(text, replace(after, scene_id=f"{scene.scene_id}-{RETOLD}"), RETOLD)
 
 
 @dataclass(frozen=True)
 class SceneEditSettings:
-    """How counterfactual scenes are drawn.
+    """How counterfactual scenes are drawn, and how their pictures fall short.
+
+    A text-to-image model's pictures are unlike the real one, have a look of their own, and some do
+    not show what was asked for. By default these show nothing of the kind.
 
     Attributes:
-        seed: of every edit.
+        seed: of every edit and every shortcoming.
         edits: kinds of negatives that may be drawn; every one by default.
+        faithful: whether what the text leaves untold stays as it is in the real picture; else a
+            picture is drawn from its text alone.
+        cast: 0 to 1, strength of a foreign style over each picture, drawn from the request's seed.
+        adain: the real picture's statistics, after that.
+        wrong: 0 to 1, share of the pictures that do not show what their text says. A wrong negative
+            shows what its caption says, a wrong positive something that makes its caption false.
     """
 
     seed: int = 0
     edits: tuple[EditKind, ...] = tuple(EDITS)
+    faithful: bool = True
+    cast: float = 0.0
+    adain: AdainSettings = field(default_factory=AdainSettings)
+    wrong: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse strengths and shares beyond their bounds, and negatives of no kind."""
+        for key in ("cast", "wrong"):
+            if not 0 <= getattr(self, key) <= 1:
+                raise ValueError(f"{key} must lie within 0 and 1, got {getattr(self, key)}")
+        if not self.edits:
+            raise ValueError(f"edits must name one at least of {', '.join(EDITS)}")
 
 
 class SceneCounterfactuals:
-    """Writes counterfactual sentences of rendered scenes and makes their pictures, both exact.
+    """Writes counterfactual sentences of rendered scenes and makes their pictures, both exact
+    unless the settings ask for pictures that fall short.
 
     The same (seed, sample_id, sentence, role) gives the same edit, so the maker needs nothing of
     the writer but the text, which it checks.
@@ -223,32 +166,102 @@ class SceneCounterfactuals:
             for row in captions
             if (scene := scenes.get(PurePosixPath(row.image).stem))
         }
+        self._edited = lru_cache(_REMEMBERED)(self._edit)
 
     @property
     def settings_hash(self) -> str:
-        """Of seed, edits and world."""
+        """Of all settings, the world and the code of the scenes: an edit is made anew in no time."""
         values = json.dumps([asdict(self._settings), asdict(self._world)], sort_keys=True)
-        return f"{digest(self.name, values):016x}"[:12]
+        code = identity((file.name, file) for file in sorted(Path(__file__).parent.glob("*.py")))
+        return f"{digest(self.name, values, code):016x}"[:12]
 
     def edited(self, sample_id: str, sentence_: int, role: str) -> Edited | str:
         """The edit of one sentence, or the reason why there is none."""
-        if sample_id not in self._rows:
-            return "no scene is on record for its picture"
-        scene, sentences = self._rows[sample_id]
-        random_ = rng(self._settings.seed, "counterfactual", sample_id, sentence_, role)
-        found = edit(scene, sentences[sentence_], role, random_, self._world, self._settings.edits)
-        return found or "no sentence of its scene, or nothing to change within its split"
+        return self._edited((sample_id, sentence_, role))
+
+    def shown(self, sample_id: str, sentence_: int, role: str) -> Edited | str:
+        """What the picture of an edit shows and a text that is true of it, the edit's own unless
+        the picture is wrong; or the reason why there is none.
+        """
+        key = (sample_id, sentence_, role)
+        asked = self._edited(key)
+        return asked if isinstance(asked, str) else self._shown(asked, key)
+
+    def is_wrong(self, sample_id: str, sentence_: int, role: str) -> bool:
+        """Whether the picture of an edit shows something that its text is false of."""
+        key = (sample_id, sentence_, role)
+        asked = self._edited(key)
+        return isinstance(asked, Edited) and self._mistaken(asked, key) is not None
 
     def make(self, requests: Sequence[PictureRequest]) -> Iterator[Made | Unmade]:
         """The rendered picture of each request, in their order."""
         for request in requests:
-            found = self.edited(request.sample_id, request.sentence, request.role)
-            if isinstance(found, str):
-                yield Unmade(request, found)
-            elif found.text != request.text:
-                yield Unmade(request, f"these settings write '{found.text}', not '{request.text}'")
+            key = (request.sample_id, request.sentence, request.role)
+            written = self._edited(key)
+            if isinstance(written, str):
+                yield Unmade(request, written)
+            elif written.text != request.text:
+                why = f"these settings write '{written.text}', not '{request.text}'"
+                yield Unmade(request, why)
             else:
-                yield Made(request, picture(found.scene))
+                yield self._finished(request, picture(self._shown(written, key).scene))
+
+    def _edit(self, key: _Key) -> Edited | str:
+        if key[0] not in self._rows:
+            return "no scene is on record for its picture"
+        found = self._drawn(key, key[2], rng(self._settings.seed, "counterfactual", *key))
+        return found or "no sentence of its scene, or nothing to change within its split"
+
+    def _drawn(self, key: _Key, role: str, random_: random.Random) -> Edited | None:
+        """An edit of the sentence, in whatever role."""
+        scene, sentences = self._rows[key[0]]
+        return edit(scene, sentences[key[1]], role, random_, self._world, self._settings.edits)
+
+    def _shown(self, asked: Edited, key: _Key) -> Edited:
+        found = self._mistaken(asked, key) or asked
+        return found if self._settings.faithful else self._imagined(found, key)
+
+    def _mistaken(self, asked: Edited, key: _Key) -> Edited | None:
+        """What a wrong picture shows: an edit of the other role. None for one that is right."""
+        random_ = rng(self._settings.seed, "wrong", *key)
+        if random_.random() >= self._settings.wrong:
+            return None
+        role = "negative" if key[2] == "positive" else "positive"
+        claimed = read(asked.text)
+        for _ in range(_MISTAKES):
+            found = self._drawn(key, role, random_)
+            if found and claimed and not claimed.holds(found.scene):
+                return found
+        return None
+
+    def _imagined(self, found: Edited, key: _Key) -> Edited:
+        """The edit with a scene drawn from its text alone, or its own where none was found.
+
+        What makes a caption false does not come in by chance where the caption is to be true, nor
+        the other way round.
+        """
+        sample_id, sentence_, _ = key
+        untrue = self._rows[sample_id][1][sentence_]
+        if found.kind == RETOLD:
+            negative = self.edited(sample_id, sentence_, "negative")
+            untrue = negative.text if isinstance(negative, Edited) else ""
+        told, random_ = read(found.text), rng(self._settings.seed, "imagined", *key)
+        scene = told and imagine(told, found.scene, self._world, random_, read(untrue))
+        return replace(found, scene=scene or found.scene)
+
+    def _finished(self, request: PictureRequest, drawn: Image.Image) -> Made | Unmade:
+        """The picture in its style."""
+        settings = self._settings
+        if settings.cast:
+            drawn = cast(drawn, settings.cast, rng(settings.seed, "cast", request.seed))
+        if settings.adain.space == "pixels":
+            file, limits = request.image, decoding.Limits(follow_symlinks=True)
+            try:
+                real = decoding.load(file.parent, file.name, limits)
+            except decoding.PictureError as error:
+                return Unmade(request, f"the real picture: {error}")
+            drawn = towards(drawn, real, settings.adain.weight)
+        return Made(request, drawn)
 
 
 def read_scenes(root: Path) -> dict[str, Scene]:

@@ -147,7 +147,7 @@ class World:
         nested = count == 2 and kinds[0] in CONTAINERS and random_.random() < self._nested_rate()
         placed: list[Thing] = []
         for kind, colour in zip(kinds, colours, strict=True):
-            thing = _dress(random_, kind, colour, count, nested, first=not placed)
+            thing = dress(random_, kind, colour, count, nested, first=not placed)
             spot = put(random_, thing, placed, width, height, nested=nested)
             if spot is None:
                 return None
@@ -174,7 +174,7 @@ class World:
             number += 1
 
 
-def _dress(
+def dress(
     random_: random.Random, kind: str, colour: str, count: int, nested: bool, *, first: bool
 ) -> Thing:
     """A thing's looks, not yet placed."""

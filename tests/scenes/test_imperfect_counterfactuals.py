@@ -1,0 +1,247 @@
+"""Pictures of edited scenes that fall short as a text-to-image model's do."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.images.makers.contract import Made, PictureRequest, Unmade
+from compo_pipeline.records import Caption
+from compo_pipeline.scenes import counterfactuals
+from compo_pipeline.scenes.captions import sentences
+from compo_pipeline.scenes.counterfactuals import (
+    Edited,
+    SceneCounterfactuals,
+    SceneEditSettings,
+    edit,
+)
+from compo_pipeline.scenes.render import picture, render
+from compo_pipeline.scenes.style import AdainSettings
+from compo_pipeline.scenes.world import Scene, World
+from compo_pipeline.seeding import rng
+
+IsTrue = Callable[[str, Scene], bool]
+Key = tuple[str, int, str]
+
+SCENES = {scene.scene_id: scene for scene in itertools.islice(World().scenes(0, "train"), 120)}
+ROWS = [
+    Caption(name, name, f"{name}.png", 0, 0, sentences(scene, rng("told", name)), "", "train")
+    for name, scene in SCENES.items()
+]
+KEYS: list[Key] = [
+    (row.sample_id, sentence, role)
+    for row in ROWS
+    for sentence in (0, 1)
+    for role in ("negative", "positive")
+]
+PIXELS = AdainSettings(weight=1.0, space="pixels")
+ALL = SceneEditSettings(faithful=False, cast=0.7, adain=PIXELS, wrong=0.3)
+
+
+def editor(**changes: Any) -> SceneCounterfactuals:
+    return SceneCounterfactuals(SCENES, ROWS, replace(SceneEditSettings(), **changes))
+
+
+EXACT = editor()
+
+
+def caption_of(key: Key) -> str:
+    return next(row.sentences[key[1]] for row in ROWS if row.sample_id == key[0])
+
+
+def both(maker: SceneCounterfactuals) -> list[tuple[Key, Edited, Edited]]:
+    """Each edit, and what its picture shows."""
+    found = [(key, maker.edited(*key), maker.shown(*key)) for key in KEYS]
+    return [
+        (key, asked, shown)
+        for key, asked, shown in found
+        if isinstance(asked, Edited) and isinstance(shown, Edited)
+    ]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of some real pictures."""
+    folder = tmp_path_factory.mktemp("real")
+    for row in ROWS[:6]:
+        picture(SCENES[row.sample_id]).save(folder / row.image)
+    return folder
+
+
+def requests(root: Path) -> list[PictureRequest]:
+    """Of the first sentences of the real pictures that are there."""
+    return [
+        PictureRequest(*key, asked.text, root / f"{key[0]}.png", seed)
+        for seed, key in enumerate(KEYS[:24])
+        if key[1] == 0 and isinstance(asked := EXACT.edited(*key), Edited)
+    ]
+
+
+def made(maker: SceneCounterfactuals, root: Path) -> list[NDArray[np.uint8]]:
+    answers = list(maker.make(requests(root)))
+    assert len(answers) == 12
+    return [np.asarray(answer.picture) for answer in answers if isinstance(answer, Made)]
+
+
+def test_what_is_off_leaves_pictures_as_they_were(root: Path) -> None:
+    off = editor(faithful=True, cast=0.0, adain=AdainSettings(1.0, "off"), wrong=0.0)
+    exact = [EXACT.edited(r.sample_id, r.sentence, r.role) for r in requests(root)]
+    for pixels, edited in zip(made(off, root), exact, strict=True):
+        assert isinstance(edited, Edited)
+        assert np.array_equal(pixels, render(edited.scene))
+
+
+def test_shortcomings_are_of_pictures_alone() -> None:
+    """Runs that differ by them train on the same texts."""
+    other = SceneCounterfactuals(SCENES, ROWS, ALL)
+    assert [other.edited(*key) for key in KEYS] == [EXACT.edited(*key) for key in KEYS]
+
+
+def test_an_unfaithful_picture_shows_its_text_and_little_else(is_true: IsTrue) -> None:
+    found = both(editor(faithful=False))
+    assert len(found) > 0.97 * len(KEYS)
+    for key, asked, shown in found:
+        assert shown.text == asked.text
+        assert is_true(asked.text, shown.scene)
+        assert is_true(caption_of(key), shown.scene) == (key[2] == "positive")
+    same = [shown.scene.content == asked.scene.content for _, asked, shown in found]
+    assert sum(same) < 0.15 * len(same)
+
+
+def test_an_unfaithful_positive_does_not_show_what_its_negative_says(is_true: IsTrue) -> None:
+    maker = editor(faithful=False)
+    for key, _, shown in both(maker):
+        negative = maker.edited(key[0], key[1], "negative")
+        if key[2] == "positive" and isinstance(negative, Edited):
+            assert not is_true(negative.text, shown.scene)
+
+
+def test_what_cannot_be_imagined_is_drawn_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counterfactuals, "imagine", lambda *_: None)
+    assert editor(faithful=False).shown(*KEYS[0]) == EXACT.edited(*KEYS[0])
+
+
+@pytest.mark.parametrize("faithful", [True, False])
+def test_wrong_pictures_show_the_other_meaning(faithful: bool, is_true: IsTrue) -> None:
+    maker = editor(wrong=0.3, faithful=faithful)
+    counts = {"negative": 0, "positive": 0}
+    for key, asked, shown in both(maker):
+        wrong = maker.is_wrong(*key)
+        assert is_true(shown.text, shown.scene)
+        assert is_true(asked.text, shown.scene) == (not wrong)
+        assert is_true(caption_of(key), shown.scene) == ((key[2] == "positive") != wrong)
+        counts[key[2]] += wrong
+    assert all(0.22 < count / (len(KEYS) / 2) < 0.38 for count in counts.values())
+
+
+def test_a_larger_share_of_wrong_pictures_holds_the_smaller() -> None:
+    few, many = ({key for key in KEYS if editor(wrong=s).is_wrong(*key)} for s in (0.1, 0.3))
+    assert few < many
+    assert not any(EXACT.is_wrong(*key) for key in KEYS)
+    nearly_all = sum(editor(wrong=1.0).is_wrong(*key) for key in KEYS)
+    assert nearly_all > 0.95 * len(KEYS)
+
+
+def test_nothing_is_wrong_about_what_was_never_made() -> None:
+    maker = editor(wrong=1.0)
+    assert not maker.is_wrong("unknown", 0, "negative")
+    assert maker.shown("unknown", 0, "negative") == "no scene is on record for its picture"
+
+
+def test_no_picture_leaves_its_split() -> None:
+    found = both(SceneCounterfactuals(SCENES, ROWS, ALL))
+    assert {shown.scene.split for _, _, shown in found} == {"train"}
+
+
+def test_pictures_are_the_same_in_any_order(root: Path) -> None:
+    forth = made(SceneCounterfactuals(SCENES, ROWS, ALL), root)
+    backwards = SceneCounterfactuals(SCENES, ROWS, ALL).make(requests(root)[::-1])
+    back = [np.asarray(answer.picture) for answer in backwards if isinstance(answer, Made)]
+    assert len(forth) == len(back) == 12
+    assert all(np.array_equal(a, b) for a, b in zip(forth, back[::-1], strict=True))
+
+
+def test_a_cast_is_drawn_from_the_requests_seed(root: Path) -> None:
+    request = requests(root)[0]
+    maker = editor(cast=0.5)
+    asked = [request, request, replace(request, seed=99)]
+    one, same, other = (a.picture for a in maker.make(asked) if isinstance(a, Made))
+    assert one == same
+    assert one != other
+
+
+def test_statistics_come_from_the_real_picture(root: Path) -> None:
+    real = [np.asarray(Image.open(request.image), float) for request in requests(root)]
+    means = [
+        [x.mean((0, 1)) for x in some]
+        for some in (
+            real,
+            made(editor(cast=1.0), root),
+            made(editor(cast=1.0, adain=replace(PIXELS, weight=0.5)), root),
+            made(editor(cast=1.0, adain=PIXELS), root),
+        )
+    ]
+    none, half, full = (np.abs(np.subtract(some, means[0])).mean() for some in means[1:])
+    assert full < 0.1 * none
+    assert 0.4 * none < half < 0.6 * none
+
+
+def test_a_real_picture_that_cannot_be_read_gives_none(root: Path) -> None:
+    request = replace(requests(root)[0], image=root / "away.png")
+    (answer,) = editor(adain=PIXELS).make([request])
+    assert isinstance(answer, Unmade)
+    assert answer.reason.startswith("the real picture: missing")
+    (answer,) = editor(cast=0.5).make([request])
+    assert isinstance(answer, Made)
+
+
+def test_an_edit_is_made_once_for_its_text_and_its_picture(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edits = []
+
+    def counted(*args: Any) -> Edited | None:
+        edits.append(args)
+        return edit(*args)
+
+    monkeypatch.setattr(counterfactuals, "edit", counted)
+    maker = editor(faithful=False)
+    for request in requests(root):
+        maker.edited(request.sample_id, request.sentence, request.role)
+    list(maker.make(requests(root)))
+    assert len(edits) == 12
+
+
+def test_every_shortcoming_is_in_the_hash() -> None:
+    one_each: list[dict[str, Any]] = [
+        {"faithful": False},
+        {"cast": 0.5},
+        {"wrong": 0.5},
+        {"adain": AdainSettings(0.5, "pixels")},
+        {"adain": AdainSettings(0.6, "pixels")},
+    ]
+    hashes = {editor(**changes).settings_hash for changes in ({}, *one_each)}
+    assert len(hashes) == 6
+    assert editor(adain=AdainSettings(space=False)).settings_hash == EXACT.settings_hash
+
+
+@pytest.mark.parametrize(
+    ("values", "error"),
+    [
+        ({"cast": 1.2}, r"cast must lie within 0 and 1, got 1\.2"),
+        ({"wrong": -0.1}, r"wrong must lie within 0 and 1, got -0\.1"),
+        ({"edits": []}, r"edits must name one at least of replace_kind, "),
+        ({"adain": {"weight": 2}}, r"scenes\.adain: .*weight must lie within 0 and 1, got 2"),
+        ({"faithfull": False}, r"scenes\.faithfull: unknown key; did you mean 'faithful'"),
+    ],
+)
+def test_settings_that_cannot_be(values: dict[str, Any], error: str) -> None:
+    with pytest.raises(SettingsError, match=error):
+        parse(SceneEditSettings, values, "counterfactuals.scenes")
