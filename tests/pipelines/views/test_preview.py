@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -29,6 +30,15 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    """Counterfactual pictures, under names that real ones have too."""
+    folder = tmp_path / "made"
+    folder.mkdir()
+    Image.new("RGB", (80, 80), "green").save(folder / "red.png")
+    return folder
+
+
 def view(
     *images: str,
     axis: str | None = None,
@@ -42,7 +52,7 @@ def view(
     return View(sample_id, kind, (sample_id,), images, axis, positives, negatives, (), (), (), told)
 
 
-def page(tmp_path: Path, root: Path, *views: View, **options: int) -> str:
+def page(tmp_path: Path, root: Path, *views: View, **options: Any) -> str:
     return write(views, root, tmp_path / "out" / "page.html", HEADING, **options).read_text()
 
 
@@ -190,3 +200,74 @@ def test_a_random_draw_that_the_seed_decides(tmp_path: Path, root: Path) -> None
 
 def test_no_view_at_all(tmp_path: Path, root: Path) -> None:
     assert "There is no view to show" in page(tmp_path, root)
+
+
+def paired(
+    *paths: str,
+    negative: str | None = "a red dog",
+    retold: str | None = "one <red> cat",
+    n: int = 0,
+) -> View:
+    plain = view(
+        *("red.png",),
+        positives=("a red cat", retold) if retold else ("a red cat",),
+        negatives=(negative,),
+        sample_id=f"s{n}",
+    )
+    return replace(plain, counterfactuals=paths)
+
+
+def columns(html: str) -> list[str]:
+    """What stands in each column of the cards: tags other than pictures and marks left out."""
+    found = re.findall(r'<section class="one[^>]*>(.*?)</section>', html, re.DOTALL)
+    kept = [re.sub(r'src="[^"]*"', "", re.sub(r"<(?!img|/?mark)[^>]*>", " ", one)) for one in found]
+    return [" ".join(one.split()) for one in kept]
+
+
+def test_synthetic_pairs_stand_beside_the_real_one(tmp_path: Path, root: Path, made: Path) -> None:
+    html = page(tmp_path, root, paired("red.png", "red.png"), made=made)
+    real, negative, positive = columns(html)
+    assert real.startswith("real <img") and real.endswith("> a red cat")
+    assert "Negatives by some rule" in html
+    assert negative.startswith("negative &middot; noun phrase <img")
+    assert negative.endswith("> a red <mark>dog</mark> instead of: cat")
+    assert positive.endswith("> <mark>one &lt;</mark>red<mark>&gt;</mark> cat instead of: a")
+    first, second, third = pictures(html)
+    assert first.size == (320, 240) and first.getpixel((9, 9))[0] > 200
+    for picture in (second, third):
+        assert picture.size == (80, 80) and picture.getpixel((9, 9))[1] > 100
+    assert not re.search(r'(?:src|href)="(?!data:)', html) and "http" not in html
+
+
+def test_whatever_is_missing_of_a_pair_is_told(tmp_path: Path, root: Path, made: Path) -> None:
+    nothing = paired("", "", negative=None, retold=None)
+    _, negative, positive = columns(page(tmp_path, root, nothing, made=made))
+    assert negative == "negative no picture was made no edited caption was written"
+    assert positive == "positive no picture was made no retold caption was written"
+    gone = paired("gone.png", "../pictures/red.png")
+    _, negative, positive = columns(page(tmp_path, root, gone, made=made))
+    assert "missing: no file at &#39;gone.png&#39; a red <mark>dog" in negative
+    assert "out_of_root" in positive
+    _, negative, _ = columns(page(tmp_path, root, paired("red.png", "")))
+    assert "no folder is known that holds &#39;red.png&#39;" in negative
+
+
+def test_synthetic_pairs_are_counted_over_all_views(tmp_path: Path, root: Path, made: Path) -> None:
+    views = [
+        *(paired("a", "b"), paired("a", ""), paired("", "b", negative=None)),
+        *(paired("a", "", retold=None), paired("", "", negative=None, retold=None)),
+    ]
+    html = page(tmp_path, root, *views, made=made, count=0)
+    rows = re.findall(r"<tr>((?:<td>[^<]*</td>)+)</tr>", html)
+    assert [re.findall(r">([^<]*)</td>", row) for row in rows] == [
+        ["negative", "3", "3", "3", "60.0% have both"],
+        ["positive", "3", "2", "2", "40.0% have both"],
+        ["both pairs whole", "", "", "1", "20.0%"],
+    ]
+    assert re.findall(r'class="item">(.*?) <small>(\d+)<', html) == [("noun phrase", "3")]
+    assert "<th>absent" not in html
+
+
+def test_views_of_other_methods_have_no_pairs(tmp_path: Path, root: Path, made: Path) -> None:
+    html = page(tmp_path, root, view("red.png"), made=made)
+    assert columns(html) == [] and "synthetic" not in html and "<th>absent" in html

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from compo_pipeline.images.decoding import Limits, PictureError, load
 from compo_pipeline.images.inline import thumbnail
@@ -14,9 +17,18 @@ from compo_pipeline.pipelines.counterfactuals.tables import FAILED, summary
 from compo_pipeline.records import Caption, Counterfactual
 from compo_pipeline.seeding import rng
 
+if TYPE_CHECKING:
+    from jinja2 import Template
+
 COUNT = 40
-_SIDE = 256
-_NAMED = 8  # reasons told
+LEAST = 3  # captions of each kind that are shown, where there are as many
+_SIDE = 320
+_KINDS = 16  # kinds of a role that are told
+_REASONS = 8  # likewise of failures
+# What differs between failures of one reason: quoted texts and file names, and numbers.
+_PARTICULAR = re.compile(r"""(?<![^\s(])(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|\d+(?:\.\d+)?""")
+
+Kind = tuple[str, str]  # role and name
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +43,14 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One edit: its text in pieces, each with whether it differs from the caption."""
+    """One edit: its text in pieces, each with whether it is new to the caption, and what only the
+    caption says.
+    """
 
     row: Counterfactual
+    kind: Kind
     pieces: tuple[tuple[str, bool], ...]
+    gone: tuple[str, ...]
     picture: Picture
 
 
@@ -47,6 +63,25 @@ class Card:
     caption: str
     picture: Picture
     edits: tuple[Shown, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How often a kind of edit comes about, and its share of all edits of its role."""
+
+    kind: Kind
+    times: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why edits of a role failed, how often, and the words of one of them."""
+
+    role: str
+    told: str
+    example: str
+    times: int
 
 
 def write(
@@ -68,8 +103,35 @@ def write(
         pictures: likewise of made ones.
         file: where to write.
         dataset: by name; it draws the captions that are shown.
-        count: how many.
+        count: how many captions are drawn whatever became of them; `LEAST` of each kind of edit
+            come on top where these hold fewer.
     """
+    groups: dict[tuple[str, int], list[Counterfactual]] = {}
+    for row in rows:
+        groups.setdefault((row.sample_id, row.sentence), []).append(row)
+    edits = list(groups.values())
+    shares = _shares(rows)
+    drawn = _drawn(edits, {one.kind for one in shares}, count, rng("counterfactuals", dataset))
+    of_sample = {caption.sample_id: caption for caption in captions}
+    page = _template().render(
+        dataset=dataset,
+        by=rows[0] if rows else None,
+        captions=len(groups),
+        counts=summary(rows),
+        shares=shares,
+        reasons=_reasons(rows),
+        least=LEAST,
+        cards=[
+            _card(of_sample[edits[place][0].sample_id], edits[place], root, pictures)
+            for place in drawn
+        ],
+    )
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(page, encoding="utf-8")
+    return file
+
+
+def _template() -> Template:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -79,33 +141,53 @@ def write(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    groups: dict[tuple[str, int], list[Counterfactual]] = {}
+    return environment.get_template("preview.html")
+
+
+def kind(row: Counterfactual) -> Kind:
+    """Role and kind of an edit: its detail up to the colon that opens what was changed."""
+    return row.role, FAILED if row.state == FAILED else row.detail.partition(":")[0]
+
+
+def _shares(rows: Sequence[Counterfactual]) -> list[Share]:
+    """The kinds of each role: what failed, then the most frequent."""
+    shares = list[Share]()
+    for role in sorted({row.role for row in rows}):
+        counts = Counter(kind(row) for row in rows if row.role == role)
+        ranked = sorted(counts.items(), key=lambda one: (one[0][1] != FAILED, -one[1]))
+        shares += [Share(named, n, n / counts.total()) for named, n in ranked[:_KINDS]]
+    return shares
+
+
+def _drawn(
+    edits: Sequence[Sequence[Counterfactual]],
+    kinds: Collection[Kind],
+    count: int,
+    chance: random.Random,
+) -> list[int]:
+    """Places of captions: some at random, then as many as show `LEAST` of each of the kinds."""
+    order = chance.sample(range(len(edits)), len(edits))
+    drawn = order[:count]
+    seen = Counter(kind(row) for place in drawn for row in edits[place])
+    for place in order[count:]:
+        ours = {kind(row) for row in edits[place]}.intersection(kinds)
+        if any(seen[one] < LEAST for one in ours):
+            drawn.append(place)
+            seen.update(ours)
+    return sorted(drawn)
+
+
+def _reasons(rows: Sequence[Counterfactual]) -> list[Reason]:
+    """Reasons of failures, the most frequent first; quoted texts and numbers do not tell apart."""
+    examples: dict[tuple[str, str], list[str]] = {}
     for row in rows:
-        groups.setdefault((row.sample_id, row.sentence), []).append(row)
-    chance = rng("counterfactuals", dataset)
-    drawn = sorted(chance.sample(range(len(groups)), min(count, len(groups))))
-    names = list(groups)
-    of_sample = {caption.sample_id: caption for caption in captions}
-    page = environment.get_template("preview.html").render(
-        dataset=dataset,
-        by=rows[0] if rows else None,
-        captions=len(groups),
-        counts=summary(rows),
-        reasons=_reasons(rows),
-        cards=[
-            _card(of_sample[names[place][0]], groups[names[place]], root, pictures)
-            for place in drawn
-        ],
-    )
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(page, encoding="utf-8")
-    return file
-
-
-def _reasons(rows: Sequence[Counterfactual]) -> list[tuple[str, str, int]]:
-    """Role, reason and number of failures, the most frequent first."""
-    counts = Counter((row.role, row.detail) for row in rows if row.state == FAILED)
-    return [(role, reason, n) for (role, reason), n in counts.most_common(_NAMED)]
+        if row.state == FAILED:
+            told = _PARTICULAR.sub("...", row.detail)
+            examples.setdefault((row.role, told), []).append(row.detail)
+    found = [
+        Reason(role, told, details[0], len(details)) for (role, told), details in examples.items()
+    ]
+    return sorted(found, key=lambda reason: -reason.times)[:_REASONS]
 
 
 def _card(row: Caption, edits: Sequence[Counterfactual], root: Path, pictures: Path) -> Card:
@@ -115,14 +197,18 @@ def _card(row: Caption, edits: Sequence[Counterfactual], root: Path, pictures: P
         sentence=edits[0].sentence,
         caption=caption,
         picture=_picture(root, row.image),
-        edits=tuple(
-            Shown(
-                edit,
-                tuple(marked(edit.text, [caption])),
-                _picture(pictures, edit.image) if edit.image else Picture(),
-            )
-            for edit in edits
-        ),
+        edits=tuple(_shown(edit, caption, pictures) for edit in edits),
+    )
+
+
+def _shown(edit: Counterfactual, caption: str, pictures: Path) -> Shown:
+    gone = marked(caption, [edit.text]) if edit.text else ()
+    return Shown(
+        row=edit,
+        kind=kind(edit),
+        pieces=tuple(marked(edit.text, [caption])),
+        gone=tuple(piece for piece, changed in gone if changed),
+        picture=_picture(pictures, edit.image) if edit.image else Picture(),
     )
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from PIL import Image
 
@@ -18,9 +18,13 @@ from compo_pipeline.images.composites import Axis, compose
 from compo_pipeline.images.decoding import Limits, PictureError, load
 from compo_pipeline.images.inline import thumbnail
 from compo_pipeline.language.marking import marked
-from compo_pipeline.pipelines.views import phrases
+from compo_pipeline.pipelines.views import counterfactuals, phrases
+from compo_pipeline.pipelines.views.counterfactuals import Origins, Side
 from compo_pipeline.records import View
 from compo_pipeline.seeding import rng
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 COUNT = 50
 _SIDE = 320
@@ -39,7 +43,7 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture as a data URI, or in its place what is wrong with it."""
+    """A picture as a data URI, or in its place what is wrong with it; neither where none is due."""
 
     label: str
     uri: str = ""
@@ -65,7 +69,8 @@ class Card:
     """One view.
 
     `caption` is the text that has phrases, in pieces, each with the number of its phrase, 0 for
-    none; `whole` says that the caption is its own only phrase.
+    none; `whole` says that the caption is its own only phrase. `sides` are the synthetic pairs that
+    stand beside the real one, each with its picture.
     """
 
     view: View
@@ -73,6 +78,15 @@ class Card:
     caption: tuple[tuple[str, int], ...]
     whole: bool
     negatives: tuple[Negative, ...]
+    sides: tuple[tuple[Side, Picture], ...]
+
+
+class Folders(NamedTuple):
+    """Where real pictures lie, where made ones do if there are any, and what is read of either."""
+
+    root: Path
+    made: Path | None
+    limits: Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +105,7 @@ def write(
     file: Path,
     heading: Heading,
     *,
+    made: Path | None = None,
     count: int = COUNT,
     limits: Limits | None = None,
 ) -> Path:
@@ -101,9 +116,30 @@ def write(
         root: the folder that pictures are relative to.
         file: where to write.
         heading: the run; its seed and epoch draw the views that are shown.
+        made: the folder that counterfactual pictures are relative to, needed where views have any.
         count: how many.
         limits: of pictures, the defaults where none are given.
     """
+    origins = list(map(_origins, views))
+    tallies = _tallies(origins)
+    folders = Folders(root, made, limits or Limits())
+    chance = rng("preview", heading.seed, heading.epoch)
+    drawn = sorted(chance.sample(range(len(views)), min(count, len(views))))
+    page = _template().render(
+        heading=heading,
+        total=len(views),
+        tallies=tallies,
+        pairs=counterfactuals.tally(views, origins),
+        phrases=phrases.tally(views),
+        language=json.loads(views[0].provenance).get("language", "") if views else "",
+        cards=[_card(views[place], origins[place], tallies, folders) for place in drawn],
+    )
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(page, encoding="utf-8")
+    return file
+
+
+def _template() -> Template:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -113,34 +149,20 @@ def write(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    tallies = _tallies(views)
-    chance = rng("preview", heading.seed, heading.epoch)
-    drawn = sorted(chance.sample(range(len(views)), min(count, len(views))))
-    page = environment.get_template("preview.html").render(
-        heading=heading,
-        total=len(views),
-        tallies=tallies,
-        phrases=phrases.tally(views),
-        language=json.loads(views[0].provenance).get("language", "") if views else "",
-        cards=[_card(views[place], tallies, root, limits or Limits()) for place in drawn],
-    )
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(page, encoding="utf-8")
-    return file
+    return environment.get_template("preview.html")
 
 
-def _origins(view: View) -> list[dict[str, Any] | None]:
+def _origins(view: View) -> Origins:
     """Where each negative comes from, None where there is none."""
-    origins: list[dict[str, Any] | None] = json.loads(view.provenance)["negatives"]
+    origins: Origins = json.loads(view.provenance)["negatives"]
     return origins
 
 
-def _tallies(views: Iterable[View]) -> list[Tally]:
+def _tallies(views: Iterable[Origins]) -> list[Tally]:
     """One for each place of a view's negatives; the same generator fills a place in every view."""
     made: list[Counter[tuple[str, str]]] = []
     total = 0
-    for view in views:
-        origins = _origins(view)
+    for origins in views:
         total += 1
         made += [Counter() for _ in origins[len(made) :]]
         for counts, origin in zip(made, origins, strict=False):
@@ -157,8 +179,8 @@ def _tallies(views: Iterable[View]) -> list[Tally]:
     return tallies
 
 
-def _card(view: View, tallies: Sequence[Tally], root: Path, limits: Limits) -> Card:
-    told = zip(view.negatives, _origins(view), strict=True)
+def _card(view: View, origins: Origins, tallies: Sequence[Tally], folders: Folders) -> Card:
+    told = zip(view.negatives, origins, strict=True)
     negatives = tuple(
         Negative((), tally.generator, "", ())
         if text is None or origin is None
@@ -172,28 +194,42 @@ def _card(view: View, tallies: Sequence[Tally], root: Path, limits: Limits) -> C
     )
     return Card(
         view=view,
-        pictures=tuple(_pictures(view, root, limits)),
+        pictures=tuple(_pictures(view, folders)),
         caption=tuple(phrases.marked(view)) if view.phrases else (),
         whole=phrases.whole(view),
         negatives=negatives,
+        sides=tuple((side, _made(side, folders)) for side in counterfactuals.sides(view, origins)),
     )
 
 
-def _pictures(view: View, root: Path, limits: Limits) -> Iterator[Picture]:
+def _pictures(view: View, folders: Folders) -> Iterator[Picture]:
     """The view's picture, joined as training shows it; its parts where one cannot be read."""
-    found: list[Image.Image | Exception] = []
-    for path in view.images:
-        try:
-            found.append(load(root, path, limits))
-        except (PictureError, OSError) as error:
-            found.append(error)
+    found = [_read(folders.root, path, folders.limits) for path in view.images]
     images = [one for one in found if isinstance(one, Image.Image)]
     if view.axis is not None and len(images) == len(found):
         joined = compose(images[0], images[1], cast("Axis", view.axis), _SIDE)
-        yield Picture(", ".join(view.images), *thumbnail(joined, _SIDE))
-        return
-    for path, one in zip(view.images, found, strict=True):
-        if isinstance(one, Image.Image):
-            yield Picture(path, *thumbnail(one, _SIDE))
-        else:
-            yield Picture(path, problem=str(one))
+        yield _picture(", ".join(view.images), joined)
+    else:
+        yield from map(_picture, view.images, found)
+
+
+def _made(side: Side, folders: Folders) -> Picture:
+    """The picture of a synthetic pair."""
+    if not side.image:
+        return Picture("")
+    if folders.made is None:
+        return Picture(side.image, problem=f"no folder is known that holds '{side.image}'")
+    return _picture(side.image, _read(folders.made, side.image, folders.limits))
+
+
+def _read(folder: Path, path: str, limits: Limits) -> Image.Image | Exception:
+    try:
+        return load(folder, path, limits)
+    except (PictureError, OSError) as error:
+        return error
+
+
+def _picture(label: str, found: Image.Image | Exception) -> Picture:
+    if isinstance(found, Exception):
+        return Picture(label, problem=str(found))
+    return Picture(label, *thumbnail(found, _SIDE))
