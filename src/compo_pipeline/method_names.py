@@ -3,4 +3,5 @@
 Graphs are the same for every method; a node's edge picks the settings of the chosen one.
 """
 
-METHODS = ("c2lip", "clic", "clip", "fsc_clip", "negclip", "siglip")
+METHODS = ("c2lip", "clic", "clip", "fsc_clip", "negclip", "siglip", "sparcl", "triplet_clip")
+TRAIN_ON_COUNTERFACTUALS = ("sparcl", "triplet_clip")

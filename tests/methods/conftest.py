@@ -1,9 +1,12 @@
-"""Captions and parses written out by hand."""
+"""Captions and parses written out by hand, and a reader that tells what it was asked."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
+import torch
+from torch import Tensor
 
+from compo_pipeline.methods.contract import Picture
 from compo_pipeline.records import Caption, Parse
 
 
@@ -42,3 +45,28 @@ def parse() -> Callable[[str, str], Parse]:
         return Parse(sample_id, 0, text, tuple(words), tuple(offsets), tuple(upos), blank, ())
 
     return make
+
+
+class Reader:
+    """Tokens are words, cut to six; pictures are numbered as they come."""
+
+    def __init__(self) -> None:
+        self.words = {"": 0}
+
+    def tokens(self, texts: Sequence[str]) -> Tensor:
+        rows = [[self.words.setdefault(w, len(self.words)) for w in t.split()] for t in texts]
+        return torch.tensor([(row + [0] * 6)[:6] for row in rows])
+
+    def pictures(self, pictures: Sequence[Picture]) -> Tensor:
+        self.shown = list(pictures)
+        return torch.arange(len(pictures))
+
+    def texts(self, tokens: Tensor) -> list[str]:
+        """The words that rows of tokens stand for."""
+        names = {number: word for word, number in self.words.items()}
+        return [" ".join(names[int(i)] for i in row if i) for row in tokens]
+
+
+@pytest.fixture
+def reader() -> Reader:
+    return Reader()

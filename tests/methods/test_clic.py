@@ -74,8 +74,8 @@ def test_even_steps_show_composites_and_odd_steps_the_anchor(
     row = example("a", "Not.")
     composite = Picture(("a.png", "other.png"), "vertical")
     alone = Picture(("a.png",))
-    assert [clic().needed(row, step) for step in range(4)] == [composite, alone] * 2
-    assert [clic(clip_steps=False).needed(row, step) for step in range(2)] == [composite] * 2
+    assert [clic().needed(row, step) for step in range(4)] == [(composite,), (alone,)] * 2
+    assert [clic(clip_steps=False).needed(row, step) for step in range(2)] == [(composite,)] * 2
     for step, kind, shown in ((6, ClicBatch, composite), (7, PairBatch, alone)):
         reader = WordReader()
         assert isinstance(clic().collate([row], step, reader).batch, kind)

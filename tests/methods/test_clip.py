@@ -64,7 +64,7 @@ def test_every_step_pairs_the_anchor_with_its_first_sentence(
         assert isinstance(collated.batch, PairBatch)
         assert reader.texts == ["a cat."]
         assert collated.counts == {"rows": 1}
-        assert clip().needed(row, step) == Picture(("a.png",))
+        assert clip().needed(row, step) == (Picture(("a.png",)),)
 
 
 def test_the_loss_by_hand() -> None:

@@ -30,7 +30,7 @@ def test_one_table_an_epoch(rows: list[Caption], parses: dict[str, Parse], tmp_p
     method, folder = Clic(ClicViews(), ClicObjective()), tmp_path / "views"
     folder.mkdir()
     (folder / "epoch=07.parquet").write_text("of an earlier run")
-    write(method, rows, parses, "compo_en==1", ViewSettings(epochs=3), 5, folder)
+    write(method, rows, Drawing(parses, "compo_en==1", 5, 0), 3, folder)
     assert sorted(file.name for file in tmp_path.rglob("*")) == [
         *(f"epoch=0{epoch}.parquet" for epoch in range(3)),
         "views",
@@ -50,7 +50,7 @@ def test_what_could_not_be_made_is_told(
     tall = replace(rows[3], width=10, height=20)
     method = Clic(ClicViews(), ClicObjective())
     with caplog.at_level(logging.INFO):
-        write(method, [*rows[:3], tall], parses, "x", ViewSettings(), 0, tmp_path / "views")
+        write(method, [*rows[:3], tall], Drawing(parses, "x", 0, 0), 1, tmp_path / "views")
     assert "3 views of 4 captions an epoch, 0 negatives could not be made" in caplog.text
     assert "1 captions have no view: no other picture has their orientation" in caplog.text
 
@@ -59,9 +59,10 @@ def test_no_view_at_all_is_an_error_and_leaves_the_old_folder(
     rows: list[Caption], parses: dict[str, Parse], tmp_path: Path
 ) -> None:
     method, folder = Clic(ClicViews(), ClicObjective()), tmp_path / "views"
-    write(method, rows, parses, "x", ViewSettings(), 0, folder)
+    drawing = Drawing(parses, "x", 0, 0)
+    write(method, rows, drawing, 1, folder)
     with pytest.raises(ValueError, match="none of 1 captions has a view under the method 'clic'"):
-        write(method, rows[:1], parses, "x", ViewSettings(), 0, folder)
+        write(method, rows[:1], drawing, 1, folder)
     assert [file.name for file in folder.iterdir()] == ["epoch=00.parquet"]
 
 

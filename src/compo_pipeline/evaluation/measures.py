@@ -54,6 +54,8 @@ METHOD_LABELS = {
     "fsc_clip": "FSC-CLIP",
     "negclip": "NegCLIP",
     "siglip": "SigLIP",
+    "sparcl": "SPARCL",
+    "triplet_clip": "TripletCLIP",
 }
 METRIC_LABELS = {
     "accuracy": "",

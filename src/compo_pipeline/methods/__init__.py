@@ -10,6 +10,8 @@ from compo_pipeline.methods.contract import Method
 from compo_pipeline.methods.fsc_clip import FscClip
 from compo_pipeline.methods.negclip import NegClip
 from compo_pipeline.methods.siglip import Siglip
+from compo_pipeline.methods.sparcl import Sparcl
+from compo_pipeline.methods.triplet_clip import TripletClip
 
 METHODS: dict[str, type[Method]] = {
     "c2lip": C2lip,
@@ -18,6 +20,8 @@ METHODS: dict[str, type[Method]] = {
     "fsc_clip": FscClip,
     "negclip": NegClip,
     "siglip": Siglip,
+    "sparcl": Sparcl,
+    "triplet_clip": TripletClip,
 }
 
 

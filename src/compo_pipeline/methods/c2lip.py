@@ -108,6 +108,7 @@ class C2lip:
     views_type: ClassVar[type] = C2lipViews
     objective_type: ClassVar[type] = C2lipObjective
     parsed_sentences: ClassVar[int] = 1
+    trains_scale: ClassVar[bool] = True
 
     def __init__(self, views: C2lipViews, objective: C2lipObjective) -> None:
         self.objective = objective
@@ -134,9 +135,9 @@ class C2lip:
                 concepts(drawing.parses[caption.sample_id]),
             )
 
-    def needed(self, example: Example, step: int) -> Picture:
+    def needed(self, example: Example, step: int) -> tuple[Picture]:
         """Always the caption's own picture."""
-        return single_picture(example)
+        return (single_picture(example),)
 
     def collate(self, examples: Sequence[Example], step: int, reader: Reader) -> Collated:
         """Pictures, captions and concepts, a concept once an encoding where it reads alike."""

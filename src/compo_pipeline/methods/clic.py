@@ -119,6 +119,7 @@ class Clic:
     objective_type: ClassVar[type] = ClicObjective
     parsed_sentences: ClassVar[int] = 1  # words are swapped in first sentences only
     reads_patches: ClassVar[bool] = False
+    trains_scale: ClassVar[bool] = True
     bias: ClassVar[float | None] = None
 
     def __init__(self, views: ClicViews, objective: ClicObjective) -> None:
@@ -193,11 +194,11 @@ class Clic:
         """Whether a step is one of plain CLIP."""
         return self.objective.clip_steps and step % 2 == 1
 
-    def needed(self, example: Example, step: int) -> Picture:
+    def needed(self, example: Example, step: int) -> tuple[Picture]:
         """The composite at CLIC's steps, the anchor alone at CLIP's."""
         if self._plain(step):
-            return single_picture(example)
-        return Picture(example.view.images, cast("Axis | None", example.view.axis))
+            return (single_picture(example),)
+        return (_composite_picture(example),)
 
     def collate(self, examples: Sequence[Example], step: int, reader: Reader) -> Collated:
         """A pair batch at odd steps, a CLIC batch at even ones."""
@@ -216,7 +217,7 @@ class Clic:
             "rows without a negative": int(absent.sum()),
             "negatives equal to a positive": int(equal.sum()),
         }
-        pictures = reader.pictures([self.needed(example, step) for example in examples])
+        pictures = reader.pictures([_composite_picture(example) for example in examples])
         return Collated(ClicBatch(pictures, positives, negatives, ~(equal | absent)), counts)
 
     def loss(self, encoder: Encoder, batch: ClicBatch | PairBatch) -> LossTerms:
@@ -241,6 +242,11 @@ class Clic:
             value = unimodal.unimodal(positives[0], positives[1], self.objective.unimodal_norm)
             terms["unimodal"] = Term(value, weights.unimodal)
         return terms
+
+
+def _composite_picture(example: Example) -> Picture:
+    """What CLIC's own steps show: of ablations on single pictures, the anchor's."""
+    return Picture(example.view.images, cast("Axis | None", example.view.axis))
 
 
 def _further(caption: Caption, count: int, random_: random.Random) -> list[str]:

@@ -1,6 +1,6 @@
 """Plain CLIP fine-tuning: the control of methods that train by a softmax over the batch.
 
-It sees the anchor's picture and first sentence of the same rows, whatever their view holds.
+It sees the anchor's picture and a sentence of its own, of the same rows, whatever their view holds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from compo_pipeline.methods.contract import (
     require_tower,
 )
 from compo_pipeline.methods.provenance import provenance
-from compo_pipeline.methods.singles import single_picture, single_view
+from compo_pipeline.methods.singles import own_sentence, single_picture, single_view
 from compo_pipeline.records import Caption, View
 
 
@@ -57,10 +57,10 @@ class PairBatch(NamedTuple):
 
 
 def pair_batch(examples: Sequence[Example], reader: Reader) -> PairBatch:
-    """Each anchor's picture with its first sentence, lower-cased."""
+    """Each anchor's picture with a sentence of its own, lower-cased."""
     return PairBatch(
         reader.pictures([single_picture(example) for example in examples]),
-        reader.tokens([example.caption.sentences[0].lower() for example in examples]),
+        reader.tokens([own_sentence(example).lower() for example in examples]),
     )
 
 
@@ -77,6 +77,7 @@ class Clip:
     views_type: ClassVar[type] = ClipViews
     objective_type: ClassVar[type] = ClipObjective
     parsed_sentences: ClassVar[int] = 0  # plain captions need no parse
+    trains_scale: ClassVar[bool] = True
     reads_patches: ClassVar[bool] = False
 
     def __init__(self, views: ClipViews, objective: ClipObjective) -> None:
@@ -97,9 +98,9 @@ class Clip:
         for caption in captions:
             yield single_view(caption, caption.sentences[:1], (), provenance("", ()))
 
-    def needed(self, example: Example, step: int) -> Picture:
+    def needed(self, example: Example, step: int) -> tuple[Picture]:
         """Always the anchor's picture."""
-        return single_picture(example)
+        return (single_picture(example),)
 
     def collate(self, examples: Sequence[Example], step: int, reader: Reader) -> Collated:
         """A pair batch at every step."""

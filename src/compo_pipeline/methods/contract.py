@@ -9,12 +9,13 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from torch import Tensor
 
 from compo_pipeline.images.composites import Axis
-from compo_pipeline.records import Caption, Parse, View
+from compo_pipeline.records import Caption, Counterfactual, Parse, View
 from compo_pipeline.seeding import rng
 
 if TYPE_CHECKING:
@@ -25,10 +26,15 @@ Tower = Literal["image", "text"]
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What one place of an image batch shows: one file, or two joined along an axis."""
+    """What one place of an image batch shows: one file, or two joined along an axis.
+
+    `made` says that it is no picture of the data but a counterfactual's, and its path below their
+    folder.
+    """
 
     paths: tuple[str, ...]
     axis: Axis | None = None
+    made: bool = False
 
 
 def require_tower(trains: Sequence[Tower]) -> None:
@@ -49,12 +55,14 @@ class Drawing(NamedTuple):
         language: name and version of the language pipeline, for provenance.
         seed: of every draw, with the epoch and the sample_id.
         epoch: number of the epoch.
+        counterfactuals: edited captions by sample_id, for methods that train on them.
     """
 
     parses: Mapping[str, Parse]
     language: str
     seed: int
     epoch: int
+    counterfactuals: Mapping[str, Sequence[Counterfactual]] = MappingProxyType({})
 
     def rng(self, what: str, caption: Caption) -> random.Random:
         """Decides what is drawn for a caption under a name of its own."""
@@ -139,6 +147,10 @@ class Method(Protocol):
         """The towers whose weights change."""
 
     @property
+    def trains_scale(self) -> bool:
+        """Whether logit_scale and logit_bias train along with the towers."""
+
+    @property
     def reads_patches(self) -> bool:
         """Whether `loss` calls `Encoder.dense_images`; features kept of a frozen tower then hold
         its patch tokens.
@@ -155,13 +167,14 @@ class Method(Protocol):
         """How many of a caption's sentences must be parsed, from the first on."""
 
     def views(self, captions: Sequence[Caption], drawing: Drawing) -> Iterator[View]:
-        """The views of one epoch, one a caption, in the captions' order.
+        """The views of one epoch, one a caption at most, in the captions' order.
 
-        A caption that cannot have a view (no partner of its orientation) yields none.
+        A caption that cannot have a view (no partner of its orientation) yields none, and neither
+        do captions that were not drawn, where a method draws among those of a picture.
         """
 
-    def needed(self, example: Example, step: int) -> Picture:
-        """The picture that an example shows in a step; what a feature cache precomputes."""
+    def needed(self, example: Example, step: int) -> Sequence[Picture]:
+        """The pictures that an example shows in a step; what a feature cache precomputes."""
 
     def collate(self, examples: Sequence[Example], step: int, reader: Reader) -> Collated:
         """A batch of a step; `step` counts from 0 over the whole run."""

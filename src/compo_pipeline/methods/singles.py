@@ -14,12 +14,21 @@ def single_picture(example: Example) -> Picture:
     return Picture((example.caption.image,))
 
 
+def own_sentence(example: Example) -> str:
+    """What the anchor's picture is paired with where it is shown alone: the sentence of its view,
+    of a composite the first of its own caption.
+    """
+    view = example.view
+    return view.positives[0] if view.kind == "single" else example.caption.sentences[0]
+
+
 def single_view(
     caption: Caption,
     positives: Sequence[str],
     negatives: Sequence[str | None],
     provenance: str,
     phrases: Sequence[Concept] = (),
+    counterfactuals: Sequence[str] = (),
 ) -> View:
     """A view of one picture; negatives are None where a generator found nothing, phrases are of
     the first positive.
@@ -34,6 +43,6 @@ def single_view(
         negatives=tuple(negatives),
         phrases=tuple(phrase.text for phrase in phrases),
         phrase_spans=tuple(place for phrase in phrases for place in (phrase.start, phrase.end)),
-        counterfactuals=(),
+        counterfactuals=tuple(counterfactuals),
         provenance=provenance,
     )

@@ -67,6 +67,7 @@ class TextNegatives:
 
     name: ClassVar[str]
     parsed_sentences: ClassVar[int] = 1
+    trains_scale: ClassVar[bool] = True
     bias: ClassVar[float | None] = None
 
     def __init__(self, views: NegativeViews, objective: Any) -> None:
@@ -101,9 +102,9 @@ class TextNegatives:
         }
         return rules[name]
 
-    def needed(self, example: Example, step: int) -> Picture:
+    def needed(self, example: Example, step: int) -> tuple[Picture]:
         """Always the caption's own picture."""
-        return single_picture(example)
+        return (single_picture(example),)
 
     def collate(self, examples: Sequence[Example], step: int, reader: Reader) -> Collated:
         """Pictures, captions and negatives; one that reads as its caption is absent, and counted.

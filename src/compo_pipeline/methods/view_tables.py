@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from compo_pipeline.methods.contract import Drawing, Method
-from compo_pipeline.records import Caption, Parse, View, from_table, to_table
+from compo_pipeline.records import Caption, Counterfactual, Parse, View, from_table, to_table
 
 log = logging.getLogger(__name__)
 
@@ -52,13 +52,19 @@ def training_rows(captions: Iterable[Caption], split: str) -> list[Caption]:
     return rows
 
 
+def by_sample(counterfactuals: Iterable[Counterfactual]) -> dict[str, list[Counterfactual]]:
+    """Edited captions by sample_id."""
+    found: dict[str, list[Counterfactual]] = {}
+    for one in counterfactuals:
+        found.setdefault(one.sample_id, []).append(one)
+    return found
+
+
 def write(
     method: Method,
     captions: Sequence[Caption],
-    parses: Mapping[str, Parse],
-    language: str,
-    settings: ViewSettings,
-    seed: int,
+    drawing: Drawing,
+    epochs: int,
     folder: Path,
 ) -> None:
     """Write the views of all epochs; the folder is replaced as a whole.
@@ -66,10 +72,8 @@ def write(
     Args:
         method: draws the views.
         captions: the rows that train.
-        parses: first sentences by sample_id.
-        language: name and version of the language pipeline.
-        settings: number of epochs.
-        seed: of every draw.
+        drawing: what views are drawn from; of the first epoch.
+        epochs: their number.
         folder: `epoch=NN.parquet` go here.
 
     Raises:
@@ -78,8 +82,8 @@ def write(
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    for epoch in range(settings.epochs):
-        views = list(method.views(captions, Drawing(parses, language, seed, epoch)))
+    for epoch in range(epochs):
+        views = list(method.views(captions, drawing._replace(epoch=epoch)))
         if not views:
             raise ValueError(
                 f"none of {len(captions)} captions has a view under the method '{method.name}': "
@@ -98,7 +102,7 @@ def _tell(method: str, captions: Sequence[Caption], views: Sequence[View]) -> No
         "%s: %d views of %d captions an epoch, %d negatives could not be made.",
         *(method, len(views), len(captions), lost),
     )
-    if len(views) < len(captions):
+    if len(views) < len(captions) and views[0].kind == "composite":
         log.warning(
             "%d captions have no view: no other picture has their orientation.",
             len(captions) - len(views),

@@ -1,0 +1,189 @@
+"""Real pairs beside the synthetic pairs made of them: views and batches of SPARCL and TripletCLIP.
+
+Shapes: n rows of a batch, 3 kinds in the order of `losses.sextuple` (real, negative, positive), P
+pictures and K texts that there are, T tokens of context, D width of the joint space.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from compo_pipeline.losses.sextuple import NEGATIVE, POSITIVE, REAL
+from compo_pipeline.methods.contract import (
+    Collated,
+    Drawing,
+    Encoder,
+    Example,
+    Picture,
+    Reader,
+    Tower,
+)
+from compo_pipeline.methods.provenance import Origin, provenance
+from compo_pipeline.methods.singles import single_picture, single_view
+from compo_pipeline.records import Caption, Counterfactual, View
+
+KINDS = (REAL, NEGATIVE, POSITIVE)
+
+
+@dataclass(frozen=True)
+class CounterfactualViews:
+    """Nothing to choose: what is edited, by what, is the counterfactuals' own configuration."""
+
+
+class PairsBatch(NamedTuple):
+    """n rows of up to three pairs; pictures and texts stand kind by kind, without gaps."""
+
+    images: Tensor  # [P, 3, H, W], or [P] rows of features
+    texts: Tensor  # [K, T]
+    pictures_there: Tensor  # [3, n] bool, P of them true
+    texts_there: Tensor  # [3, n] bool, K of them true
+
+
+class CounterfactualPairs:
+    """What methods that train on synthetic pairs have in common: all but the loss."""
+
+    name: ClassVar[str]
+    views_type: ClassVar[type] = CounterfactualViews
+    parsed_sentences: ClassVar[int] = 0  # whatever edits captions parses them for itself
+    reads_patches: ClassVar[bool] = False
+    kinds: ClassVar[tuple[int, ...]] = KINDS
+
+    def __init__(self, views: CounterfactualViews, objective: Any) -> None:
+        self.objective = objective
+
+    @property
+    def trains(self) -> frozenset[Tower]:
+        """As configured; both towers in the papers."""
+        return frozenset(self.objective.trains)
+
+    def views(self, captions: Sequence[Caption], drawing: Drawing) -> Iterator[View]:
+        """One view a picture: one of its edited captions is drawn and brings its own edits.
+
+        A picture without any edit is shown with its first caption alone.
+
+        Raises:
+            ValueError: there are no counterfactuals.
+        """
+        if not drawing.counterfactuals:
+            raise ValueError(
+                f"{self.name} trains on counterfactuals, and there are none: "
+                f"run `kedro run --pipeline=counterfactuals --params method={self.name}` "
+                "(catalog entry `counterfactuals`)"
+            )
+        pictures: dict[str, list[Caption]] = {}
+        for caption in captions:
+            pictures.setdefault(caption.image_id, []).append(caption)
+        for rows in pictures.values():
+            edited = [
+                (row, sentence, edits)
+                for row in rows
+                for sentence, edits in _by_sentence(drawing.counterfactuals.get(row.sample_id, ()))
+            ]
+            drawn = edited or [(rows[0], 0, {})]
+            yield _view(*drawing.rng("counterfactuals", rows[0]).choice(drawn), drawing)
+
+    def needed(self, example: Example, step: int) -> list[Picture]:
+        """The real picture, and the synthetic ones that the method looks at."""
+        return [picture for picture in self._pictures(example) if picture is not None]
+
+    def _pictures(self, example: Example) -> tuple[Picture | None, ...]:
+        """Of each kind."""
+        made = [Picture((path,), made=True) if path else None for path in _paths(example.view)]
+        shown = [single_picture(example), *made]
+        looked_at = self.kinds if self.objective.pictures else (REAL,)
+        return tuple(picture if kind in looked_at else None for kind, picture in enumerate(shown))
+
+    def _texts(self, example: Example) -> tuple[str | None, ...]:
+        """Of each kind, lower-cased."""
+        view = example.view
+        real, retold = view.positives[0], view.positives[1] if len(view.positives) > 1 else None
+        texts = (real, view.negatives[0], retold)
+        return tuple(
+            text.lower() if text is not None and kind in self.kinds else None
+            for kind, text in enumerate(texts)
+        )
+
+    def collate(self, examples: Sequence[Example], step: int, reader: Reader) -> Collated:
+        """Pictures and texts, kind by kind; a pair whose negative reads as a positive is absent."""
+        texts = list(zip(*map(self._texts, examples), strict=True))
+        pictures = list(zip(*map(self._pictures, examples), strict=True))
+        tokens = reader.tokens([text or "" for kind in texts for text in kind]).view(
+            len(KINDS), len(examples), -1
+        )
+        texts_there = _there(texts)
+        alike = (tokens[NEGATIVE] == tokens[[REAL, POSITIVE]]).all(-1) & texts_there[
+            [REAL, POSITIVE]
+        ]
+        equal = texts_there[NEGATIVE] & alike.any(0)
+        texts_there[NEGATIVE] &= ~equal
+        pictures_there = _there(pictures)
+        pictures_there[NEGATIVE] &= ~equal
+        shown = [
+            picture
+            for kind, there in zip(pictures, pictures_there.tolist(), strict=True)
+            for picture, wanted in zip(kind, there, strict=True)
+            if picture is not None and wanted
+        ]
+        counts = {
+            "rows": len(examples),
+            "rows without a negative": int((~texts_there[NEGATIVE]).sum()),
+            "rows without a retold caption": int((~texts_there[POSITIVE]).sum()),
+            "synthetic pictures": int(pictures_there[1:].sum()),
+            "negatives equal to a positive": int(equal.sum()),
+        }
+        batch = PairsBatch(reader.pictures(shown), tokens[texts_there], pictures_there, texts_there)
+        return Collated(batch, counts)
+
+
+def embedded(encoder: Encoder, batch: PairsBatch) -> tuple[Tensor, Tensor]:
+    """Pictures and texts [3, n, D], zeros where there is none."""
+    return (
+        _spread(encoder.images(batch.images), batch.pictures_there),
+        _spread(encoder.texts(batch.texts), batch.texts_there),
+    )
+
+
+def _spread(embeddings: Tensor, there: Tensor) -> Tensor:
+    """Embeddings [P, D] at the places [3, n] of which P are true."""
+    empty = embeddings.new_zeros(*there.shape, embeddings.shape[-1])
+    return empty.masked_scatter(there[..., None], embeddings)
+
+
+def _there(kinds: Sequence[Sequence[object | None]]) -> Tensor:
+    return torch.tensor([[one is not None for one in kind] for kind in kinds])
+
+
+def _paths(view: View) -> tuple[str, ...]:
+    """Of the negative's picture and of the positive's; empty where there is none."""
+    return view.counterfactuals or ("", "")
+
+
+def _by_sentence(
+    edits: Sequence[Counterfactual],
+) -> list[tuple[int, dict[str, Counterfactual]]]:
+    """The edits that have a text, by the sentence that was edited and their role."""
+    found: defaultdict[int, dict[str, Counterfactual]] = defaultdict(dict)
+    for edit in edits:
+        if edit.text:
+            found[edit.sentence][edit.role] = edit
+    return sorted(found.items())
+
+
+def _view(row: Caption, sentence: int, edits: dict[str, Counterfactual], drawing: Drawing) -> View:
+    negative, positive = edits.get("negative"), edits.get("positive")
+    return single_view(
+        row,
+        (row.sentences[sentence], *([positive.text] if positive else [])),
+        (negative.text if negative else None,),
+        provenance(
+            drawing.language,
+            [Origin(negative.writer, negative.detail, ()) if negative else None],
+        ),
+        counterfactuals=tuple(edit.image if edit else "" for edit in (negative, positive)),
+    )

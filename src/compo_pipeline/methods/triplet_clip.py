@@ -1,0 +1,56 @@
+"""TripletCLIP: NegCLIP both ways, with the pictures of the negatives.
+
+Source: "TripletCLIP: Improving Compositional Reasoning of CLIP via Synthetic Vision-Language
+Negatives" (Patel et al. 2024): NegCLIP's loss of real pairs against negative captions, and the same
+of negative pairs against real captions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from compo_pipeline.losses.negclip import negclip
+from compo_pipeline.losses.sextuple import NEGATIVE, REAL
+from compo_pipeline.methods.contract import Encoder, LossTerms, Term, require_tower
+from compo_pipeline.methods.counterfactual_pairs import CounterfactualPairs, PairsBatch, embedded
+
+
+@dataclass(frozen=True)
+class TripletClipObjective:
+    """What is trained, and on what.
+
+    Attributes:
+        pictures: whether the pictures of the negatives take part; without them it is NegCLIP.
+        trains: towers that are trained.
+    """
+
+    pictures: bool = True
+    trains: tuple[Literal["image", "text"], ...] = ("image", "text")
+
+    def __post_init__(self) -> None:
+        """Something must be left to train."""
+        require_tower(self.trains)
+
+
+class TripletClip(CounterfactualPairs):
+    """TripletCLIP; retold captions and their pictures take no part."""
+
+    name: ClassVar[str] = "triplet_clip"
+    objective_type: ClassVar[type] = TripletClipObjective
+    trains_scale: ClassVar[bool] = True
+    bias: ClassVar[float | None] = None
+    kinds: ClassVar[tuple[int, ...]] = (REAL, NEGATIVE)
+
+    def loss(self, encoder: Encoder, batch: PairsBatch) -> LossTerms:
+        """NegCLIP of the real pairs, and of the negative pairs whose picture there is."""
+        scale, (pictures, texts) = encoder.scale, embedded(encoder, batch)
+        there = batch.texts_there[NEGATIVE]
+        real = negclip(pictures[REAL], texts[REAL], texts[NEGATIVE], there, scale)
+        terms = {"real": Term(real, 1.0)}
+        whole = there & batch.pictures_there[NEGATIVE]
+        if whole.any():
+            own = pictures[NEGATIVE][whole], texts[NEGATIVE][whole]
+            every = there.new_ones(len(there))
+            terms["synthetic"] = Term(negclip(*own, texts[REAL], every, scale), 1.0)
+        return terms

@@ -1,0 +1,111 @@
+"""SPARCL's loss is that of its parts, on what there is."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from compo_pipeline.losses import margin, sextuple
+from compo_pipeline.losses.margin import Margins
+from compo_pipeline.losses.negclip import negclip
+from compo_pipeline.methods.counterfactual_pairs import PairsBatch
+from compo_pipeline.methods.sparcl import Sparcl, SparclObjective, SparclWeights
+from compo_pipeline.methods.triplet_clip import TripletClip, TripletClipObjective
+
+SCALE, BIAS = torch.tensor(20.0), torch.tensor(-9.0)
+
+
+class Encoder:
+    """Embeddings by row number; `images` counts what it was asked for."""
+
+    scale, bias = SCALE, BIAS
+
+    def __init__(self) -> None:
+        draw = torch.Generator().manual_seed(0)
+        self.table = F.normalize(torch.randn(40, 6, generator=draw), dim=-1)
+
+    def images(self, images: Tensor) -> Tensor:
+        return self.table[images]
+
+    def texts(self, tokens: Tensor) -> Tensor:
+        return self.table[tokens[:, 0]]
+
+
+def batch(pictures: list[list[int]], texts: list[list[int]]) -> PairsBatch:
+    """What there is, as 0 and 1; embeddings are numbered through, texts from 20 on."""
+    seen, told = (torch.tensor(rows, dtype=torch.bool) for rows in (pictures, texts))
+    tokens = torch.arange(20, 20 + int(told.sum()))[:, None]
+    return PairsBatch(torch.arange(int(seen.sum())), tokens, seen, told)
+
+
+WHOLE = batch([[1] * 4] * 3, [[1] * 4] * 3)
+PARTS = batch([[1] * 4, [1, 0, 0, 0], [0, 0, 1, 0]], [[1] * 4, [1, 1, 0, 0], [0, 0, 1, 1]])
+
+
+def sparcl(**objective: Any) -> Sparcl:
+    return Sparcl(Sparcl.views_type(), SparclObjective(**objective))
+
+
+@pytest.mark.parametrize("part", [WHOLE, PARTS])
+def test_the_two_losses_and_their_weights(part: PairsBatch) -> None:
+    encoder, margins = Encoder(), Margins(m0=1.0, beta=-1.5)
+    chosen = sparcl(weights=SparclWeights(2.0, 0.5), margins=margins, bias=-9.0)
+    terms = chosen.loss(encoder, part)  # type: ignore[arg-type]
+    there = part.pictures_there, part.texts_there
+    seen, told = (torch.zeros(3, 4, 6) for _ in range(2))
+    seen[there[0]], told[there[1]] = encoder.images(part.images), encoder.texts(part.texts)
+    logits = sextuple.similarities(seen, told, SCALE)
+    assert {name: weight for name, (_, weight) in terms.items()} == {
+        "contrastive": 2.0,
+        "margin": 0.5,
+    }
+    assert terms["contrastive"].value == pytest.approx(sextuple.contrast(logits, BIAS, *there))
+    assert terms["margin"].value == pytest.approx(margin.ranking(logits, *there, margins))
+    assert terms["margin"].value > 0
+
+
+def test_a_weight_of_zero_leaves_the_margin_loss_out() -> None:
+    terms = sparcl(weights=SparclWeights(margin=0.0)).loss(Encoder(), WHOLE)  # type: ignore[arg-type]
+    assert set(terms) == {"contrastive"}
+    with pytest.raises(ValueError, match="margin: expected at least 0, got -1"):
+        SparclWeights(margin=-1)
+
+
+def test_the_papers_values_are_the_defaults() -> None:
+    assert SparclObjective() == SparclObjective(
+        weights=SparclWeights(1.0, 0.01),
+        margins=Margins(m0=0.5, beta=-2.0, gamma=4.0, alpha=10.0, adaptive=True),
+        bias=-30.0,
+        trains=("image", "text"),
+    )
+    assert not Sparcl.trains_scale and TripletClip.trains_scale
+
+
+def test_triplet_clip_is_negclip_both_ways() -> None:
+    encoder, method = Encoder(), TripletClip(TripletClip.views_type(), TripletClipObjective())
+    rows = batch([[1] * 4, [1, 1, 0, 1], [0] * 4], [[1] * 4, [1, 1, 1, 0], [0] * 4])
+    terms = method.loss(encoder, rows)  # type: ignore[arg-type]
+    real, captions, edited = encoder.table[:4], encoder.table[20:24], encoder.table[24:27]
+    valid = torch.ones(3, dtype=torch.bool)
+    assert terms["real"].value == pytest.approx(negclip(real, captions, edited, valid, SCALE))
+    # The second way knows the two rows that have a negative's text and picture.
+    own, every = (encoder.table[4:6], edited[:2]), torch.ones(4, dtype=torch.bool)
+    assert terms["synthetic"].value == pytest.approx(negclip(*own, captions, every, SCALE))
+    assert [weight for _, weight in terms.values()] == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("negatives", [[0] * 4, [0, 1, 0, 0]])
+def test_without_a_whole_negative_pair_one_way_is_left(negatives: list[int]) -> None:
+    method = TripletClip(TripletClip.views_type(), TripletClipObjective())
+    rows = batch([[1] * 4, [1, 0, 0, 0], [0] * 4], [[1] * 4, negatives, [0] * 4])
+    terms = method.loss(Encoder(), rows)  # type: ignore[arg-type]
+    assert set(terms) == {"real"} and terms["real"].value.isfinite()
+
+
+@pytest.mark.parametrize("kind", [SparclObjective, TripletClipObjective])
+def test_something_must_train(kind: type) -> None:
+    with pytest.raises(ValueError, match="trains: expected"):
+        replace(kind(), trains=())
