@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
-from compo_pipeline.methods.contract import Method
-from compo_pipeline.methods.view_tables import ViewSettings, write
+from compo_pipeline.methods.contract import Drawing, Method
+from compo_pipeline.methods.view_tables import write
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.records import Caption, Parse
 from compo_pipeline.training.batches import Batches
@@ -42,7 +42,7 @@ class World:
 
     def drawn(self, method: Method, folder: Path, epochs: int = 2) -> Path:
         """Views of a method in a folder."""
-        write(method, self.captions, self.parses, "hand", ViewSettings(epochs), 0, folder)
+        write(method, self.captions, Drawing(self.parses, "hand", 0, 0), epochs, folder)
         return folder
 
 

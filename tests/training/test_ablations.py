@@ -116,7 +116,7 @@ def test_ablation(
         ClicObjective, merged(shipped["objective"], wanted.objective), "clic.objective"
     )
     method, folder = Clic(views, objective), tmp_path / "views"
-    write(method, world.captions, world.parses, "hand", ViewSettings(), 0, folder)
+    write(method, world.captions, Drawing(world.parses, "hand", 0, 0), 1, folder)
     reader = TensorReader(tiny, world.root)
     batches = Batches(world.captions, folder, method, reader, batch_size=6, epochs=1, seed=0)
     freeze(tiny.model, method.trains)
@@ -172,7 +172,7 @@ def test_epochs(epochs: int, project: Path, world: Any, tiny: LoadedModel, tmp_p
         for key, kind in (("views", ViewSettings), ("training", TrainingSettings))
     )
     method, folder = Clic(ClicViews(), ClicObjective()), tmp_path / "views"
-    write(method, world.captions, world.parses, "hand", views, 0, folder)
+    write(method, world.captions, Drawing(world.parses, "hand", 0, 0), views.epochs, folder)
     tables = [list(from_table(pq.read_table(file), View)) for file in sorted(folder.iterdir())]
     assert len(tables) == epochs
     assert all(one != two for one, two in itertools.pairwise(tables))

@@ -7,6 +7,7 @@ import torch
 
 from compo_pipeline.models import lora
 from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
+from compo_pipeline.models.pairwise import give_bias
 from compo_pipeline.training.optimisation import adamw, freeze, learning_rate
 from compo_pipeline.training.settings import (
     LowRankSettings,
@@ -66,6 +67,15 @@ def test_frozen_towers_get_no_gradient_and_no_moments(tiny: LoadedModel, trains:
     assert tiny.model.transformer.training == ("text" in trains)
     groups = adamw(tiny.model, PAPER).param_groups
     assert sum(len(group["params"]) for group in groups) == len(trained)
+
+
+def test_scale_and_bias_stay_where_a_method_says_so(tiny: LoadedModel) -> None:
+    model = give_bias(tiny, -5.0).model
+    freeze(model, {"text"}, scale=False)
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    assert trained and not trained & {"logit_scale", "logit_bias"}
+    freeze(model, {"text"})
+    assert model.logit_scale.requires_grad and model.logit_bias.requires_grad
 
 
 def test_freezing_again_frees_what_was_frozen(tiny: LoadedModel) -> None:

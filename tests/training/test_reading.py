@@ -1,5 +1,6 @@
 """Pictures and texts as the model wants them."""
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -108,6 +109,18 @@ def test_padding_need_not_be_zero(tiny: LoadedModel, world: Any) -> None:
     reader = TensorReader(replace(tiny, tokenize=padded), world.root)
     reader.tokens(["a cat", " ".join(["cat"] * 75), " ".join(["cat"] * 80)])
     assert reader.take_truncated() == 1
+
+
+def test_counterfactuals_are_read_below_a_folder_of_their_own(
+    tiny: LoadedModel, world: Any, tmp_path: Path
+) -> None:
+    shutil.copy(world.root / "s01.png", tmp_path / "s00.png")
+    reader = TensorReader(tiny, world.root, made=tmp_path)
+    real, made = (reader.pixels(Picture(("s00.png",), made=made)) for made in (False, True))
+    assert torch.equal(made, reader.pixels(Picture(("s01.png",))))
+    assert not torch.equal(made, real)
+    with pytest.raises(PictureError, match="out_of_root"):
+        reader.pixels(Picture(("../s00.png",), made=True))
 
 
 def test_what_may_be_read_is_limited(tiny: LoadedModel, world: Any) -> None:

@@ -158,5 +158,6 @@ class Batches(Dataset[Collated]):
         """Every picture that the run shows, once, in order of first use."""
         shown: Counter[Picture] = Counter()
         for step in range(self.steps):
-            shown.update(self.method.needed(example, step) for example in self.examples(step))
+            for example in self.examples(step):
+                shown.update(self.method.needed(example, step))
         return list(shown)

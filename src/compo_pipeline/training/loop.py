@@ -62,7 +62,7 @@ def train(
         FingerprintError: the state belongs to another configuration.
     """
     model = loaded.model
-    optimisation.freeze(model, method.trains)
+    optimisation.freeze(model, method.trains, scale=method.trains_scale)
     optimizer = optimisation.adamw(model, settings.optimizer)
     progress = Progress()
     if check(state, fingerprint, overwrite=settings.overwrite):

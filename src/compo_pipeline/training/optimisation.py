@@ -14,15 +14,17 @@ from compo_pipeline.models import lora
 from compo_pipeline.training.settings import OptimizerSettings
 
 
-def freeze(model: nn.Module, trains: Set[Tower]) -> None:
+def freeze(model: nn.Module, trains: Set[Tower], *, scale: bool = True) -> None:
     """Let gradients reach the given towers only, and put the others in evaluation mode.
 
     The image tower is `visual`, the text tower all the rest, its projection included;
-    logit_scale and logit_bias train with either. Of a model with adapters, they alone train.
+    logit_scale and logit_bias train with either where `scale` says so. Of a model with adapters,
+    they alone train.
     """
     adapted = set(lora.adapters(model))
     for name, parameter in model.named_parameters():
-        whole = _tower(name) in trains or name in ("logit_scale", "logit_bias")
+        calibrates = name in ("logit_scale", "logit_bias")
+        whole = scale if calibrates else _tower(name) in trains
         parameter.requires_grad_(name in adapted if adapted else whole)
     for name, child in model.named_children():
         child.train(_tower(name) in trains)

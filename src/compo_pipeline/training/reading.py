@@ -33,6 +33,7 @@ class TensorReader:
         limits: what is accepted as a picture.
         crop_scale: shares of the area that random crops of single pictures keep; None reads them
             as evaluation does.
+        made: folder of the counterfactuals' pictures, where any are shown.
     """
 
     def __init__(
@@ -42,8 +43,9 @@ class TensorReader:
         rows: Mapping[Picture, int] | None = None,
         limits: decoding.Limits | None = None,
         crop_scale: tuple[float, float] | None = None,
+        made: Path | None = None,
     ) -> None:
-        self.root, self.rows = root, rows
+        self.root, self.made, self.rows = root, made, rows
         self.limits = limits or decoding.Limits()
         self.size, self.context = model.image_size, model.context_length
         self.preprocess, self.tokenize = model.preprocess, model.tokenize
@@ -83,15 +85,17 @@ class TensorReader:
         (the authors' code takes ImageNet's: a slip).
         """
         if picture.axis is None:
-            return self.preprocess(self._single(picture.paths[0]))
+            return self.preprocess(self._single(picture))
         first, second = (self._half(path, picture.axis) for path in picture.paths)
         joined = composites.join(first, second, picture.axis)
         raw = torch.frombuffer(bytearray(joined.tobytes()), dtype=torch.uint8)
         return (raw.view(self.size, self.size, 3).permute(2, 0, 1) - self.mean) / self.std
 
-    def _single(self, path: str) -> Image.Image:
+    def _single(self, picture: Picture) -> Image.Image:
         """A picture, or a random crop of it at the input's size, which preprocessing leaves."""
-        image = decoding.load(self.root, path, self.limits)
+        root, path = self.made if picture.made else self.root, picture.paths[0]
+        assert root is not None, "a counterfactual is shown, and no folder of them was given"
+        image = decoding.load(root, path, self.limits)
         if self.crop_scale is None:
             return image
         return random_resized_crop(

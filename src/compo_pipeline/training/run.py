@@ -50,6 +50,7 @@ class Plan:
         settings: the recipe.
         seed: of the order of rows.
         resume: folder of the states to resume from.
+        made: folder of the pictures of counterfactuals, where the views show any.
     """
 
     captions: list[Caption]
@@ -60,6 +61,7 @@ class Plan:
     settings: TrainingSettings
     seed: int
     resume: Path
+    made: Path | None = None
 
     def batches(self, method: Method, reader: TensorReader) -> Batches:
         """One batch a step of a method."""
@@ -145,7 +147,11 @@ class Runner:
         plan = self.plan
         loaded = self._base(method)
         reader = TensorReader(
-            loaded, plan.root, limits=ADMITTED, crop_scale=plan.settings.crop_scale
+            loaded,
+            plan.root,
+            limits=ADMITTED,
+            crop_scale=plan.settings.crop_scale,
+            made=plan.made,
         )
         batches = plan.batches(method, reader)
         mark = self.mark(method)

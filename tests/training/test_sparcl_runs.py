@@ -1,0 +1,169 @@
+"""SPARCL trained: ablations by configuration alone, what stays, and broken runs that go on."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+from safetensors.torch import load_file
+
+from compo_pipeline.configuration import parse
+from compo_pipeline.methods import METHODS
+from compo_pipeline.methods.contract import Drawing, Method
+from compo_pipeline.methods.sparcl import Sparcl, SparclObjective
+from compo_pipeline.methods.triplet_clip import TripletClip, TripletClipObjective
+from compo_pipeline.methods.view_tables import by_sample, write
+from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.records import Counterfactual
+from compo_pipeline.training.run import Plan, Runner, control_of
+from compo_pipeline.training.settings import LowRankSettings
+
+ROLES = ("negative", "positive")
+Terms = dict[str, tuple[float, float]]
+Configured = Callable[..., Method]
+
+
+@pytest.fixture(scope="module")
+def made(world: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Counterfactual]]:
+    """Pictures of edits, and their rows: the first sample has texts alone, the second nothing."""
+    folder, noise = tmp_path_factory.mktemp("made"), np.random.default_rng(1)
+    rows = []
+    for number, caption in enumerate(world.captions):
+        for role, word in zip(ROLES, ("no", "yes"), strict=True):
+            name = f"{caption.sample_id}.{role}.png"
+            pixels = noise.integers(0, 256, (30, 40, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / name)
+            text = f"{word} {caption.sentences[0]}" if number != 1 else ""
+            image = name if number > 1 else ""
+            edit = caption.sample_id, 0, role, text, image
+            rows.append(Counterfactual(*edit, "writer", "maker", "0", "made", ""))
+    return folder, rows
+
+
+@pytest.fixture(scope="module")
+def configured(project: Path) -> Configured:
+    """A method as shipped, both towers trained, with some of its objective changed."""
+
+    def build(name: str, **changes: Any) -> Method:
+        path = project / "conf" / "base" / "parameters_methods" / f"{name}.yml"
+        values = yaml.safe_load(path.read_text())[name]["objective"] | {"trains": ["image", "text"]}
+        for key, change in changes.items():
+            values[key] = {**values[key], **change} if isinstance(change, Mapping) else change
+        kind = METHODS[name]
+        return kind(kind.views_type(), parse(kind.objective_type, values, f"{name}.objective"))
+
+    return build
+
+
+@pytest.fixture
+def plan(
+    world: Any,
+    made: tuple[Path, list[Counterfactual]],
+    tiny_clip: Path,
+    recipe: Any,
+    tmp_path: Path,
+) -> Plan:
+    """Six steps of four rows, over views of two epochs."""
+    views, method = tmp_path / "views", Sparcl(Sparcl.views_type(), SparclObjective())
+    write(method, world.captions, Drawing({}, "hand", 0, 0, by_sample(made[1])), 2, views)
+    model = ModelSettings(f"local-dir:{tiny_clip}")
+    settings = recipe(epochs=2, save_every=2)
+    inputs = world.captions, "data", views, world.root, model, settings
+    return Plan(*inputs, 0, tmp_path / "resume", made[0])
+
+
+def first_losses(plan: Plan, method: Method, name: str) -> dict[str, float]:
+    """Of the first step, from the same weights for all."""
+    alone = replace(plan, resume=plan.resume / name)
+    curve = Runner(alone).train(method, name, alone.resume / "out", lambda _: None).curve
+    return {key: value for key, value in curve[0].items() if key in ("contrastive", "margin")}
+
+
+def test_ablations_are_a_matter_of_configuration(plan: Plan, configured: Configured) -> None:
+    """Each changes its own loss and leaves the other as it was; pictures decide both."""
+    full = first_losses(plan, configured("sparcl"), "full")
+    assert set(full) == {"contrastive", "margin"} and all(full.values())
+    fixed = configured("sparcl", margins={"adaptive": False})
+    found = first_losses(plan, fixed, "fixed")
+    assert found["contrastive"] == full["contrastive"] and found["margin"] != full["margin"]
+    plain = first_losses(plan, configured("sparcl", weights={"margin": 0.0}), "plain")
+    assert plain == {"contrastive": full["contrastive"]}
+    texts = first_losses(plan, configured("sparcl", pictures=False), "texts")
+    assert all(texts[name] != full[name] for name in full)
+
+
+@pytest.mark.parametrize("rank", [None, 2])
+def test_scale_and_bias_stay_as_they_are(
+    plan: Plan, configured: Configured, tiny_clip: Path, rank: int | None
+) -> None:
+    """With adapters, and where the weights themselves train; the control's own move."""
+    plan = replace(plan, settings=replace(plan.settings, lora=LowRankSettings(rank)))
+    method = configured("sparcl", bias=-3.0)
+    weights = {}
+    for name, learner in (("sparcl", method), ("control", control_of(method))):
+        Runner(plan).train(learner, name, plan.resume / name, lambda _: None)
+        weights[name] = load_file(plan.resume / name / "open_clip_model.safetensors")
+    base = load_file(tiny_clip / "open_clip_model.safetensors")
+    found = weights["sparcl"]
+    assert found["logit_bias"].item() == -3.0
+    assert torch.equal(found["logit_scale"], base["logit_scale"])
+    moved = {key for key in base if not torch.equal(base[key], found[key])}
+    assert any(key.startswith("visual.") for key in moved)
+    assert any(key.startswith("transformer.") for key in moved)
+    assert (weights["control"]["logit_bias"].item() == -3.0) == (rank is not None)
+
+
+class Broken(Exception):
+    """The run ends here."""
+
+
+@pytest.mark.parametrize(
+    ("method", "kept"),
+    [
+        (Sparcl(Sparcl.views_type(), SparclObjective()), False),
+        (Sparcl(Sparcl.views_type(), SparclObjective(trains=("text",))), True),
+        (TripletClip(TripletClip.views_type(), TripletClipObjective()), False),
+    ],
+    ids=["SPARCL", "SPARCL on kept features", "TripletCLIP"],
+)
+def test_a_broken_run_ends_with_the_weights_of_one_that_was_not(
+    plan: Plan, tmp_path: Path, method: Method, kept: bool
+) -> None:
+    plan = replace(plan, settings=replace(plan.settings, cache_features=kept, workers=int(kept)))
+    whole = replace(plan, resume=tmp_path / "other")
+    progress = Runner(whole).train(method, method.name, tmp_path / "whole", lambda _: None)
+
+    def stop(point: Mapping[str, Any]) -> None:
+        if point["step"] == 3:
+            raise Broken
+
+    with pytest.raises(Broken):
+        Runner(plan).train(method, method.name, tmp_path / "resumed", stop)
+    assert Runner(plan).done(method, method.name) == 2
+    again = Runner(plan).train(method, method.name, tmp_path / "resumed", lambda _: None)
+    one, other = (
+        load_file(tmp_path / name / "open_clip_model.safetensors") for name in ("whole", "resumed")
+    )
+    assert all(torch.equal(one[key], other[key]) for key in one)
+    # Twenty-four rows, twelve of each epoch: ten with both synthetic pictures, eleven with a text.
+    assert again.counts == progress.counts
+    shown = 1 if method.name == "triplet_clip" else 2
+    assert progress.counts["synthetic pictures"] == 2 * 10 * shown
+    assert progress.counts["rows without a negative"] == 2
+
+
+def test_other_pictures_under_the_same_texts_are_another_run(
+    plan: Plan, made: tuple[Path, list[Counterfactual]], world: Any, tmp_path: Path
+) -> None:
+    """Their paths carry what decided them, so a state of the others is not taken up."""
+    method = Sparcl(Sparcl.views_type(), SparclObjective())
+    others = [replace(row, image=row.image and f"x/{row.image}") for row in made[1]]
+    drawing = Drawing({}, "hand", 0, 0, by_sample(others))
+    write(method, world.captions, drawing, 2, tmp_path / "other")
+    marks = [Runner(replace(plan, views=tmp_path / v)).mark(method) for v in ("views", "other")]
+    assert marks[0] != marks[1]
