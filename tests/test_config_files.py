@@ -11,6 +11,7 @@ from kedro.framework.startup import bootstrap_project
 
 from compo_pipeline import keys
 from compo_pipeline.methods import METHODS
+from compo_pipeline.pipeline_registry import TRAIN_EVAL
 
 PROJECT = Path(__file__).parents[1]
 CONF = PROJECT / "conf"
@@ -130,7 +131,7 @@ def test_every_parameter_that_a_node_reads_is_configured(context):
 
 def test_the_default_is_the_whole_chain():
     bootstrap_project(PROJECT)
-    chain = {"raw", "ingest", "validation", "views", "training", "evaluation", "registration"}
+    chain = set(TRAIN_EVAL)
     assert chain | {"train_eval", "__default__", "language", "pretraining"} <= set(pipelines)
     nodes = {node.name for name in chain for node in pipelines[name].nodes}
     assert {node.name for node in pipelines["__default__"].nodes} == nodes

@@ -141,6 +141,48 @@ C2LIP = {
     "training.crop_scale": [0.9, 1.0],
     "training.lora.rank": None,
 }
+SPARCL = {
+    "method": "sparcl",
+    "model.name": "ViT-B-32-quickgelu",
+    "model.pretrained": "openai",
+    "data.format": "coco_captions",
+    "data.splits.train": "train2014",
+    "data.sample.rows": None,
+    "ingest.sentences.whole": True,
+    "validation.rules.enough_sentences.least": 1,
+    "counterfactuals.sentences": 1,
+    "counterfactuals.maker": "diffusion",
+    "counterfactuals.diffusion.steps": 4,
+    "counterfactuals.diffusion.guidance": 7.5,
+    "counterfactuals.diffusion.injection": True,
+    "counterfactuals.diffusion.adain.weight": 0.5,
+    "views.epochs": 3,
+    "sparcl.objective.weights.contrastive": 1.0,
+    "sparcl.objective.weights.margin": 0.01,
+    "sparcl.objective.margins.m0": 0.5,
+    "sparcl.objective.margins.beta": -2.0,
+    "sparcl.objective.margins.gamma": 4.0,
+    "sparcl.objective.margins.alpha": 10.0,
+    "sparcl.objective.margins.adaptive": True,
+    "sparcl.objective.pictures": True,
+    "sparcl.objective.bias": -30.0,
+    "sparcl.objective.trains": ["image", "text"],
+    "triplet_clip.objective.trains": ["image", "text"],
+    "training.epochs": 3,
+    "training.max_steps": 3000,
+    "training.batch_size": 64,
+    "training.optimizer.lr": 0.01 * 64 / 512,
+    "training.optimizer.lr_start": 0.01 * 64 / 512,
+    "training.optimizer.lr_end": 0.0,
+    "training.optimizer.warmup": 0.0,
+    "training.optimizer.warmup_steps": None,
+    "training.optimizer.betas": [0.9, 0.999],
+    "training.optimizer.eps": 1e-6,
+    "training.optimizer.weight_decay": 0.5,
+    "training.optimizer.clip_norm": None,
+    "training.crop_scale": None,
+    "training.lora.rank": 16,
+}
 RECIPES = {
     "coco": CLIC,
     "fsc_coco": {**FSC, "data.format": "neg_clip"},
@@ -152,6 +194,7 @@ RECIPES = {
     },
     "fsc_laion_coco": {**FSC, "data.format": "img2dataset", "data.columns.caption": "caption"},
     "siglip_cc3m": C2LIP,
+    "sparcl_coco": SPARCL,
 }
 # What the comments of the recipes offer with `--params`, by the name of its variant.
 OFFERED_BY_FSC = {
@@ -176,6 +219,18 @@ OFFERED = {
         "npc0.5_xac0.5": {"c2lip.objective.weights.npc": 0.5, "c2lip.objective.weights.xac": 0.5},
         "npc0.5_xac0.1": {"c2lip.objective.weights.npc": 0.5, "c2lip.objective.weights.xac": 0.1},
         "npc0.5_xac0.01": {"c2lip.objective.weights.npc": 0.5},
+    },
+    "sparcl_coco": {
+        "no_pictures": {"counterfactuals.maker": None, "sparcl.objective.pictures": False},
+        "no_injection": {"counterfactuals.diffusion.injection": False},
+        "no_adain": {"counterfactuals.diffusion.adain.weight": 0},
+        "fixed_margin": {"sparcl.objective.margins.adaptive": False},
+        "vit_l": {
+            "model.name": "ViT-L-14-quickgelu",
+            "training.max_steps": 15000,
+            "training.epochs": 12,
+            "views.epochs": 12,
+        },
     },
 }
 
@@ -221,7 +276,7 @@ def test_every_value_is_the_papers(parameters, env):
 def test_a_bias_starts_where_bases_of_a_scale_of_100_need_it(parameters, env):
     """Whatever the recipe's own method is; -12 is of the small base of the scenes."""
     found = leaves(parameters(env))
-    assert found["c2lip.objective.bias"] == found["siglip.objective.bias"] == -30.0
+    assert {found[f"{name}.objective.bias"] for name in ("c2lip", "siglip", "sparcl")} == {-30.0}
 
 
 @pytest.mark.parametrize("env", RECIPES)

@@ -7,11 +7,18 @@ from importlib import import_module
 from kedro.pipeline import Pipeline
 
 # In the order of the chain; a model is trained and judged by all of them.
-TRAIN_EVAL = ("raw", "ingest", "validation", "views", "training", "evaluation", "registration")
+TRAIN_EVAL = (
+    "raw",
+    "ingest",
+    "validation",
+    "counterfactuals",
+    "views",
+    "training",
+    "evaluation",
+    "registration",
+)
 # These make what the package ships, and stand apart from the chain.
 APART = ("language", "pretraining")
-# Between validation and views, for methods that want more than the captions say.
-ENRICHING = ("counterfactuals",)
 # Asked of a finished run.
 AFTERWARDS = ("wise_ft", "attention")
 
@@ -20,7 +27,7 @@ def register_pipelines() -> dict[str, Pipeline]:
     """Pipelines by name; `__default__` is `train_eval`, the whole chain."""
     pipelines = {
         name: import_module(f"compo_pipeline.pipelines.{name}.pipeline").create_pipeline()
-        for name in (*TRAIN_EVAL, *ENRICHING, *APART, *AFTERWARDS)
+        for name in (*TRAIN_EVAL, *APART, *AFTERWARDS)
     }
     pipelines["train_eval"] = sum((pipelines[name] for name in TRAIN_EVAL), Pipeline([]))
     pipelines["__default__"] = pipelines["train_eval"]

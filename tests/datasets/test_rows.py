@@ -93,6 +93,11 @@ def test_preview_shows_the_first_rows(tmp_path):
     assert preview["data"] == [["id1", "i", "a/1.png", 3, 4, ["a."], "test", "train"]]
 
 
+def test_a_table_that_is_not_there_says_how_to_make_it(tmp_path):
+    with pytest.raises(DatasetError, match=r"nothing has made it yet.*kedro run"):
+        RowsDataset(filepath=str(tmp_path / "none.parquet"), row="Caption").load()
+
+
 def test_existence_follows_the_file(tmp_path):
     dataset = RowsDataset(filepath=str(tmp_path / "t.parquet"), row="Caption")
     assert not dataset.exists()

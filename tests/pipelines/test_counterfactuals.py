@@ -74,10 +74,11 @@ def run(
         for n, row in enumerate(captions)
     ]
 
-    def start(**changed: Any) -> Any:
+    def start(method: str = "sparcl", **changed: Any) -> Any:
         folders = (str(tmp_path / "pictures"), str(tmp_path / "state"))
-        given = (captions, facts, {**settings, **changed}, "train", "compo_en", str(root), WORLD)
-        return make_counterfactuals(*given, *folders)
+        chosen = {**settings, "writer": "rules", "maker": None, **changed}
+        given = (captions, facts, chosen, "train", "compo_en", str(root), WORLD)
+        return make_counterfactuals(*given, *folders, method)
 
     return start
 
@@ -114,6 +115,18 @@ def test_rules_write_and_nobody_draws(run: Callable[..., Any]) -> None:
     assert {row.maker for row in rows} == {""} and not list(folder.iterdir())
     assert len(written) + len(quarantine) == len(rows)
     assert run() == (rows, quarantine, folder)
+
+
+def test_methods_that_train_on_none_get_none(
+    run: Callable[..., Any], settings: dict[str, Any], root: Path, tmp_path: Path
+) -> None:
+    """Nothing of another run is left in the folder, and the page says why it is empty."""
+    run(writer="scenes", maker="scenes")
+    rows, quarantine, folder = run(method="clic", writer="scenes", maker="scenes")
+    assert (rows, quarantine, list(folder.iterdir())) == ([], [], [])
+    page = preview_counterfactuals(rows, folder, [], "scenes", str(root), str(tmp_path / "page"))
+    assert "<article" not in (page / "index.html").read_text()
+    assert check_counterfactuals(rows, settings, page)["edits"] == 0
 
 
 def test_too_many_failures_are_refused_by_key(

@@ -16,7 +16,8 @@ from PIL import Image
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.methods import METHODS
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
-from compo_pipeline.methods.view_tables import ViewSettings, write
+from compo_pipeline.methods.contract import Drawing
+from compo_pipeline.methods.view_tables import write
 from compo_pipeline.models.loading import load
 from compo_pipeline.pipelines.training.nodes import train_model
 from compo_pipeline.records import Caption, Parse
@@ -62,7 +63,7 @@ def node(
         for row in rows
     }
     write(
-        *(Clic(ClicViews(), ClicObjective()), rows, parses, "hand", ViewSettings(2), 0),
+        *(Clic(ClicViews(), ClicObjective()), rows, Drawing(parses, "hand", 0, 0), 2),
         tmp_path / "views",
     )
     page = tmp_path / "preview" / "index.html"
@@ -82,6 +83,7 @@ def node(
             "valid_captions": captions,
             "views": tmp_path / "views",
             "views_preview": page.parent,
+            "counterfactual_pictures": tmp_path / "made",
             "manifest": {"data_hash": "d1"},
             "model": {"name": f"local-dir:{tiny_clip}"},
             "control": True,

@@ -58,7 +58,7 @@ def run(
         parses = parse_captions(captions, "compo_en", views, method, **methods)
         folder = tmp_path / "views"
         written = draw_views(
-            *(captions, parses, "compo_en", views, seed, str(folder), method), **methods
+            *(captions, parses, [], "compo_en", views, seed, str(folder), method), **methods
         )
         assert written == folder
         tables = {
@@ -124,7 +124,7 @@ def test_a_page_shows_views_of_any_method(
 ) -> None:
     _, tables = run(method)
     arguments = (method, "hand", 0, str(tmp_path), str(tmp_path / "preview"))
-    folder = preview_views(tmp_path / "views", *arguments)
+    folder = preview_views(tmp_path / "views", tmp_path / "made", *arguments)
     page = (folder / "index.html").read_text(encoding="utf-8")
     assert folder == tmp_path / "preview" and method in page
     for view in tables[0]:
@@ -170,7 +170,7 @@ def test_the_split_must_have_captions(run: Callable[..., Any]) -> None:
 
 def test_the_graph_passes_what_the_nodes_take() -> None:
     assert create_pipeline().inputs() == {
-        "valid_captions",
+        *("valid_captions", "counterfactuals", "counterfactual_pictures"),
         *(
             f"params:{name}"
             for name in ("language.model", "views", "method", "seed", "paths.views")

@@ -61,6 +61,11 @@ class RowsDataset(AbstractDataset[Iterable[Any], list[Any]]):
 
         try:
             return list(records.from_table(pq.read_table(self._filepath), self._row_type))
+        except FileNotFoundError as error:
+            raise DatasetError(
+                f"{self._filepath} is not there: nothing has made it yet. Run the pipeline that "
+                "does, or all of them in their order, `kedro run --pipeline=train_eval`"
+            ) from error
         except ValueError as error:
             raise DatasetError(f"{self._filepath}: {error}") from error
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+from filelock import FileLock, Timeout
 
 from compo_pipeline.pipelines.counterfactuals.generation import (
     Drawn,
@@ -15,7 +19,7 @@ from compo_pipeline.pipelines.counterfactuals.generation import (
     wanted,
 )
 from compo_pipeline.pipelines.counterfactuals.journal import Journal, Outcome
-from compo_pipeline.pipelines.counterfactuals.pictures import PictureStore, name, publish
+from compo_pipeline.pipelines.counterfactuals.pictures import PictureStore, publish, published
 from compo_pipeline.pipelines.counterfactuals.tables import quarantined, row
 from compo_pipeline.records import Caption, Counterfactual, Rejected
 from compo_pipeline.seeding import digest
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
     from compo_pipeline.images.makers.contract import Maker
     from compo_pipeline.language.writers.contract import Writer
     from compo_pipeline.pipelines.counterfactuals.settings import CounterfactualSettings
+
+_log = logging.getLogger(__name__)
 
 
 class Places(NamedTuple):
@@ -69,21 +75,39 @@ def make(
     """
     writer, parsing, maker = asked
     edits = wanted(captions, hashes, settings.sentences)
-    with Journal(places.state / "texts.jsonl") as journal:
-        told = texts(edits, writer, parsing, journal, retry=settings.retry)
     drawn = dict[int, Drawn]()
-    if maker is not None:
-        drawn = _drawn(edits, told, maker, settings, places)
+    with _alone(places.state):
+        with Journal(places.state / "texts.jsonl") as journal:
+            told = texts(edits, writer, parsing, journal, retry=settings.retry)
+        if maker is not None:
+            drawn = _drawn(edits, told, maker, settings, places)
     hashed = (*_identity(writer), parsing.language, *_identity(maker))
     digested = f"{digest(*hashed, settings.seed, settings.format):016x}"[:12]
     by = (writer.name, maker.name if maker else "", digested)
-    names = [name(edit.row.sample_id, edit.sentence, edit.role, settings.format) for edit in edits]
-    publish(((one.file, names[place]) for place, one in drawn.items() if one.file), places.pictures)
+    files = {place: one.file for place, one in drawn.items() if one.file}
+    images = {place: _path(edits[place], file) for place, file in files.items()}
+    publish(((file, images[place]) for place, file in files.items()), places.pictures)
     rows = [
-        row(edit, text, drawn.get(place), names[place], by)
+        row(edit, text, drawn.get(place), images.get(place, ""), by)
         for place, (edit, text) in enumerate(zip(edits, told, strict=True))
     ]
     return rows, quarantined(rows, (edit.row.image for edit in edits))
+
+
+@contextmanager
+def _alone(state: Path) -> Iterator[None]:
+    """One run at a time writes where all runs of the data keep what was made."""
+    state.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(state / "in_use.lock")
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        _log.info("Waiting for another run that makes counterfactuals of the same data.")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _drawn(
@@ -107,6 +131,10 @@ def _drawn(
             retry=settings.retry,
         )
     return dict(zip(having, found, strict=True))
+
+
+def _path(edit: Edit, file: Path) -> str:
+    return published(edit.row.sample_id, edit.sentence, edit.role, file)
 
 
 def _identity(one: Writer | Maker | None) -> tuple[str, str]:

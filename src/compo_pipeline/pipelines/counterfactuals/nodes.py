@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from compo_pipeline.configuration import parse
+from compo_pipeline.method_names import TRAIN_ON_COUNTERFACTUALS
 from compo_pipeline.records import Caption, Counterfactual, Fact, Rejected
+
+_log = logging.getLogger(__name__)
 
 
 def make_counterfactuals(
@@ -20,11 +25,19 @@ def make_counterfactuals(
     world: Mapping[str, Any],
     folder: str,
     state: str,
+    method: str,
 ) -> tuple[list[Counterfactual], list[Rejected], Path]:
     """Edits of the captions that train, what failed of them, and the folder of pictures.
 
-    Nothing fails here for the number of failures, so all tables are saved.
+    A method that trains on none gets none. Nothing fails here for the number of failures, so all
+    tables are saved.
     """
+    if method not in TRAIN_ON_COUNTERFACTUALS:
+        wanting = ", ".join(TRAIN_ON_COUNTERFACTUALS)
+        _log.info("%s trains on no counterfactuals: none are made (%s do).", method, wanting)
+        shutil.rmtree(folder, ignore_errors=True)
+        Path(folder).mkdir(parents=True)
+        return [], [], Path(folder)
     from compo_pipeline.pipelines.counterfactuals.choosing import KEY, Choice
     from compo_pipeline.pipelines.counterfactuals.making import Places, make, training_rows
     from compo_pipeline.pipelines.counterfactuals.settings import CounterfactualSettings
@@ -65,5 +78,6 @@ def check_counterfactuals(
 
     counts = summary(counterfactuals)
     tolerated = parse(CounterfactualSettings, settings, KEY).tolerated_share
-    refuse_too_many(counterfactuals, counts, tolerated, preview)
+    if counterfactuals:
+        refuse_too_many(counterfactuals, counts, tolerated, preview)
     return counts

@@ -9,8 +9,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from compo_pipeline.seeding import digest
-
 if TYPE_CHECKING:
     from PIL import Image
 
@@ -44,15 +42,14 @@ class PictureStore:
         unfinished.replace(path)
 
 
-def name(sample_id: str, sentence: int, role: str, format_: Format) -> str:
-    """Path of a picture below the published folder: of the row alone, safe for any sample_id.
+def published(sample_id: str, sentence: int, role: str, stored: Path) -> str:
+    """Path of a picture below the published folder, safe for any sample_id.
 
-    The hash tells apart ids that read alike once they are safe, or that differ by case alone;
-    its first digits spread the files over 256 folders.
+    It ends with the picture's key: equal paths, equal pictures, whatever run they are of. The
+    key's first digits spread the files over 256 folders.
     """
-    hashed = f"{digest(sample_id):016x}"
     readable = _UNSAFE.sub("_", sample_id)[:_READABLE]
-    return f"{hashed[:2]}/{readable}-{hashed}.{sentence}.{role}{_SUFFIXES[format_]}"
+    return f"{stored.stem[:2]}/{role}-{sentence}-{readable}-{stored.name}"
 
 
 def publish(pictures: Iterable[tuple[Path, str]], folder: Path) -> None:

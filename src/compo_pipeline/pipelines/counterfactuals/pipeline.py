@@ -27,6 +27,7 @@ def create_pipeline() -> Pipeline:
                     "world": "params:scenes.world",
                     "folder": "params:paths.counterfactual_pictures",
                     "state": "params:paths.counterfactuals_state",
+                    "method": "params:method",
                 },
                 outputs=[
                     "counterfactuals",

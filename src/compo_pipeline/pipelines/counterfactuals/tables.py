@@ -29,7 +29,7 @@ def row(
         edit: what was wanted.
         text: what the writer answered.
         drawn: what the maker answered; None where it was not asked.
-        image: path of the picture below the pictures' folder, used where there is one.
+        image: path of the picture below the pictures' folder, empty where there is none.
         by: names of writer and maker, and the hash of their settings.
     """
     state, detail = WRITTEN, text.detail
@@ -44,7 +44,7 @@ def row(
         sentence=edit.sentence,
         role=edit.role,
         text=text.text,
-        image=image if state == MADE else "",
+        image=image,
         writer=writer,
         maker=maker,
         settings=settings,

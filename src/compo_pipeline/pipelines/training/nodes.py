@@ -25,6 +25,7 @@ def train_model(
     valid_captions: list[Caption],
     views: Path,
     views_preview: Path,
+    counterfactual_pictures: Path,
     manifest: Mapping[str, Any],
     model: Mapping[str, Any],
     training: Mapping[str, Any],
@@ -56,6 +57,7 @@ def train_model(
         settings=parse(TrainingSettings, training, "training"),
         seed=seed,
         resume=Path(paths["resume"]),
+        made=counterfactual_pictures,
     )
     runner = Runner(plan)
     runner.done(trained, method)  # a state of another configuration is refused before a run opens

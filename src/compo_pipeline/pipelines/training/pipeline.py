@@ -14,6 +14,7 @@ def create_pipeline() -> Pipeline:
         "valid_captions": "valid_captions",
         "views": "views",
         "views_preview": "views_preview",
+        "counterfactual_pictures": "counterfactual_pictures",
         "manifest": "manifest",
         "model": "params:model",
         "training": "params:training",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compo_pipeline.configuration import parse
-from compo_pipeline.records import Caption, Parse
+from compo_pipeline.records import Caption, Counterfactual, Parse
 
 if TYPE_CHECKING:
     from compo_pipeline.methods.contract import Method
@@ -25,7 +25,7 @@ def parse_captions(
     from compo_pipeline.language.parsing import parse as parse_sentences
     from compo_pipeline.methods.view_tables import ViewSettings, training_rows
 
-    count = _drawing(method, method_views).parsed_sentences
+    count = _method(method, method_views).parsed_sentences
     rows = training_rows(valid_captions, parse(ViewSettings, views, "views").split)
     wanted = [
         (row.sample_id, number, text)
@@ -38,6 +38,7 @@ def parse_captions(
 def draw_views(
     valid_captions: list[Caption],
     parses: list[Parse],
+    counterfactuals: list[Counterfactual],
     language_model: str,
     views: Mapping[str, Any],
     seed: int,
@@ -47,30 +48,38 @@ def draw_views(
 ) -> Path:
     """The views of every epoch, in a folder of tables."""
     from compo_pipeline.language.loading import identity, load
-    from compo_pipeline.methods.view_tables import ViewSettings, training_rows, write
+    from compo_pipeline.methods.contract import Drawing
+    from compo_pipeline.methods.view_tables import ViewSettings, by_sample, training_rows, write
 
     settings = parse(ViewSettings, views, "views")
     rows = training_rows(valid_captions, settings.split)
     first = {row.sample_id: row for row in parses if row.sentence == 0}
     language = identity(load(language_model))
-    drawing = _drawing(method, method_views)
-    write(drawing, rows, first, language, settings, seed, Path(folder))
+    drawing = Drawing(first, language, seed, 0, by_sample(counterfactuals))
+    write(_method(method, method_views), rows, drawing, settings.epochs, Path(folder))
     return Path(folder)
 
 
 def preview_views(
-    views: Path, method: str, dataset: str, seed: int, root: str, folder: str
+    views: Path,
+    counterfactual_pictures: Path,
+    method: str,
+    dataset: str,
+    seed: int,
+    root: str,
+    folder: str,
 ) -> Path:
     """A page of random views of the first epoch, to look at."""
     from compo_pipeline.methods.view_tables import EpochViews
     from compo_pipeline.pipelines.views.preview import Heading, write
 
     shown = Heading(method, dataset, epoch=0, seed=seed)
-    write(EpochViews(views).epoch(0), Path(root), Path(folder) / "index.html", shown)
+    page, made = Path(folder) / "index.html", counterfactual_pictures
+    write(EpochViews(views).epoch(0), Path(root), page, shown, made=made)
     return Path(folder)
 
 
-def _drawing(method: str, method_views: Mapping[str, Mapping[str, Any]]) -> Method:
+def _method(method: str, method_views: Mapping[str, Mapping[str, Any]]) -> Method:
     """The method, as far as views are concerned."""
     from compo_pipeline.methods import method_type
 

@@ -25,6 +25,7 @@ def create_pipeline() -> Pipeline:
                 inputs={
                     **common,
                     "parses": "parses",
+                    "counterfactuals": "counterfactuals",
                     "seed": "params:seed",
                     "folder": "params:paths.views",
                 },
@@ -35,6 +36,7 @@ def create_pipeline() -> Pipeline:
                 preview_views,
                 inputs={
                     "views": "views",
+                    "counterfactual_pictures": "counterfactual_pictures",
                     "method": "params:method",
                     "dataset": "params:dataset",
                     "seed": "params:seed",
