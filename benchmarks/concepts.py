@@ -100,19 +100,6 @@ def arms(parameters: Mapping[str, Any]) -> dict[str, Arm]:
     return {name: Arm(method, full) for name, method in methods.items()}
 
 
-def chosen(known: Mapping[str, Arm], rows: str) -> dict[str, Arm]:
-    """The rows asked for, separated by semicolons; by default all but `EXTRA`.
-
-    Raises:
-        SystemExit: there is no row of a name.
-    """
-    names = [name.strip() for name in rows.split(";") if name.strip()]
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise SystemExit(f"--rows: {unknown} are unknown (allowed: {'; '.join(known)})")
-    return {name: known[name] for name in names or known if name in names or name not in EXTRA}
-
-
 def phrase_by_phrase(parts: Study) -> Subtask:
     """The questions about swapped attributes, asked of each phrase alone.
 
@@ -237,7 +224,7 @@ def main() -> None:
     parser.add_argument("--rows", default="", help="names separated by semicolons")
     asked = parser.parse_args()
     parameters = study.configured(ENV, asked.params)
-    rows, variant = chosen(arms(parameters), asked.rows), parameters["variant"]
+    rows, variant = study.chosen(arms(parameters), asked.rows, EXTRA), parameters["variant"]
     parts = Study(f"concepts/{variant}", parameters, asked.split)
     parts.subtasks.append(phrase_by_phrase(parts))
     instances = parts.root / "annotations" / f"instances_{asked.split}.json"

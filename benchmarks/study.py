@@ -11,9 +11,10 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow.parquet as pq
@@ -36,10 +37,19 @@ from compo_pipeline.language.loading import identity
 from compo_pipeline.language.loading import load as load_language
 from compo_pipeline.language.parsing import parse as parse_sentences
 from compo_pipeline.methods import METHODS
-from compo_pipeline.methods.contract import Method
-from compo_pipeline.methods.view_tables import ViewSettings, training_rows, write
+from compo_pipeline.methods.contract import Drawing, Method
+from compo_pipeline.methods.view_tables import ViewSettings, by_sample, training_rows, write
 from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
-from compo_pipeline.records import Caption, Parse, Score, from_table, to_table
+from compo_pipeline.pipelines.counterfactuals.nodes import make_counterfactuals
+from compo_pipeline.records import (
+    Caption,
+    Counterfactual,
+    Fact,
+    Parse,
+    Score,
+    from_table,
+    to_table,
+)
 from compo_pipeline.training.run import Plan, Runner
 from compo_pipeline.training.settings import TrainingSettings
 
@@ -49,10 +59,13 @@ BASE = "base"
 
 
 class Arm(NamedTuple):
-    """What trains, and the method whose views it trains on."""
+    """What trains, the method whose views it trains on, and the counterfactuals, by the name of
+    their settings, that these show.
+    """
 
     method: Method
     drawing: Method
+    edits: str = ""
 
 
 Figures = Mapping[Key, str]
@@ -105,10 +118,32 @@ def build(name: str, parameters: Mapping[str, Any]) -> Any:
     return kind(views, objective)
 
 
+def chosen(
+    known: Mapping[str, Arm], rows: str, extra: Container[str] = frozenset()
+) -> dict[str, Arm]:
+    """The rows asked for, separated by semicolons; by default all but the extra ones.
+
+    Raises:
+        SystemExit: there is no row of a name.
+    """
+    names = [name.strip() for name in rows.split(";") if name.strip()]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise SystemExit(f"--rows: {unknown} are unknown (allowed: {'; '.join(known)})")
+    return {name: known[name] for name in names or known if name in names or name not in extra}
+
+
 class Study:
     """Captions, parses and questions, read once for all seeds and arms."""
 
-    def __init__(self, name: str, parameters: Mapping[str, Any], split: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        parameters: Mapping[str, Any],
+        split: str,
+        edits: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    ) -> None:
+        self.parameters, self.edits = parameters, edits
         self.root = Path(parameters["data"]["root"])
         self.captions = list(
             from_table(pq.read_table("data/03_primary/scenes/captions.parquet"), Caption)
@@ -144,11 +179,11 @@ class Study:
         """The base and each arm under a seed; a model is trained when it is first asked for."""
         yield BASE, cache(partial(load, self.base))
         runners = {
-            drawing.name: cache(partial(self._runner, seed, drawing))
-            for _, drawing in arms.values()
+            (drawing.name, edits): cache(partial(self._runner, seed, drawing, edits))
+            for _, drawing, edits in arms.values()
         }
-        for name, (method, drawing) in arms.items():
-            yield name, cache(partial(_trained, name, method, runners[drawing.name]))
+        for name, (method, drawing, edits) in arms.items():
+            yield name, cache(partial(_trained, name, method, runners[drawing.name, edits]))
 
     def scores(self, seed: int, name: str, model: Callable[[], LoadedModel]) -> list[Score]:
         """All scores of a model under a seed."""
@@ -164,14 +199,42 @@ class Study:
             for scored in score(name, subtask, embedded):
                 yield from scored.rows
 
-    def _runner(self, seed: int, drawing: Method) -> Runner:
-        folder = self.models / drawing.name / f"seed={seed}"
+    def _runner(self, seed: int, drawing: Method, edits: str) -> Runner:
+        made, counterfactuals = self.counterfactuals(edits)
+        folder = self.models / edits / drawing.name / f"seed={seed}"
         views = folder / "views"
         if not views.is_dir():
-            language = identity(self.nlp)
-            write(drawing, self.rows, self.parses, language, self.views, seed, views)
-        plan = Plan(self.rows, self.data, views, self.root, self.base, self.training, seed, folder)
-        return Runner(plan)
+            drawn = Drawing(self.parses, identity(self.nlp), seed, 0, by_sample(counterfactuals))
+            write(drawing, self.rows, drawn, self.views.epochs, views)
+        inputs = (self.rows, self.data, views, self.root, self.base, self.training)
+        return Runner(Plan(*inputs, seed, folder, made))
+
+    def counterfactuals(self, edits: str) -> tuple[Path, list[Counterfactual]]:
+        """The pictures' folder and the rows of the counterfactuals of a name; none of no name."""
+        folder = self.models / edits
+        pictures, file = folder / "counterfactual_pictures", folder / "counterfactuals.parquet"
+        if not edits:
+            return pictures, []
+
+        def make() -> list[Counterfactual]:
+            plainly = OmegaConf.merge(self.parameters["counterfactuals"], self.edits[edits])
+            given: Any = OmegaConf.to_container(plainly)
+            facts = pq.read_table("data/02_intermediate/scenes/facts.parquet")
+            rows, _, _ = make_counterfactuals(
+                self.captions,
+                list(from_table(facts, Fact)),
+                given,
+                self.rows[0].split,
+                self.parameters["language"]["model"],
+                str(self.root),
+                self.parameters["scenes"]["world"],
+                str(pictures),
+                "data/04_feature/scenes/counterfactuals_state",
+                "sparcl",
+            )
+            return rows
+
+        return pictures, kept(file, Counterfactual, make)
 
 
 def _trained(name: str, method: Method, runner: Callable[[], Runner]) -> LoadedModel:
@@ -268,6 +331,38 @@ def introduction(seeds: int) -> list[str]:
         "of its column.",
         "",
     ]
+
+
+def conclude(
+    name: str,
+    split: str,
+    seeds: Sequence[Sequence[Score]],
+    names: Iterable[str],
+    claims: Claims,
+    figures: Figures,
+) -> None:
+    """Write values, differences to the base and the claims that can be tested.
+
+    Args:
+        name: of the files.
+        split: whose questions were asked.
+        seeds: the scores of each.
+        names: of the arms.
+        claims: by what is claimed; one that needs an arm that is not there is left out.
+        figures: the columns.
+    """
+    names, heads = list(names), list(figures.values())
+    told = {claim: pair for claim, pair in claims.items() if {*pair} <= {BASE, *names}}
+    rows, tests = against_base(seeds, names, figures), tested(seeds, told, figures)
+    lines = [*introduction(len(seeds)), *table(heads, values(rows))]
+    for title, compared in (
+        ("Difference to the base:", rows),
+        ("What each part changes:", tests),
+    ):
+        moved = [*differences(compared), least_detectable(compared)]
+        lines += [title, "", *table(heads, moved)] if compared else []
+    content = {"seeds": len(seeds), "against base": plain(rows), "claims": plain(tests)}
+    save(name, split, content, lines)
 
 
 def plain(compared: Compared) -> dict[str, dict[str, Any]]:

@@ -1,0 +1,134 @@
+"""SPARCL's parts on the scenes: synthetic pictures, margins, and what is wrong with pictures.
+
+    python benchmarks/counterfactuals.py --seeds 3
+
+Trains, for each seed and on the same edited captions, plain SigLIP (the control), SPARCL and its
+ablations, TripletCLIP and NegCLIP, with the recipe of conf/sparcl_scenes. The renderer's pictures
+are exact and look like the real ones, which no text-to-image model's do; so SPARCL also trains on
+pictures with the faults that the paper's feature injection, AdaIN and adaptive margin are there
+for: drawn from the text alone, in a foreign style, or wrong. `--rows` picks rows by name, `--seed` does one
+seed and stops: two processes can share the work. Needs what
+`kedro run --pipelines=raw,ingest,validation` makes. Pictures, models and scores are kept under
+data/*/scenes/counterfactuals/<variant>; what is there is not made again. Writes
+benchmarks/results/counterfactuals.json and counterfactuals.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import study
+from compo_pipeline.methods.contract import Method
+from compo_pipeline.methods.sparcl import Sparcl
+from compo_pipeline.methods.triplet_clip import TripletClip
+from compo_pipeline.records import Score
+from compo_pipeline.training.run import control_of
+from study import BASE, Arm, Study
+
+ENV = "sparcl_scenes"
+CONTROL, FULL, FIXED, TEXTS = "SigLIP fine-tuning", "SPARCL", "fixed margin", "no pictures"
+ALONE, FOREIGN, STYLED, WRONG = "from text alone", "foreign style", "foreign, AdaIN", "wrong"
+EXACT = "exact"
+NEGCLIP = "NegCLIP on the same texts"
+
+# What a set of counterfactuals changes of the configured settings.
+EDITS: dict[str, dict[str, Any]] = {
+    EXACT: {},
+    ALONE: {"scenes": {"faithful": False}},
+    FOREIGN: {"scenes": {"cast": 1.0}},
+    STYLED: {"scenes": {"cast": 1.0, "adain": {"weight": 0.5, "space": "pixels"}}},
+    WRONG: {"scenes": {"wrong": 0.3}},
+}
+# Rows that train on pictures which are not exact: the set, and whether margins adapt.
+FAULTY = {
+    "pictures from text alone": (ALONE, True),
+    "pictures in a foreign style": (FOREIGN, True),
+    "... with AdaIN": (STYLED, True),
+    "30% of the pictures wrong": (WRONG, True),
+    "... with a fixed margin": (WRONG, False),
+}
+
+# The paper's claims as differences: what is claimed, and the two rows that it compares.
+CLAIMS = {
+    "SPARCL against the base": (FULL, BASE),
+    "SPARCL against the control": (FULL, CONTROL),
+    "synthetic pictures": (FULL, TEXTS),
+    "the margin loss": (FULL, "no margin loss"),
+    "adaptive margins": (FULL, FIXED),
+    "adaptive margins, 30% of the pictures wrong": (
+        "30% of the pictures wrong",
+        "... with a fixed margin",
+    ),
+    "faithful pictures (injection's end)": (FULL, "pictures from text alone"),
+    "the style of real pictures (AdaIN's end)": (FULL, "pictures in a foreign style"),
+    "AdaIN": ("... with AdaIN", "pictures in a foreign style"),
+    "faulty pictures against none": ("pictures from text alone", TEXTS),
+    "the pictures of TripletCLIP": ("TripletCLIP", NEGCLIP),
+    "SPARCL against TripletCLIP": (FULL, "TripletCLIP"),
+    "SPARCL's texts against NegCLIP's": (TEXTS, NEGCLIP),
+}
+FIGURES = {
+    ("sugar_crepe", "accuracy", "average"): "SugarCrepe",
+    ("sugar_crepe", "accuracy", "swap_att"): "swapped attributes",
+    ("sugar_crepe", "accuracy", "swap_obj"): "swapped things",
+    ("sugar_crepe", "accuracy", "add_att"): "added attributes",
+    ("sugar_crepe", "accuracy", "replace_rel"): "replaced relations",
+    **study.COMMON,
+}
+
+
+def arms(parameters: Mapping[str, Any]) -> dict[str, Arm]:
+    """All rows by name; the views are SPARCL's for all of them."""
+    full: Sparcl = study.build("sparcl", parameters)
+    triplet: TripletClip = study.build("triplet_clip", parameters)
+
+    def sparcl(**changes: Any) -> Sparcl:
+        return Sparcl(full.views_type(), replace(full.objective, **changes))
+
+    objective = full.objective
+    fixed = sparcl(margins=replace(objective.margins, adaptive=False))
+    without = TripletClip(triplet.views_type(), replace(triplet.objective, pictures=False))
+    exact: dict[str, Method] = {
+        CONTROL: control_of(full),
+        FULL: full,
+        TEXTS: sparcl(pictures=False),
+        "no margin loss": sparcl(weights=replace(objective.weights, margin=0.0)),
+        FIXED: fixed,
+        "TripletCLIP": triplet,
+        NEGCLIP: without,
+    }
+    rows = {name: Arm(method, full, EXACT) for name, method in exact.items()}
+    for name, (edits, adaptive) in FAULTY.items():
+        rows[name] = Arm(full if adaptive else fixed, full, edits)
+    return rows
+
+
+def measured(parts: Study, seed: int, rows: Mapping[str, Arm]) -> list[Score]:
+    """Scores under a seed; trains what is missing."""
+    scores = []
+    for name, model in parts.trained(seed, rows):
+        scores += parts.scores(seed, name, model)
+    return scores
+
+
+def main() -> None:
+    """Train and score what is missing, compare, write."""
+    parser = study.arguments(__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, help="train and score this seed alone, then stop")
+    parser.add_argument("--rows", default="", help="names separated by semicolons")
+    asked = parser.parse_args()
+    parameters = study.configured(ENV, asked.params)
+    rows, variant = study.chosen(arms(parameters), asked.rows), parameters["variant"]
+    parts = Study(f"counterfactuals/{variant}", parameters, asked.split, EDITS)
+    if asked.seed is not None:
+        measured(parts, asked.seed, rows)
+        return
+    seeds = [measured(parts, seed, rows) for seed in range(asked.seeds)]
+    name = "counterfactuals" if variant == ENV else f"counterfactuals_{variant}"
+    study.conclude(name, asked.split, seeds, rows, CLAIMS, FIGURES)
+
+
+if __name__ == "__main__":
+    main()
