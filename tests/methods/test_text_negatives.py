@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
 
 from compo_pipeline.methods.contract import Drawing, Example, Picture
 from compo_pipeline.methods.fsc_clip import FscClip, FscClipObjective, FscClipViews

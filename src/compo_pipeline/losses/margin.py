@@ -50,7 +50,10 @@ class Margins:
     adaptive: bool = True
 
     def __post_init__(self) -> None:
-        """The margin is interpolated between beta and m0."""
+        """The margin is interpolated between beta and m0, and grows from the one to the other."""
+        for name in ("m0", "gamma", "alpha"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}: expected at least 0, got {getattr(self, name)}")
         if self.beta >= self.m0:
             raise ValueError(f"beta: expected less than m0 ({self.m0}), got {self.beta}")
 
@@ -82,8 +85,9 @@ def ranking(logits: Tensor, pictures: Tensor, texts: Tensor, margins: Margins) -
 
     The sum of 13 comparisons in either direction, not divided: six within a sextuple, four with
     all entries of the others, three (times alpha) with their real entries. Each is a mean over
-    its anchors, and over the other sextuples' entries where it has any; one in which an anchor or
-    an entry is absent leaves its mean, and an empty mean is 0.
+    its anchors, or over its pairs of an anchor and an entry of another sextuple, which weigh
+    alike; one in which an anchor or an entry is absent leaves its mean, and an empty mean is 0.
+    So without synthetic pictures no comparison of a synthetic text's own picture is left.
 
     Source: SPARCL, L_mar. The authors' margin of a real text against other real pictures reads
     the positive picture: a slip, not copied.

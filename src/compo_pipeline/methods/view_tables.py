@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from compo_pipeline.methods.contract import Drawing, Method
-from compo_pipeline.records import Caption, Counterfactual, Parse, View, from_table, to_table
+from compo_pipeline.records import Caption, Counterfactual, View, from_table, to_table
 
 log = logging.getLogger(__name__)
 

@@ -170,7 +170,7 @@ class SceneCounterfactuals:
 
     @property
     def settings_hash(self) -> str:
-        """Of all settings, the world and the code of the scenes: an edit is made anew in no time."""
+        """Of settings, world and code: where the scenes' code changed, all is made anew."""
         values = json.dumps([asdict(self._settings), asdict(self._world)], sort_keys=True)
         code = identity((file.name, file) for file in sorted(Path(__file__).parent.glob("*.py")))
         return f"{digest(self.name, values, code):016x}"[:12]

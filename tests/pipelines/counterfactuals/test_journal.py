@@ -38,7 +38,9 @@ def test_a_line_cut_off_is_forgotten_and_what_follows_is_read(tmp_path: Path, cu
 
 def test_a_broken_line_loses_nothing_but_itself(tmp_path: Path) -> None:
     path = tmp_path / "notes.jsonl"
-    path.write_bytes(b'["a", "one", ""]\n\x00\x00\xff\n["half"]\n7\n["b", "two", ""]\n')
+    path.write_bytes(
+        b'["a", "one", ""]\n\x00\x00\xff\n["half"]\n7\n[["b"], "x", ""]\n["b", "two", ""]\n'
+    )
     with Journal(path) as journal:
         assert journal["a"].text == "one"
         assert journal["b"].text == "two"

@@ -74,5 +74,6 @@ def _read(path: Path) -> Iterator[tuple[str, Outcome]]:
                 key, text, detail = json.loads(line)
             except (ValueError, TypeError):
                 continue
-            yield key, Outcome(text, detail)
+            if all(isinstance(part, str) for part in (key, text, detail)):
+                yield key, Outcome(text, detail)
         file.truncate(whole)

@@ -81,12 +81,12 @@ def make(
             told = texts(edits, writer, parsing, journal, retry=settings.retry)
         if maker is not None:
             drawn = _drawn(edits, told, maker, settings, places)
+        files = {place: one.file for place, one in drawn.items() if one.file}
+        images = {place: _path(edits[place], file) for place, file in files.items()}
+        publish(((file, images[place]) for place, file in files.items()), places.pictures)
     hashed = (*_identity(writer), parsing.language, *_identity(maker))
     digested = f"{digest(*hashed, settings.seed, settings.format):016x}"[:12]
     by = (writer.name, maker.name if maker else "", digested)
-    files = {place: one.file for place, one in drawn.items() if one.file}
-    images = {place: _path(edits[place], file) for place, file in files.items()}
-    publish(((file, images[place]) for place, file in files.items()), places.pictures)
     rows = [
         row(edit, text, drawn.get(place), images.get(place, ""), by)
         for place, (edit, text) in enumerate(zip(edits, told, strict=True))

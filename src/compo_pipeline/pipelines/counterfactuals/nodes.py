@@ -76,8 +76,6 @@ def check_counterfactuals(
     from compo_pipeline.pipelines.counterfactuals.settings import CounterfactualSettings
     from compo_pipeline.pipelines.counterfactuals.tables import refuse_too_many, summary
 
-    counts = summary(counterfactuals)
     tolerated = parse(CounterfactualSettings, settings, KEY).tolerated_share
-    if counterfactuals:
-        refuse_too_many(counterfactuals, counts, tolerated, preview)
-    return counts
+    refuse_too_many(counterfactuals, tolerated, preview)
+    return summary(counterfactuals)

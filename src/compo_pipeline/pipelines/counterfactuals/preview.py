@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 from compo_pipeline.images.decoding import Limits, PictureError, load
 from compo_pipeline.images.inline import thumbnail
 from compo_pipeline.language.marking import marked
-from compo_pipeline.pipelines.counterfactuals.tables import FAILED, summary
+from compo_pipeline.pipelines.counterfactuals.tables import FAILED, reasons, summary
 from compo_pipeline.records import Caption, Counterfactual
 from compo_pipeline.seeding import rng
 
@@ -25,8 +24,6 @@ LEAST = 3  # captions of each kind that are shown, where there are as many
 _SIDE = 320
 _KINDS = 16  # kinds of a role that are told
 _REASONS = 8  # likewise of failures
-# What differs between failures of one reason: quoted texts and file names, and numbers.
-_PARTICULAR = re.compile(r"""(?<![^\s(])(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|\d+(?:\.\d+)?""")
 
 Kind = tuple[str, str]  # role and name
 
@@ -74,16 +71,6 @@ class Share:
     share: float
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """Why edits of a role failed, how often, and the words of one of them."""
-
-    role: str
-    told: str
-    example: str
-    times: int
-
-
 def write(
     rows: Sequence[Counterfactual],
     captions: Sequence[Caption],
@@ -119,7 +106,7 @@ def write(
         captions=len(groups),
         counts=summary(rows),
         shares=shares,
-        reasons=_reasons(rows),
+        reasons=reasons(rows)[:_REASONS],
         least=LEAST,
         cards=[
             _card(of_sample[edits[place][0].sample_id], edits[place], root, pictures)
@@ -175,19 +162,6 @@ def _drawn(
             drawn.append(place)
             seen.update(ours)
     return sorted(drawn)
-
-
-def _reasons(rows: Sequence[Counterfactual]) -> list[Reason]:
-    """Reasons of failures, the most frequent first; quoted texts and numbers do not tell apart."""
-    examples: dict[tuple[str, str], list[str]] = {}
-    for row in rows:
-        if row.state == FAILED:
-            told = _PARTICULAR.sub("...", row.detail)
-            examples.setdefault((row.role, told), []).append(row.detail)
-    found = [
-        Reason(role, told, details[0], len(details)) for (role, told), details in examples.items()
-    ]
-    return sorted(found, key=lambda reason: -reason.times)[:_REASONS]
 
 
 def _card(row: Caption, edits: Sequence[Counterfactual], root: Path, pictures: Path) -> Card:

@@ -21,7 +21,8 @@ class CounterfactualSettings:
         maker: what makes pictures of the edits, likewise; null for none.
         seed: of every picture; writers and makers have seeds of their own where they draw.
         format: of picture files: JPEG of quality 92, or PNG.
-        tolerated_share: the run fails when more than this share of the edits failed.
+        tolerated_share: the run fails when more than this share of the negative edits failed, or
+            of the positive ones.
         retry: ask again for what failed in earlier runs.
         rules: settings of the writer `rules`.
         endpoint: of the writer `endpoint`.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from compo_pipeline.records import Counterfactual, Rejected
 WRITTEN, MADE, FAILED = "written", "made", "failed"
 NO_TEXT, NO_PICTURE = "no_text", "no_picture"
 _TOLD = 5  # reasons in an error
+# What differs between failures of one reason: quoted texts and file names, and numbers.
+_PARTICULAR = re.compile(r"""(?<![^\s(])(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|\d+(?:\.\d+)?""")
 
 
 class TooManyFailures(ValueError):
@@ -94,23 +98,52 @@ def summary(rows: Sequence[Counterfactual]) -> dict[str, Any]:
     }
 
 
-def refuse_too_many(
-    rows: Sequence[Counterfactual], counts: Mapping[str, Any], tolerated: float, preview: Path
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why edits of a role failed, how often, and the words of one of them."""
+
+    role: str
+    told: str
+    example: str
+    times: int
+
+
+def reasons(rows: Iterable[Counterfactual]) -> list[Reason]:
+    """Reasons of failures, the most frequent first; quoted texts and numbers do not tell apart."""
+    examples: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        if row.state == FAILED:
+            told = _PARTICULAR.sub("...", row.detail)
+            examples.setdefault((row.role, told), []).append(row.detail)
+    found = [
+        Reason(role, told, details[0], len(details)) for (role, told), details in examples.items()
+    ]
+    return sorted(found, key=lambda reason: -reason.times)
+
+
+def refuse_too_many(rows: Sequence[Counterfactual], tolerated: float, preview: Path) -> None:
     """Stop a run whose writer or maker fails where it was meant not to.
 
+    Args:
+        rows: of the table.
+        tolerated: share of the edits of either role that may fail; all of them never may.
+        preview: where to look.
+
     Raises:
-        TooManyFailures: more than the tolerated share, or all; with the most frequent reasons.
+        TooManyFailures: more failed; with the most frequent reasons.
     """
-    if counts["failed"] < counts["edits"] and counts["failed_share"] <= tolerated:
-        return
-    reasons = Counter((rule(row), row.detail) for row in rows if row.state == FAILED)
-    lines = [f"  {name}, {n} times: {reason}" for (name, reason), n in reasons.most_common(_TOLD)]
-    raise TooManyFailures(
-        f"counterfactuals: {counts['failed']} of {counts['edits']} edits failed "
-        f"({counts['failed_share']:.1%}), counterfactuals.tolerated_share allows {tolerated:.1%}:\n"
-        + "\n".join(lines)
-        + f"\nThe table counterfactuals_quarantine holds each with its reason, {preview} shows "
-        "some; mend the writer's or the maker's settings, ask again with counterfactuals.retry, "
-        "or raise counterfactuals.tolerated_share."
-    )
+    for role in sorted({row.role for row in rows}):
+        ours = [row for row in rows if row.role == role]
+        failed = sum(row.state == FAILED for row in ours)
+        share = failed / len(ours)
+        if failed < len(ours) and share <= tolerated:
+            continue
+        lines = [f"  {one.times} times, as: {one.example}" for one in reasons(ours)[:_TOLD]]
+        raise TooManyFailures(
+            f"counterfactuals: {failed} of {len(ours)} {role} edits failed ({share:.1%}), "
+            f"counterfactuals.tolerated_share allows {tolerated:.1%}:\n"
+            + "\n".join(lines)
+            + f"\nThe table counterfactuals_quarantine holds each with its reason, {preview} shows "
+            "some; mend the writer's or the maker's settings, ask again with "
+            "counterfactuals.retry, or raise counterfactuals.tolerated_share."
+        )
