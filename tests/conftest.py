@@ -161,3 +161,111 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("pyproject.toml", "conf", "src/compo_pipeline"):
         (folder / name).symlink_to(PROJECT / name)
     return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_diffusion(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Writes a random text-to-image pipeline of a few thousand weights; prompts are 12 x 16."""
+    diffusers = pytest.importorskip("diffusers")
+    transformers = pytest.importorskip("transformers")
+    import torch
+
+    length, width = 12, 16
+
+    def tokenizer(folder: Path) -> Any:
+        """CLIP's own with letters for a vocabulary; it fills up with its end token."""
+        letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+        pieces = [*letters, *(f"{letter}</w>" for letter in letters)]
+        pieces += ["<|startoftext|>", "<|endoftext|>"]
+        folder.mkdir(parents=True, exist_ok=True)
+        vocabulary = {piece: number for number, piece in enumerate(pieces)}
+        (folder / "vocab.json").write_text(json.dumps(vocabulary))
+        (folder / "merges.txt").write_text("#version: 0.2\n")
+        files = (str(folder / name) for name in ("vocab.json", "merges.txt"))
+        return transformers.CLIPTokenizer(*files, model_max_length=length)
+
+    def text(words: Any, kind: str = "CLIPTextModel") -> Any:
+        return getattr(transformers, kind)(
+            transformers.CLIPTextConfig(
+                vocab_size=len(words),
+                hidden_size=width,
+                intermediate_size=16,
+                projection_dim=width,
+                num_hidden_layers=1,
+                num_attention_heads=2,
+                max_position_embeddings=length,
+                bos_token_id=words.bos_token_id,
+                eos_token_id=words.eos_token_id,
+            )
+        )
+
+    def vision(projection: int) -> Any:
+        config = transformers.CLIPVisionConfig(
+            hidden_size=16,
+            intermediate_size=16,
+            projection_dim=projection,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            image_size=32,
+            patch_size=16,
+        )
+        return transformers.CLIPVisionModelWithProjection(config).eval()
+
+    def unet(**more: Any) -> Any:
+        return diffusers.UNet2DConditionModel(
+            sample_size=8,
+            block_out_channels=(8, 8),
+            layers_per_block=1,
+            norm_num_groups=4,
+            down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
+            up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"),
+            attention_head_dim=4,
+            **{"cross_attention_dim": width, **more},
+        )
+
+    def write(
+        kind: str = "StableDiffusionPipeline",
+        scheduler: str = "LCMScheduler",
+        projection: int = width,
+        **parts: Any,
+    ) -> Path:
+        folder = tmp_path_factory.mktemp("pipeline")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            words = tokenizer(folder / "words")
+            given: dict[str, Any] = {
+                "vae": diffusers.AutoencoderKL(
+                    block_out_channels=(8, 8),
+                    down_block_types=("DownEncoderBlock2D",) * 2,
+                    up_block_types=("UpDecoderBlock2D",) * 2,
+                    latent_channels=4,
+                    norm_num_groups=4,
+                ),
+                "text_encoder": text(words),
+                "tokenizer": words,
+                "scheduler": getattr(diffusers, scheduler)(steps_offset=1),
+                "image_encoder": vision(projection),
+                "feature_extractor": transformers.CLIPImageProcessor(
+                    size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}
+                ),
+            }
+            if kind == "StableDiffusionXLPipeline":
+                numbers = {"addition_time_embed_dim": 4, "addition_embed_type": "text_time"}
+                numbers |= {"projection_class_embeddings_input_dim": width + 6 * 4}
+                given |= {
+                    "unet": unet(cross_attention_dim=2 * width, **numbers),
+                    "text_encoder_2": text(words, "CLIPTextModelWithProjection"),
+                    "tokenizer_2": words,
+                }
+            else:
+                latent = kind == "LatentConsistencyModelPipeline"
+                given |= {
+                    "unet": unet(time_cond_proj_dim=8 if latent else None),
+                    "safety_checker": None,
+                    "requires_safety_checker": False,
+                }
+            pipe = getattr(diffusers, kind)(**{**given, **parts})
+        pipe.save_pretrained(folder, safe_serialization=True)
+        return folder
+
+    return write

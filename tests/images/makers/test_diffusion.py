@@ -1,7 +1,7 @@
 """The diffusers maker on a tiny random pipeline that is built here."""
 
-import json
 import logging
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,46 +13,15 @@ import torch
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.images import vgg
 from compo_pipeline.images.makers.contract import Made, PictureRequest, Unmade
-from compo_pipeline.images.makers.diffusion import (
-    AdainSettings,
-    DiffusionMaker,
-    DiffusionSettings,
-)
+from compo_pipeline.images.makers.diffusion import DiffusionMaker
+from compo_pipeline.images.makers.settings import AdainSettings, DiffusionSettings
 
 diffusers = pytest.importorskip("diffusers")
 transformers = pytest.importorskip("transformers")
 
-WIDTH, LENGTH = 16, 12
-Pipeline = Any
-
-
-def tokenizer(folder: Path) -> Any:
-    """CLIP's own tokenizer with letters for a vocabulary; it fills up with its end token."""
-    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
-    pieces = [*letters, *(f"{letter}</w>" for letter in letters)]
-    vocabulary = {piece: number for number, piece in enumerate(pieces)}
-    for special in ("<|startoftext|>", "<|endoftext|>"):
-        vocabulary[special] = len(vocabulary)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "vocab.json").write_text(json.dumps(vocabulary))
-    (folder / "merges.txt").write_text("#version: 0.2\n")
-    return transformers.CLIPTokenizer(
-        str(folder / "vocab.json"), str(folder / "merges.txt"), model_max_length=LENGTH
-    )
-
-
-def vision(width: int) -> Any:
-    config = transformers.CLIPVisionConfig(
-        hidden_size=16,
-        intermediate_size=16,
-        projection_dim=width,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        image_size=32,
-        patch_size=16,
-    )
-    return transformers.CLIPVisionModelWithProjection(config).eval()
+WIDTH, LENGTH = 16, 12  # of the tiny pipeline's prompts
 
 
 def processor() -> Any:
@@ -61,58 +30,18 @@ def processor() -> Any:
     )
 
 
+def clip(folder: Path) -> Path:
+    """The pipeline's image tower in a folder of its own, with its preprocessing."""
+    place = folder / "clip"
+    if not place.exists():
+        shutil.copytree(folder / "image_encoder", place)
+        shutil.copy(folder / "feature_extractor" / "preprocessor_config.json", place)
+    return place
+
+
 @pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Writes a random Stable Diffusion of a few thousand weights."""
-
-    def write(scheduler: str = "LCMScheduler", width: int = WIDTH, **parts: Any) -> Path:
-        folder = tmp_path_factory.mktemp("pipeline")
-        words = tokenizer(folder / "words")
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            text = transformers.CLIPTextModel(
-                transformers.CLIPTextConfig(
-                    vocab_size=len(words),
-                    hidden_size=WIDTH,
-                    intermediate_size=16,
-                    num_hidden_layers=1,
-                    num_attention_heads=2,
-                    max_position_embeddings=LENGTH,
-                    bos_token_id=words.bos_token_id,
-                    eos_token_id=words.eos_token_id,
-                )
-            )
-            unet = diffusers.UNet2DConditionModel(
-                sample_size=8,
-                block_out_channels=(8, 8),
-                layers_per_block=1,
-                norm_num_groups=4,
-                down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
-                up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"),
-                cross_attention_dim=WIDTH,
-                attention_head_dim=4,
-            )
-            vae = diffusers.AutoencoderKL(
-                block_out_channels=(8, 8),
-                down_block_types=("DownEncoderBlock2D",) * 2,
-                up_block_types=("UpDecoderBlock2D",) * 2,
-                latent_channels=4,
-                norm_num_groups=4,
-            )
-            pipe = diffusers.StableDiffusionPipeline(
-                vae=vae,
-                text_encoder=text,
-                tokenizer=words,
-                unet=unet,
-                scheduler=getattr(diffusers, scheduler)(steps_offset=1),
-                safety_checker=None,
-                requires_safety_checker=False,
-                **{"feature_extractor": processor(), "image_encoder": vision(width), **parts},
-            )
-        pipe.save_pretrained(folder, safe_serialization=True)
-        return folder
-
-    return write
+def build(tiny_diffusion: Callable[..., Path]) -> Callable[..., Path]:
+    return tiny_diffusion
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +96,7 @@ def test_a_picture_does_not_depend_on_its_neighbours_or_their_order(
     build: Callable[..., Path], requests: list[PictureRequest], scheduler: str, space: Any
 ) -> None:
     """Both schedulers draw noise at every step."""
-    chosen = settings(build(scheduler), adain=AdainSettings(space=space))
+    chosen = settings(build(scheduler=scheduler), adain=AdainSettings(space=space))
     together = pixels(DiffusionMaker(chosen), requests)
     alone = pixels(DiffusionMaker(replace(chosen, batch=1)), requests)
     backwards = pixels(DiffusionMaker(replace(chosen, batch=2)), requests[::-1])[::-1]
@@ -196,7 +125,7 @@ def test_without_injection_and_style_it_is_the_plain_pipeline(
         width=24,
         num_inference_steps=2,
         guidance_scale=7.5,
-        generator=[maker._generator(request) for request in requests],
+        generator=[maker._painter._generator(request) for request in requests],
     ).images
     assert apart(got, [np.asarray(picture, np.int16) for picture in plain]) == [0, 0, 0]
 
@@ -219,12 +148,12 @@ def test_what_is_injected_is_the_picture_behind_the_first_end(
     real = [Image.open(request.image) for request in requests]
     texts = [request.text for request in requests]
     with torch.inference_mode():
-        asked, filled = maker._prompt(texts, real)
+        asked, full = maker._painter._prompt(texts, real)
         pipe = diffusers.StableDiffusionPipeline.from_pretrained(folder, use_safetensors=True)
         plain = pipe.encode_prompt(texts, "cpu", 1, False)[0]
         inputs = processor()(images=real, return_tensors="pt")
         expected = pipe.image_encoder(**inputs).image_embeds
-    assert filled == 0
+    assert full == [False] * 3
     for row, ending, text in zip(asked["prompt_embeds"], plain, texts, strict=True):
         end = 1 + len(text.replace(" ", ""))  # a token a letter, behind the start
         torch.testing.assert_close(row[: end + 1], ending[: end + 1])
@@ -275,67 +204,127 @@ def test_half_precision_makes_a_picture(folder: Path, requests: list[PictureRequ
 
 
 def test_a_vision_model_of_ones_own(
-    build: Callable[..., Path],
-    folder: Path,
-    requests: list[PictureRequest],
-    tmp_path: Path,
+    build: Callable[..., Path], folder: Path, requests: list[PictureRequest]
 ) -> None:
     bare = build(image_encoder=None, feature_extractor=None)
-    with pytest.raises(
-        SettingsError, match=r"counterfactuals\.diffusion\.vision.*no image_encoder"
-    ):
-        list(DiffusionMaker(settings(bare)).make(requests))
-    pipe = diffusers.StableDiffusionPipeline.from_pretrained(folder, use_safetensors=True)
-    pipe.image_encoder.save_pretrained(tmp_path)
-    processor().save_pretrained(tmp_path)
-    got = pixels(DiffusionMaker(settings(bare, vision=str(tmp_path))), requests)
+    got = pixels(DiffusionMaker(settings(bare, vision=str(clip(folder)))), requests)
     assert max(apart(got, pixels(DiffusionMaker(settings(folder)), requests))) <= 1
 
 
-def test_widths_that_do_not_fit(build: Callable[..., Path], requests: list[PictureRequest]) -> None:
-    with pytest.raises(SettingsError, match="embeddings are 24 wide, the prompt's 16"):
-        list(DiffusionMaker(settings(build(width=24))).make(requests))
-
-
-def test_what_is_no_folder_or_no_pipeline(requests: list[PictureRequest], tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="'owner/model' is no folder"):
-        list(DiffusionMaker(settings(Path("owner/model"))).make(requests))
-    with pytest.raises(SettingsError, match="has no model_index.json"):
-        list(DiffusionMaker(settings(tmp_path)).make(requests))
-
-
-def test_weights_that_could_run_code_are_not_loaded(
+def test_a_latent_consistency_model(
     build: Callable[..., Path], requests: list[PictureRequest]
 ) -> None:
-    folder = build()
-    (folder / "unet" / "diffusion_pytorch_model.safetensors").unlink()
-    (folder / "unet" / "diffusion_pytorch_model.bin").write_bytes(b"not read")
-    with pytest.raises(SettingsError, match="weights must be safetensors"):
-        list(DiffusionMaker(settings(folder)).make(requests))
+    own = settings(build(kind="LatentConsistencyModelPipeline"))
+    injected = pixels(DiffusionMaker(own), requests)
+    plain = pixels(DiffusionMaker(replace(own, injection=False)), requests)
+    assert min(apart(injected, plain)) > 1
+
+
+def test_a_model_of_two_encoders_without_injection(
+    build: Callable[..., Path], requests: list[PictureRequest]
+) -> None:
+    folder = build(kind="StableDiffusionXLPipeline", scheduler="EulerDiscreteScheduler")
+    style = AdainSettings(space="latents")
+    own = settings(folder, injection=False, guidance=0.0, adain=style)
+    assert all(picture.std() > 1 for picture in pixels(DiffusionMaker(own), requests))
+
+
+class Small:
+    """Stands for a GPU that holds so many pictures."""
+
+    def __init__(self, maker: DiffusionMaker, holds: int) -> None:
+        self.draw_all, self.holds, self.asked = maker._painter.draw, holds, []
+
+    def draw(self, wanted: Sequence[Any]) -> list[Any]:
+        self.asked.append(len(wanted))
+        if len(wanted) > self.holds:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return self.draw_all(wanted)
+
+
+@pytest.mark.parametrize(
+    ("holds", "asked"), [(4, [6, 3, 3, 3]), (2, [6, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1])]
+)
+def test_a_gpu_that_is_too_small_takes_fewer_at_a_time(
+    folder: Path,
+    requests: list[PictureRequest],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    holds: int,
+    asked: list[int],
+) -> None:
+    many = [replace(one, seed=seed) for seed in range(3) for one in requests]
+    expected = pixels(DiffusionMaker(settings(folder)), many)
+    maker = DiffusionMaker(settings(folder, batch=6))
+    gpu = Small(maker, holds)
+    monkeypatch.setattr(maker._painter, "draw", gpu.draw)
+    assert max(apart(pixels(maker, many), expected)) <= 1
+    assert gpu.asked == asked
+    assert "counterfactuals.diffusion.batch" in caplog.text
+
+
+def test_a_gpu_that_holds_no_picture(
+    folder: Path, requests: list[PictureRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maker = DiffusionMaker(settings(folder))
+    monkeypatch.setattr(maker._painter, "draw", Small(maker, 0).draw)
+    with pytest.raises(SettingsError, match=r"counterfactuals\.diffusion\.batch: not even one"):
+        list(maker.make(requests))
+
+
+def test_numbers_that_make_no_picture(
+    folder: Path, requests: list[PictureRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maker = DiffusionMaker(settings(folder))
+    decoded = maker._painter._decoded
+
+    def spoiled(latents: torch.Tensor, real: list[Image.Image]) -> torch.Tensor:
+        made = decoded(latents, real)
+        made[1, 0, 0, 0] = float("nan")
+        return made
+
+    monkeypatch.setattr(maker._painter, "_decoded", spoiled)
+    answers = list(maker.make(requests))
+    assert [type(answer) for answer in answers] == [Made, Unmade, Made]
+    assert "counterfactuals.diffusion.precision" in answers[1].reason  # type: ignore[union-attr]
 
 
 def test_a_place_that_is_found_elsewhere(folder: Path, requests: list[PictureRequest]) -> None:
     asked = []
 
-    def locate(name: str) -> Path:
-        asked.append(name)
-        return folder
+    def locate(name: str, key: str) -> Path:
+        asked.append((name, key))
+        return folder if name == "one" else clip(folder)
 
-    maker = DiffusionMaker(settings(Path("hub:x")), locate=locate)
+    maker = DiffusionMaker(settings(Path("one"), vision="two"), locate=locate)
     assert len(pixels(maker, requests)) == 3
-    assert asked == ["hub:x"]
+    key = "counterfactuals.diffusion"
+    assert asked == [("one", f"{key}.model"), ("two", f"{key}.vision")]
 
 
-def test_without_the_extra(
-    folder: Path, requests: list[PictureRequest], monkeypatch: pytest.MonkeyPatch
+def test_style_in_features_of_vgg(
+    folder: Path, requests: list[PictureRequest], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("compo_pipeline.images.makers.diffusion.find_spec", lambda name: None)
-    with pytest.raises(SettingsError, match=r"compo-pipeline\[diffusion\]"):
-        list(DiffusionMaker(settings(folder)).make(requests))
+    files = {}
+    for name, layers in (("vgg", vgg.encoder()), ("decoder", vgg.decoder())):
+        files[name] = str(tmp_path / f"{name}.pth")
+        for weight in layers.parameters():
+            if weight.ndim > 1:  # so that what goes in comes out at some strength
+                torch.nn.init.kaiming_normal_(weight)
+        torch.save(layers.state_dict(), files[name])
+    full, none = (
+        DiffusionMaker(settings(folder, adain=AdainSettings(weight, "vgg", **files)))
+        for weight in (1.0, 0.0)
+    )
+    full.check()
+    assert min(apart(pixels(full, requests), pixels(none, requests))) >= 1
+    assert full.settings_hash != none.settings_hash
 
 
-def test_the_hash_tells_settings_apart_but_not_batches() -> None:
-    base = DiffusionSettings("m")
+def test_the_hash_tells_settings_and_models_apart_but_not_batches_and_places(
+    build: Callable[..., Path], folder: Path, tmp_path: Path
+) -> None:
+    base = settings(folder)
     hashes = {
         DiffusionMaker(chosen).settings_hash
         for chosen in (
@@ -344,21 +333,13 @@ def test_the_hash_tells_settings_apart_but_not_batches() -> None:
             replace(base, injection=False),
             replace(base, adain=AdainSettings(0.4)),
             replace(base, seed=1),
+            settings(build(scheduler="EulerDiscreteScheduler")),
         )
     }
-    assert len(hashes) == 5
-    assert DiffusionMaker(replace(base, batch=2)).settings_hash in hashes
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"steps": 0}, "steps must be at least 1"),
-        ({"batch": 0}, "batch must be at least 1"),
-        ({"height": 100}, "height must be a multiple of 8"),
-        ({"adain": AdainSettings(1.5)}, "adain.weight must lie within 0 and 1"),
-    ],
-)
-def test_settings_that_no_pipeline_can_follow(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        DiffusionSettings("m", **change)
+    assert len(hashes) == 6
+    elsewhere = shutil.copytree(folder, tmp_path / "elsewhere")
+    own = DiffusionMaker(settings(elsewhere, batch=2))
+    assert own.settings_hash in hashes
+    weights = elsewhere / "unet" / "diffusion_pytorch_model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\x55")
+    assert DiffusionMaker(settings(elsewhere)).settings_hash not in hashes

@@ -1,97 +1,33 @@
-"""Counterfactual pictures by a few-step text-to-image model, kept close to the real picture.
-
-Source: SPARCL, Sec. 3: the real picture's CLIP features in the prompt's padding (`injection`), and
-its channel statistics on the result (`style`).
-"""
+"""Counterfactual pictures by a text-to-image model: batch by batch, with what may go wrong."""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.file_identity import identity
 from compo_pipeline.images import decoding
-from compo_pipeline.images.injection import has_padding, inject
+from compo_pipeline.images.makers import loading
 from compo_pipeline.images.makers.contract import Made, PictureRequest, Unmade
-from compo_pipeline.images.style import adain
+from compo_pipeline.images.makers.painting import Drawing, Painter
+from compo_pipeline.images.makers.settings import KEY, DiffusionSettings
 from compo_pipeline.seeding import digest
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-    from torch import Generator, Tensor
 
 log = logging.getLogger(__name__)
 
-KEY = "counterfactuals.diffusion"
-HUB_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
-"""What is wanted of a repository of the hub: no weights that could run code."""
-
-_INDEX = "model_index.json"
+_SUFFIXES = (".json", ".txt", ".safetensors")
 
 
-@dataclass(frozen=True)
-class AdainSettings:
-    """How the real picture's channel statistics are carried over.
-
-    Attributes:
-        weight: 0 leaves the picture as it is, 1 gives it the real one's statistics.
-        space: of the VAE's latents or of the pixels; "off" leaves it out.
-    """
-
-    weight: float = 0.5
-    space: Literal["latents", "pixels", "off"] = "latents"
-
-
-@dataclass(frozen=True)
-class DiffusionSettings:
-    """How pictures are generated.
-
-    Attributes:
-        model: folder of a text-to-image pipeline as diffusers saves it, safetensors only.
-        vision: folder of a CLIP image tower with projection, whose embeddings are as wide as the
-            model's prompt; null takes the model's own `image_encoder`.
-        steps: of denoising.
-        guidance: scale of the guidance by the prompt; models distilled without it want 0.
-        height: of the pictures, in pixels; a multiple of eight, as is the width.
-        width: of the pictures, in pixels.
-        precision: of weights and arithmetic.
-        injection: whether the real picture's features go into the prompt's padding.
-        adain: the real picture's statistics.
-        batch: pictures at a time; a picture does not depend on its neighbours but for rounding.
-        seed: of all pictures, beside each request's own.
-    """
-
-    model: str
-    vision: str | None = None
-    steps: int = 4
-    guidance: float = 7.5
-    height: int = 512
-    width: int = 512
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    injection: bool = True
-    adain: AdainSettings = field(default_factory=AdainSettings)
-    batch: int = 8
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Refuse what no pipeline can do."""
-        for key in ("steps", "batch"):
-            if getattr(self, key) < 1:
-                raise ValueError(f"{key} must be at least 1, got {getattr(self, key)}")
-        for key in ("height", "width"):
-            if getattr(self, key) < 8 or getattr(self, key) % 8:
-                raise ValueError(f"{key} must be a multiple of 8, got {getattr(self, key)}")
-        if not 0 <= self.adain.weight <= 1:
-            raise ValueError(f"adain.weight must lie within 0 and 1, got {self.adain.weight}")
-
-
-def local_folder(name: str) -> Path:
+def local_folder(name: str, key: str) -> Path:
     """The folder of that name.
 
     Raises:
@@ -100,8 +36,8 @@ def local_folder(name: str) -> Path:
     folder = Path(name).expanduser()
     if not folder.is_dir():
         raise SettingsError(
-            f"{KEY}.model, {KEY}.vision: '{name}' is no folder; expected one as save_pretrained of "
-            "diffusers or transformers writes it"
+            f"{key}: '{name}' is no folder; expected one as save_pretrained of diffusers or "
+            "transformers writes it"
         )
     return folder
 
@@ -110,7 +46,7 @@ class DiffusionMaker:
     """Makes pictures with a text-to-image pipeline of diffusers; loads it when it is first asked.
 
     Pipelines of one CLIP text encoder take injected features (Stable Diffusion 1 and 2, latent
-    consistency models); with `injection` off any text-to-image pipeline on a VAE will do.
+    consistency models); with `injection` off Stable Diffusion XL will do too.
     """
 
     name = "diffusion"
@@ -119,21 +55,44 @@ class DiffusionMaker:
         self,
         settings: DiffusionSettings,
         device: str = "cpu",
-        locate: Callable[[str], Path] = local_folder,
+        locate: Callable[[str, str], Path] = local_folder,
     ) -> None:
         """Keep what is needed to load the model.
 
         Args:
             settings: how pictures are made.
             device: where.
-            locate: the folder of a `model` or `vision`, which may fetch it from elsewhere.
+            locate: the folder of a `model` or `vision`, which may fetch it from elsewhere; it is
+                given the name and its YAML key.
         """
         self._settings, self._device, self._locate = settings, device, locate
+        self._batch = settings.batch
 
-    @property
+    def check(self) -> None:
+        """See that all parts are there and fit together; weights of the pipeline are not read.
+
+        Raises:
+            SettingsError: they are not.
+        """
+        log.info("Pictures will be drawn by %s.", self._folders.pipeline)
+        if self._settings.adain.space == "vgg":
+            loading.load_vgg(self._settings.adain)
+
+    @cached_property
     def settings_hash(self) -> str:
-        """Of all settings but the batch; a model is known by its name."""
+        """Of all settings but the batch, and of the models' files, wherever they lie.
+
+        Raises:
+            SettingsError: they are not there.
+        """
         values = {k: v for k, v in asdict(self._settings).items() if k != "batch"}
+        values["model"] = _folder_identity(self._folders.pipeline)
+        tower = self._folders.tower
+        values["vision"] = _folder_identity(tower) if tower else None
+        style = values["adain"]
+        if style["space"] == "vgg":
+            files = ((name, Path(style[name]).expanduser()) for name in ("vgg", "decoder"))
+            style |= {"vgg": identity(files), "decoder": None}
         return f"{digest(self.name, json.dumps(values, sort_keys=True)):016x}"[:12]
 
     def make(self, requests: Sequence[PictureRequest]) -> Iterator[Made | Unmade]:
@@ -141,170 +100,83 @@ class DiffusionMaker:
         none.
 
         Raises:
-            SettingsError: the model cannot be loaded, or its parts do not fit together.
+            SettingsError: the model cannot be loaded, its parts do not fit together, or not even
+                one picture fits into the GPU.
         """
-        filled = 0
-        for start in range(0, len(requests), self._settings.batch):
-            answers: list[Made | Unmade | None] = []
-            readable: list[tuple[PictureRequest, Image]] = []
-            for request in requests[start : start + self._settings.batch]:
-                try:
-                    readable.append((request, _read(request.image)))
-                    answers.append(None)
-                except decoding.PictureError as error:
-                    answers.append(Unmade(request, f"the real picture: {error}"))
-            pictures, full = self._draw(readable) if readable else ([], 0)
-            filled += full
-            made = (Made(r, p) for (r, _), p in zip(readable, pictures, strict=True))
-            yield from (next(made) if answer is None else answer for answer in answers)
+        filled = start = 0
+        while start < len(requests):
+            some = requests[start : start + self._batch]
+            start += len(some)
+            pairs = [(request, _read(request.image)) for request in some]
+            wanted = [(request, real) for request, real in pairs if not isinstance(real, str)]
+            drawings = iter(self._drawn(wanted) if wanted else ())
+            for request, real in pairs:
+                if isinstance(real, str):
+                    yield Unmade(request, real)
+                    continue
+                drawing = next(drawings)
+                filled += drawing.full
+                if drawing.picture:
+                    yield Made(request, drawing.picture)
+                else:
+                    yield Unmade(request, f"numbers without end or sense; see {KEY}.precision")
         if filled:
             log.warning(
                 "%d of %d prompts fill the text encoder and took no features of their pictures.",
                 *(filled, len(requests)),
             )
 
-    def _draw(self, wanted: Sequence[tuple[PictureRequest, Image]]) -> tuple[list[Image], int]:
-        """The pictures, and how many prompts were too long for injection."""
+    def _drawn(self, wanted: Sequence[tuple[PictureRequest, Image]]) -> list[Drawing]:
+        """Drawings of requests with their real pictures, fewer at a time where the GPU is full."""
         import torch
 
-        settings, pipe = self._settings, self._pipe
-        real = [picture for _, picture in wanted]
-        with torch.inference_mode():
-            prompt, filled = self._prompt([request.text for request, _ in wanted], real)
-            latents = pipe(
-                **prompt,
-                height=settings.height,
-                width=settings.width,
-                num_inference_steps=settings.steps,
-                guidance_scale=settings.guidance,
-                generator=[self._generator(request) for request, _ in wanted],
-                output_type="latent",
-            ).images
-            made = self._decoded(latents, real)
-            return list(pipe.image_processor.postprocess(made, output_type="pil")), filled
-
-    def _decoded(self, latents: Tensor, real: list[Image]) -> Tensor:
-        """Latents as pixels in -1..1, [b, 3, H, W], under the real pictures' statistics."""
-        vae, style = self._pipe.vae, self._settings.adain
-        if style.space == "latents":
-            encoded = vae.encode(self._pixels(real, latents)).latent_dist.mode()
-            latents = adain(latents, encoded * vae.config.scaling_factor, style.weight)
-        made: Tensor = vae.decode(latents / vae.config.scaling_factor, return_dict=False)[0]
-        if style.space == "pixels":
-            made = adain(made, self._pixels(real, latents), style.weight)
-        return made.clamp(-1, 1)
-
-    def _pixels(self, real: list[Image], like: Tensor) -> Tensor:
-        """Real pictures in -1..1, squashed to the size of the made ones, [b, 3, H, W]."""
-        settings, processor = self._settings, self._pipe.image_processor
-        pixels: Tensor = processor.preprocess(real, settings.height, settings.width)
-        return pixels.to(like.device, like.dtype)
-
-    def _generator(self, request: PictureRequest) -> Generator:
-        """Random numbers of one picture, drawn on the CPU: the same on any device."""
-        import torch
-
-        seed = digest("picture", self._settings.seed, request.seed) % 2**63
-        return torch.Generator().manual_seed(seed)
-
-    def _prompt(self, texts: list[str], real: list[Image]) -> tuple[dict[str, Any], int]:
-        """What the pipeline is asked with, and how many prompts fill all positions."""
-        if not self._settings.injection:
-            return {"prompt": texts}, 0
-        pipe = self._pipe
-        encoder, preprocess = self._vision
-        ids: Tensor = pipe.tokenizer(
-            texts,
-            padding="max_length",
-            max_length=pipe.tokenizer.model_max_length,
-            truncation=True,
-            return_tensors="pt",
-        ).input_ids.to(self._device)
-        plain: Tensor = pipe.encode_prompt(texts, self._device, 1, False)[0]
-        pixels = preprocess(images=real, return_tensors="pt").pixel_values
-        image: Tensor = encoder(pixels.to(encoder.device, encoder.dtype)).image_embeds
-        eos = pipe.tokenizer.eos_token_id
-        filled = len(texts) - int(has_padding(ids, eos).sum())
-        return {"prompt_embeds": inject(plain, ids, image, eos)}, filled
-
-    @cached_property
-    def _pipe(self) -> Any:
-        """The pipeline, without a safety checker: it would black out pictures at random."""
-        if find_spec("diffusers") is None or find_spec("transformers") is None:
-            raise SettingsError(
-                "counterfactuals.maker: 'diffusion' needs the packages diffusers and "
-                "transformers: pip install 'compo-pipeline[diffusion]'"
-            )
-        from diffusers import DiffusionPipeline
-
-        folder = self._locate(self._settings.model)
-        if not (folder / _INDEX).is_file():
-            raise SettingsError(f"{KEY}.model: '{folder}' is no pipeline, it has no {_INDEX}")
-        parts = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
-        unchecked: dict[str, Any] = {}
-        if "safety_checker" in parts:
-            unchecked = {"safety_checker": None, "requires_safety_checker": False}
-        untyped: Any = DiffusionPipeline
         try:
-            pipe = untyped.from_pretrained(
-                folder,
-                dtype=self._precision,
-                use_safetensors=True,
-                local_files_only=True,
-                **unchecked,
-            )
-        except (OSError, ValueError) as error:
-            raise SettingsError(
-                f"{KEY}.model: '{folder}' cannot be loaded; weights must be safetensors ({error})"
-            ) from error
-        pipe.set_progress_bar_config(disable=True)
-        return pipe.to(self._device)
+            return self._painter.draw(wanted)
+        except torch.OutOfMemoryError as error:
+            if len(wanted) == 1:
+                raise SettingsError(
+                    f"{KEY}.batch: not even one picture of {self._settings.width} x "
+                    f"{self._settings.height} pixels fits into the GPU; set {KEY}.precision to "
+                    f"bf16, or choose a smaller {KEY}.height and width ({error})"
+                ) from error
+        # Outside the handler: what it holds keeps the tensors.
+        torch.cuda.empty_cache()
+        self._batch = len(wanted) // 2
+        log.warning(
+            "The GPU is full: from now on %d pictures at a time (%s.batch).", self._batch, KEY
+        )
+        drawings: list[Drawing] = []
+        while len(drawings) < len(wanted):
+            drawings += self._drawn(wanted[len(drawings) :][: self._batch])
+        return drawings
 
     @cached_property
-    def _vision(self) -> tuple[Any, Any]:
-        """The CLIP image tower that fits the prompt, and its preprocessing."""
-        pipe, name = self._pipe, self._settings.vision
-        encoder: Any
-        preprocess: Any
-        if name is not None:
-            from transformers import CLIPImageProcessor, CLIPVisionModelWithProjection
+    def _folders(self) -> loading.Folders:
+        own = self._settings
+        vision = None
+        pipeline = self._locate(own.model, f"{KEY}.model")
+        if own.injection and own.vision is not None:
+            vision = self._locate(own.vision, f"{KEY}.vision")
+        return loading.folders(pipeline, vision, own.injection)
 
-            folder = self._locate(name)
-            encoder = CLIPVisionModelWithProjection.from_pretrained(
-                folder, use_safetensors=True, local_files_only=True, dtype=self._precision
-            )
-            encoder.to(self._device)
-            preprocess = CLIPImageProcessor.from_pretrained(folder, local_files_only=True)
-        else:
-            encoder = getattr(pipe, "image_encoder", None)
-            preprocess = getattr(pipe, "feature_extractor", None)
-        off = f"or set {KEY}.injection to false"
-        if encoder is None or preprocess is None:
-            raise SettingsError(
-                f"{KEY}.vision: the model brings no image_encoder with a feature_extractor; name "
-                f"the folder of the CLIP that its text encoder belongs to, {off}"
-            )
-        if getattr(pipe, "text_encoder_2", None) or not hasattr(pipe, "encode_prompt"):
-            raise SettingsError(
-                f"{KEY}.model: features are injected into the prompt of one CLIP text encoder, "
-                f"{type(pipe).__name__} has another; choose a model with one, {off}"
-            )
-        got, wanted = encoder.config.projection_dim, pipe.text_encoder.config.hidden_size
-        if got != wanted:
-            raise SettingsError(
-                f"{KEY}.vision: picture embeddings are {got} wide, the prompt's {wanted}; name the "
-                f"CLIP that the model's text encoder belongs to, {off}"
-            )
-        return encoder.eval(), preprocess
-
-    @property
-    def _precision(self) -> Any:
-        import torch
-
-        kinds = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-        return kinds[self._settings.precision]
+    @cached_property
+    def _painter(self) -> Painter:
+        return Painter(self._settings, self._folders, self._device)
 
 
-def _read(path: Path) -> Image:
-    """The real picture, wherever a link may lead: the path is the project's own."""
-    return decoding.load(path.parent, path.name, decoding.Limits(follow_symlinks=True))
+def _read(path: Path) -> Image | str:
+    """The real picture, wherever a link may lead: the path is the project's own; or why not."""
+    try:
+        return decoding.load(path.parent, path.name, decoding.Limits(follow_symlinks=True))
+    except decoding.PictureError as error:
+        return f"the real picture: {error}"
+
+
+def _folder_identity(folder: Path) -> str:
+    """Of the configuration and weights in a folder, nothing hidden among them."""
+    names = (path.relative_to(folder) for path in sorted(folder.rglob("*")))
+    return identity(
+        (name.as_posix(), folder / name)
+        for name in names
+        if name.suffix in _SUFFIXES and not any(part.startswith(".") for part in name.parts)
+    )

@@ -1,0 +1,114 @@
+"""A picture in another one's style by VGG's features: encoder, AdaIN, decoder.
+
+Source: Huang and Belongie 2017, Sec. 5: VGG-19 up to relu4_1, and a decoder that mirrors it. The
+weights are the user's own, as state dicts of the two sequences below, layers counted from 0, as the
+PyTorch ports of the paper keep them. The encoder's first convolution, 1 x 1, fits the colours to
+VGG.
+
+Shapes: b pictures; pixels [b, 3, H, W] in 0..1; features [b, 512, H/8, W/8].
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.images.style import adain
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Module, Sequential
+
+# Channels of the convolutions between two changes of the resolution.
+_ENCODER = ((64, 64), (128, 128), (256, 256, 256, 256), (512,))
+_DECODER = ((256,), (256, 256, 256, 128), (128, 64), (64, 3))
+
+
+def encoder() -> Sequential:
+    """Pixels to relu4_1."""
+    from torch.nn import Conv2d, MaxPool2d, Sequential
+
+    layers: list[Module] = [Conv2d(3, 3, 1)]
+    before = 3
+    for block in _ENCODER:
+        if before > 3:
+            layers.append(MaxPool2d(2, ceil_mode=True))
+        layers += _convolutions(before, block)
+        before = block[-1]
+    return Sequential(*layers)
+
+
+def decoder() -> Sequential:
+    """relu4_1 to pixels."""
+    from torch.nn import Sequential, UpsamplingNearest2d
+
+    layers: list[Module] = []
+    before = 512
+    for block in _DECODER:
+        if layers:
+            layers.append(UpsamplingNearest2d(scale_factor=2))
+        layers += _convolutions(before, block)
+        before = block[-1]
+    return Sequential(*layers[:-1])  # pixels are no features
+
+
+def _convolutions(before: int, widths: tuple[int, ...]) -> list[Module]:
+    from torch.nn import Conv2d, ReflectionPad2d, ReLU
+
+    layers: list[Module] = []
+    for width in widths:
+        layers += [ReflectionPad2d(1), Conv2d(before, width, 3), ReLU()]
+        before = width
+    return layers
+
+
+def load(layers: Sequential, path: Path, key: str) -> Sequential:
+    """Weights from a file (.safetensors, or .pth and .pt that hold tensors alone) put into layers.
+
+    Layers that the file has behind these, as a whole VGG does, are not read.
+
+    Raises:
+        SettingsError: the file cannot be read or does not fit.
+    """
+    if not path.is_file():
+        raise SettingsError(f"{key}: there is no file '{path}'")
+    try:
+        state = _state(path)
+        wanted = layers.state_dict()
+        layers.load_state_dict({name: state[name] for name in wanted})
+    except Exception as error:
+        raise SettingsError(
+            f"{key}: expected the state dict of {len(layers)} layers as images/vgg.py lists them, "
+            f"'{path}' does not hold it ({type(error).__name__}: {error})"
+        ) from error
+    return layers.eval()
+
+
+def _state(path: Path) -> dict[str, Tensor]:
+    if path.suffix == ".safetensors":
+        from safetensors.torch import load_file
+
+        return load_file(path)
+    import torch
+
+    state: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
+    return state
+
+
+def restyled(
+    content: Tensor, style: Tensor, weight: float, encode: Module, decode: Module
+) -> Tensor:
+    """The content in the style, [b, 3, H, W].
+
+    At weight 0 the content has still gone through encoder and decoder, which blurs it a little.
+
+    Args:
+        content: pixels; 16 either way at least, in multiples of 8.
+        style: pixels, of any size.
+        weight: 0 leaves the content's statistics, 1 gives the style's.
+        encode: as `encoder`.
+        decode: as `decoder`.
+    """
+    made: Tensor = decode(adain(encode(content), encode(style), weight))
+    return made
