@@ -161,6 +161,41 @@ def test_synonym(made: Made, text: str, some: set[str]) -> None:
     assert some <= made(text)["synonym"]
 
 
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        ("A man having a meal.", "There is a man having a meal."),
+        ("Three men having a meal", "There are three men having a meal"),
+        ("several trucks parked on a hill", "there are several trucks parked on a hill"),
+        ("A couple of men having a meal.", "There are a couple of men having a meal."),
+        ("There is a man having a meal.", "A man having a meal."),
+        ("There are two men having a meal.", "Two men having a meal."),
+        ("An apple on a hill.", "There is an apple on a hill."),
+    ],
+)
+def test_there(made: Made, text: str, other: str) -> None:
+    assert made(text) == {"there": {other}}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A man has a meal.",
+        "The man having a meal.",
+        "A close up of a man.",
+        "A truck pulled into a lot.",  # who pulled?
+        "There is the man.",
+        "A man having a meal is happy.",
+    ],
+)
+def test_there_that_would_break(made: Made, text: str) -> None:
+    assert "there" not in made(text)
+
+
+def test_there_is_the_last_resort(made: Made) -> None:
+    assert set(made("A man near a couch.")) == {"relation", "synonym"}
+
+
 def test_synonyms_are_those_of_the_lexicon(made: Made) -> None:
     lexicon = load_lexicon()
     names = {"couch", *lexicon.synonyms(lexicon.lemmas["couch", "NOUN"])}

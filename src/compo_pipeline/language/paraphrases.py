@@ -27,6 +27,20 @@ _COUNTS = frozenset({"many", "several", "few", "various"})
 # Words that speak of what was named before: "a man and his dog", "cakes and other food".
 _REFERRING = OWNED | {"other", "another", "others"}
 
+_FINITE = frozenset({"VBZ", "VBP", "VBD", "VB", "MD"})
+# Past participles that captions do not use as a past tense.
+_PARTICIPLES = frozenset(
+    {"parked", "filled", "covered", "surrounded", "seated", "decorated", "topped", "dressed"}
+    | {"made", "lined", "stacked", "mounted", "painted", "loaded", "piled", "displayed"}
+    | {"attached", "placed", "taken", "gathered", "shown", "set"}
+)
+_SOME = frozenset({"couple", "number", "lot", "few"})
+# What a picture is, not what it shows; and pieces of expressions.
+_VIEWS = frozenset(
+    {"picture", "photo", "photograph", "image", "view", "shot", "close", "closeup", "close-up"}
+    | {"scene", "front", "top", "bit", "look"}
+)
+
 
 class _Draft(NamedTuple):
     category: str
@@ -38,7 +52,8 @@ def paraphrase(parse: Parse, rng: random.Random) -> Generated | None:
     """Say a caption in other words, by one of the rules that apply, drawn uniformly.
 
     The categories: `order` (coordinated parts change places), `voice` (active and passive),
-    `relation` (the second thing first, the relation reversed), `synonym`.
+    `relation` (the second thing first, the relation reversed), `synonym`; and `there` ("there is"
+    put before a caption, or left out) where no other rule applies, since it changes least.
 
     Returns:
         None where no rule applies.
@@ -50,6 +65,10 @@ def paraphrase(parse: Parse, rng: random.Random) -> Generated | None:
         *_clauses("relation", turned_relations(parse)),
         *_synonyms(parse, lexicon),
     ]
+    return _drawn(parse, drafts, rng) or _drawn(parse, [*_there(parse)], rng)
+
+
+def _drawn(parse: Parse, drafts: list[_Draft], rng: random.Random) -> Generated | None:
     while drafts:
         category, edits, words = drafts.pop(rng.randrange(len(drafts)))
         text, spans = edited(parse, edits)
@@ -143,6 +162,48 @@ def _synonyms(parse: Parse, lexicon: Lexicon) -> Iterator[_Draft]:
             if word and f" {word} " not in said and movable(parse, element.start, element.end):
                 edits = put(parse, element.start, element.end, word)
                 yield _Draft("synonym", edits, (old, edits[-1].text))
+
+
+def _there(parse: Parse) -> Iterator[_Draft]:
+    """What is there with "there is" and without: "A man riding a horse".
+
+    A caption with a finite verb of its own stays as it is.
+    """
+    words = [word.lower() for word in parse.words]
+    said = " ".join(words[:2])
+    phrases = dict(zip(parse.noun_phrases[::2], parse.noun_phrases[1::2], strict=True))
+    start = 2 if said in ("there is", "there are") else 0
+    end = phrases.get(start)
+    if end is None or parse.text.isupper() or not _introduced(parse, start, end):
+        return
+    if start:
+        new = moved(parse, 0, written(parse, 2, 3), parse, 2)
+        yield _Draft("there", [Edit(0, 3, new)], (written(parse, 0, 2),))
+    elif _FINITE.isdisjoint(parse.tags) and _goes_on(parse, words, end):
+        some = words[end - 1] in _SOME and words[end : end + 1] == ["of"]
+        be = "are" if parse.tags[end - 1] == "NNS" or some else "is"
+        opening = f"there {be}"
+        if parse.words[0][0].isupper():
+            opening = opening.capitalize()
+        yield _Draft("there", [Edit(0, 1, f"{opening} {words[0]}")], (opening,))
+
+
+def _introduced(parse: Parse, start: int, end: int) -> bool:
+    """Whether a phrase names things not spoken of before, as "there is" wants, and no view."""
+    first, last = parse.words[start].lower(), parse.words[end - 1].lower()
+    if last in _VIEWS or not movable(parse, start, start + 1):
+        return False
+    one = first in ("a", "an") and parse.tags[end - 1] == "NN"
+    many = parse.upos[start] == "NUM" or first in _COUNTS
+    return one or (many and first != "one" and parse.tags[end - 1] == "NNS")
+
+
+def _goes_on(parse: Parse, words: list[str], end: int) -> bool:
+    """Whether what follows a phrase can be nothing but said of it."""
+    if end == len(words) or parse.upos[end] in ("PUNCT", "ADP"):
+        # A past participle further on may be the past tense of a clause of its own.
+        return "VBN" not in parse.tags or any(word in _PARTICIPLES for word in words)
+    return parse.tags[end] == "VBG" or words[end] in _PARTICIPLES
 
 
 def _upos(parse: Parse, place: int) -> str:

@@ -171,6 +171,8 @@ def test_troubles_that_pass(chat: Any, writer: Any, captions: list[Request]) -> 
         lambda turn: turn.reply(200, '{"choices": []}'),
         lambda turn: turn.reply(200, '{"error": "x"}'),
         lambda turn: turn.reply(200, "[1]"),
+        # Half of a pair, which no file can hold.
+        lambda turn: turn.reply(200, r'{"choices": [{"message": {"content": "A \ud83d cat."}}]}'),
     ]
 
     def script(turn: Any, number: int, body: dict[str, Any]) -> None:
@@ -178,7 +180,7 @@ def test_troubles_that_pass(chat: Any, writer: Any, captions: list[Request]) -> 
 
     chat.script = script
     waits = Waits()
-    made = list(writer(waits, retries=RetrySettings(most=8)).write(captions[:1]))
+    made = list(writer(waits, retries=RetrySettings(most=9)).write(captions[:1]))
     assert texts(made) == ["A cat on 0 mats."]
     assert len(waits.seconds) == len(troubles)
     assert waits.seconds[0] == 17.0 and waits.seconds[1] <= 2.0
@@ -243,6 +245,17 @@ def test_one_caption_that_the_server_refuses(
     assert list(writer().write(captions[1:2])) == made[1:2]
     with pytest.raises(SettingsError, match="none of 3 captions in a row; the last: refused: 400"):
         list(writer(give_up=3).write(captions[1:2] * 4))
+
+
+def test_one_caption_that_nobody_answers(chat: Any, writer: Any, captions: list[Request]) -> None:
+    def script(turn: Any, number: int, body: dict[str, Any]) -> None:
+        lost = " 1 mats" in body["messages"][-1]["content"]
+        turn.reply(503, "busy") if lost else good(turn, number, body)
+
+    chat.script = script
+    made = list(writer(retries=RetrySettings(most=1)).write(captions))
+    assert [one for one in made if isinstance(one, Failed)] == [made[1]]
+    assert made[1].reason.startswith("no answer: ") and not made[1].lasting
 
 
 def test_a_server_that_goes_down(chat: Any, writer: Any, captions: list[Request]) -> None:

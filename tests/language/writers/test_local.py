@@ -1,5 +1,7 @@
 """The writer with a model of its own, on a tiny random one; what it says is nonsense."""
 
+import gc
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -113,6 +115,17 @@ def test_a_second_run_asks_nothing(writer: Any, captions: list[Request]) -> None
     changed._model = None
     with pytest.raises(AttributeError):
         list(changed.write(captions))
+
+
+def test_the_model_is_let_go_with_the_last_answer(writer: Any, captions: list[Request]) -> None:
+    own = writer()
+    answers = own.write(captions)
+    next(answers)
+    loaded = weakref.ref(own._model)
+    assert loaded() is not None
+    list(answers)
+    gc.collect()
+    assert loaded() is None
 
 
 def test_equal_captions_are_asked_for_once(writer: Any, captions: list[Request]) -> None:

@@ -36,10 +36,14 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A request that got no text, and why."""
+    """A request that got no text, and why.
+
+    `lasting` says whether asking again would give the same; it would not where nobody answered.
+    """
 
     request: Request
     reason: str
+    lasting: bool = True
 
 
 class Writer(Protocol):

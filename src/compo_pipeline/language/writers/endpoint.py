@@ -227,9 +227,8 @@ class EndpointWriter:
                 try:
                     answer = self._asked(body, key, headers, stop)
                 except posting.Broken as error:
-                    return _Outcome(
-                        _Unanswered(Failed(request, f"no answer: {error}"), True), asked
-                    )
+                    failed = Failed(request, f"no answer: {error}", lasting=False)
+                    return _Outcome(_Unanswered(failed, True), asked)
                 except posting.Rejected as error:
                     self._check_hope(error)
                     return _Outcome(_Unanswered(Failed(request, f"refused: {error}"), False), asked)
@@ -284,8 +283,9 @@ def _read(reply: posting.Reply) -> Answer:
     """The answer in a reply's first choice."""
     try:
         choice = json.loads(reply.body)["choices"][0]
-        text = choice["message"]["content"] or ""
-        return Answer(str(text), choice.get("finish_reason") == "length")
+        text = str(choice["message"]["content"] or "")
+        text.encode()  # half of a surrogate pair, which JSON can spell, fits into no file
+        return Answer(text, choice.get("finish_reason") == "length")
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise posting.Broken(
             f"a reply without an answer ({type(error).__name__}: {error})"

@@ -5,7 +5,6 @@ Shapes: B captions of a batch, T tokens of what is asked, N new ones, V words of
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.file_identity import identity
 from compo_pipeline.language.writers.asking import judged, seed_of
 from compo_pipeline.language.writers.cache import Answer, Cache, key_of
 from compo_pipeline.language.writers.checks import CheckSettings
@@ -21,9 +21,6 @@ from compo_pipeline.language.writers.prompts import fingerprint, messages, plain
 
 if TYPE_CHECKING:
     import torch
-
-# Of a large file these many pieces, spread over it, stand for the whole.
-_PIECES, _PIECE = 64, 2**16
 
 
 @dataclass(frozen=True)
@@ -82,7 +79,7 @@ class LocalWriter:
 
     def write(self, requests: Sequence[Request]) -> Iterator[Written | Failed]:
         """Answers in the requests' order, batch by batch; the model is loaded when its cache does
-        not know an answer.
+        not know an answer, and let go with the last: a maker of pictures may need its room.
 
         Raises:
             SettingsError: transformers is not installed, or the folder holds no such model.
@@ -93,6 +90,7 @@ class LocalWriter:
                 yield from self._batch(requests[start : start + size])
         finally:
             self._cache.close()
+            self.__dict__.pop("_model", None)
 
     def _batch(self, requests: Sequence[Request]) -> list[Written | Failed]:
         """Ask for all, then again for those whose answer was refused."""
@@ -134,31 +132,19 @@ class LocalWriter:
 
     @cached_property
     def _identity(self) -> str:
-        """A hash of the model's files: small ones whole, of large ones their size and pieces."""
+        """A hash of the model's files."""
         folder = Path(self._settings.folder)
         if not (folder / "config.json").is_file():
             raise SettingsError(
                 f"{self._key}.folder: expected a folder with config.json, weights and tokenizer of "
                 f"a causal language model, got {self._settings.folder!r}"
             )
-        digest = hashlib.sha256()
-        for path in sorted(folder.glob("*")):
-            if path.is_file() and not path.name.startswith("."):
-                digest.update(f"{path.name} {path.stat().st_size} ".encode())
-                _update(digest, path)
-        return digest.hexdigest()[:16]
+        files = (path for path in sorted(folder.glob("*")) if path.is_file())
+        return identity((path.name, path) for path in files if not path.name.startswith("."))
 
     @cached_property
     def _model(self) -> _Model:
         return _Model(self._settings, self._key)
-
-
-def _update(digest: Any, path: Path) -> None:
-    step = max(path.stat().st_size // _PIECES, _PIECE)
-    with path.open("rb") as file:
-        for start in range(0, path.stat().st_size, step):
-            file.seek(start)
-            digest.update(file.read(_PIECE))
 
 
 class _Model:

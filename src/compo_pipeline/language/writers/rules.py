@@ -6,9 +6,11 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from pathlib import Path
 from typing import ClassVar, Literal
 
 from compo_pipeline import seeding
+from compo_pipeline.file_identity import identity
 from compo_pipeline.language.generated import Generated, Generator
 from compo_pipeline.language.lexicon import RESOURCES
 from compo_pipeline.language.negclip import swap_phrases
@@ -66,9 +68,11 @@ class RulesWriter:
 
     @cached_property
     def settings_hash(self) -> str:
-        """Of the settings, the seed and the lexicon."""
+        """Of settings, seed, lexicon and code: where a rule changed, all is written anew."""
         lexicon = (RESOURCES / "lexicon.tsv").read_text(encoding="utf-8")
-        return short_hash(self.name, self._settings, self._seed, lexicon)
+        files = sorted(Path(__file__).parents[1].rglob("*.py"))
+        code = identity((file.name, file) for file in files)
+        return short_hash(self.name, self._settings, self._seed, lexicon, code)
 
     def write(self, requests: Sequence[Request]) -> Iterator[Written | Failed]:
         """The first text that passes the checks, of the rules in their order.
