@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from compo_pipeline.language.writers.contract import Failed, Request, Written
 from compo_pipeline.records import Counterfactual
 
 
@@ -156,6 +158,28 @@ def test_a_changed_caption_or_picture_gets_counterfactuals_of_its_own(
     log = worker.Log(tmp_path / "third.log")
     worker.run(tmp_path, log, rows=rows)
     assert [len(log.asked(kind)) for kind in ("text", "picture")] == [2, 2]
+
+
+def test_what_nobody_answered_is_asked_again(
+    worker: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a writer's own no lasts, silence does not."""
+    write = worker.Upper.write
+
+    def silent(self: Any, requests: Sequence[Request]) -> Iterator[Written | Failed]:
+        for answer in write(self, requests):
+            lasts = isinstance(answer, Written)
+            yield answer if lasts else replace(answer, lasting=False)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(worker.Upper, "write", silent)
+        rows, quarantine = worker.run(tmp_path, worker.Log(tmp_path / "first.log"))
+    assert (rows[11].state, rows[11].detail) == ("failed", "nothing to say")
+    assert quarantine[1].rule == "no_text"
+    log = worker.Log(tmp_path / "second.log")
+    assert worker.run(tmp_path, log) == (rows, quarantine)
+    assert len(log.asked("text")) == 1
+    assert worker.run(tmp_path, log)[0] == rows and len(log.asked("text")) == 1
 
 
 def test_without_a_maker_texts_stand_alone(worker: ModuleType, tmp_path: Path) -> None:

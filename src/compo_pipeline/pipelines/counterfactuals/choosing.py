@@ -58,7 +58,7 @@ class Choice:
         """The maker, None where no pictures are asked for.
 
         Raises:
-            SettingsError: its settings cannot be used.
+            SettingsError: its settings cannot be used; told here, before a caption is edited.
         """
         if self.settings.maker is None:
             return None
@@ -66,10 +66,14 @@ class Choice:
             return self._scenes
         import torch
 
-        from compo_pipeline.images.makers.diffusion import DiffusionMaker, DiffusionSettings
+        from compo_pipeline.images.makers import settings
+        from compo_pipeline.images.makers.diffusion import DiffusionMaker
+        from compo_pipeline.pipelines.counterfactuals.locating import locate
 
-        settings = parse(DiffusionSettings, self.settings.diffusion, f"{KEY}.diffusion")
-        return DiffusionMaker(settings, "cuda" if torch.cuda.is_available() else "cpu")
+        own = parse(settings.DiffusionSettings, self.settings.diffusion, settings.KEY)
+        maker = DiffusionMaker(own, "cuda" if torch.cuda.is_available() else "cpu", locate)
+        maker.check()
+        return maker
 
     def parsing(self, language_model: str) -> Parsing:
         """Parses of captions, for writers that read them."""

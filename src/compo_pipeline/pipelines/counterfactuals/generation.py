@@ -81,6 +81,8 @@ def texts(
 ) -> list[Outcome]:
     """The text of every edit, or why there is none; only what the journal lacks is asked for.
 
+    What nobody answered stays out of the journal: the next run asks again.
+
     Args:
         edits: what is wanted.
         writer: asked for texts.
@@ -97,14 +99,17 @@ def texts(
     ]
     _log.info("%d of %d edited captions are there already", len(edits) - len(pending), len(edits))
     answers = _written([edit for _, edit in pending], writer, parsing)
+    unanswered = {}
     for (key, _), answer in zip(
         pending, track(answers, len(pending), "editing captions"), strict=True
     ):
         if isinstance(answer, Written):
             journal.note(key, Outcome(answer.text, answer.detail))
-        else:
+        elif answer.lasting:
             journal.note(key, Outcome("", answer.reason))
-    return [journal[key] for key in keys]
+        else:
+            unanswered[key] = Outcome("", answer.reason)
+    return [unanswered[key] if key in unanswered else journal[key] for key in keys]
 
 
 def _written(edits: Sequence[Edit], writer: Writer, parsing: Parsing) -> Iterator[Written | Failed]:
