@@ -6,8 +6,8 @@ Trains, for each seed and on the same edited captions, plain SigLIP (the control
 ablations, TripletCLIP and NegCLIP, with the recipe of conf/sparcl_scenes. The renderer's pictures
 are exact and look like the real ones, which no text-to-image model's do; so SPARCL also trains on
 pictures with the faults that the paper's feature injection, AdaIN and adaptive margin are there
-for: drawn from the text alone, in a foreign style, or wrong. `--rows` picks rows by name, `--seed` does one
-seed and stops: two processes can share the work. Needs what
+for: drawn from the text alone, in a foreign style, or wrong. `--rows` picks rows by name, `--seed`
+does one seed and stops: two processes can share the work. Needs what
 `kedro run --pipelines=raw,ingest,validation` makes. Pictures, models and scores are kept under
 data/*/scenes/counterfactuals/<variant>; what is there is not made again. Writes
 benchmarks/results/counterfactuals.json and counterfactuals.md.
