@@ -223,7 +223,7 @@ OFFERED = {
     "sparcl_coco": {
         "no_pictures": {"counterfactuals.maker": None, "sparcl.objective.pictures": False},
         "no_injection": {"counterfactuals.diffusion.injection": False},
-        "no_adain": {"counterfactuals.diffusion.adain.weight": 0},
+        "no_adain": {"counterfactuals.diffusion.adain.space": "none"},
         "fixed_margin": {"sparcl.objective.margins.adaptive": False},
         "vit_l": {
             "model.name": "ViT-L-14-quickgelu",

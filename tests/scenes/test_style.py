@@ -100,7 +100,6 @@ def test_statistics_given_back_take_a_cast_away() -> None:
 
 
 def test_settings() -> None:
-    assert parse(AdainSettings, {"space": False}, "adain") == AdainSettings(space="off")
     with pytest.raises(SettingsError, match=r"adain.*weight must lie within 0 and 1, got 1\.5"):
         parse(AdainSettings, {"weight": 1.5}, "adain")
     with pytest.raises(SettingsError, match=r"adain\.space.*'pixels'"):

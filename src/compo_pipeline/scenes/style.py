@@ -18,18 +18,16 @@ class AdainSettings:
 
     Attributes:
         weight: 0 leaves the picture as it is, 1 gives it the real one's statistics.
-        space: of the pixels; "off" leaves it out. YAML reads a bare off as false, which is the
-            same here.
+        space: of the pixels; `none` leaves it out.
     """
 
     weight: float = 0.5
-    space: Literal["pixels", "off", False] = "off"
+    space: Literal["pixels", "none"] = "none"
 
     def __post_init__(self) -> None:
         """Refuse a weight that is no share."""
         if not 0 <= self.weight <= 1:
             raise ValueError(f"weight must lie within 0 and 1, got {self.weight}")
-        object.__setattr__(self, "space", self.space or "off")
 
 
 def cast(picture: Image.Image, strength: float, random_: random.Random) -> Image.Image:

@@ -62,7 +62,7 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> list[PictureRequest]:
     return made
 
 
-OFF = AdainSettings(space="off")
+OFF = AdainSettings(space="none")
 
 
 def settings(folder: Path, **changes: Any) -> DiffusionSettings:

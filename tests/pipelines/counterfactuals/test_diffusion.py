@@ -87,7 +87,7 @@ def test_pictures_are_made_once_and_failures_are_told(run: Run, model: Path) -> 
     assert (run.state / "failures.jsonl").read_text() == failures
 
 
-@pytest.mark.parametrize("changed", [{"injection": False}, {"adain": {"space": "off"}}])
+@pytest.mark.parametrize("changed", [{"injection": False}, {"adain": {"space": "none"}}])
 def test_a_changed_setting_makes_new_pictures_of_the_same_texts(
     run: Run, model: Path, changed: dict[str, Any]
 ) -> None:

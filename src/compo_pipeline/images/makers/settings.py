@@ -17,13 +17,13 @@ class AdainSettings:
     Attributes:
         weight: 0 leaves the picture as it is, 1 gives it the real one's statistics.
         space: of the VAE's latents, of the pixels, or of VGG's relu4_1 features, which need `vgg`
-            and `decoder`; "off" leaves it out.
+            and `decoder`; `none` leaves it out.
         vgg: file of the encoder's weights; `images.vgg` says which.
         decoder: file of its decoder's.
     """
 
     weight: float = 0.5
-    space: Literal["latents", "pixels", "vgg", "off"] = "latents"
+    space: Literal["latents", "pixels", "vgg", "none"] = "latents"
     vgg: str | None = None
     decoder: str | None = None
 
