@@ -11,7 +11,7 @@ import json
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path, PurePosixPath
 
 from PIL import Image
@@ -168,7 +168,7 @@ class SceneCounterfactuals:
         }
         self._edited = lru_cache(_REMEMBERED)(self._edit)
 
-    @property
+    @cached_property
     def settings_hash(self) -> str:
         """Of settings, world and code: where the scenes' code changed, all is made anew."""
         values = json.dumps([asdict(self._settings), asdict(self._world)], sort_keys=True)
@@ -210,7 +210,15 @@ class SceneCounterfactuals:
         if key[0] not in self._rows:
             return "no scene is on record for its picture"
         found = self._drawn(key, key[2], rng(self._settings.seed, "counterfactual", *key))
-        return found or "no sentence of its scene, or nothing to change within its split"
+        if found:
+            return found
+        scene, sentences = self._rows[key[0]]
+        reading = read(sentences[key[1]])
+        if reading is None:
+            return "its sentence is none that scenes are told in: were they rendered long ago?"
+        if not reading.holds(scene):
+            return "its sentence is no sentence of its scene"
+        return "nothing to change within its split"
 
     def _drawn(self, key: _Key, role: str, random_: random.Random) -> Edited | None:
         """An edit of the sentence, in whatever role."""

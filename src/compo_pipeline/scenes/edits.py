@@ -24,6 +24,8 @@ from compo_pipeline.scenes.words import (
 from compo_pipeline.scenes.world import (
     BACKGROUNDS,
     CONTAINERS,
+    DROPS,
+    GAP,
     INVERSE,
     NESTED,
     SIZES,
@@ -79,13 +81,20 @@ def _nested(scene: Scene, index: int) -> str | None:
     return next((between for between in others if between in NESTED), None)
 
 
+def _alike_inside(one: str, other: str) -> bool:
+    """Whether two containers hold things at the same height."""
+    return DROPS.get(one) == DROPS.get(other)
+
+
 def _replace_kind(
     reading: Reading, scene: Scene, world: World, random_: random.Random
 ) -> Candidates:
     shown = {thing.kind for thing in scene.things}
     for told in _drawn(reading.told("kind"), random_):
         index = _index(scene, told)
-        fits = CONTAINERS if _nested(scene, index) == "around" else world.things
+        fits: Sequence[str] = world.things
+        if _nested(scene, index) == "around":
+            fits = [kind for kind in CONTAINERS if _alike_inside(kind, scene.things[index].kind)]
         for kind in _drawn([k for k in world.things if k in fits and k not in shown], random_):
             after = _with(scene, index, replace(scene.things[index], kind=kind))
             yield reading.put([(told.start, told.end, word(THING_WORDS, kind, random_))]), after
@@ -129,15 +138,24 @@ def _patterned(scene: Scene, index: int, random_: random.Random) -> Iterator[tup
 
 
 def _sized(scene: Scene, index: int, random_: random.Random) -> Iterator[tuple[str, Scene]]:
-    """The scene with a thing of another size in the same place, moved inwards where it must."""
+    """The scene with a thing of another size in the same place; of three things none is large."""
     if _nested(scene, index):
         return
     thing, others = scene.things[index], _without(scene, index)
-    for size in _drawn([s for s in SIZE_WORDS if s != thing.size], random_):
-        side = random_.randint(*SIZES[size])
-        grown = fit(replace(thing, size=size, size_px=side), thing, scene)
-        if not any(grown.overlaps(other, 0) for other in others):
+    known = [size for size in SIZE_WORDS if size != "large" or len(scene.things) < 3]
+    for size in _drawn([size for size in known if size != thing.size], random_):
+        grown = replace(thing, size=size, size_px=random_.randint(*SIZES[size]))
+        if _stands(grown, others, scene):
             yield size, _with(scene, index, grown)
+
+
+def _stands(thing: Thing, others: Sequence[Thing], scene: Scene) -> bool:
+    """Whether a thing stands as things of a drawn scene do: whole, and apart from the others.
+
+    Pushed into the picture instead, things would crowd at its border and tell an edited scene.
+    """
+    whole = fit(thing, thing, scene) == thing
+    return whole and not any(thing.overlaps(other, GAP) for other in others)
 
 
 def _replace_relation(
@@ -146,9 +164,18 @@ def _replace_relation(
     for told in reading.told("relation"):
         after = _of_pair("exchange_places", told.kinds, scene, world, random_)
         if after and told.start < told.end:
-            new = RELATION_WORDS[inverse := INVERSE[told.value]]
-            same = RELATION_WORDS[INVERSE[inverse]].index(reading.text[told.start : told.end])
-            yield reading.put([(told.start, told.end, new[min(same, len(new) - 1)])]), after
+            yield (
+                reading.put([(told.start, told.end, _opposite(told, reading, random_))]),
+                after,
+            )
+
+
+def _opposite(told: Word, reading: Reading, random_: random.Random) -> str:
+    """The words of the other relation: in the same place of its list, or else drawn."""
+    new = RELATION_WORDS[inverse := INVERSE[told.value]]
+    old = RELATION_WORDS[INVERSE[inverse]]
+    place = old.index(reading.text[told.start : told.end])
+    return new[place] if len(new) == len(old) else random_.choice(new)
 
 
 def _replace_place(
@@ -175,7 +202,7 @@ def _spots(scene: Scene, index: int, where: str, random_: random.Random) -> Iter
         mirrored = replace(thing, x=scene.width - thing.x)
     else:
         mirrored = replace(thing, y=scene.height - thing.y)
-    if where in _MIRROR and not any(mirrored.overlaps(other, 0) for other in others):
+    if where in _MIRROR and _stands(mirrored, others, scene):
         yield mirrored
     for _ in range(_SPOTS):
         if spot := put(random_, thing, others, scene.width, scene.height):
@@ -223,7 +250,8 @@ def _swap_things(
         (a, b), text = reading.mentions[:2], reading.text
         swapped = reading.put([(*a, text[slice(*b)]), (*b, text[slice(*a)])])
         if told.value in NESTED:
-            if all(thing.kind in CONTAINERS for thing in scene.things):
+            kinds = [thing.kind for thing in scene.things]
+            if all(kind in CONTAINERS for kind in kinds) and _alike_inside(*kinds):
                 yield swapped, _turned_inside_out(scene)
         elif after := _of_pair("exchange_places", told.kinds, scene, world, random_):
             yield swapped, after
@@ -255,7 +283,12 @@ def _of_pair(
     if after is None:
         return None
     back = sorted(zip(order, after.things, strict=True), key=lambda pair: pair[0])
-    return replace(scene, things=tuple(thing for _, thing in back))
+    edited = replace(scene, things=tuple(thing for _, thing in back))
+    if edit == "exchange_colours":
+        return edited
+    before, now = ({(one.x, one.y) for one in of.things[:2]} for of in (first, after))
+    stand = all(_stands(edited.things[i], _without(edited, i), scene) for i in order[:2])
+    return edited if before == now and stand else None
 
 
 EDITS: dict[EditKind, Edit] = {

@@ -9,7 +9,7 @@ from itertools import combinations
 from compo_pipeline.scenes.captions import BACKDROP, compose, detail
 from compo_pipeline.scenes.reading import Reading, read
 from compo_pipeline.scenes.words import Phrase, sentence
-from compo_pipeline.scenes.world import INVERSE, NESTED, Relation, Scene, Thing, relation
+from compo_pipeline.scenes.world import GAP, INVERSE, NESTED, Relation, Scene, Thing, relation
 
 # Tries. The rarest detail comes once in about a hundred draws.
 _RETELLINGS, _REDRAWS = 600, 100
@@ -27,7 +27,7 @@ def redrawn(scene: Scene, reading: Reading, random_: random.Random) -> Scene | N
         things = _moved(scene, reach, random_)
         if any(
             relation(things[i], things[j]) != (stood := relation(scene.things[i], scene.things[j]))
-            or (stood not in NESTED and things[i].overlaps(things[j], gap=3))
+            or (stood not in NESTED and things[i].overlaps(things[j], GAP))
             for i, j in pairs
         ):
             continue

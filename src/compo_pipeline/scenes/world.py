@@ -51,6 +51,9 @@ NESTED: tuple[Relation, Relation] = ("inside", "around")
 # Things with enough body to hold another one, the side of such a container and of what it holds.
 CONTAINERS = ("ball", "box", "heart", "ring", "cloud")
 CONTAINER_SIZE, CONTENT_SIZE = (92, 100), (28, 32)
+# How far below the middle, in shares of its size, a thing holds another; 0 where not named.
+DROPS = {"cloud": 0.16, "heart": -0.05}
+GAP = 3  # pixels between things, at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +204,7 @@ def put(
 ) -> Thing | None:
     """Put a thing where it fits: clear of the others, or inside the first one."""
     if nested and others:
-        drop = 0.16 if others[0].kind == "cloud" else -0.05 if others[0].kind == "heart" else 0.0
+        drop = DROPS.get(others[0].kind, 0.0)
         return replace(thing, x=others[0].x, y=others[0].y + int(drop * others[0].size_px))
     margin = thing.size_px // 2 + 2
     for _ in range(30):
@@ -210,7 +213,7 @@ def put(
             x=random_.randint(margin, width - margin),
             y=random_.randint(margin, height - margin),
         )
-        if not any(spot.overlaps(other, gap=3) for other in others):
+        if not any(spot.overlaps(other, GAP) for other in others):
             return spot
     return None
 
