@@ -97,11 +97,12 @@ class Parse:
 class Counterfactual:
     """One edit of one caption, and the picture made for it.
 
-    `sentence` is the index of the edited caption in the sample's sentences; `role` says whether
-    the edit changes the meaning ("negative") or keeps it ("positive"). `text` is the edited
-    caption, `image` a path below the counterfactuals' own picture folder, empty while there is
-    none. `writer` and `maker` are the names of what wrote and what drew (`maker` empty where no
-    pictures are asked for); `settings` is a short hash of all that decides text and picture.
+    `sentence` is the index of the edited caption in the sample's sentences, `caption` itself;
+    `role` says whether the edit changes the meaning ("negative") or keeps it ("positive"). `text`
+    is what became of the caption, `image` a path below the counterfactuals' own picture folder,
+    empty while there is none. `writer` and `maker` are the names of what wrote and what drew
+    (`maker` empty where no pictures are asked for); `settings` is a short hash of all that decides
+    text and picture.
     `state` is how far the row came: "written" (a text, no picture asked for), "made" (both) or
     "failed". `detail` says how the text came about or, of a failed row, why there is no text or
     no picture; it keeps the text that it has.
@@ -109,6 +110,7 @@ class Counterfactual:
 
     sample_id: str
     sentence: int
+    caption: str
     role: str
     text: str
     image: str
@@ -128,9 +130,10 @@ class View:
     other, "horizontal": side by side, None for single). `positives` are ordered p1..p5 and a run
     uses the first k; `negatives` hold None where a generator found nothing. `phrases` are noun
     phrases of p1, `phrase_spans` their half-open character spans in it, flattened: start0, end0,
-    start1, end1, ... `counterfactuals` are image paths. `provenance` is JSON: generator, category,
-    words, language model. The anchor's single view (its picture, its first sentence) is derived
-    from `captions`, never stored here.
+    start1, end1, ... `counterfactuals` are paths of the pictures of the negative and of the second
+    positive, empty where there is none. `provenance` is JSON: generator, category, words, language
+    model. The anchor's single view (its picture, its first sentence) is derived from `captions`,
+    never stored here.
     """
 
     sample_id: str

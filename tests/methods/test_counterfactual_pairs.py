@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ def edits(sample_id: str, sentence: int = 0, **texts: str) -> list[Counterfactua
     """Edits of one sentence by role; a text that ends with ! has no picture."""
     return [
         Counterfactual(
-            *(sample_id, sentence, role, text.rstrip("!")),
+            *(sample_id, sentence, "", role, text.rstrip("!")),
             "" if text.endswith("!") or not text else f"{sample_id}.{sentence}.{role}.jpg",
             *("rules", "painter", "0", "made", "replaced"),
         )
@@ -39,7 +40,14 @@ def sparcl(**objective: object) -> Sparcl:
 def drawn(
     rows: list[Caption], made: Sequence[Counterfactual], epoch: int = 0, seed: int = 0
 ) -> list[View]:
-    by_id = {row.sample_id: [one for one in made if one.sample_id == row.sample_id] for row in rows}
+    by_id = {
+        row.sample_id: [
+            replace(one, caption=row.sentences[one.sentence])
+            for one in made
+            if one.sample_id == row.sample_id
+        ]
+        for row in rows
+    }
     return list(sparcl().views(rows, Drawing({}, "none", seed, epoch, by_id)))
 
 
@@ -99,6 +107,17 @@ def test_without_counterfactuals_it_says_where_they_come_from(
     method = TripletClip(TripletClip.views_type(), TripletClipObjective())
     with pytest.raises(ValueError, match=message):
         list(method.views([caption("a", "A cat.")], Drawing({}, "none", 0, 0)))
+
+
+@pytest.mark.parametrize("sentences", [("A dog.",), ("More.", "A cat."), ()])
+def test_edits_of_other_captions_are_refused(
+    caption: Callable[..., Caption], sentences: tuple[str, ...]
+) -> None:
+    """The data changed since: under the same id stands another caption, or none."""
+    made = {"a": [replace(one, caption="A cat.") for one in edits("a", negative="A cup.")]}
+    row = replace(caption("a", "x"), sentences=sentences)
+    with pytest.raises(ValueError, match=r"of a are of another caption \('A cat.'\).*kedro run"):
+        list(sparcl().views([row], Drawing({}, "none", 0, 0, made)))
 
 
 @pytest.fixture

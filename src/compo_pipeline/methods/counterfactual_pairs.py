@@ -29,6 +29,7 @@ from compo_pipeline.methods.singles import single_picture, single_view
 from compo_pipeline.records import Caption, Counterfactual, View
 
 KINDS = (REAL, NEGATIVE, POSITIVE)
+NAMES = {NEGATIVE: "negative", POSITIVE: "retold caption"}
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class CounterfactualPairs:
         A picture without any edit is shown with its first caption alone.
 
         Raises:
-            ValueError: there are no counterfactuals.
+            ValueError: there are no counterfactuals, or they are of other captions.
         """
         if not drawing.counterfactuals:
             raise ValueError(
@@ -83,7 +84,7 @@ class CounterfactualPairs:
             edited = [
                 (row, sentence, edits)
                 for row in rows
-                for sentence, edits in _by_sentence(drawing.counterfactuals.get(row.sample_id, ()))
+                for sentence, edits in _of(row, drawing.counterfactuals.get(row.sample_id, ()))
             ]
             drawn = edited or [(rows[0], 0, {})]
             yield _view(*drawing.rng("counterfactuals", rows[0]).choice(drawn), drawing)
@@ -132,8 +133,11 @@ class CounterfactualPairs:
         ]
         counts = {
             "rows": len(examples),
-            "rows without a negative": int((~texts_there[NEGATIVE]).sum()),
-            "rows without a retold caption": int((~texts_there[POSITIVE]).sum()),
+            **{
+                f"rows without a {name}": int((~texts_there[kind]).sum())
+                for kind, name in NAMES.items()
+                if kind in self.kinds
+            },
             "synthetic pictures": int(pictures_there[1:].sum()),
             "negatives equal to a positive": int(equal.sum()),
         }
@@ -164,12 +168,17 @@ def _paths(view: View) -> tuple[str, ...]:
     return view.counterfactuals or ("", "")
 
 
-def _by_sentence(
-    edits: Sequence[Counterfactual],
+def _of(
+    row: Caption, edits: Sequence[Counterfactual]
 ) -> list[tuple[int, dict[str, Counterfactual]]]:
-    """The edits that have a text, by the sentence that was edited and their role."""
+    """A row's edits that have a text, by the sentence that was edited and their role."""
     found: defaultdict[int, dict[str, Counterfactual]] = defaultdict(dict)
     for edit in edits:
+        if row.sentences[edit.sentence : edit.sentence + 1] != (edit.caption,):
+            raise ValueError(
+                f"counterfactuals of {row.sample_id} are of another caption ('{edit.caption}'): "
+                "the captions changed since; run `kedro run --pipeline=counterfactuals`"
+            )
         if edit.text:
             found[edit.sentence][edit.role] = edit
     return sorted(found.items())

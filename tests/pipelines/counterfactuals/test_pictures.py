@@ -70,6 +70,9 @@ def test_published_folder_holds_these_pictures_and_no_others(
     source.write_bytes(b"picture")
     publish([(source, "aa/first.jpg")], folder)
     publish([(source, "aa/second.jpg"), (source, "bb/third.jpg")], folder)
+    here = folder.stat().st_ino
+    publish([(source, "bb/third.jpg"), (source, "aa/second.jpg")], folder)
+    assert folder.stat().st_ino == here, "what reads it would be disturbed"
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     assert [str(path.relative_to(folder)) for path in files] == ["aa/second.jpg", "bb/third.jpg"]
     assert files[0].read_bytes() == b"picture"

@@ -13,8 +13,8 @@ from compo_pipeline.records import Caption, Counterfactual
 
 CAPTION = Caption("s0", "s0", "real.png", 8, 6, ("A red <cat> sits.", "More."), "t", "train")
 NEGATIVE = Counterfactual(
-    *("s0", 0, "negative", "A blue <cat> sits.", "made.png", "rules", "painter", "abc123", "made"),
-    "colour: red > blue",
+    *("s0", 0, "A red <cat> sits.", "negative", "A blue <cat> sits.", "made.png"),
+    *("rules", "painter", "abc123", "made", "colour: red > blue"),
 )
 POSITIVE = replace(NEGATIVE, role="positive", text="A <cat> in red sits.", image="", state="failed")
 

@@ -16,7 +16,7 @@ PAGE = Path("some/page")
 
 
 def edit(role: str, state: str, text: str = "a text", detail: str = "") -> Counterfactual:
-    return Counterfactual("a", 0, role, text, "", "rules", "", "0", state, detail)
+    return Counterfactual("a", 0, "a cat", role, text, "", "rules", "", "0", state, detail)
 
 
 ROWS = [
@@ -30,6 +30,9 @@ ROWS = [
 def test_counts_by_role_state_and_rule() -> None:
     assert summary(ROWS) == {
         "edits": 4,
+        "writer": "rules",
+        "maker": "",
+        "settings": "0",
         "failed": 2,
         "failed_share": 0.5,
         "roles": {

@@ -90,7 +90,8 @@ def texts(
         journal: entered.
         retry: ask again where an earlier answer was no text.
     """
-    keys = [edit.key("text", writer.name, writer.settings_hash, parsing.language) for edit in edits]
+    decided = ("text", writer.name, writer.settings_hash, parsing.language)
+    keys = [edit.key(*decided) for edit in edits]
     found = map(journal.get, keys)
     pending = [
         (key, edit)
@@ -153,7 +154,7 @@ def pictures(
         seed: of every picture's own random numbers.
         retry: ask again where an earlier answer was no picture.
     """
-    decided = ("picture", maker.name, maker.settings_hash, seed)
+    decided = ("picture", maker.name, maker.settings_hash, seed, store.encoding)
     keys = [edit.key(*decided, text) for edit, text in edits]
     pending = [
         (key, edit, text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -40,21 +40,6 @@ class Places(NamedTuple):
     root: Path
     pictures: Path
     state: Path
-
-
-def training_rows(captions: Iterable[Caption], split: str) -> list[Caption]:
-    """The captions of the split that trains.
-
-    Raises:
-        ValueError: there is none.
-    """
-    rows = [caption for caption in captions if caption.split == split]
-    if not rows:
-        raise ValueError(
-            f"views.split: no valid caption is of the split '{split}'; see data.splits and the "
-            "quarantine table"
-        )
-    return rows
 
 
 def make(

@@ -38,8 +38,9 @@ def make_counterfactuals(
         shutil.rmtree(folder, ignore_errors=True)
         Path(folder).mkdir(parents=True)
         return [], [], Path(folder)
+    from compo_pipeline.datasets.splits import training_rows
     from compo_pipeline.pipelines.counterfactuals.choosing import KEY, Choice
-    from compo_pipeline.pipelines.counterfactuals.making import Places, make, training_rows
+    from compo_pipeline.pipelines.counterfactuals.making import Places, make
     from compo_pipeline.pipelines.counterfactuals.settings import CounterfactualSettings
 
     settings = parse(CounterfactualSettings, counterfactuals, KEY)

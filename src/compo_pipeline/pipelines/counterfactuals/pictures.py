@@ -26,6 +26,11 @@ class PictureStore:
         """Name the folder and the format of new pictures."""
         self._folder, self._format = folder, format_
 
+    @property
+    def encoding(self) -> str:
+        """What decides a file beside its picture."""
+        return f"{self._format} {_OPTIONS[self._format]}"
+
     def path(self, key: str) -> Path:
         """Where a picture lies, or will."""
         return self._folder / key[:2] / f"{key}{_SUFFIXES[self._format]}"
@@ -53,17 +58,23 @@ def published(sample_id: str, sentence: int, role: str, stored: Path) -> str:
 
 
 def publish(pictures: Iterable[tuple[Path, str]], folder: Path) -> None:
-    """Put exactly these pictures into a folder, which is replaced as a whole.
+    """Put exactly these pictures into a folder, which is replaced as a whole where it holds others.
+
+    Paths tell pictures apart, so a folder of these paths is left alone: somebody may be reading.
 
     Args:
         pictures: where each lies, and its path below the folder. They are linked, not copied,
             where the disk can do that.
         folder: where they go.
     """
+    wanted = {relative: source for source, relative in pictures}
+    there = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
+    if folder.is_dir() and there == wanted.keys():
+        return
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    for source, relative in pictures:
+    for relative, source in wanted.items():
         target = partial / relative
         target.parent.mkdir(exist_ok=True)
         try:

@@ -46,6 +46,7 @@ def row(
     return Counterfactual(
         sample_id=edit.row.sample_id,
         sentence=edit.sentence,
+        caption=edit.caption,
         role=edit.role,
         text=text.text,
         image=image,
@@ -83,11 +84,14 @@ def rule(row: Counterfactual) -> str:
 
 
 def summary(rows: Sequence[Counterfactual]) -> dict[str, Any]:
-    """How many edits there are by role and state, and how many failed by which rule."""
+    """Who made the edits, how many there are by role and state, how many failed by which rule."""
     failed = [row for row in rows if row.state == FAILED]
     states = Counter((row.role, row.state) for row in rows)
     return {
         "edits": len(rows),
+        "writer": rows[0].writer if rows else "",
+        "maker": rows[0].maker if rows else "",
+        "settings": rows[0].settings if rows else "",
         "failed": len(failed),
         "failed_share": len(failed) / len(rows) if rows else 0.0,
         "roles": {
