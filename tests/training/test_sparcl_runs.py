@@ -40,7 +40,7 @@ def made(world: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, li
             Image.fromarray(pixels).save(folder / name)
             text = f"{word} {caption.sentences[0]}" if number != 1 else ""
             image = name if number > 1 else ""
-            edit = caption.sample_id, 0, role, text, image
+            edit = caption.sample_id, 0, caption.sentences[0], role, text, image
             rows.append(Counterfactual(*edit, "writer", "maker", "0", "made", ""))
     return folder, rows
 
@@ -101,7 +101,7 @@ def test_ablations_are_a_matter_of_configuration(plan: Plan, configured: Configu
 def test_scale_and_bias_stay_as_they_are(
     plan: Plan, configured: Configured, tiny_clip: Path, rank: int | None
 ) -> None:
-    """With adapters, and where the weights themselves train; the control's own move."""
+    """With adapters, and where the weights themselves train; so do the control's."""
     plan = replace(plan, settings=replace(plan.settings, lora=LowRankSettings(rank)))
     method = configured("sparcl", bias=-3.0)
     weights = {}
@@ -115,7 +115,9 @@ def test_scale_and_bias_stay_as_they_are(
     moved = {key for key in base if not torch.equal(base[key], found[key])}
     assert any(key.startswith("visual.") for key in moved)
     assert any(key.startswith("transformer.") for key in moved)
-    assert (weights["control"]["logit_bias"].item() == -3.0) == (rank is not None)
+    # What is not trained beside it would be another comparison.
+    assert weights["control"]["logit_bias"].item() == -3.0
+    assert torch.equal(weights["control"]["logit_scale"], base["logit_scale"])
 
 
 class Broken(Exception):

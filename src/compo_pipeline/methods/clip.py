@@ -40,9 +40,11 @@ class ClipObjective:
 
     Attributes:
         trains: towers that are trained; a control trains those of the method it stands beside.
+        trains_scale: whether logit_scale and logit_bias are; likewise.
     """
 
     trains: tuple[Literal["image", "text"], ...] = ("text",)
+    trains_scale: bool = True
 
     def __post_init__(self) -> None:
         """Something must be left to train."""
@@ -77,7 +79,6 @@ class Clip:
     views_type: ClassVar[type] = ClipViews
     objective_type: ClassVar[type] = ClipObjective
     parsed_sentences: ClassVar[int] = 0  # plain captions need no parse
-    trains_scale: ClassVar[bool] = True
     reads_patches: ClassVar[bool] = False
 
     def __init__(self, views: ClipViews, objective: ClipObjective) -> None:
@@ -87,6 +88,11 @@ class Clip:
     def trains(self) -> frozenset[Tower]:
         """As configured."""
         return frozenset(self.objective.trains)
+
+    @property
+    def trains_scale(self) -> bool:
+        """As configured."""
+        return self.objective.trains_scale
 
     @property
     def bias(self) -> float | None:

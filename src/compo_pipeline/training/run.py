@@ -78,14 +78,14 @@ class Plan:
 
 
 def control_of(method: Method) -> Clip:
-    """Plain CLIP that trains the same towers, or plain SigLIP for a method that tells pairs apart
+    """Plain CLIP that trains the same weights, or plain SigLIP for a method that tells pairs apart
     by a bias. As its control it runs as many steps, over the same rows, at the same batch size
     and rate.
     """
     trains = tuple(sorted(method.trains))
     if method.bias is None:
-        return Clip(ClipViews(), ClipObjective(trains))
-    return Siglip(ClipViews(), SiglipObjective(trains, method.bias))
+        return Clip(ClipViews(), ClipObjective(trains, method.trains_scale))
+    return Siglip(ClipViews(), SiglipObjective(trains, method.trains_scale, method.bias))
 
 
 class Runner:
