@@ -2,10 +2,11 @@
 
     python benchmarks/seeds.py --seeds 5
 
-Runs `kedro run --pipelines=views,training,evaluation` for each seed (after `raw,ingest,validation`
-once), then compares the seeds' per-item scores: differences paired on the same items, intervals
-from two levels of resampling (seeds, then pictures), the least detectable difference beside them.
-Writes benchmarks/results/seeds.json and seeds.md. Finished seeds are not run again.
+Runs `kedro run --pipelines=counterfactuals,views,training,evaluation` for each seed (after
+`raw,ingest,validation` once), then compares the seeds' per-item scores: differences paired on the
+same items, intervals from two levels of resampling (seeds, then pictures), the least detectable
+difference beside them. Writes benchmarks/results/seeds.json and seeds.md. Finished seeds are not
+run again.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def scores_of(seed: int, variant: str) -> list[Score]:
     """Per-item scores of a seed, which is trained and evaluated where that was not done before."""
     folder = Path(f"data/07_model_output/scenes/clic/{variant}/seed={seed}")
     if not (folder / "metrics.json").exists():
-        kedro("views,training,evaluation", f"seed={seed}", f"variant={variant}")
+        kedro("counterfactuals,views,training,evaluation", f"seed={seed}", f"variant={variant}")
     return list(from_table(pq.read_table(folder / "scores.parquet"), Score))
 
 

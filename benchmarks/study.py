@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -18,11 +19,13 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow.parquet as pq
+from filelock import FileLock
 from kedro.framework.session import KedroSession
 from kedro.framework.startup import bootstrap_project
 from omegaconf import OmegaConf
 
 from compo_pipeline.configuration import parse
+from compo_pipeline.datasets.splits import training_rows
 from compo_pipeline.evaluation import benchmarks as adapters
 from compo_pipeline.evaluation.comparison import Difference, Row, compare
 from compo_pipeline.evaluation.embed import Embedder
@@ -38,7 +41,7 @@ from compo_pipeline.language.loading import load as load_language
 from compo_pipeline.language.parsing import parse as parse_sentences
 from compo_pipeline.methods import METHODS
 from compo_pipeline.methods.contract import Drawing, Method
-from compo_pipeline.methods.view_tables import ViewSettings, by_sample, training_rows, write
+from compo_pipeline.methods.view_tables import ViewSettings, by_sample, write
 from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
 from compo_pipeline.pipelines.counterfactuals.nodes import make_counterfactuals
 from compo_pipeline.records import (
@@ -234,7 +237,9 @@ class Study:
             )
             return rows
 
-        return pictures, kept(file, Counterfactual, make)
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / "in_use.lock"):
+            return pictures, kept(file, Counterfactual, make)
 
 
 def _trained(name: str, method: Method, runner: Callable[[], Runner]) -> LoadedModel:
@@ -247,7 +252,7 @@ def kept(file: Path, kind: type[Kept], make: Callable[[], Iterable[Kept]]) -> li
     """The rows of a table, which is made where it is not there."""
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
-        partial_file = file.with_name(f".{file.name}.partial")
+        partial_file = file.with_name(f".{file.name}.{os.getpid()}")
         pq.write_table(to_table(make(), kind), partial_file)
         partial_file.rename(file)
     return list(from_table(pq.read_table(file), kind))

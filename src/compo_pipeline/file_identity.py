@@ -13,7 +13,7 @@ _PIECES, _PIECE = 64, 2**16
 def identity(files: Iterable[tuple[str, Path]]) -> str:
     """Sixteen hexadecimal digits of files: small ones whole, of large ones their size and pieces.
 
-    Weights that were trained further differ in every piece.
+    Towers that were trained further differ in nearly every piece of them.
 
     Args:
         files: each under the name that counts, in an order that does.

@@ -126,7 +126,7 @@ def test_equals_the_oracle_with_its_gradient(
 
 
 @pytest.mark.parametrize("place", range(13))
-def test_every_comparison_counts(place: int) -> None:
+def test_the_oracle_has_thirteen_comparisons_that_count_here(place: int) -> None:
     """Each of the oracle's 13 takes part of the loss: none is empty on these logits."""
     logits = draw(spread=0.4)
     for turned in (logits, logits.permute(2, 3, 0, 1)):

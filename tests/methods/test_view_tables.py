@@ -10,7 +10,7 @@ import pytest
 
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import Drawing
-from compo_pipeline.methods.view_tables import ViewSettings, training_rows, write
+from compo_pipeline.methods.view_tables import ViewSettings, write
 from compo_pipeline.records import Caption, Parse, View, from_table
 
 CAT, DOG = "A/DET red/ADJ cat/NOUN", "The/DET blue/ADJ dog/NOUN"
@@ -64,15 +64,6 @@ def test_no_view_at_all_is_an_error_and_leaves_the_old_folder(
     with pytest.raises(ValueError, match="none of 1 captions has a view under the method 'clic'"):
         write(method, rows[:1], drawing, 1, folder)
     assert [file.name for file in folder.iterdir()] == ["epoch=00.parquet"]
-
-
-def test_rows_that_train_are_those_of_the_split(rows: list[Caption]) -> None:
-    mixed = [replace(rows[0], split="val"), *rows[1:]]
-    assert training_rows(mixed, "train") == rows[1:]
-    with pytest.raises(
-        ValueError, match=r"no valid caption is of the split 'test' .*'train', 'val'"
-    ):
-        training_rows(mixed, "test")
 
 
 def test_at_least_one_epoch() -> None:

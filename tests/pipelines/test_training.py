@@ -84,6 +84,7 @@ def node(
             "views": tmp_path / "views",
             "views_preview": page.parent,
             "counterfactual_pictures": tmp_path / "made",
+            "counterfactuals_report": {"edits": 0},
             "manifest": {"data_hash": "d1"},
             "model": {"name": f"local-dir:{tiny_clip}"},
             "control": True,

@@ -118,7 +118,7 @@ def test_views_of_other_captions_are_refused(world: Any, views: Path, tiny: Load
 
 
 def test_views_that_were_never_drawn_are_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="kedro run --pipeline=views"):
+    with pytest.raises(FileNotFoundError, match="kedro run --pipelines=counterfactuals,views"):
         EpochViews(tmp_path)
 
 

@@ -121,6 +121,10 @@ def test_counterfactuals_are_read_below_a_folder_of_their_own(
     assert not torch.equal(made, real)
     with pytest.raises(PictureError, match="out_of_root"):
         reader.pixels(Picture(("../s00.png",), made=True))
+    with pytest.raises(PictureError, match=r"missing.*kedro run --pipelines=counterfactuals,views"):
+        reader.pixels(Picture(("s02.png",), made=True))
+    with pytest.raises(ValueError, match="no folder of them was given"):
+        TensorReader(tiny, world.root).pixels(Picture(("s00.png",), made=True))
 
 
 def test_what_may_be_read_is_limited(tiny: LoadedModel, world: Any) -> None:

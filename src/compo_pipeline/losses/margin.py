@@ -52,9 +52,9 @@ class Margins:
     def __post_init__(self) -> None:
         """The margin is interpolated between beta and m0, and grows from the one to the other."""
         for name in ("m0", "gamma", "alpha"):
-            if getattr(self, name) < 0:
+            if not getattr(self, name) >= 0:
                 raise ValueError(f"{name}: expected at least 0, got {getattr(self, name)}")
-        if self.beta >= self.m0:
+        if not self.beta < self.m0:
             raise ValueError(f"beta: expected less than m0 ({self.m0}), got {self.beta}")
 
 

@@ -27,8 +27,9 @@ class SparclWeights:
 
     def __post_init__(self) -> None:
         """A loss is not trained against."""
-        if self.margin < 0:
-            raise ValueError(f"margin: expected at least 0, got {self.margin}")
+        for name, weight in (("contrastive", self.contrastive), ("margin", self.margin)):
+            if not weight >= 0:
+                raise ValueError(f"{name}: expected at least 0, got {weight}")
 
 
 @dataclass(frozen=True)

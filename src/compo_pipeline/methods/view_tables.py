@@ -35,23 +35,6 @@ class ViewSettings:
             raise ValueError(f"epochs: expected at least 1, got {self.epochs}")
 
 
-def training_rows(captions: Iterable[Caption], split: str) -> list[Caption]:
-    """The captions of the split that trains.
-
-    Raises:
-        ValueError: there is none.
-    """
-    captions = list(captions)
-    rows = [caption for caption in captions if caption.split == split]
-    if not rows:
-        there = sorted({caption.split for caption in captions})
-        raise ValueError(
-            f"views.split: no valid caption is of the split '{split}' (splits: {there}); "
-            "see data.splits and the quarantine table"
-        )
-    return rows
-
-
 def by_sample(counterfactuals: Iterable[Counterfactual]) -> dict[str, list[Counterfactual]]:
     """Edited captions by sample_id."""
     found: dict[str, list[Counterfactual]] = {}
@@ -102,10 +85,30 @@ def _tell(method: str, captions: Sequence[Caption], views: Sequence[View]) -> No
         "%s: %d views of %d captions an epoch, %d negatives could not be made.",
         *(method, len(views), len(captions), lost),
     )
+    if any(view.counterfactuals for view in views):
+        _tell_pictures(method, views)
     if len(views) < len(captions) and views[0].kind == "composite":
         log.warning(
             "%d captions have no view: no other picture has their orientation.",
             len(captions) - len(views),
+        )
+
+
+def _tell_pictures(method: str, views: Sequence[View]) -> None:
+    negatives, positives = (
+        sum(map(bool, paths))
+        for paths in zip(*(view.counterfactuals for view in views), strict=True)
+    )
+    retold = sum(len(view.positives) > 1 for view in views)
+    log.info(
+        "%d views have a retold caption, %d a picture of it, %d a picture of the negative.",
+        *(retold, positives, negatives),
+    )
+    if not negatives and not positives:
+        log.warning(
+            "No view has a synthetic picture: %s trains on edited captions alone. Set "
+            "counterfactuals.maker, or %s.objective.pictures=false where that is meant.",
+            *(method, method),
         )
 
 
@@ -126,7 +129,7 @@ class EpochViews:
         if not self.files:
             raise FileNotFoundError(
                 f"no epoch=NN.parquet in {folder} (catalog entry `views`): "
-                "run `kedro run --pipeline=views`"
+                "run `kedro run --pipelines=counterfactuals,views`"
             )
         self.read = lru_cache(2)(self._read)
 

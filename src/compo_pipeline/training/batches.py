@@ -109,7 +109,8 @@ class Batches(Dataset[Collated]):
         if unknown := shown - self.captions.keys():
             raise ValueError(
                 f"{len(unknown)} samples of {views} are not among the captions ({min(unknown)}, "
-                "...): the captions changed since; run `kedro run --pipeline=views`"
+                "...): the captions changed since; run "
+                "`kedro run --pipelines=counterfactuals,views`"
             )
         if rows < batch_size:
             log.warning("Batches shrink to %d: there are no more rows (not %d).", rows, batch_size)

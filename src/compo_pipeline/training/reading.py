@@ -93,14 +93,26 @@ class TensorReader:
 
     def _single(self, picture: Picture) -> Image.Image:
         """A picture, or a random crop of it at the input's size, which preprocessing leaves."""
-        root, path = self.made if picture.made else self.root, picture.paths[0]
-        assert root is not None, "a counterfactual is shown, and no folder of them was given"
-        image = decoding.load(root, path, self.limits)
+        path = picture.paths[0]
+        image = self._made(path) if picture.made else decoding.load(self.root, path, self.limits)
         if self.crop_scale is None:
             return image
         return random_resized_crop(
             image, self.size, self.crop_scale, rng(*self._place, "crop", path)
         )
+
+    def _made(self, path: str) -> Image.Image:
+        """A counterfactual's picture."""
+        if self.made is None:
+            raise ValueError(f"'{path}' is a counterfactual's, and no folder of them was given")
+        try:
+            return decoding.load(self.made, path, self.limits)
+        except decoding.PictureError as error:
+            detail = (
+                f"{error} (counterfactuals changed since the views were drawn? Run "
+                "`kedro run --pipelines=counterfactuals,views`)"
+            )
+            raise decoding.PictureError(error.reason, detail) from error
 
     def pictures(self, pictures: Sequence[Picture]) -> Tensor:
         """Pixels [m, 3, H, W], or row numbers [m] of precomputed features."""

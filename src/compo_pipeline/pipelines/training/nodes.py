@@ -26,6 +26,7 @@ def train_model(
     views: Path,
     views_preview: Path,
     counterfactual_pictures: Path,
+    counterfactuals_report: Mapping[str, Any],
     manifest: Mapping[str, Any],
     model: Mapping[str, Any],
     training: Mapping[str, Any],
@@ -41,7 +42,7 @@ def train_model(
     """The method's checkpoint, its control's, the record of the run, and the curves."""
     import pandas as pd
 
-    from compo_pipeline.methods.view_tables import training_rows
+    from compo_pipeline.datasets.splits import training_rows
     from compo_pipeline.models.loading import ModelSettings
     from compo_pipeline.registry import tracking
     from compo_pipeline.training.run import Plan, Runner, control_of
@@ -67,6 +68,8 @@ def train_model(
     curves = []
     with tracking.adopt(run_id) as record:
         settings = {"model": model, "training": training, method: methods[method]}
+        if counterfactuals_report["edits"]:
+            settings["counterfactuals"] = counterfactuals_report
         record.params({**tags, "seed": seed, **settings})
         record.artefact(views_preview, "views")
         for name, learner in ((method, trained), ("control", control_of(trained))):

@@ -15,6 +15,7 @@ def create_pipeline() -> Pipeline:
         "views": "views",
         "views_preview": "views_preview",
         "counterfactual_pictures": "counterfactual_pictures",
+        "counterfactuals_report": "counterfactuals_report",
         "manifest": "manifest",
         "model": "params:model",
         "training": "params:training",

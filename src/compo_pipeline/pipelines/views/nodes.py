@@ -21,11 +21,14 @@ def parse_captions(
     **method_views: Mapping[str, Any],
 ) -> list[Parse]:
     """Parses of the sentences that the method declares, each parsed once."""
+    from compo_pipeline.datasets.splits import training_rows
     from compo_pipeline.language.loading import load
     from compo_pipeline.language.parsing import parse as parse_sentences
-    from compo_pipeline.methods.view_tables import ViewSettings, training_rows
+    from compo_pipeline.methods.view_tables import ViewSettings
 
     count = _method(method, method_views).parsed_sentences
+    if not count:
+        return []
     rows = training_rows(valid_captions, parse(ViewSettings, views, "views").split)
     wanted = [
         (row.sample_id, number, text)
@@ -47,14 +50,15 @@ def draw_views(
     **method_views: Mapping[str, Any],
 ) -> Path:
     """The views of every epoch, in a folder of tables."""
+    from compo_pipeline.datasets.splits import training_rows
     from compo_pipeline.language.loading import identity, load
     from compo_pipeline.methods.contract import Drawing
-    from compo_pipeline.methods.view_tables import ViewSettings, by_sample, training_rows, write
+    from compo_pipeline.methods.view_tables import ViewSettings, by_sample, write
 
     settings = parse(ViewSettings, views, "views")
     rows = training_rows(valid_captions, settings.split)
     first = {row.sample_id: row for row in parses if row.sentence == 0}
-    language = identity(load(language_model))
+    language = identity(load(language_model)) if parses else ""
     drawing = Drawing(first, language, seed, 0, by_sample(counterfactuals))
     write(_method(method, method_views), rows, drawing, settings.epochs, Path(folder))
     return Path(folder)
