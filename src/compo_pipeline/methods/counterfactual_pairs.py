@@ -95,7 +95,8 @@ class CounterfactualPairs:
 
     def _pictures(self, example: Example) -> tuple[Picture | None, ...]:
         """Of each kind."""
-        made = [Picture((path,), made=True) if path else None for path in _paths(example.view)]
+        paths = example.view.counterfactuals
+        made = [Picture((path,), made=True) if path else None for path in paths]
         shown = [single_picture(example), *made]
         looked_at = self.kinds if self.objective.pictures else (REAL,)
         return tuple(picture if kind in looked_at else None for kind, picture in enumerate(shown))
@@ -117,20 +118,12 @@ class CounterfactualPairs:
         tokens = reader.tokens([text or "" for kind in texts for text in kind]).view(
             len(KINDS), len(examples), -1
         )
-        texts_there = _there(texts)
-        alike = (tokens[NEGATIVE] == tokens[[REAL, POSITIVE]]).all(-1) & texts_there[
-            [REAL, POSITIVE]
-        ]
-        equal = texts_there[NEGATIVE] & alike.any(0)
+        texts_there, pictures_there = _there(texts), _there(pictures)
+        alike = (tokens[[REAL, POSITIVE]] == tokens[NEGATIVE]).all(-1)
+        equal = texts_there[NEGATIVE] & (alike & texts_there[[REAL, POSITIVE]]).any(0)
         texts_there[NEGATIVE] &= ~equal
-        pictures_there = _there(pictures)
         pictures_there[NEGATIVE] &= ~equal
-        shown = [
-            picture
-            for kind, there in zip(pictures, pictures_there.tolist(), strict=True)
-            for picture, wanted in zip(kind, there, strict=True)
-            if picture is not None and wanted
-        ]
+        shown = [pictures[kind][row] for kind, row in pictures_there.nonzero().tolist()]
         counts = {
             "rows": len(examples),
             **{
@@ -161,11 +154,6 @@ def _spread(embeddings: Tensor, there: Tensor) -> Tensor:
 
 def _there(kinds: Sequence[Sequence[object | None]]) -> Tensor:
     return torch.tensor([[one is not None for one in kind] for kind in kinds])
-
-
-def _paths(view: View) -> tuple[str, ...]:
-    """Of the negative's picture and of the positive's; empty where there is none."""
-    return view.counterfactuals or ("", "")
 
 
 def _of(
