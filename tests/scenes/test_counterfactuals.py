@@ -1,29 +1,21 @@
 """Counterfactual scenes: each claim checked by a slow reader of sentences against the records."""
 
 import itertools
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, replace
+from dataclasses import astuple
 from difflib import SequenceMatcher
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compo_pipeline.configuration import SettingsError
-from compo_pipeline.images.makers.contract import Made, PictureRequest, Unmade
-from compo_pipeline.records import Caption
 from compo_pipeline.scenes.captions import sentences
 from compo_pipeline.scenes.counterfactuals import (
     Edited,
-    SceneCounterfactuals,
-    SceneEditSettings,
     edit,
-    read_scenes,
 )
 from compo_pipeline.scenes.edits import EDITS, EditKind
 from compo_pipeline.scenes.render import render
@@ -346,88 +338,3 @@ def test_an_edit_that_would_leave_the_split_is_drawn_again(
         assert "pink" in edited.text
     monkeypatch.setattr(Scene, "split", property(lambda scene: str(scene == PAIR)))
     assert edit(PAIR, "A red ball and a blue star.", "negative", rng(0)) is None
-
-
-def caption_of(scene: Scene, sample_id: str) -> Caption:
-    told = sentences(scene, rng("told", scene.scene_id))
-    image = f"{scene.split}/{scene.scene_id}.jpg"
-    return Caption(
-        sample_id, sample_id, image, scene.width, scene.height, told, "scenes", scene.split
-    )
-
-
-SOME = list({scene.scene_id: scene for scene, _, _ in TRAIN}.values())[:20]
-ROWS = [caption_of(scene, f"train-{number}") for number, scene in enumerate(SOME)]
-
-
-def editor(**changes: object) -> SceneCounterfactuals:
-    scenes = {scene.scene_id: scene for scene in SOME}
-    return SceneCounterfactuals(scenes, ROWS, replace(SceneEditSettings(), **changes))  # type: ignore[arg-type]
-
-
-def asked(maker: SceneCounterfactuals) -> list[PictureRequest]:
-    requests = []
-    for row in ROWS:
-        for role in ("negative", "positive"):
-            edited = maker.edited(row.sample_id, 0, role)
-            assert isinstance(edited, Edited)
-            image = Path(row.image)
-            requests.append(PictureRequest(row.sample_id, 0, role, edited.text, image, seed=0))
-    return requests
-
-
-def test_the_maker_draws_the_scenes_that_the_writer_wrote(is_true: IsTrue) -> None:
-    requests = asked(editor())
-    answers = list(editor().make(requests))
-    assert [answer.request for answer in answers] == requests
-    for request, answer in zip(requests, answers, strict=True):
-        assert isinstance(answer, Made)
-        edited = editor().edited(request.sample_id, 0, request.role)
-        assert isinstance(edited, Edited)
-        assert is_true(request.text, edited.scene)
-        assert np.array_equal(np.asarray(answer.picture), render(edited.scene))
-
-
-def test_the_maker_answers_the_same_in_any_order() -> None:
-    requests = asked(editor())
-    forth = [np.asarray(a.picture) for a in editor().make(requests) if isinstance(a, Made)]
-    back = [np.asarray(a.picture) for a in editor().make(requests[::-1]) if isinstance(a, Made)]
-    assert len(forth) == len(requests)
-    assert all(np.array_equal(a, b) for a, b in zip(forth, back[::-1], strict=True))
-
-
-def test_what_the_maker_cannot_make() -> None:
-    maker = editor()
-    real, *_ = asked(maker)
-    requests = [replace(real, text="A ball is here."), replace(real, sample_id="train-99")]
-    other, unknown = maker.make(requests)
-    assert isinstance(other, Unmade) and isinstance(unknown, Unmade)
-    assert real.text in other.reason and "A ball is here." in other.reason
-    assert unknown.reason == "no scene is on record for its picture"
-    bare = replace(ROWS[0], sentences=("A dog barks.", ROWS[1].sentences[0]))
-    scenes = {scene.scene_id: scene for scene in SOME}
-    foreign = SceneCounterfactuals(scenes, [bare], SceneEditSettings())
-    told = [str(foreign.edited(bare.sample_id, place, "negative")) for place in (0, 1)]
-    assert "none that scenes are told in" in told[0] and "no sentence of its scene" in told[1]
-
-
-def test_seed_edits_and_world_are_in_the_hash() -> None:
-    small = World(things=("ball", "star", "key", "tree"))
-    hashes = {
-        editor().settings_hash,
-        editor(seed=1).settings_hash,
-        editor(edits=("replace_kind",)).settings_hash,
-        SceneCounterfactuals({}, [], SceneEditSettings(), small).settings_hash,
-    }
-    assert len(hashes) == 4
-    assert editor().settings_hash in hashes
-
-
-def test_records_are_read_from_all_splits(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"data\.root.*no records of scenes"):
-        read_scenes(tmp_path)
-    (tmp_path / "annotations").mkdir()
-    for split, part in (("train", SOME[:3]), ("val", SOME[3:5])):
-        lines = "".join(json.dumps(scene.as_dict()) + "\n" for scene in part)
-        (tmp_path / "annotations" / f"scenes_{split}.jsonl").write_text(lines)
-    assert read_scenes(tmp_path) == {scene.scene_id: scene for scene in SOME[:5]}
