@@ -17,9 +17,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import study
+import tables
 from compo_pipeline.methods.fsc_clip import FscClip
 from compo_pipeline.training.run import control_of
-from study import Arm, Compared, Study
+from study import Arm, Study
+from tables import Compared
 
 # Global and local hard-negative loss, focal weight, label smoothing: the paper's Table 2 by id.
 COMPONENTS = {
@@ -47,7 +49,7 @@ FIGURES = {
     ("sugar_crepe", "accuracy", "average"): "SugarCrepe",
     ("sugar_crepe", "accuracy", "swap_att"): "swapped attributes",
     ("sugar_crepe", "accuracy", "replace_rel"): "replaced relations",
-    **study.COMMON,
+    **tables.COMMON,
 }
 
 
@@ -76,14 +78,14 @@ def markdown(rows: Compared, claims: Compared, seeds: int) -> list[str]:
     """Three tables: values, differences to the base, differences that test the claims."""
     heads = list(FIGURES.values())
     return [
-        *study.introduction(seeds),
-        *study.table(heads, study.values(rows)),
+        *tables.introduction(seeds),
+        *tables.table(heads, tables.values(rows)),
         "Difference to the base:",
         "",
-        *study.table(heads, [*study.differences(rows), study.least_detectable(rows)]),
+        *tables.table(heads, [*tables.differences(rows), tables.least_detectable(rows)]),
         "What each component changes:",
         "",
-        *study.table(heads, study.differences(claims)),
+        *tables.table(heads, tables.differences(claims)),
     ]
 
 
@@ -100,14 +102,14 @@ def main() -> None:
         ]
         for seed in range(asked.seeds)
     ]
-    rows = study.against_base(seeds, trained, FIGURES)
-    claims = study.tested(seeds, CLAIMS, FIGURES)
+    rows = tables.against_base(seeds, trained, FIGURES)
+    claims = tables.tested(seeds, CLAIMS, FIGURES)
     content = {
         "seeds": asked.seeds,
-        "against base": study.plain(rows),
-        "claims": study.plain(claims),
+        "against base": tables.plain(rows),
+        "claims": tables.plain(claims),
     }
-    study.save("components", asked.split, content, markdown(rows, claims, asked.seeds))
+    tables.save("components", asked.split, content, markdown(rows, claims, asked.seeds))
 
 
 if __name__ == "__main__":

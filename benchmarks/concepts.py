@@ -22,6 +22,7 @@ from functools import partial
 from typing import Any
 
 import study
+import tables
 from compo_pipeline.evaluation import regions
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
 from compo_pipeline.evaluation.localisation import Located, compare_located, located
@@ -36,7 +37,8 @@ from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.records import Score
 from compo_pipeline.training import fingerprint
 from compo_pipeline.training.run import control_of
-from study import BASE, Arm, Claims, Compared, Study
+from study import Arm, Study
+from tables import BASE, Claims, Compared
 
 ENV = "c2lip_scenes"
 SIGLIP, CLIP, FULL = "SigLIP fine-tuning", "CLIP fine-tuning", "C2LIP"
@@ -76,7 +78,7 @@ FIGURES = {
     ("sugar_crepe", "accuracy", "replace_att"): "replaced attributes",
     ("sugar_crepe", "accuracy", "add_att"): "added attributes",
     ("sugar_crepe", "accuracy", "replace_rel"): "replaced relations",
-    **study.COMMON,
+    **tables.COMMON,
 }
 
 Attended = Mapping[str, Sequence[Located]]
@@ -193,8 +195,8 @@ def markdown(scored: Sequence[Compared], attended: Sequence[Compared], seeds: in
         seeds: their number.
     """
     rows, looks = scored[0], attended[0]
-    lines = study.introduction(seeds)
-    lines += study.table(FIGURES.values(), study.values(rows))
+    lines = tables.introduction(seeds)
+    lines += tables.table(FIGURES.values(), tables.values(rows))
     lines += _differences(scored, list(FIGURES.values()), 1)
     measures = next(iter(looks.values()))
     uniform = ["attention that knows nothing", *(f"{row.chance:.2f}" for row in measures.values())]
@@ -202,7 +204,7 @@ def markdown(scored: Sequence[Compared], attended: Sequence[Compared], seeds: in
         "Attention on a phrase's own thing, in scenes that no model was trained on. Without the "
         "logit scale, as it is trained, attention is nearly uniform.",
         "",
-        *study.table(measures, [uniform, *study.values(looks, 2)]),
+        *tables.table(measures, [uniform, *tables.values(looks, 2)]),
     ]
     return lines + _differences(attended, list(measures), 2)
 
@@ -212,8 +214,8 @@ def _differences(compared: Sequence[Compared], heads: Sequence[str], digits: int
     for title, rows in zip(
         ("Difference to the base:", "What each part changes:"), compared, strict=True
     ):
-        moved = [*study.differences(rows, digits), study.least_detectable(rows, digits)]
-        lines += [title, "", *study.table(heads, moved)] if rows else []
+        moved = [*tables.differences(rows, digits), tables.least_detectable(rows, digits)]
+        lines += [title, "", *tables.table(heads, moved)] if rows else []
     return lines
 
 
@@ -235,20 +237,20 @@ def main() -> None:
     seeds = [measured(parts, seed, rows, cases) for seed in range(asked.seeds)]
     scores, looks = [of for of, _ in seeds], [of for _, of in seeds]
     claims = {claim: pair for claim, pair in CLAIMS.items() if {*pair} <= {BASE, *rows}}
-    scored = study.against_base(scores, rows, FIGURES), study.tested(scores, claims, FIGURES)
+    scored = tables.against_base(scores, rows, FIGURES), tables.tested(scores, claims, FIGURES)
     attended = (
         looked(looks, {name: (name, BASE) for name in rows}),
         looked(looks, {f"{claim} ({a} - {b})": (a, b) for claim, (a, b) in claims.items()}),
     )
     content = {
         "seeds": asked.seeds,
-        "against base": study.plain(scored[0]),
-        "claims": study.plain(scored[1]),
-        "attention against base": study.plain(attended[0]),
-        "attention claims": study.plain(attended[1]),
+        "against base": tables.plain(scored[0]),
+        "claims": tables.plain(scored[1]),
+        "attention against base": tables.plain(attended[0]),
+        "attention claims": tables.plain(attended[1]),
     }
     name = "concepts" if variant == ENV else f"concepts_{variant}"
-    study.save(name, asked.split, content, markdown(scored, attended, asked.seeds))
+    tables.save(name, asked.split, content, markdown(scored, attended, asked.seeds))
 
 
 if __name__ == "__main__":

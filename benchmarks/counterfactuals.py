@@ -20,12 +20,14 @@ from dataclasses import replace
 from typing import Any
 
 import study
+import tables
 from compo_pipeline.methods.contract import Method
 from compo_pipeline.methods.sparcl import Sparcl
 from compo_pipeline.methods.triplet_clip import TripletClip
 from compo_pipeline.records import Score
 from compo_pipeline.training.run import control_of
-from study import BASE, Arm, Study
+from study import Arm, Study
+from tables import BASE
 
 ENV = "sparcl_scenes"
 CONTROL, FULL, FIXED, TEXTS = "SigLIP fine-tuning", "SPARCL", "fixed margin", "no pictures"
@@ -81,7 +83,7 @@ FIGURES = {
     ("sugar_crepe", "accuracy", "swap_obj"): "swapped things",
     ("sugar_crepe", "accuracy", "add_att"): "added attributes",
     ("sugar_crepe", "accuracy", "replace_rel"): "replaced relations",
-    **study.COMMON,
+    **tables.COMMON,
 }
 
 
@@ -139,7 +141,7 @@ def main() -> None:
         return
     seeds = [measured(parts, seed, rows) for seed in range(asked.seeds)]
     name = "counterfactuals" if variant == ENV else f"counterfactuals_{variant}"
-    study.conclude(name, asked.split, seeds, rows, CLAIMS, FIGURES)
+    tables.conclude(name, asked.split, seeds, rows, CLAIMS, FIGURES)
 
 
 if __name__ == "__main__":
