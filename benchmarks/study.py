@@ -2,8 +2,6 @@
 
 A study trains several methods for each seed on the same views, and scores them. What it has made is
 kept under data/*/scenes/<name> and not made again, so that a study that was stopped goes on.
-Differences are paired on the same items; intervals come from two levels of resampling (seeds, then
-pictures).
 """
 
 from __future__ import annotations

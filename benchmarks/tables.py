@@ -1,4 +1,8 @@
-"""What studies say in the end: arms against the base, claims tested, as tables and as JSON."""
+"""What studies say in the end: arms against the base, claims tested, as tables and as JSON.
+
+Differences are paired on the same items; intervals come from two levels of resampling (seeds, then
+pictures).
+"""
 
 from __future__ import annotations
 

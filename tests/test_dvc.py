@@ -14,19 +14,12 @@ from kedro.framework.session import KedroSession
 from kedro.framework.startup import bootstrap_project
 
 from compo_pipeline import keys
-from compo_pipeline.pipeline_registry import AFTERWARDS
+from compo_pipeline.pipeline_registry import AFTERWARDS, TRAIN_EVAL
 
 PROJECT = Path(__file__).parents[1]
 PACKAGE = "compo_pipeline"
-STAGES = (
-    "raw",
-    "ingest",
-    "validation",
-    "counterfactuals",
-    "views",
-    "training",
-    "evaluation",
-)
+# Registration acts outside the workspace.
+STAGES = tuple(name for name in TRAIN_EVAL if name != "registration")
 # dvc.yaml, the environment it runs, and the environments whose files its parameters stand in.
 RECIPES = {"dvc.yaml": ("base",), "recipes/coco/dvc.yaml": ("coco", "base")}
 # Pipelines that stand apart from the chain, one stage each.
