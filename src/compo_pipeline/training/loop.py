@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ def train(
     state: Path,
     fingerprint: Mapping[str, Any],
     report: Callable[[Point], None],
+    watch: Callable[[int, LoadedModel], None] | None = None,
 ) -> Progress:
     """Train a model in place, from the state on disk where there is one.
 
@@ -56,6 +58,7 @@ def train(
         state: file to save to and resume from; its name labels the progress.
         fingerprint: of all that decides the outcome; a state of another one is refused.
         report: gets every new point of the curves.
+        watch: gets the step and the model, in evaluation mode, whenever its state has been saved.
 
     Raises:
         TrainingError: a loss or the gradient is not finite.
@@ -92,8 +95,24 @@ def train(
             if progress.step % settings.save_every == 0 or last:
                 saved = {"fingerprint": dict(fingerprint), "progress": progress.as_dict()}
                 checkpoint.save(state, {"model": model}, optimizer, saved)
+                if watch is not None:
+                    _show(watch, progress.step, loaded, method)
     model.eval()
     return progress
+
+
+def _show(
+    watch: Callable[[int, LoadedModel], None], step: int, loaded: LoadedModel, method: Method
+) -> None:
+    """Let somebody look at the model as it would be evaluated."""
+    loaded.model.eval()
+    if "image" in method.trains:
+        # Embeddings are shared by models of one image tower, and this is no longer the base's.
+        fingerprint = f"{loaded.image_fingerprint} {method.name} at {step}"
+        loaded = replace(loaded, image_fingerprint=fingerprint)
+    with torch.no_grad():
+        watch(step, loaded)
+    optimisation.freeze(loaded.model, method.trains, scale=method.trains_scale)
 
 
 def _loader(

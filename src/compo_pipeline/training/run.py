@@ -13,7 +13,7 @@ import torch
 
 from compo_pipeline.images.decoding import PILLOW_LIMIT, Limits
 from compo_pipeline.methods.clip import Clip, ClipObjective, ClipViews
-from compo_pipeline.methods.contract import Method
+from compo_pipeline.methods.contract import Method, Picture
 from compo_pipeline.methods.siglip import Siglip, SiglipObjective
 from compo_pipeline.models import lora
 from compo_pipeline.models.encoding import MOST_SCALE, scale_of
@@ -25,6 +25,7 @@ from compo_pipeline.records import Caption
 from compo_pipeline.training import device as devices
 from compo_pipeline.training import fingerprint
 from compo_pipeline.training.batches import Batches
+from compo_pipeline.training.feature_store import FeatureStore
 from compo_pipeline.training.features import Features, embed
 from compo_pipeline.training.loop import train
 from compo_pipeline.training.progress import Point, Progress
@@ -51,6 +52,7 @@ class Plan:
         seed: of the order of rows.
         resume: folder of the states to resume from.
         made: folder of the pictures of counterfactuals, where the views show any.
+        features: folder where features of frozen towers are kept for other runs; None keeps none.
     """
 
     captions: list[Caption]
@@ -62,6 +64,7 @@ class Plan:
     seed: int
     resume: Path
     made: Path | None = None
+    features: Path | None = None
 
     def batches(self, method: Method, reader: TensorReader) -> Batches:
         """One batch a step of a method."""
@@ -131,6 +134,7 @@ class Runner:
         name: str,
         folder: Path,
         report: Callable[[Point], None],
+        watch: Callable[[int, LoadedModel], None] | None = None,
     ) -> Progress:
         """Train the base with a method and export it.
 
@@ -139,6 +143,8 @@ class Runner:
             name: of the state file, and in logs (`clic`, `control`).
             folder: the checkpoint goes here.
             report: gets every new point of the curves.
+            watch: gets the step and the model whenever its state has been saved; what it raises
+                ends the training.
 
         Raises:
             TrainingError: a loss is not finite.
@@ -170,6 +176,7 @@ class Runner:
             state=self._state(name),
             fingerprint=mark,
             report=report,
+            watch=watch,
         )
         log.info("%s: %d steps; %s", name, progress.step, dict(progress.counts))
         if rank is not None:
@@ -229,17 +236,35 @@ class Runner:
         if patches and self._features.patches is None:
             self._features = Features({}, self._features.values)
         patches = patches or self._features.patches is not None
-        known = self._features.rows
-        missing = [picture for picture in batches.pictures() if picture not in known]
-        if missing:
-            fresh = embed(
-                missing,
-                loaded,
-                reader,
-                device=self.device,
-                precision=self.plan.settings.precision,
-                workers=self.plan.settings.workers,
-                patches=patches,
-            )
-            self._features = self._features.joined(fresh)
+        pictures = batches.pictures()
+        if self.plan.features is None:
+            self._embed(pictures, loaded, reader, patches)
+        elif not self._features.rows.keys() >= set(pictures):
+            precision = self.plan.settings.precision
+            decides = (loaded.image_fingerprint, self.plan.data, precision)
+            store = FeatureStore(self.plan.features, decides, patches=patches, device=self.device)
+            with store.alone():
+                self._features = store.read()
+                fresh = self._embed(pictures, loaded, reader, patches)
+                if fresh is not None:
+                    store.add(fresh)
         return self._features
+
+    def _embed(
+        self, pictures: list[Picture], loaded: LoadedModel, reader: TensorReader, patches: bool
+    ) -> Features | None:
+        """Embed the pictures that are not known yet; None where all are."""
+        missing = [picture for picture in pictures if picture not in self._features.rows]
+        if not missing:
+            return None
+        fresh = embed(
+            missing,
+            loaded,
+            reader,
+            device=self.device,
+            precision=self.plan.settings.precision,
+            workers=self.plan.settings.workers,
+            patches=patches,
+        )
+        self._features = self._features.joined(fresh)
+        return fresh

@@ -1,0 +1,75 @@
+"""Features of frozen image towers on disk: embedded once, whichever run or process comes first.
+
+A part is one safetensors file of the pictures that some run lacked; parts only come, none changes.
+Deleting the folder is always safe.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from compo_pipeline.methods.contract import Picture
+from compo_pipeline.seeding import digest
+from compo_pipeline.training.features import Features
+
+
+class FeatureStore:
+    """Features of one image tower over one set of data, in one precision.
+
+    Args:
+        folder: of the parts of all towers.
+        decides: all that decides a picture's features: tower and preprocessing, data, precision.
+        patches: whether patch tokens are kept too.
+        device: where features go.
+    """
+
+    def __init__(
+        self, folder: Path, decides: Sequence[str], *, patches: bool, device: torch.device
+    ) -> None:
+        self.folder = folder / f"{digest(*decides, patches):016x}"
+        self.patches, self.device = patches, device
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Nobody else embeds meanwhile: who waits finds the pictures of who came first."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.folder / "in_use.lock"):
+            yield
+
+    def read(self) -> Features:
+        """All that is there, on the device."""
+        found = Features({}, torch.empty(0, device=self.device))
+        for file in sorted(self.folder.glob("*.safetensors")):
+            with safe_open(file, framework="pt", device=str(self.device)) as part:
+                pictures = [_picture(row) for row in json.loads(part.metadata()["pictures"])]
+                rows = {picture: row for row, picture in enumerate(pictures)}
+                patches = part.get_tensor("patches") if self.patches else None
+                found = found.joined(Features(rows, part.get_tensor("values"), patches))
+        return found
+
+    def add(self, features: Features) -> None:
+        """Keep features of pictures that were not there; a kill leaves the part whole or away."""
+        pictures = json.dumps([[list(p.paths), p.axis, p.made] for p in features.rows])
+        tensors = {"values": features.values}
+        if features.patches is not None:
+            tensors["patches"] = features.patches
+        self.folder.mkdir(parents=True, exist_ok=True)
+        number = len(list(self.folder.glob("*.safetensors")))
+        file = self.folder / f"{number:04d}.safetensors"
+        partial = file.with_suffix(".partial")
+        save_file(tensors, partial, metadata={"pictures": pictures})
+        partial.replace(file)
+
+
+def _picture(row: list[Any]) -> Picture:
+    paths, axis, made = row
+    return Picture(tuple(paths), axis, made)

@@ -1,0 +1,150 @@
+"""Features of frozen towers, shared by runs."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from compo_pipeline.methods.clip import Clip, ClipObjective, ClipViews
+from compo_pipeline.methods.contract import Picture
+from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.training import run
+from compo_pipeline.training.feature_store import FeatureStore
+from compo_pipeline.training.features import Features
+from compo_pipeline.training.run import Plan, Runner
+
+CPU = torch.device("cpu")
+CLIP = Clip(ClipViews(), ClipObjective())
+
+
+@pytest.fixture
+def plan(world: Any, tiny_clip: Path, recipe: Any, tmp_path: Path) -> Plan:
+    """Six steps on kept features, over plain captions."""
+    settings = recipe(cache_features=True, save_every=2)
+    views = world.drawn(CLIP, tmp_path / "views")
+    model = ModelSettings(f"local-dir:{tiny_clip}")
+    inputs = world.captions, "data", views, world.root, model, settings
+    return Plan(*inputs, 0, tmp_path / "resume", features=tmp_path / "features")
+
+
+@pytest.fixture
+def embedded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many pictures were embedded, call by call."""
+    calls, embed = [], run.embed
+
+    def counting(pictures: list[Picture], *given: Any, **named: Any) -> Features:
+        calls.append(len(pictures))
+        return embed(pictures, *given, **named)
+
+    monkeypatch.setattr(run, "embed", counting)
+    return calls
+
+
+def weights(plan: Plan, name: str, method: Any = CLIP) -> dict[str, torch.Tensor]:
+    """Of a run of its own."""
+    alone = replace(plan, resume=plan.resume / name)
+    Runner(alone).train(method, name, alone.resume / "out", lambda _: None)
+    return load_file(alone.resume / "out" / "open_clip_model.safetensors")
+
+
+def test_a_second_run_embeds_nothing_and_ends_the_same(plan: Plan, embedded: list[int]) -> None:
+    first = weights(plan, "first")
+    second = weights(plan, "second")
+    assert embedded == [12]
+    alone = weights(replace(plan, features=None), "alone")
+    assert embedded == [12, 12]
+    for other in (second, alone):
+        assert all(torch.equal(first[key], other[key]) for key in first)
+
+
+def test_what_decides_features_keeps_them_apart(
+    plan: Plan, embedded: list[int], tiny_model: Callable[..., Path]
+) -> None:
+    weights(plan, "first")
+    weights(replace(plan, data="other data"), "data")
+    weights(replace(plan, model=ModelSettings(f"local-dir:{tiny_model(5, 5)}")), "tower")
+    weights(replace(plan, settings=replace(plan.settings, precision="bf16")), "precision")
+    assert embedded == [12] * 4
+    # Another text tower is none of the pictures' business.
+    weights(replace(plan, model=ModelSettings(f"local-dir:{tiny_model(6, 5)}")), "text")
+    assert embedded == [12] * 4
+
+
+def test_more_pictures_are_added(plan: Plan, embedded: list[int], tmp_path: Path) -> None:
+    few = replace(plan, settings=replace(plan.settings, max_steps=1))
+    weights(few, "few")
+    weights(plan, "all")
+    assert embedded == [4, 8]
+    weights(plan, "again")
+    assert len(embedded) == 2
+    assert len(list((tmp_path / "features").rglob("*.safetensors"))) == 2
+
+
+def test_parts_come_back_with_their_patches(tmp_path: Path) -> None:
+    store = FeatureStore(tmp_path, ("a",), patches=True, device=CPU)
+    assert store.read().rows == {}
+    pictures = [
+        Picture(("a.png",)),
+        Picture(("a.png",), made=True),
+        Picture(("a", "b"), "vertical"),
+    ]
+    parts = [
+        Features({one: 0}, torch.randn(1, 4), torch.randn(1, 3, 4).bfloat16()) for one in pictures
+    ]
+    for part in parts:
+        store.add(part)
+    (store.folder / "0003.partial").write_bytes(b"half a")
+    found = store.read()
+    assert list(found.rows) == pictures
+    assert torch.equal(found.values, torch.cat([part.values for part in parts]))
+    assert found.patches is not None and found.patches.dtype == torch.bfloat16
+    assert torch.equal(found.patches[1], parts[1].patches[0])  # type: ignore[index]
+    assert FeatureStore(tmp_path, ("a",), patches=False, device=CPU).read().rows == {}
+
+
+def test_a_look_at_the_model_changes_nothing(plan: Plan) -> None:
+    """Shown whenever the state is saved, ready to be evaluated."""
+    plain = weights(plan, "plain")
+    seen = []
+
+    def watch(step: int, loaded: LoadedModel) -> None:
+        assert not loaded.model.training and not torch.is_grad_enabled()
+        torch.rand(3)
+        seen.append((step, loaded.model.text_projection.sum().item()))
+
+    folder = plan.resume / "out"
+    Runner(plan).train(CLIP, "clip", folder, lambda _: None, watch)
+    assert [step for step, _ in seen] == [2, 4, 6] and len({value for _, value in seen}) == 3
+    found = load_file(folder / "open_clip_model.safetensors")
+    assert all(torch.equal(plain[key], found[key]) for key in plain)
+
+
+def test_an_image_tower_that_trains_is_none_of_the_bases(plan: Plan, tiny: LoadedModel) -> None:
+    """Who keeps embeddings by tower must not take it for one."""
+    seen = []
+
+    def watch(step: int, loaded: LoadedModel) -> None:
+        seen.append(loaded.image_fingerprint)
+
+    both = Clip(ClipViews(), ClipObjective(("image", "text")))
+    for method in (both, CLIP):
+        Runner(plan).train(method, f"{len(seen)}", plan.resume / "out", lambda _: None, watch)
+    assert len({tiny.image_fingerprint, *seen[:3]}) == 4
+    assert set(seen[3:]) == {tiny.image_fingerprint}
+
+
+def test_who_looks_can_end_it_and_what_was_saved_goes_on(plan: Plan) -> None:
+    class Enough(Exception):
+        pass
+
+    def stop(step: int, loaded: LoadedModel) -> None:
+        raise Enough
+
+    with pytest.raises(Enough):
+        Runner(plan).train(CLIP, "clip", plan.resume / "out", lambda _: None, stop)
+    assert Runner(plan).done(CLIP, "clip") == 2
