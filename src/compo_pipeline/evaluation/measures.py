@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from compo_pipeline.records import Score
+
 Key = tuple[str, str, str]
 """(benchmark, metric, subtask), as in the scores table."""
 
@@ -131,3 +133,21 @@ def _by_set(subtasks: Iterable[str]) -> dict[str, tuple[str, ...]]:
         name = subtask.split("/", 1)[0]
         sets[name] = (*sets.get(name, ()), subtask)
     return sets
+
+
+def values(scores: Iterable[Score]) -> dict[str, float]:
+    """Every figure of one model, per cent, by its key `benchmark/metric/name`; items that could not
+    be scored are left out.
+    """
+    right: dict[Key, list[bool]] = {}
+    for score in scores:
+        if score.correct is not None:
+            key = (score.benchmark, score.metric, score.subtask)
+            right.setdefault(key, []).append(score.correct)
+    means = {key: sum(found) / len(found) for key, found in right.items()}
+    return {
+        f"{one.benchmark}/{one.metric}/{one.name}": 100
+        * sum(means[one.benchmark, one.metric, part] for part in one.parts)
+        / len(one.parts)
+        for one in measures(right)
+    }
