@@ -1,0 +1,141 @@
+"""How good a trial's model is: what is maximised, and what it may cost, on validation questions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from compo_pipeline.configuration import SettingsError, nearest
+from compo_pipeline.evaluation.benchmarks import Subtask
+from compo_pipeline.evaluation.embed import Embedder
+from compo_pipeline.evaluation.measures import values
+from compo_pipeline.evaluation.scoring import score
+from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.models.loading import LoadedModel
+
+KEY = "tuning.objective"
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """Figures that must not fall far below the base's.
+
+    Attributes:
+        figures: their mean counts, each as `benchmark/metric/name`; none guards nothing.
+        drop: points by which it may fall.
+    """
+
+    figures: tuple[str, ...] = ()
+    drop: float = 1.0
+
+    def __post_init__(self) -> None:
+        """A drop is counted downwards."""
+        if self.drop < 0:
+            raise ValueError(f"drop: expected at least 0 points, got {self.drop}")
+
+
+@dataclass(frozen=True)
+class ObjectiveSettings:
+    """What a study is after.
+
+    Attributes:
+        maximise: figures whose mean is the score, each as `benchmark/metric/name`.
+        second: figures of a second objective; a study then looks for the front of both, without
+            constraints and without pruning.
+        retrieval: what may not be lost.
+        zero_shot: likewise.
+    """
+
+    maximise: tuple[str, ...] = ("sugar_crepe_pp/itt/average", "sugar_crepe_pp/tot/average")
+    second: tuple[str, ...] = ()
+    retrieval: Guarded = field(
+        default_factory=lambda: Guarded(("retrieval/i2t_r1/raw", "retrieval/t2i_r1/raw"))
+    )
+    zero_shot: Guarded = field(
+        default_factory=lambda: Guarded(("zero_shot/top1/colours", "zero_shot/top1/things"))
+    )
+
+    def __post_init__(self) -> None:
+        """Something must be looked for."""
+        if not self.maximise:
+            raise ValueError("maximise: expected one figure at least, got none")
+
+    @property
+    def guarded(self) -> dict[str, Guarded]:
+        """What is constrained, by name; nothing where there are two objectives."""
+        found = {"retrieval": self.retrieval, "zero_shot": self.zero_shot}
+        return {} if self.second else {name: one for name, one in found.items() if one.figures}
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A model's figures, and what follows from them.
+
+    `scores` has one entry, or two where there are two objectives. `excess` says by how many points
+    each guarded mean falls below what is allowed; 0 or less is well.
+    """
+
+    scores: tuple[float, ...]
+    excess: Mapping[str, float]
+    figures: Mapping[str, float]
+
+
+class Judge:
+    """Scores models on the same questions, and measures them by the base.
+
+    Args:
+        subtasks: the questions, which share nothing with those that are reported.
+        settings: how models are scored.
+        wanted: what is looked for.
+        base: the model that trials start from.
+
+    Raises:
+        SettingsError: a figure is not among those that the questions give.
+    """
+
+    def __init__(
+        self,
+        subtasks: Sequence[Subtask],
+        settings: EvaluationSettings,
+        wanted: ObjectiveSettings,
+        base: LoadedModel,
+    ) -> None:
+        self._subtasks, self._wanted = subtasks, wanted
+        self._embedder = Embedder(subtasks, settings)
+        self.base = self._figures(base)
+        named = {
+            "maximise": wanted.maximise,
+            "second": wanted.second,
+            "retrieval.figures": wanted.retrieval.figures,
+            "zero_shot.figures": wanted.zero_shot.figures,
+        }
+        for key, figures in named.items():
+            for figure in figures:
+                if figure not in self.base:
+                    raise SettingsError(
+                        f"{KEY}.{key}: '{figure}' is no figure of the validation questions"
+                        f"{nearest(figure, self.base)} (there are: {', '.join(self.base)})"
+                    )
+
+    def __call__(self, model: LoadedModel) -> Judgement:
+        """Score a model, in evaluation mode."""
+        found = self._figures(model)
+        sought = [self._wanted.maximise, *([self._wanted.second] if self._wanted.second else [])]
+        excess = {
+            name: _mean(self.base, one.figures) - _mean(found, one.figures) - one.drop
+            for name, one in self._wanted.guarded.items()
+        }
+        return Judgement(tuple(_mean(found, figures) for figures in sought), excess, found)
+
+    def _figures(self, model: LoadedModel) -> dict[str, float]:
+        embedded = self._embedder(model, model.name)
+        return values(
+            row
+            for subtask in self._subtasks
+            for scored in score(model.name, subtask, embedded)
+            for row in scored.rows
+        )
+
+
+def _mean(figures: Mapping[str, float], names: Sequence[str]) -> float:
+    return sum(figures[name] for name in names) / len(names)

@@ -1,0 +1,109 @@
+"""How a study is run: where it is kept, by how many workers, sampled and pruned how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from annotated_types import Ge
+
+# Where StudySettings stand in the parameters, for messages.
+KEY = "tuning.study"
+
+Direction = Literal["maximize", "minimize"]
+Positive = Annotated[int, Ge(1)]
+Natural = Annotated[int, Ge(0)]
+
+
+@dataclass(frozen=True)
+class StorageSettings:
+    """Where the study is kept.
+
+    Bounds are annotations: an error of `__post_init__` would show the whole mapping, and with it
+    a password.
+
+    Attributes:
+        url: of a database, `sqlite:///<file>` or `postgresql://<user>@<host>/<database>`; null is
+            a sqlite file in the study's folder. A password is better left to PGPASSWORD or
+            ~/.pgpass; one in the URL is never logged.
+        heartbeat: seconds between signs of life of a running trial.
+        grace: seconds without one after which its worker counts as killed.
+    """
+
+    url: str | None = None
+    heartbeat: Positive = 20
+    grace: Positive = 90
+
+
+@dataclass(frozen=True)
+class SamplerSettings:
+    """What proposes parameters.
+
+    Attributes:
+        name: tpe learns from finished trials; random never does.
+        startup_trials: random ones before tpe begins to learn.
+    """
+
+    name: Literal["tpe", "random"] = "tpe"
+    startup_trials: Natural = 8
+
+
+@dataclass(frozen=True)
+class PrunerSettings:
+    """What stops a trial early; with two objectives nothing does.
+
+    Attributes:
+        name: median stops a trial that is worse than the median at the same step; hyperband and
+            successive_halving give steps to the better part only; none stops nothing.
+        startup_trials: of median: finished trials before any is stopped.
+        warmup_steps: of median: no trial is stopped before this step.
+        min_resource: of the others: steps that every trial gets.
+        reduction_factor: of the others: one in so many goes on.
+    """
+
+    name: Literal["median", "hyperband", "successive_halving", "none"] = "median"
+    startup_trials: Natural = 4
+    warmup_steps: Natural = 0
+    min_resource: Positive = 1
+    reduction_factor: Annotated[int, Ge(2)] = 3
+
+
+@dataclass(frozen=True)
+class WarmStartSettings:
+    """The best trials of an earlier study are tried again, after the configured values.
+
+    Attributes:
+        study: its name; null starts cold.
+        url: its storage; null is that of the new study.
+        trials: how many at most; those outside the new space are left out.
+    """
+
+    study: str | None = None
+    url: str | None = None
+    trials: Positive = 5
+
+
+@dataclass(frozen=True)
+class StudySettings:
+    """One study.
+
+    Attributes:
+        name: workers that give the same name and storage share one study, and a study that was
+            interrupted goes on.
+        trials: that finish, all workers together. A killed trial and its retries count as one.
+        workers: processes of this machine; further ones may be started elsewhere.
+        retries: of a trial whose worker was killed.
+        storage: where the study is kept.
+        sampler: what proposes parameters.
+        pruner: what stops a trial early.
+        warm_start: an earlier study to begin from.
+    """
+
+    name: str
+    trials: Positive = 30
+    workers: Positive = 1
+    retries: Natural = 2
+    storage: StorageSettings = field(default_factory=StorageSettings)
+    sampler: SamplerSettings = field(default_factory=SamplerSettings)
+    pruner: PrunerSettings = field(default_factory=PrunerSettings)
+    warm_start: WarmStartSettings = field(default_factory=WarmStartSettings)

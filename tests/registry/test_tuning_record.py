@@ -1,0 +1,88 @@
+"""The record of a study: a run, a run within it for each trial, whoever writes them."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import mlflow
+import optuna
+import pytest
+from optuna.distributions import FloatDistribution
+from optuna.trial import FrozenTrial, TrialState
+
+from compo_pipeline.registry.tuning_record import TuningRecord
+
+
+@pytest.fixture
+def record(configure: Callable[[str], None]) -> TuningRecord:
+    configure("tuning")
+    return TuningRecord.here({"method": "clic"})
+
+
+def trial(state: TrialState, values: list[float] | None) -> FrozenTrial:
+    return optuna.create_trial(
+        state=state,
+        values=values,
+        params={"training.optimizer.lr": 1e-3},
+        distributions={"training.optimizer.lr": FloatDistribution(1e-5, 1e-1)},
+        intermediate_values={100: 40.0, 200: 55.0},
+        constraints={"retrieval": -0.5},
+    )
+
+
+def test_a_trial_in_its_study(record: TuningRecord) -> None:
+    client = mlflow.MlflowClient()
+    study = record.open_study("clic-scenes", None)
+    run = record.open_trial(study, 3)
+    record.point(run, 100, {"loss": 0.5})
+    assert record.trials(study) == {3: (run, False)}
+    record.close_trial(run, trial(TrialState.COMPLETE, [57.0]), "finished", None)
+    assert record.trials(study) == {3: (run, True)}
+    record.close_study(study, "finished", {"complete": 1.0})
+
+    kept = client.get_run(run)
+    assert kept.info.status == "FINISHED"
+    assert kept.data.tags["mlflow.parentRunId"] == study
+    assert kept.data.tags["trial_state"] == "COMPLETE"
+    assert "trial_reason" not in kept.data.tags
+    assert kept.data.params == {"training.optimizer.lr": "0.001"}
+    assert kept.data.metrics["trial/value_0"] == 57.0
+    assert kept.data.metrics["trial/constraint/retrieval"] == -0.5
+    curve = client.get_metric_history(run, "trial/reported")
+    assert [(point.step, point.value) for point in curve] == [(100, 40.0), (200, 55.0)]
+    assert client.get_metric_history(run, "trial/loss")[0].step == 100
+    parent = client.get_run(study)
+    assert parent.info.status == "FINISHED"
+    assert parent.data.tags["method"] == "clic"
+    assert parent.data.metrics == {"trials/complete": 1.0}
+
+
+def test_a_failed_trial_says_why(record: TuningRecord) -> None:
+    run = record.open_trial(record.open_study("failing", None), 0)
+    record.close_trial(run, trial(TrialState.FAIL, None), "killed", "killed repeatedly")
+    kept = mlflow.MlflowClient().get_run(run)
+    assert (kept.info.status, kept.data.tags["trial_reason"]) == ("KILLED", "killed repeatedly")
+    assert "trial/value_0" not in kept.data.metrics
+
+
+def test_a_known_study_is_opened_again_and_a_lost_one_anew(record: TuningRecord) -> None:
+    client = mlflow.MlflowClient()
+    study = record.open_study("again", None)
+    record.close_study(study, "killed", {})
+    assert client.get_run(study).info.status == "KILLED"
+    assert record.open_study("again", study) == study
+    assert client.get_run(study).info.status == "RUNNING"
+    assert record.open_study("again", "0" * 32) != study
+
+
+def test_many_write_at_once(record: TuningRecord) -> None:
+    study = record.open_study("many", None)
+
+    def one(number: int) -> None:
+        run = record.open_trial(study, number)
+        record.close_trial(run, trial(TrialState.COMPLETE, [float(number)]), "finished", None)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(one, range(12)))
+    kept = record.trials(study)
+    assert sorted(kept) == list(range(12))
+    assert all(closed for _, closed in kept.values())

@@ -1,0 +1,55 @@
+"""What a retry keeps and what it leaves, and how often there is one."""
+
+from pathlib import Path
+
+import pytest
+from optuna.trial import TrialState
+
+from compo_pipeline.tuning.attempts import recover, standing
+from compo_pipeline.tuning.settings import StorageSettings, StudySettings
+from compo_pipeline.tuning.study import Opened, Plan, open_study
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Opened:
+    settings = StudySettings("s", storage=StorageSettings(None, 1, 3))
+    return open_study(Plan(settings, tmp_path, ("maximize",), {"x": 0.5}))
+
+
+def lose(opened: Opened) -> None:
+    """Take the next trial, measure a little, and be killed before the first sign of life."""
+    trial = opened.study.ask()
+    trial.suggest_float("x", 0, 1)
+    trial.set_constraint("drop", 1.0)
+    trial.report(3.0, 1)
+    trial.set_user_attr("score", 3.0)
+
+
+@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
+def test_a_retry_keeps_parameters_and_nothing_measured(opened: Opened) -> None:
+    lose(opened)
+    recover(opened.study, opened.storage, retries=2)
+    lost, retry = opened.study.trials
+    assert (lost.state, retry.state) == (TrialState.FAIL, TrialState.WAITING)
+    assert lost.user_attrs["failure"] == "killed"
+    assert retry.params == lost.params == {"x": 0.5}
+    assert retry.user_attrs == {"origin": "configured"}
+    assert retry.system_attrs["fixed_params"] == {"x": 0.5}
+    assert (retry.constraints, retry.intermediate_values) == ({}, {})
+
+
+@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
+@pytest.mark.parametrize("retries", [0, 2])
+def test_there_are_so_many_retries_and_no_more(opened: Opened, retries: int) -> None:
+    for _ in range(retries + 1):
+        now = standing(opened.study.trials, retries)
+        assert (now.begun, now.finished, now.waiting) == (1, 0, 1)
+        lose(opened)
+        recover(opened.study, opened.storage, retries)
+        recover(opened.study, opened.storage, retries)  # as often as one likes
+    trials = opened.study.trials
+    assert len(trials) == retries + 1
+    assert trials[-1].user_attrs["reason"] == "killed repeatedly"
+    assert {trial.user_attrs["reason"] for trial in trials[:-1]} <= {"its worker was killed"}
+    now = standing(trials, retries)
+    assert (now.begun, now.finished, now.waiting, now.running) == (1, 1, 0, 0)

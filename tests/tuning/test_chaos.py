@@ -1,0 +1,201 @@
+"""Workers are killed at random: nothing is lost, nothing counts twice, nothing is left over."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import optuna
+import psutil
+import pytest
+from optuna.trial import FrozenTrial, TrialState
+
+PLAYERS = Path(__file__).with_name("players.py")
+
+
+class Line(NamedTuple):
+    what: str
+    number: int
+    pid: int
+    x: float
+
+
+def start(folder: Path, **options: Any) -> subprocess.Popen[bytes]:
+    folder.mkdir(exist_ok=True)
+    with (folder / "errors").open("ab") as errors:
+        return subprocess.Popen(
+            [sys.executable, str(PLAYERS), str(folder), json.dumps(options)], stderr=errors
+        )
+
+
+def lines(folder: Path) -> list[Line]:
+    path = folder / "log"
+    if not path.exists():
+        return []
+    # The last line may be in the middle of being written.
+    whole = path.read_text(encoding="utf-8").rpartition("\n")[0]
+    return [Line(*json.loads(text)) for text in whole.splitlines()]
+
+
+def wait_for(folder: Path, process: subprocess.Popen[bytes], count: int) -> None:
+    """Wait until so many evaluations have begun."""
+    while sum(line.what == "begin" for line in lines(folder)) < count:
+        assert process.poll() is None, (folder / "errors").read_text()
+        time.sleep(0.02)
+
+
+def kill_at_random(
+    folder: Path, process: subprocess.Popen[bytes], kills: int, seed: int
+) -> list[int]:
+    """SIGKILL workers of a running study at random moments; the pids that were killed.
+
+    Only those that have begun an evaluation: one that is still importing would teach nothing.
+    """
+    draw = random.Random(seed)
+    killed: list[int] = []
+    while len(killed) < kills:
+        assert process.poll() is None, f"the study ended after {len(killed)} kills"
+        time.sleep(draw.uniform(0.05, 0.4))
+        known = {line.pid for line in lines(folder)} - set(killed)
+        alive = sorted(pid for pid in known if psutil.pid_exists(pid))
+        if alive:
+            victim = draw.choice(alive)
+            os.kill(victim, signal.SIGKILL)
+            killed.append(victim)
+    return killed
+
+
+def check(trials: list[FrozenTrial], log: list[Line], expected: int, kills: int) -> Counter[str]:
+    """Nothing lost, nothing twice, nothing left over; how the trials ended."""
+    begun = Counter(line.number for line in log if line.what == "begin")
+    ended = {line.number: line.x for line in log if line.what == "end"}
+    assert set(begun.values()) <= {1}, "a trial was evaluated twice"
+    chains: dict[int, list[FrozenTrial]] = {}
+    for trial in trials:
+        first = trial.system_attrs.get("failed_trial", trial.number)
+        chains.setdefault(first, []).append(trial)
+    assert len(chains) == expected
+    for chain in chains.values():
+        *lost, last = chain
+        for trial in lost:
+            assert trial.state == TrialState.FAIL
+            assert trial.user_attrs["reason"] == "its worker was killed"
+            if trial.params:
+                assert last.params == trial.params, "a retry has other parameters"
+        assert len(lost) <= 2
+        if last.state == TrialState.COMPLETE:
+            assert ended[last.number] == last.params["x"]
+            assert last.value == last.params["x"] ** 2
+        else:
+            assert last.state == TrialState.FAIL
+            assert last.user_attrs["reason"] == "killed repeatedly"
+            assert len(lost) == 2
+    failed = [trial for trial in trials if trial.state == TrialState.FAIL]
+    assert len(failed) <= kills, "more trials were lost than workers killed"
+    retried = sum(len(chain) > 1 for chain in chains.values())
+    return Counter(
+        complete=sum(trial.state == TrialState.COMPLETE for trial in trials),
+        failed=len(failed),
+        retried=retried,
+        evaluated=len(begun),
+    )
+
+
+def trials_of(url: str) -> list[FrozenTrial]:
+    return optuna.load_study(study_name="parabola", storage=url).trials
+
+
+def sqlite(folder: Path) -> str:
+    return f"sqlite:///{folder / 'study.db'}"
+
+
+def chaos(folder: Path, url: str, kills: int, seed: int = 0, **options: Any) -> Counter[str]:
+    """Run a study whose workers are killed, and check what is left of it."""
+    process = start(folder, url=url, **options)
+    try:
+        kill_at_random(folder, process, kills, seed)
+        assert process.wait(timeout=540) == 0, (folder / "errors").read_text()
+    finally:
+        process.kill()
+    # On a busy machine a worker may be too late with its sign of life: its trial is lost as well.
+    late = (folder / "errors").read_text().count("was taken for lost while it ran")
+    stored = optuna.load_study(study_name="parabola", storage=url).trials
+    done = check(stored, lines(folder), options["trials"], kills + late)
+    print(f"{dict(done)}, {late} late")  # noqa: T201
+    return done
+
+
+def test_killed_workers_lose_nothing(tmp_path: Path) -> None:
+    done = chaos(tmp_path, sqlite(tmp_path), kills=2, trials=8, workers=2, seconds=0.4)
+    assert done["retried"] >= 1
+    assert done["complete"] + done["failed"] >= 8
+
+
+@pytest.mark.slow
+def test_twenty_kills_among_four_workers(tmp_path: Path) -> None:
+    done = chaos(tmp_path, sqlite(tmp_path), kills=20, trials=60, workers=4, seconds=0.4)
+    assert done["retried"] >= 5
+
+
+def test_a_trial_that_kills_its_worker_is_given_up(tmp_path: Path) -> None:
+    process = start(tmp_path, trials=1, workers=2, deadly=True)
+    assert process.wait(timeout=120) == 0, (tmp_path / "errors").read_text()
+    trials = trials_of(sqlite(tmp_path))
+    done = check(trials, lines(tmp_path), 1, kills=3)
+    assert done["failed"] == 3
+    assert {trial.params["x"] for trial in trials} == {0.5}
+
+
+def test_a_stopped_study_goes_on(tmp_path: Path) -> None:
+    options = {"trials": 6, "workers": 2, "seconds": 0.5}
+    process = start(tmp_path, **options)
+    wait_for(tmp_path, process, 4)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=60) != 0
+    stopped = trials_of(sqlite(tmp_path))
+    assert {trial.state for trial in stopped} <= {TrialState.COMPLETE, TrialState.FAIL}
+    reasons = {trial.user_attrs["reason"] for trial in stopped if trial.state == TrialState.FAIL}
+    assert reasons == {"interrupted"}
+
+    assert start(tmp_path, **options).wait(timeout=120) == 0, (tmp_path / "errors").read_text()
+    trials = trials_of(sqlite(tmp_path))
+    assert [trial.state for trial in trials].count(TrialState.COMPLETE) == 6
+    assert trials[: len(stopped)] == stopped
+    counted = Counter(line.number for line in lines(tmp_path) if line.what == "begin")
+    assert set(counted.values()) == {1}
+
+
+@pytest.fixture
+def postgres() -> Iterator[str]:
+    """URL of a fresh PostgreSQL server."""
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    pytest.importorskip("psycopg")
+    if not programs or shutil.which("runuser") is None or os.geteuid() != 0:
+        pytest.skip("a PostgreSQL server (Debian's postgresql) and root are not on this machine")
+    folder = Path(tempfile.mkdtemp(prefix="pg"))
+    shutil.chown(folder, "postgres")
+    own = ["runuser", "-u", "postgres", "--"]
+    control = [*own, str(programs[-1].with_name("pg_ctl")), "-D", str(folder / "data"), "-w"]
+    quiet = {"check": True, "stdout": subprocess.DEVNULL, "cwd": "/"}
+    subprocess.run([*own, str(programs[-1]), "-D", str(folder / "data"), "-A", "trust"], **quiet)
+    serve = ["-o", f"-c listen_addresses= -k {folder}", "-l", str(folder / "log"), "start"]
+    subprocess.run([*control, *serve], **quiet)
+    yield f"postgresql://postgres@/postgres?host={folder}"
+    subprocess.run([*control, "-m", "immediate", "stop"], **quiet)
+    shutil.rmtree(folder)
+
+
+@pytest.mark.slow
+def test_twenty_kills_on_postgresql(tmp_path: Path, postgres: str) -> None:
+    url = postgres.replace("postgresql:", "postgresql+psycopg:")
+    done = chaos(tmp_path, url, kills=20, seed=1, trials=60, workers=4, seconds=0.4)
+    assert done["retried"] >= 5

@@ -1,0 +1,229 @@
+"""The best trial is feasible, and its file runs as it says."""
+
+import re
+import shlex
+import shutil
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from kedro.framework.cli.utils import _split_params
+from kedro.framework.session import KedroSession
+from kedro.framework.startup import bootstrap_project
+
+from compo_pipeline.tuning import outcome
+from compo_pipeline.tuning.outcome import Run, baseline, best, feasible, front, write
+from compo_pipeline.tuning.space import overlay
+
+BOTH = ("maximize", "maximize")
+
+
+def numbers(trials):
+    return [found.number for found in trials]
+
+
+def test_the_best_meets_its_constraints(made):
+    study = made.study(
+        made.trial(90.0, drop=0.5), made.trial(70.0, drop=0.0), made.trial(80.0, drop=-1.0)
+    )
+    assert numbers(feasible(study)) == [1, 2]
+    assert best(study).number == 2 and numbers(front(study)) == [2]
+
+
+def test_a_trial_without_the_constraints_of_others_is_not_taken_for_feasible(made):
+    study = made.study(made.trial(90.0), made.trial(70.0, drop=0.0))
+    assert best(study).number == 1
+    assert best(made.study(made.trial(90.0), made.trial(70.0))).number == 0
+
+
+def test_trials_that_did_not_finish_are_never_the_best(made):
+    study = made.study(made.stopped(99.0, 5), made.failed("no memory"), made.trial(10.0))
+    assert best(study).number == 2
+    assert best(made.study(made.stopped(99.0, 5), made.failed("no memory"))) is None
+    assert best(made.study()) is None and front(made.study()) == []
+
+
+def test_the_direction_counts_and_the_earliest_of_equals_wins(made):
+    assert (
+        best(
+            made.study(made.trial(3.0), made.trial(1.0), made.trial(1.0), directions=["minimize"])
+        ).number
+        == 1
+    )
+
+
+def test_the_front_of_two_objectives(made):
+    study = made.study(
+        made.trial(1.0, 9.0),
+        made.trial(8.0, 8.0),
+        made.trial(7.0, 7.0),  # beaten by the second
+        made.trial(9.0, 1.0),
+        made.trial(8.0, 8.0),  # stands there already
+        directions=BOTH,
+    )
+    assert numbers(front(study)) == [0, 1, 3]
+    assert best(study).number == 1
+
+
+def test_best_of_a_front_does_not_depend_on_units(made):
+    values = [(1.0, 9.0), (6.0, 7.0), (9.0, 1.0)]
+    plain = made.study(*(made.trial(*pair) for pair in values), directions=BOTH)
+    scaled = made.study(*(made.trial(1000 * a, b - 50) for a, b in values), directions=BOTH)
+    assert best(plain).number == best(scaled).number == 1
+
+
+VALUES = st.lists(st.tuples(*[st.integers(-3, 3).map(float)] * 2), max_size=8)
+
+
+@given(values=VALUES, directions=st.tuples(*[st.sampled_from(["maximize", "minimize"])] * 2))
+def test_the_front_is_optunas_without_repetition(made, values, directions):
+    study = made.study(*(made.trial(*pair) for pair in values), directions=directions)
+    theirs = {tuple(found.values) for found in study.best_trials}
+    assert [tuple(found.values) for found in front(study)] == list(
+        dict.fromkeys(
+            tuple(found.values) for found in feasible(study) if tuple(found.values) in theirs
+        )
+    )
+    assert (best(study) is None) == (not values)
+
+
+def test_the_configured_trial_is_found_by_its_values(made):
+    study = made.study(made.failed("x"), made.trial(50.0, lr=2e-3, positives=4), made.trial(60.0))
+    assert baseline(study, made.configured).number == 1
+    assert baseline(study, {**made.configured, "training.optimizer.lr": 3e-3}) is None
+
+
+@pytest.fixture
+def study(made):
+    return made.study(
+        made.trial(66.5, lr=2e-3, positives=4, drop=-1.0),
+        made.trial(71.25, lr=0.0034567890123, positives=3, drop=-0.25),
+        made.trial(99.0, drop=4.0),
+        made.failed("no memory"),
+    )
+
+
+def test_the_file_holds_values_and_says_whose(made, study, tmp_path):
+    path = write(study, made.configured, tmp_path / "new")
+    text = path.read_text()
+    assert path.name == "best_params.yml"
+    assert yaml.safe_load(text) == {
+        "training": {"optimizer": {"lr": 0.0034567890123}},
+        "clic": {"objective": {"positives": 3}},
+    }
+    head = [line for line in text.splitlines() if line.startswith("#")]
+    assert "trial 1 of 4 in the study 'clic-scenes'" in head[0]
+    assert head[1] == "# score 71.25; the configured values (trial 0): score 66.5"
+    assert head[2] == "# Constraints, met where 0 or below: drop -0.25"
+
+
+def test_the_file_says_where_the_configured_values_break_a_constraint(made, tmp_path):
+    plain = made.trial(-20.0, lr=2e-3, positives=4, drop=9.0, user_attrs={"score": 70.0})
+    text = write(made.study(plain, made.trial(68.5, drop=-1.0)), made.configured, tmp_path)
+    assert "(trial 0): score 70, but they break a constraint" in text.read_text()
+
+
+def test_every_trial_of_a_front_has_a_file(made, tmp_path):
+    trials = [made.trial(1.0, 9.0), made.trial(8.0, 8.0, positives=5), made.trial(9.0, 1.0)]
+    path = write(
+        made.study(*trials, directions=BOTH, names=["itt", "top1"]), made.configured, tmp_path
+    )
+    assert yaml.safe_load(path.read_text())["clic"]["objective"]["positives"] == 5
+    assert "itt 8, top1 8" in path.read_text() and "(trials 0, 1, 2)" in path.read_text()
+    files = {file.name for file in (tmp_path / outcome.FRONT).iterdir()}
+    assert files == {"trial_0.yml", "trial_1.yml", "trial_2.yml"}
+    assert write(made.study(trials[0], directions=BOTH), made.configured, tmp_path)
+    assert not (tmp_path / outcome.FRONT).exists()
+
+
+def test_no_recipe_is_left_where_there_is_none(made, study, tmp_path):
+    path = write(study, made.configured, tmp_path)
+    assert (
+        write(made.study(made.failed("x"), made.trial(3.0, drop=1.0)), made.configured, tmp_path)
+        is None
+    )
+    assert not path.exists()
+
+
+def test_a_running_study_is_written_as_far_as_it_is(made, tmp_path):
+    study = made.study(made.trial(3.0))
+    study.ask()
+    assert "trial 0 of 2" in write(study, made.configured, tmp_path).read_text()
+
+
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(10**9), 10**9),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.sampled_from(["squared", "minmax_sparse", "cuda:1", "null", "true", "1e-3", "0", "no"]),
+)
+
+
+@given(st.dictionaries(st.sampled_from(["a", "b.c", "b.d.e", "f_g.h"]), SCALARS, min_size=1))
+def test_the_command_line_says_the_same_as_the_file(values):
+    words = shlex.split(Run(given={}).command(values))
+    assert words[:3] == ["kedro", "run", "--pipeline=train_eval"]
+    assert words[3] == "--params"
+    got = _split_params(None, None, words[4])
+    assert got == overlay(values)
+    assert repr(got) == repr(overlay(values)), "types are the same too"
+
+
+def test_the_command_line_names_environment_method_and_variant():
+    run = Run("fsc_scenes", {"method": "fsc_clip", "variant": "tuned"})
+    assert run.command({"fsc_clip.objective.gamma": 1.5}) == (
+        "kedro run --pipeline=train_eval --env=fsc_scenes "
+        "--params method=fsc_clip,variant=tuned,fsc_clip.objective.gamma=1.5"
+    )
+    assert Run().command_of_copy("tuned") == (
+        "kedro run --pipeline=train_eval --env=tuned --params variant=tuned"
+    )
+
+
+@pytest.fixture
+def session(project, tmp_path, monkeypatch):
+    """Parameters of a session in a project of its own; `conf` is a copy."""
+    folder = tmp_path / "project"
+    (folder / "src").mkdir(parents=True)
+    for name in ("pyproject.toml", "src/compo_pipeline"):
+        (folder / name).symlink_to(project / name)
+    shutil.copytree(project / "conf", folder / "conf")
+    monkeypatch.chdir(folder)
+    bootstrap_project(folder)
+
+    def load(line):
+        """What nodes get of a command line from the head of a recipe."""
+        words = shlex.split(line)
+        envs = [word.removeprefix("--env=") for word in words if word.startswith("--env=")]
+        runtime = _split_params(None, None, words[words.index("--params") + 1])
+        with KedroSession.create(folder, env=(envs or ["base"])[0], runtime_params=runtime) as run:
+            return run.load_context().params
+
+    return folder, load
+
+
+def test_both_ways_of_running_a_recipe_give_its_values_and_change_nothing_else(
+    made, study, session, tmp_path
+):
+    folder, load = session
+    path = write(study, made.configured, tmp_path / "tuning")
+    by_params, by_copy = re.findall(r"^#   (kedro run .*)$", path.read_text(), re.MULTILINE)
+    plain = load("kedro run --pipeline=train_eval --params variant=tuned")
+    (folder / "conf" / "tuned").mkdir()
+    shutil.copy(path, folder / "conf" / "tuned" / "parameters.yml")
+    for line in (by_params, by_copy):
+        params = load(line)
+        assert params["training"]["optimizer"]["lr"] == 0.0034567890123
+        assert params["clic"]["objective"]["positives"] == 3
+        assert "/tuned/" in params["paths"]["checkpoint"]
+        params["training"]["optimizer"]["lr"] = plain["training"]["optimizer"]["lr"]
+        params["clic"]["objective"]["positives"] = plain["clic"]["objective"]["positives"]
+        assert params == plain
+
+
+def test_metric_names_are_the_studys_own(made):
+    assert outcome.metric_names(made.study()) == ["score"]
+    assert outcome.metric_names(made.study(names=["itt"])) == ["itt"]
+    assert outcome.metric_names(made.study(directions=BOTH)) == ["objective 1", "objective 2"]

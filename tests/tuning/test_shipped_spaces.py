@@ -1,0 +1,83 @@
+"""The search spaces of conf/: each fits its method, in every environment of the demo."""
+
+import optuna
+import pytest
+from kedro.framework.session import KedroSession
+from kedro.framework.startup import bootstrap_project
+
+from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.method_names import METHODS
+from compo_pipeline.tuning.space import applied, at
+from compo_pipeline.tuning.space_reading import read, searchable
+
+DEMO = ("base", "smoke", "fsc_scenes", "c2lip_scenes", "sparcl_scenes")
+SEARCHED = {
+    "clic": {"contrastive", "s_neg", "unimodal", "lr", "positives"},
+    "fsc_clip": {"global_hn", "local_hn", "gamma", "beta"},
+    "sparcl": {"margin", "beta", "gamma", "m0", "alpha"},
+    "c2lip": {"npc", "xac"},
+}
+
+
+@pytest.fixture
+def parameters(project, monkeypatch):
+    """Parameters of a session, as nodes get them."""
+    monkeypatch.chdir(project)
+    bootstrap_project(project)
+
+    def load(env="base", **runtime):
+        with KedroSession.create(project, env=env, runtime_params=runtime) as session:
+            return session.load_context().params
+
+    return load
+
+
+def space_of(params, method):
+    return read(params["spaces"][method], f"spaces.{method}", params, searchable(method))
+
+
+@pytest.mark.parametrize("env", DEMO)
+def test_shipped_spaces_hold_the_configured_values(parameters, env):
+    params = parameters(env)
+    assert set(params["spaces"]) == set(METHODS)
+    for method in METHODS:
+        space = space_of(params, method)
+        assert space.fits(space.configured(params))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_shipped_spaces_suggest_parses(parameters, method):
+    params = parameters()
+    space = space_of(params, method)
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    names = set()
+    for _ in range(3):
+        values = space.suggest(study.ask())
+        names |= {name.split(".")[-1] for name in values}
+        for key, settings in searchable(method).items():
+            parse(settings, at(applied(params, values), key), key)
+    assert names == SEARCHED.get(method, {"lr"})
+
+
+def test_a_recipe_of_another_scale_says_what_to_do(parameters):
+    with pytest.raises(SettingsError) as error:
+        space_of(parameters("coco"), "clic")
+    assert str(error.value).startswith(
+        "conf/base/parameters_spaces/clic.yml: spaces.clic: training.optimizer.lr: 1e-06 lies "
+        "outside what is searched, 0.0002 to 0.008"
+    )
+
+
+def test_an_environment_or_the_command_line_may_change_a_space(parameters):
+    wide = {"clic": {"training.optimizer.lr": {"log_float": [1e-7, 1e-5]}}}
+    space = space_of(parameters("coco", spaces=wide), "clic")
+    assert {one.name: str(one.domain) for one in space.parameters}["training.optimizer.lr"] == (
+        "1e-07 to 1e-05, in the logarithm"
+    )
+    less = {"clic": {"training.optimizer.lr": None}}
+    assert len(space_of(parameters("coco", spaces=less), "clic").parameters) == 4
+
+
+def test_a_space_of_no_method_is_refused(parameters):
+    with pytest.raises(SettingsError, match="unknown key 'spaces.klic'; did you mean 'clic'"):
+        parameters(spaces={"klic": {}})
