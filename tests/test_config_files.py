@@ -35,11 +35,22 @@ RUN_OWNED = {
     "report",
     "wise_ft_report",
     "attention_report",
+    "tuning",
+    "tuning_trials",
+    "tuning_confirmed",
+    "tuning_report",
     "export",
 }
 METHOD_FILES = sorted((CONF / "base" / "parameters_methods").glob("*.yml"))
 # Made by nodes for nodes to find again, never passed through the catalog.
-PATHS_ALONE = {"resume", "counterfactuals_state"}
+PATHS_ALONE = {
+    "resume",
+    "counterfactuals_state",
+    "features",
+    "tuning",
+    "tuning_trials",
+    "tuning_confirmed",
+}
 
 
 @pytest.fixture

@@ -51,7 +51,9 @@ class ProjectHooks:
         parameters = {name: v for name, v in parameters.items() if not name.startswith("_")}
         _check_names(parameters)
         _check_method(parameters["method"], Path(loader.conf_source) / loader.base_env)
-        loader["parameters"] = parameters
+        # What was typed, for commands that are shown to the user.
+        typed = {"env": loader.env, "params": dict(loader.runtime_params or {})}
+        loader["parameters"] = {**parameters, "command": typed}
         os.chdir(context.project_path)
         quiet.offline(unless=needs_network(parse(ModelSettings, parameters["model"], "model")))
 

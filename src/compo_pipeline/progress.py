@@ -1,4 +1,7 @@
-"""Progress of long loops: a bar on a terminal, now and then a log line elsewhere."""
+"""Progress of long loops: a bar on a terminal, now and then a log line elsewhere.
+
+Whoever sets this module's log to warnings alone hears and sees nothing of it.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,11 @@ _log = logging.getLogger(__name__)
 _SECONDS_BETWEEN_LINES = 10.0
 
 
+def _bars() -> bool:
+    """Whether progress is shown as bars: on a terminal, unless this log was told to be quiet."""
+    return sys.stderr.isatty() and _log.isEnabledFor(logging.INFO)
+
+
 def track(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
     """Pass items on and show how far the loop has come.
 
@@ -22,7 +30,7 @@ def track(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
         total: how many there will be.
         what: what is done, for the bar and the log ("measuring pictures").
     """
-    if sys.stderr.isatty():
+    if _bars():
         from tqdm import tqdm
 
         yield from tqdm(items, total=total, desc=what, dynamic_ncols=True)
@@ -56,7 +64,7 @@ class Meter:
 
     def __enter__(self) -> Meter:
         """Show the bar, where there is a terminal."""
-        if sys.stderr.isatty():
+        if _bars():
             from tqdm import tqdm
 
             self._bar = tqdm(

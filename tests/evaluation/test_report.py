@@ -58,7 +58,7 @@ def comparison() -> Comparison:
         dataset="scenes",
         models=MODELS,
         weights={"base": "scenes-base"},
-        verdict=verdict(rows),
+        verdict=verdict(rows, MODELS),
         resamples=200,
         rows=tuple(rows),
         audits=(
@@ -107,7 +107,7 @@ def test_a_run_without_control_and_curves_has_a_page_too(
     bare = replace(
         material,
         comparison=replace(
-            material.comparison, models=models, rows=tuple(rows), verdict=verdict(rows)
+            material.comparison, models=models, rows=tuple(rows), verdict=verdict(rows, MODELS)
         ),
         scores=scores,
         curves=pd.DataFrame(),
@@ -186,7 +186,7 @@ def _moved(row: Row, low: float, high: float) -> Row:
 def test_the_verdict_follows_the_interval(
     comparison: Comparison, low: float, high: float, words: str
 ) -> None:
-    assert verdict([_moved(comparison.rows[0], low, high)]) == (words,)
+    assert verdict([_moved(comparison.rows[0], low, high)], MODELS) == (words,)
 
 
 def test_published_figures_need_the_same_protocol(comparison: Comparison) -> None:

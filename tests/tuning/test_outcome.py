@@ -177,9 +177,14 @@ def test_the_command_line_names_environment_method_and_variant():
         "kedro run --pipeline=train_eval --env=fsc_scenes "
         "--params method=fsc_clip,variant=tuned,fsc_clip.objective.gamma=1.5"
     )
-    assert Run().command_of_copy("tuned") == (
-        "kedro run --pipeline=train_eval --env=tuned --params variant=tuned"
-    )
+    assert run.advice() == [
+        "or write them into conf/fsc_scenes/parameters.yml and run",
+        "  kedro run --pipeline=train_eval --env=fsc_scenes --params method=fsc_clip,variant=tuned",
+    ]
+    assert Run("base").advice() == [
+        "or copy this file to conf/tuned/parameters.yml and run",
+        "  kedro run --pipeline=train_eval --env=tuned --params variant=tuned",
+    ]
 
 
 @pytest.fixture
@@ -220,7 +225,8 @@ def test_both_ways_of_running_a_recipe_give_its_values_and_change_nothing_else(
         assert "/tuned/" in params["paths"]["checkpoint"]
         params["training"]["optimizer"]["lr"] = plain["training"]["optimizer"]["lr"]
         params["clic"]["objective"]["positives"] = plain["clic"]["objective"]["positives"]
-        assert params == plain
+        typed = {"command": plain["command"]}
+        assert {**params, **typed} == plain
 
 
 def test_metric_names_are_the_studys_own(made):

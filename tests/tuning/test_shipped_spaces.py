@@ -1,4 +1,6 @@
-"""The search spaces of conf/: each fits its method, in every environment of the demo."""
+"""The search spaces of conf/: each fits its method, in every environment."""
+
+from pathlib import Path
 
 import optuna
 import pytest
@@ -10,7 +12,8 @@ from compo_pipeline.method_names import METHODS
 from compo_pipeline.tuning.space import applied, at
 from compo_pipeline.tuning.space_reading import read, searchable
 
-DEMO = ("base", "smoke", "fsc_scenes", "c2lip_scenes", "sparcl_scenes")
+PROJECT = Path(__file__).parents[2]
+ENVIRONMENTS = sorted(folder.name for folder in (PROJECT / "conf").iterdir() if folder.is_dir())
 SEARCHED = {
     "clic": {"contrastive", "s_neg", "unimodal", "lr", "positives"},
     "fsc_clip": {"global_hn", "local_hn", "gamma", "beta"},
@@ -36,7 +39,7 @@ def space_of(params, method):
     return read(params["spaces"][method], f"spaces.{method}", params, searchable(method))
 
 
-@pytest.mark.parametrize("env", DEMO)
+@pytest.mark.parametrize("env", ENVIRONMENTS)
 def test_shipped_spaces_hold_the_configured_values(parameters, env):
     params = parameters(env)
     assert set(params["spaces"]) == set(METHODS)
@@ -59,17 +62,22 @@ def test_what_shipped_spaces_suggest_parses(parameters, method):
     assert names == SEARCHED.get(method, {"lr"})
 
 
-def test_a_recipe_of_another_scale_says_what_to_do(parameters):
+def test_a_configured_value_outside_its_bounds_says_what_to_do(parameters):
+    heavy = {"objective": {"weights": {"unimodal": 3.0}}}
     with pytest.raises(SettingsError) as error:
-        space_of(parameters("coco"), "clic")
+        space_of(parameters(clic=heavy), "clic")
     assert str(error.value).startswith(
-        "conf/base/parameters_spaces/clic.yml: spaces.clic: training.optimizer.lr: 1e-06 lies "
-        "outside what is searched, 0.0002 to 0.008"
+        "conf/base/parameters_spaces/clic.yml: spaces.clic: clic.objective.weights.unimodal: 3.0 "
+        "lies outside what is searched, 0 to 2"
     )
 
 
 def test_an_environment_or_the_command_line_may_change_a_space(parameters):
-    wide = {"clic": {"training.optimizer.lr": {"log_float": [1e-7, 1e-5]}}}
+    space = space_of(parameters("coco"), "clic")
+    assert {one.name: str(one.domain) for one in space.parameters}["training.optimizer.lr"] == (
+        "1e-07 to 4e-06, in the logarithm"
+    )
+    wide = {"clic": {"training.optimizer.lr": {"times": None, "log_float": [1e-7, 1e-5]}}}
     space = space_of(parameters("coco", spaces=wide), "clic")
     assert {one.name: str(one.domain) for one in space.parameters}["training.optimizer.lr"] == (
         "1e-07 to 1e-05, in the logarithm"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.tuning.space import applied, at, overlay
+from compo_pipeline.tuning.space import Range, applied, at, overlay
 from compo_pipeline.tuning.space_reading import read
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -149,11 +149,11 @@ def test_values_of_another_space_do_not_fit():
         ({"mine.objective.positivs": {"int": [1, 2]}}, f"did you mean '{POSITIVES}'?"),
         ({"mine.views.swap": {"categorical": ["a", "b"]}}, "settings of mine.objective and train"),
         ({"mine.objective.trains": {"categorical": ["text", "image"]}}, "holds several values"),
-        ({LOW: [-2, 0]}, "expected one of float, log_float, int, categorical, got [-2, 0]"),
+        ({LOW: [-2, 0]}, "expected one of float, log_float, times, int, categorical, got [-2, 0]"),
         ({LOW: {"flaot": [-2, 0]}}, "got flaot; did you mean 'float'?"),
         ({LOW: {}}, "expected exactly one of"),
         ({LOW: {"float": [-2, 0], "int": [1, 2]}}, "got float, int"),
-        ({LOW: {"int": [-2, 0]}}, "takes numbers: expected float or log_float or categorical"),
+        ({LOW: {"int": [-2, 0]}}, "expected float or log_float or times or categorical"),
         ({POSITIVES: {"float": [1, 2]}}, "takes whole numbers: expected int or categorical, got"),
         ({"mine.objective.steps": {"int": [0, 1]}}, "takes true or false: expected categorical"),
         ({LOW: {"float": [0, -2]}}, "expected the lower bound first, and not twice, got [0, -2]"),
@@ -164,6 +164,11 @@ def test_values_of_another_space_do_not_fit():
         ({POSITIVES: {"int": [1, 2.5]}}, "expected whole numbers as bounds of int, got 2.5"),
         ({POSITIVES: {"int": [True, 3]}}, "got True"),
         ({LR: {"log_float": [0, 1]}}, "log_float needs a lower bound above 0, got 0"),
+        ({LR: {"times": [0, 4]}}, "times needs a lower bound above 0, got 0"),
+        ({LR: {"times": [2, 4]}}, "training.lr: 0.001 lies outside what is searched, 0.002 to"),
+        ({LOW: {"times": [0.1, 4]}}, "times needs a configured value above 0, got -1"),
+        ({"training.clip_norm": {"times": [1, 4]}}, "configured value above 0, got None"),
+        ({POSITIVES: {"times": [1, 4]}}, "takes whole numbers: expected int or categorical, got"),
         ({NORM: {"categorical": ["squared", "cubed"]}}, "'squared' or 'plain', got 'cubed'"),
         ({NORM: {"categorical": ["squared"]}}, "[two or more values]"),
         ({NORM: {"categorical": ["plain", "plain"]}}, "'plain' stands twice"),
@@ -222,6 +227,11 @@ def test_a_configured_value_outside_is_refused_with_both():
     assert "widen the bounds" in message
     assert "None lies outside" in refusal({"training.clip_norm": {"float": [0.5, 2]}})
     assert space_of({"training.clip_norm": {"categorical": [None, 1.0]}})
+
+
+def test_times_are_of_the_configured_value():
+    (parameter,) = space_of({LR: {"times": [0.1, 4]}}).parameters
+    assert parameter.domain == Range(0.001 * 0.1, 0.001 * 4, log=True)
 
 
 def test_a_setting_that_is_not_configured_is_refused():

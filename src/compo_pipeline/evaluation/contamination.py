@@ -117,12 +117,20 @@ class _Found:
 
 def _look(place: Place, known: Trained) -> _Found:
     same_name = picture_id(place[1]) in known.names
+    own = picture_hash(place)
+    if own is None:
+        return _Found(False, same_name, False)
+    near = known.near is not None and _near(place, known.near)
+    return _Found(own in known.hashes, same_name, near)
+
+
+def picture_hash(place: Place) -> str | None:
+    """SHA-256 of a picture's file; None where there is none that may be read."""
     try:
         with locate(*place, Limits()).open("rb") as file:
-            same_bytes = hashlib.file_digest(file, "sha256").hexdigest() in known.hashes
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except PictureError:
-        return _Found(False, same_name, False)
-    return _Found(same_bytes, same_name, known.near is not None and _near(place, known.near))
+        return None
 
 
 def _near(place: Place, known: NDArray[np.uint64]) -> bool:

@@ -106,7 +106,7 @@ def evaluate(
         dataset=dataset,
         models=names,
         weights=weights,
-        verdict=verdict(rows),
+        verdict=verdict(rows, names),
         resamples=settings.bootstrap.resamples,
         rows=tuple(rows),
         audits=tuple(audits),

@@ -51,7 +51,7 @@ def _table(comparison: Comparison, *, wide: bool) -> Table:
         table.add_column(model, justify="right", no_wrap=True)
     opponents = [role for role in ("base", "control") if role in models]
     for role in opponents:
-        table.add_column(f"against {role}", justify="right", no_wrap=True)
+        table.add_column(f"against {models[role]}", justify="right", no_wrap=True)
     previous = ""
     for row in comparison.rows:
         if not row.headline:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from compo_pipeline.evaluation.comparison import Difference, Row
+from compo_pipeline.evaluation.comparison import BASE, CONTROL, Difference, Row
 
 Standing = Literal["above", "below", "level"]
 
@@ -24,8 +24,13 @@ def standing(difference: Difference) -> Standing:
     return "below" if difference.high < 0 else "level"
 
 
-def verdict(rows: Sequence[Row]) -> tuple[str, ...]:
-    """A line on each figure that a run is judged by, the foremost first."""
+def verdict(rows: Sequence[Row], models: Mapping[str, str]) -> tuple[str, ...]:
+    """A line on each figure that a run is judged by, the foremost first.
+
+    Args:
+        rows: all figures.
+        models: names by role.
+    """
     by_key = {(row.benchmark, row.metric, row.name): row for row in rows}
     foremost = next((by_key[key] for key in _FOREMOST if key in by_key), None)
     told = [foremost] if foremost else []
@@ -33,14 +38,14 @@ def verdict(rows: Sequence[Row]) -> tuple[str, ...]:
     told += [row for row in rows if row.metric in ("i2t_r1", "t2i_r1")]
     if not told:
         told = [row for row in rows if row.headline]
-    return tuple(_line(row) for row in told)
+    return tuple(_line(row, models) for row in told)
 
 
-def _line(row: Row) -> str:
-    against = [("base", row.vs_base), ("control", row.vs_control)]
+def _line(row: Row, models: Mapping[str, str]) -> str:
+    against = [(BASE, row.vs_base), (CONTROL, row.vs_control)]
     parts = [
-        f"{_words(standing(difference))} {model} {signed(difference)}"
-        for model, difference in against
+        f"{_words(standing(difference))} {models[role]} {signed(difference)}"
+        for role, difference in against
         if difference is not None
     ]
     return f"{row.label}: {'; '.join(parts)}"

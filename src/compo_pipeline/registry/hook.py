@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from kedro.framework.context import KedroContext
     from kedro.pipeline import Pipeline
 
-# The catalog entry that carries the run's id from stage to stage.
-ENTRY = "run"
+# The catalog entries that carry a run's id from stage to stage: of a training, of a study.
+ENTRIES = frozenset({"run", "study"})
 
 
 class TrackingHook:
@@ -33,7 +33,7 @@ class TrackingHook:
     def before_pipeline_run(self, pipeline: Pipeline) -> None:
         """Configure MLflow where the pipeline has to do with a run; importing it takes seconds."""
         self._run_id = None
-        if self._context is not None and ENTRY in pipeline.datasets():
+        if self._context is not None and ENTRIES & pipeline.datasets():
             values = self._context.params["tracking"]
             settings = parse(tracking.TrackingSettings, values, "tracking")
             tracking.configure(settings, self._context.project_path)
@@ -55,5 +55,5 @@ class TrackingHook:
             tracking.mark_failed(self._run_id, error)
 
     def _remember(self, dataset_name: str, data: Any) -> None:
-        if dataset_name == ENTRY:
+        if dataset_name in ENTRIES:
             self._run_id = data["run_id"]

@@ -85,7 +85,7 @@ def open_run(name: str, tags: Mapping[str, str], project_path: Path | None = Non
         "mlflow.source.type": "PROJECT",
     }
     client = mlflow.MlflowClient()
-    run = client.create_run(_experiment_id(), run_name=name, tags=resolve_tags(ours))
+    run = client.create_run(experiment_id(), run_name=name, tags=resolve_tags(ours))
     return str(run.info.run_id)
 
 
@@ -99,8 +99,8 @@ def adopt(run_id: str) -> Iterator[Record]:
     import mlflow
 
     _require_configured()
-    run = _find(run_id) or _restored(run_id)
-    configured = _experiment_id()
+    run = find(run_id) or _restored(run_id)
+    configured = experiment_id()
     # MLflow refuses to reopen a run of another experiment than the active one.
     mlflow.set_experiment(experiment_id=run.info.experiment_id)
     try:
@@ -114,7 +114,7 @@ def mark_failed(run_id: str, error: Exception) -> None:
     """Note that a stage failed after its run had been closed."""
     import mlflow
 
-    if _find(run_id) is not None:
+    if find(run_id) is not None:
         client = mlflow.MlflowClient()
         client.set_tag(run_id, "error", f"{type(error).__name__}: {error}"[:500])
         client.set_terminated(run_id, "FAILED")
@@ -130,13 +130,14 @@ def _require_configured() -> None:
         )
 
 
-def _experiment_id() -> str:
+def experiment_id() -> str:
+    """Id of the configured experiment."""
     from mlflow.tracking.fluent import _get_experiment_id
 
     return str(_get_experiment_id())
 
 
-def _find(run_id: str) -> Run | None:
+def find(run_id: str) -> Run | None:
     """The run in the store; None where it is unknown or was deleted."""
     import mlflow
     from mlflow.exceptions import MlflowException
@@ -156,7 +157,7 @@ def _restored(run_id: str) -> Run:
 
     client = mlflow.MlflowClient()
     query = f"tags.{RESTORED_FROM} = '{run_id}'"
-    found = client.search_runs([_experiment_id()], query, max_results=1)
+    found = client.search_runs([experiment_id()], query, max_results=1)
     if found:
         return found[0]
     log.warning("MLflow run %s is not in this store; a new run, restored_from it, is used", run_id)

@@ -40,11 +40,11 @@ class TuningRecord:
         """In the store and experiment that `tracking.configure` has set in this process."""
         import mlflow
 
-        return cls(mlflow.get_tracking_uri(), tracking._experiment_id(), dict(tags))
+        return cls(mlflow.get_tracking_uri(), tracking.experiment_id(), dict(tags))
 
     def open_study(self, name: str, known: str | None) -> str:
         """Open the study's run in this process's store; a known one that is still there again."""
-        if known is not None and tracking._find(known) is not None:
+        if known is not None and tracking.find(known) is not None:
             self._client().update_run(known, status="RUNNING")
             return known
         return tracking.open_run(f"tuning-{name}", {**self.tags, "study": name})

@@ -152,13 +152,7 @@ class Runner:
         """
         plan = self.plan
         loaded = self._base(method)
-        reader = TensorReader(
-            loaded,
-            plan.root,
-            limits=ADMITTED,
-            crop_scale=plan.settings.crop_scale,
-            made=plan.made,
-        )
+        reader = self._reader(loaded)
         batches = plan.batches(method, reader)
         mark = self.mark(method)
         features = self._kept(method, name, loaded, batches, reader)
@@ -191,6 +185,22 @@ class Runner:
         export(loaded, folder, metadata={"training": note})
         return progress
 
+    def embed_ahead(self, method: Method) -> None:
+        """Embed the pictures that a method shows and keep them in the plan's `features`, where
+        later trainings find them; nothing is done where its image tower trains.
+        """
+        if self._embeds(method, method.name):
+            loaded = self._base(method)
+            reader = self._reader(loaded)
+            batches = self.plan.batches(method, reader)
+            self._embedded(loaded, batches, reader, method.reads_patches)
+
+    def _reader(self, loaded: LoadedModel) -> TensorReader:
+        """Reads pictures and texts as a model takes them."""
+        plan = self.plan
+        crop = plan.settings.crop_scale
+        return TensorReader(loaded, plan.root, limits=ADMITTED, crop_scale=crop, made=plan.made)
+
     def _base(self, method: Method) -> LoadedModel:
         """The model that a method starts from."""
         loaded = load(self.plan.model, self.device)
@@ -218,16 +228,20 @@ class Runner:
         reader: TensorReader,
     ) -> Features | None:
         """Features of a frozen image tower, where they are to be kept and a step is to be done."""
-        if not self.plan.settings.cache_features:
-            return None
-        if "image" in method.trains:
-            log.info("%s trains the image tower: pictures are not embedded beforehand.", name)
-            return None
-        if self.done(method, name) == len(batches):
+        if not self._embeds(method, name) or self.done(method, name) == len(batches):
             return None
         features = self._embedded(loaded, batches, reader, method.reads_patches)
         reader.rows = features.rows
         return features
+
+    def _embeds(self, method: Method, name: str) -> bool:
+        """Whether pictures are embedded beforehand."""
+        if not self.plan.settings.cache_features:
+            return False
+        if "image" in method.trains:
+            log.info("%s trains the image tower: pictures are not embedded beforehand.", name)
+            return False
+        return True
 
     def _embedded(
         self, loaded: LoadedModel, batches: Batches, reader: TensorReader, patches: bool

@@ -120,11 +120,16 @@ def mistake(trials: Sequence[FrozenTrial], before: Container[int], expected: int
     return reason(ended[-1])
 
 
+def first(trial: FrozenTrial) -> int:
+    """The number of a trial, or of the one that it is a retry of: what all attempts share."""
+    return int(trial.system_attrs.get(_FIRST, trial.number))
+
+
 def _attempts(trials: Sequence[FrozenTrial]) -> list[Attempts]:
     """Trials with their retries, each in the order of attempts."""
     grouped: dict[int, Attempts] = {}
     for trial in sorted(trials, key=lambda each: each.number):
-        grouped.setdefault(trial.system_attrs.get(_FIRST, trial.number), []).append(trial)
+        grouped.setdefault(first(trial), []).append(trial)
     return list(grouped.values())
 
 

@@ -80,61 +80,74 @@ class Judgement:
     figures: Mapping[str, float]
 
 
+@dataclass(frozen=True)
 class Judge:
-    """Scores models on the same questions, and measures them by the base.
+    """Scores models on the same questions, and measures them by the base; made by `begin`.
 
-    Args:
-        subtasks: the questions, which share nothing with those that are reported.
-        settings: how models are scored.
+    Attributes:
         wanted: what is looked for.
-        base: the model that trials start from.
-
-    Raises:
-        SettingsError: a figure is not among those that the questions give.
+        base: figures of the model that trials start from.
     """
 
-    def __init__(
-        self,
+    wanted: ObjectiveSettings
+    base: Mapping[str, float]
+    _embedder: Embedder
+
+    @classmethod
+    def begin(
+        cls,
         subtasks: Sequence[Subtask],
         settings: EvaluationSettings,
         wanted: ObjectiveSettings,
         base: LoadedModel,
-    ) -> None:
-        self._subtasks, self._wanted = subtasks, wanted
-        self._embedder = Embedder(subtasks, settings)
-        self.base = self._figures(base)
+    ) -> Judge:
+        """Score the base.
+
+        Args:
+            subtasks: the questions, which share nothing with those that are reported.
+            settings: how models are scored.
+            wanted: what is looked for.
+            base: the model that trials start from.
+
+        Raises:
+            SettingsError: a figure is not among those that the questions give.
+        """
+        embedder = Embedder(subtasks, settings)
+        figures = _figures(embedder, base)
         named = {
             "maximise": wanted.maximise,
             "second": wanted.second,
             "retrieval.figures": wanted.retrieval.figures,
             "zero_shot.figures": wanted.zero_shot.figures,
         }
-        for key, figures in named.items():
-            for figure in figures:
-                if figure not in self.base:
+        for key, names in named.items():
+            for name in names:
+                if name not in figures:
                     raise SettingsError(
-                        f"{KEY}.{key}: '{figure}' is no figure of the validation questions"
-                        f"{nearest(figure, self.base)} (there are: {', '.join(self.base)})"
+                        f"{KEY}.{key}: '{name}' is no figure of the validation questions"
+                        f"{nearest(name, figures)} (there are: {', '.join(figures)})"
                     )
+        return cls(wanted, figures, embedder)
 
     def __call__(self, model: LoadedModel) -> Judgement:
         """Score a model, in evaluation mode."""
-        found = self._figures(model)
-        sought = [self._wanted.maximise, *([self._wanted.second] if self._wanted.second else [])]
+        found = _figures(self._embedder, model)
+        sought = [self.wanted.maximise, *([self.wanted.second] if self.wanted.second else [])]
         excess = {
             name: _mean(self.base, one.figures) - _mean(found, one.figures) - one.drop
-            for name, one in self._wanted.guarded.items()
+            for name, one in self.wanted.guarded.items()
         }
         return Judgement(tuple(_mean(found, figures) for figures in sought), excess, found)
 
-    def _figures(self, model: LoadedModel) -> dict[str, float]:
-        embedded = self._embedder(model, model.name)
-        return values(
-            row
-            for subtask in self._subtasks
-            for scored in score(model.name, subtask, embedded)
-            for row in scored.rows
-        )
+
+def _figures(embedder: Embedder, model: LoadedModel) -> dict[str, float]:
+    embedded = embedder(model, model.name)
+    return values(
+        row
+        for subtask in embedder.subtasks
+        for scored in score(model.name, subtask, embedded)
+        for row in scored.rows
+    )
 
 
 def _mean(figures: Mapping[str, float], names: Sequence[str]) -> float:

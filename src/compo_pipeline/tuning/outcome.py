@@ -7,9 +7,11 @@ import math
 import shlex
 import shutil
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import optuna
 import yaml
@@ -22,6 +24,10 @@ from compo_pipeline.tuning.constraints import SCORE
 from compo_pipeline.tuning.space import Value, overlay
 
 RECIPE = "best_params.yml"
+# The trial's attribute that holds how many steps it was trained for.
+STEPS = "steps"
+# Environments whose recipe is that of conf/base: another one can take their place.
+_PLAIN = (None, "base", "local")
 FRONT = "front"
 
 
@@ -42,9 +48,14 @@ class Run:
         """The command line that trains and evaluates with values by dotted key."""
         return self._line(self.env, {**self.given, **values})
 
-    def command_of_copy(self, env: str) -> str:
-        """The same for a copy of the values in an environment."""
-        return self._line(env, self.given)
+    def advice(self) -> list[str]:
+        """How the values are kept for good, and the command that reads them from there."""
+        if self.env in _PLAIN:
+            return ["or copy this file to conf/tuned/parameters.yml and run", self._kept("tuned")]
+        return [f"or write them into conf/{self.env}/parameters.yml and run", self._kept(self.env)]
+
+    def _kept(self, env: str | None) -> str:
+        return f"  {self._line(env, self.given)}"
 
     @staticmethod
     def _line(env: str | None, values: Mapping[str, Value]) -> str:
@@ -194,6 +205,22 @@ def described(study: Study, trial: FrozenTrial) -> str:
     return ", ".join(f"{name} {value:.4g}" for name, value in pairs)
 
 
+def summary(study: Study) -> dict[str, Any]:
+    """Counts of a study: trials by state, steps that were trained, seconds that it took."""
+    trials = study.get_trials(deepcopy=False)
+    counted = Counter(trial.state.name.lower() for trial in trials)
+    return {
+        "trials": {**counted, "feasible": len(feasible(study))},
+        "steps": sum(steps(trial) for trial in trials),
+        "seconds": sum(trial.duration.total_seconds() for trial in trials if trial.duration),
+    }
+
+
+def steps(trial: FrozenTrial) -> int:
+    """Steps that a trial was trained for, as far as it has said."""
+    return int(trial.user_attrs.get(STEPS, trial.last_step or 0))
+
+
 def _recipe(study: Study, trial: FrozenTrial, configured: Mapping[str, Value], run: Run) -> str:
     count = len(study.get_trials(deepcopy=False))
     lines = [
@@ -216,8 +243,7 @@ def _recipe(study: Study, trial: FrozenTrial, configured: Mapping[str, Value], r
     lines += [
         "Run them with",
         f"  {run.command(trial.params)}",
-        "or copy this file to conf/tuned/parameters.yml and run",
-        f"  {run.command_of_copy('tuned')}",
+        *run.advice(),
     ]
     head = "".join(f"# {line}\n" for line in lines)
     return head + yaml.safe_dump(overlay(trial.params), sort_keys=False, allow_unicode=True)

@@ -10,6 +10,9 @@ from typing import Any
 from optuna import Study
 from optuna.trial import FrozenTrial, TrialState
 
+from compo_pipeline.evaluation.comparison import Difference
+from compo_pipeline.evaluation.verdict import signed, standing
+from compo_pipeline.tuning.confirmation import Confirmed
 from compo_pipeline.tuning.constraints import SCORE
 from compo_pipeline.tuning.failures import reason
 from compo_pipeline.tuning.outcome import (
@@ -22,6 +25,7 @@ from compo_pipeline.tuning.outcome import (
     measured,
     metric_names,
     snapshot,
+    steps,
 )
 from compo_pipeline.tuning.plots import Plot, plots
 from compo_pipeline.tuning.space import Space, Value
@@ -74,6 +78,7 @@ def write(
     folder: Path,
     space: Space,
     run: Run | None = None,
+    confirmed: Confirmed | None = None,
 ) -> Path:
     """Write `study.html`; it needs no other file and no network.
 
@@ -83,6 +88,7 @@ def write(
         folder: for the page.
         space: what is searched.
         run: how the best values are to be run.
+        confirmed: what the best values are worth on the reported questions.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -93,10 +99,13 @@ def write(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(figure=_figure, value=shown, duration=duration)
+    environment.filters.update(
+        figure=_figure, value=shown, duration=duration, signed=_signed, standing=standing
+    )
     study = snapshot(study)
     drawn = plots(study)
     context = _context(study, configured, space, run or Run())
+    context["confirmed"] = confirmed
     context["plots"] = [(plot, _html(plot, place)) for place, plot in enumerate(drawn)]
     context["library"] = _library() if any(plot.figure for plot in drawn) else ""
     folder.mkdir(parents=True, exist_ok=True)
@@ -115,6 +124,8 @@ def _context(
         "metrics": metric_names(study),
         "trials": rows,
         "tally": _tally(trials),
+        "steps": sum(map(steps, trials)),
+        "seconds": sum(row.seconds or 0.0 for row in rows),
         "feasible": len(feasible(study)),
         "constraints": list(rows[0].constraints) if rows else [],
         "labels": labels(name for trial in trials for name in trial.params),
@@ -208,3 +219,7 @@ def _library() -> str:
 
 def _figure(value: float | None) -> str:
     return "\N{EN DASH}" if value is None else f"{value:.4g}".replace("-", "\N{MINUS SIGN}")
+
+
+def _signed(difference: Difference) -> str:
+    return signed(difference).replace("-", "\N{MINUS SIGN}")

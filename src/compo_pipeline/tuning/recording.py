@@ -80,6 +80,16 @@ def open_trial(recorder: Recorder, study: str, trial: optuna.Trial) -> None:
         log.exception("trial %d is not recorded now, but at the study's end", trial.number)
 
 
+def point(recorder: Recorder, run: str | None, step: int, figures: Mapping[str, float]) -> None:
+    """Add a point to a trial's curves; a trial does not fail for want of one."""
+    if run is None:
+        return
+    try:
+        recorder.point(run, step, figures)
+    except Exception:
+        log.exception("a point of step %d is missing from the curves of run %s", step, run)
+
+
 def close_trial(recorder: Recorder, trial: FrozenTrial) -> None:
     """Close a finished trial's run, as `open_trial` opens it."""
     run = trial.user_attrs.get(RUN)

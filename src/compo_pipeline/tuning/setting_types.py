@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-KINDS = ("float", "log_float", "int", "categorical")
+KINDS = ("float", "log_float", "times", "int", "categorical")
 _SCALARS = {bool, int, float, str, Literal}
 
 
@@ -55,5 +55,6 @@ def kinds(hint: Any) -> list[str]:
     parts = _parts(hint)
     if not set(parts) & _SCALARS:
         return []
-    numeric = ["float", "log_float"] if float in parts else ["int"] if int in parts else []
+    numeric = ["float", "log_float", "times"] if float in parts else []
+    numeric = numeric or (["int"] if int in parts else [])
     return [*numeric, "categorical"]

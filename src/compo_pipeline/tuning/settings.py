@@ -1,4 +1,4 @@
-"""How a study is run: where it is kept, by how many workers, sampled and pruned how."""
+"""How a study is run: kept where, by how many workers, sampled, pruned and confirmed how."""
 
 from __future__ import annotations
 
@@ -107,3 +107,33 @@ class StudySettings:
     sampler: SamplerSettings = field(default_factory=SamplerSettings)
     pruner: PrunerSettings = field(default_factory=PrunerSettings)
     warm_start: WarmStartSettings = field(default_factory=WarmStartSettings)
+
+
+@dataclass(frozen=True)
+class TrialSettings:
+    """How a trial is trained, where that differs from the recipe (`training`); null is the same.
+
+    Attributes:
+        epochs: passes over the rows, at most those that the views hold.
+        batch_size: rows a step.
+        max_steps: ends it early.
+        look_every: steps between two looks at the model, after each of which it may be stopped;
+            with two objectives there are none.
+    """
+
+    epochs: Positive | None = None
+    batch_size: Positive | None = None
+    max_steps: Positive | None = None
+    look_every: Positive = 250
+
+
+@dataclass(frozen=True)
+class ConfirmationSettings:
+    """What the best values are worth, asked of questions that no trial has seen.
+
+    Attributes:
+        seeds: that the best and the configured values are trained with, each on views of its own;
+            none of them is the study's. 0 leaves it out.
+    """
+
+    seeds: Natural = 3

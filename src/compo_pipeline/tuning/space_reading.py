@@ -2,12 +2,14 @@
 
 spaces:
   clic:
-    training.optimizer.lr: {log_float: [2.0e-4, 8.0e-3]}
+    training.optimizer.lr: {times: [0.1, 4]}
     clic.objective.positives: {int: [2, 5]}
     clic.objective.unimodal_norm: {categorical: [squared, plain]}
     clic.objective.weights.unimodal:
       float: [0.0, 2.0]
       when: {clic.objective.unimodal_norm: [squared]}
+
+`times` is a log_float that runs from so many times the configured value to so many times it.
 """
 
 from __future__ import annotations
@@ -57,15 +59,15 @@ def read(
             bounds or a category that it refuses, a condition on anything but an earlier parameter,
             or a configured value that lies outside.
     """
-    reading = _Reading(key, settings, conf)
+    reading = _Reading(key, settings, configured, conf)
     if not isinstance(values, Mapping) or not values:
         reading.refuse(None, f"expected settings to search, got {values!r}")
     parameters: list[Parameter] = []
     for name, entry in values.items():
         parameters.append(reading.parameter(name, entry, parameters))
     space = Space(tuple(parameters))
-    reading.try_configured(space, configured)
-    reading.try_ends(space, configured)
+    reading.try_configured(space)
+    reading.try_ends(space)
     return space
 
 
@@ -75,6 +77,7 @@ class _Reading:
 
     key: str
     settings: Mapping[str, type]
+    configured: Mapping[str, Any]
     conf: Path
 
     def refuse(self, name: str | None, problem: str) -> NoReturn:
@@ -129,13 +132,18 @@ class _Reading:
             self.refuse(
                 name, f"'{name}': expected the lower bound first, and not twice, got {list(bounds)}"
             )
-        if kind == "log_float" and low <= 0:
-            self.refuse(name, f"'{name}': log_float needs a lower bound above 0, got {low!r}")
+        if kind in ("log_float", "times") and low <= 0:
+            self.refuse(name, f"'{name}': {kind} needs a lower bound above 0, got {low!r}")
         if kind not in kinds(hint):
             allowed = " or ".join(kinds(hint))
             self.refuse(name, f"'{name}' takes {described(hint)}: expected {allowed}, got {kind}")
         if whole:
             return Range(low, high, whole=True)
+        if kind == "times":
+            own = at(self.configured, name)
+            if not isinstance(own, int | float) or own <= 0:
+                self.refuse(name, f"'{name}': times needs a configured value above 0, got {own!r}")
+            return Range(low * own, high * own, log=True)
         return Range(float(low), float(high), log=kind == "log_float")
 
     def _choice(self, name: str, kind: str, values: Any, hint: Any) -> Domain:
@@ -173,10 +181,10 @@ class _Reading:
                     )
         return {key: tuple(allowed) for key, allowed in when.items()}
 
-    def try_configured(self, space: Space, configured: Mapping[str, Any]) -> None:
+    def try_configured(self, space: Space) -> None:
         """The configured values are the first trial, so they are part of the space."""
         try:
-            space.configured(configured)
+            space.configured(self.configured)
         except SettingsError as error:
             first = str(error).partition(":")[0]
             self.refuse(
@@ -185,14 +193,14 @@ class _Reading:
                 f"({self.key}, in an environment's parameters.yml too) or change the setting",
             )
 
-    def try_ends(self, space: Space, configured: Mapping[str, Any]) -> None:
+    def try_ends(self, space: Space) -> None:
         """Build the settings of each end and category, and of each pair of these."""
         built: dict[str, Any] = {
-            prefix: parse(type_, at(configured, prefix), prefix)
+            prefix: parse(type_, at(self.configured, prefix), prefix)
             for prefix, type_ in self.settings.items()
         }
         for chosen in _ends(space):
-            drawn = _drawn(space, chosen, configured)
+            drawn = _drawn(space, chosen, self.configured)
             if drawn is None:
                 continue
             changed = dict(built)

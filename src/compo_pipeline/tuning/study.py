@@ -97,6 +97,17 @@ def open_study(plan: Plan) -> Opened:
     return Opened(study, storage, lock)
 
 
+def read(settings: StudySettings, folder: Path) -> optuna.Study:
+    """A study that there is, as far as it has come.
+
+    Args:
+        settings: its name and storage.
+        folder: of its file, where the settings name no database.
+    """
+    storage = connect(settings.storage, folder)
+    return optuna.load_study(study_name=settings.name, storage=storage)
+
+
 def sampler(settings: SamplerSettings, seed: int, begun: int) -> optuna.samplers.BaseSampler:
     """What proposes the next trial.
 

@@ -19,6 +19,7 @@ from compo_pipeline.tuning import recording
 from compo_pipeline.tuning.attempts import WORKER, mistake, recover, standing
 from compo_pipeline.tuning.failures import Failure, Objective, TrialFailed, evaluate, failure
 from compo_pipeline.tuning.interrupts import Interrupts
+from compo_pipeline.tuning.outcome import measured
 from compo_pipeline.tuning.recording import Recorder
 from compo_pipeline.tuning.study import Opened, Plan, sampler
 
@@ -140,7 +141,9 @@ class Worker:
 def _summary(trial: FrozenTrial) -> str:
     if trial.values is None:
         return trial.state.name.lower()
-    return f"{trial.state.name.lower()}, {', '.join(f'{value:.4g}' for value in trial.values)}"
+    values = ", ".join(f"{value:.4g}" for value in measured(trial))
+    broken = [name for name, value in trial.constraints.items() if value > 0]
+    return f"{values}{', against ' if broken else ''}{' and '.join(broken)}"
 
 
 def _orphaned() -> bool:

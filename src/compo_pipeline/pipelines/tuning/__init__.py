@@ -1,0 +1,1 @@
+"""Tuning: a search over a method's settings, and what its best values are worth."""

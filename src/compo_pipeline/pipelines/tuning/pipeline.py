@@ -1,0 +1,78 @@
+"""views, questions and a search space -> study -> best values, confirmed -> page."""
+
+from __future__ import annotations
+
+from kedro.pipeline import Pipeline, node
+
+from compo_pipeline.method_names import METHODS
+from compo_pipeline.pipelines.tuning.nodes import confirm_best, search_space, show_study
+
+_RECIPE = {
+    "training": "params:training",
+    "method": "params:method",
+    **{name: f"params:{name}" for name in METHODS},
+}
+# What a training needs, whatever its values.
+_MATERIAL = {
+    **_RECIPE,
+    "valid_captions": "valid_captions",
+    "views": "views",
+    "counterfactual_pictures": "counterfactual_pictures",
+    "manifest": "manifest",
+    "model": "params:model",
+    "evaluation": "params:evaluation",
+    "split": "params:views.split",
+    "root": "params:data.root",
+    "seed": "params:seed",
+    "features": "params:paths.features",
+}
+_STUDY = {"tuning": "params:tuning", "paths": "params:paths"}
+_SPACE = {"spaces": "params:spaces", "command": "params:command"}
+
+
+def create_pipeline() -> Pipeline:
+    """The tuning pipeline."""
+    return Pipeline(
+        [
+            node(
+                search_space,
+                inputs={
+                    **_MATERIAL,
+                    **_STUDY,
+                    **_SPACE,
+                    "benchmarks": "params:benchmarks",
+                    "variant": "params:variant",
+                },
+                outputs="study",
+                name="search_space",
+            ),
+            node(
+                confirm_best,
+                inputs={
+                    **_MATERIAL,
+                    **_STUDY,
+                    "study": "study",
+                    "parses": "parses",
+                    "counterfactuals": "counterfactuals",
+                    "benchmarks": "params:benchmarks",
+                    "views_settings": "params:views",
+                    "language_model": "params:language.model",
+                    "dataset": "params:dataset",
+                },
+                outputs="tuning_confirmation",
+                name="confirm_best",
+            ),
+            node(
+                show_study,
+                inputs={
+                    **_RECIPE,
+                    **_STUDY,
+                    **_SPACE,
+                    "study": "study",
+                    "confirmation": "tuning_confirmation",
+                },
+                outputs="tuning_report",
+                name="show_study",
+            ),
+        ]
+    )

@@ -1,0 +1,100 @@
+"""The questions that a study is led by share nothing with those that are reported."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.evaluation.benchmarks import Item, Subtask
+from compo_pipeline.evaluation.contamination import Place, picture_hash
+from compo_pipeline.seeding import digest
+
+KEY = "tuning.benchmarks"
+# Where more than this share of a subtask is reported too, its files are the wrong ones.
+_MOST_SHARED = 0.5
+
+log = logging.getLogger(__name__)
+
+_Texts = tuple[tuple[str, ...], tuple[str, ...]]
+
+
+def held_apart(
+    validation: Sequence[Subtask], reported: Sequence[Subtask], workers: int
+) -> list[Subtask]:
+    """The validation questions without those that stand among the reported ones.
+
+    An item is left out where its picture's file has the same bytes as a reported item's, or where
+    it asks the same texts of another picture in a subtask of the same name: then the text-only
+    half of the question is the same. Class names are no question.
+
+    Args:
+        validation: questions of the study.
+        reported: questions whose answers are published.
+        workers: threads that read pictures.
+
+    Raises:
+        SettingsError: more than half of a subtask is reported too.
+    """
+    hashes = _hashes([*validation, *reported], workers)
+    pictures = {hashes[_place(task, item)] for task in reported for item in task.items} - {None}
+    texts = {(task.benchmark, task.name): _asked(task) for task in reported}
+    kept = []
+    for task in validation:
+        known = texts.get((task.benchmark, task.name), set())
+        items = tuple(
+            item
+            for item in task.items
+            if hashes[_place(task, item)] not in pictures and _texts(task, item) not in known
+        )
+        _tell(task, len(task.items) - len(items))
+        kept.append(replace(task, items=items))
+    return kept
+
+
+def identity(tasks: Sequence[Subtask]) -> str:
+    """Sixteen hexadecimal digits of what is asked, and how; of pictures, their names alone."""
+    asked = (
+        f"{task.benchmark} {task.name} {task.protocols} {item}"
+        for task in tasks
+        for item in task.items
+    )
+    return f"{digest(*asked):016x}"
+
+
+def _tell(task: Subtask, shared: int) -> None:
+    name = f"{task.benchmark} {task.name}"
+    if shared > _MOST_SHARED * len(task.items):
+        raise SettingsError(
+            f"{KEY}: {shared} of {len(task.items)} items of {name} are among the reported ones; "
+            "give root, images and retrieval.split of questions that share nothing with "
+            "those of 'benchmarks'"
+        )
+    if shared:
+        log.info(
+            "%s: %d of %d validation items are reported too: left out",
+            *(name, shared, len(task.items)),
+        )
+
+
+def _hashes(tasks: Sequence[Subtask], workers: int) -> dict[Place, str | None]:
+    places = list(dict.fromkeys(_place(task, item) for task in tasks for item in task.items))
+    with ThreadPoolExecutor(workers) as pool:
+        return dict(zip(places, pool.map(picture_hash, places), strict=True))
+
+
+def _place(task: Subtask, item: Item) -> Place:
+    return task.images, item.image
+
+
+def _asked(task: Subtask) -> set[_Texts]:
+    return {texts for item in task.items if (texts := _texts(task, item)) is not None}
+
+
+def _texts(task: Subtask, item: Item) -> _Texts | None:
+    """What is asked of an item's picture; None where all items are asked the same."""
+    if task.classes or not item.negatives:
+        return None
+    return item.positives, item.negatives
