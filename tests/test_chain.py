@@ -8,6 +8,7 @@ import sys
 import textwrap
 
 import pytest
+import yaml
 from kedro.framework.project import pipelines
 from kedro.framework.session import KedroSession
 from kedro.framework.startup import bootstrap_project
@@ -38,7 +39,7 @@ sys.addaudithook(guard)
 
 @pytest.fixture(scope="module")
 def attempts(workspace):
-    """Runs the chain; the file that holds what it tried to reach."""
+    """Runs the chain, then a study; the file that holds what they tried to reach."""
     (workspace / "guard").mkdir()
     (workspace / "guard" / "sitecustomize.py").write_text(textwrap.dedent(GUARD))
     reached = workspace / "attempts.txt"
@@ -49,16 +50,16 @@ def attempts(workspace):
         "HOME": str(workspace / "home"),
     }
     (workspace / "home").mkdir()
-    command = [sys.executable, "-m", "kedro", "run", "--env=smoke", "--pipeline=train_eval"]
-    done = subprocess.run(
-        command,
-        cwd=workspace,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    for pipeline in ("train_eval", "tuning"):
+        done = subprocess.run(
+            [sys.executable, "-m", "kedro", "run", "--env=smoke", f"--pipeline={pipeline}"],
+            cwd=workspace,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return reached
 
 
@@ -89,7 +90,8 @@ def test_chain_runs_without_trying_any_network(attempts):
 
 
 def test_every_table_and_folder_is_there(catalog):
-    entries = {name for name in pipelines["train_eval"].datasets() if ":" not in name}
+    both = pipelines["train_eval"] + pipelines["tuning"]
+    entries = {name for name in both.datasets() if ":" not in name}
     assert {name for name in entries if not catalog.exists(name)} == set()
 
 
@@ -98,11 +100,33 @@ def test_base_control_and_method_stand_side_by_side(catalog):
     assert set(metrics) == {"base", "control", "fine_tuned"}
 
 
-def test_one_run_holds_the_whole_chain(catalog, workspace):
+def test_one_run_holds_the_whole_chain_and_one_a_study_with_its_trials(catalog, workspace):
     run = catalog.load("run")
+    study = catalog.load("study")
     with sqlite3.connect(workspace / "mlruns" / "mlflow.db") as store:
-        runs = store.execute("select run_uuid, status from runs").fetchall()
-    assert runs == [(run["run_id"], "FINISHED")]
+        runs = dict(store.execute("select run_uuid, status from runs").fetchall())
+        parents = store.execute("select value from tags where key = 'mlflow.parentRunId'")
+        trials = [parent for (parent,) in parents]
+    assert trials == [study["run_id"]] * 4
+    assert len(runs) == 1 + 1 + len(trials) and {run["run_id"], study["run_id"]} < runs.keys()
+    assert set(runs.values()) == {"FINISHED"}
+
+
+def test_a_study_leaves_values_that_run_and_a_page(catalog, workspace):
+    study = catalog.load("study")
+    ended = {state: count for state, count in study["trials"].items() if state != "feasible"}
+    assert sum(ended.values()) == 4 and ended.keys() <= {"complete", "pruned"}
+    folder = workspace / "data" / "07_model_output" / "smoke" / "clic" / "default" / "seed=0"
+    page = (catalog.load("tuning_report") / "study.html").read_text()
+    assert "On the reported questions" in page
+    best = folder / "tuning" / "best_params.yml"
+    assert best.exists() == (study["best"] is not None)
+    if study["best"] is not None:
+        given = yaml.safe_load(best.read_text())
+        rate = study["best"]["values"]["training.optimizer.lr"]
+        assert given["training"]["optimizer"]["lr"] == rate
+    trials = workspace / "data" / "06_models" / "smoke" / "clic" / "default" / "seed=0" / "tuning"
+    assert not list((trials / "trials").iterdir())
 
 
 def test_nothing_is_lost_between_source_and_valid_captions(catalog):

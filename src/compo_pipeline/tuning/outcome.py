@@ -218,7 +218,7 @@ def summary(study: Study) -> dict[str, Any]:
 
 def steps(trial: FrozenTrial) -> int:
     """Steps that a trial was trained for, as far as it has said."""
-    return int(trial.user_attrs.get(STEPS, trial.last_step or 0))
+    return int(trial.user_attrs.get(STEPS, 0))
 
 
 def _recipe(study: Study, trial: FrozenTrial, configured: Mapping[str, Value], run: Run) -> str:

@@ -176,7 +176,7 @@ def _tags(trial: FrozenTrial, configured: Mapping[str, Value], top: set[int]) ->
 
 def _why(trial: FrozenTrial) -> str:
     if trial.state == TrialState.PRUNED:
-        return f"at step {trial.last_step}" if trial.last_step is not None else ""
+        return f"at look {trial.last_step}" if trial.last_step is not None else ""
     return reason(trial) or ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from annotated_types import Ge
+from annotated_types import Ge, Gt, Le
 
 # Where StudySettings stand in the parameters, for messages.
 KEY = "tuning.study"
@@ -53,17 +53,17 @@ class PrunerSettings:
     """What stops a trial early; with two objectives nothing does.
 
     Attributes:
-        name: median stops a trial that is worse than the median at the same step; hyperband and
-            successive_halving give steps to the better part only; none stops nothing.
+        name: median stops a trial that is worse than the median at the same look; hyperband and
+            successive_halving give looks to the better part only; none stops nothing.
         startup_trials: of median: finished trials before any is stopped.
-        warmup_steps: of median: no trial is stopped before this step.
-        min_resource: of the others: steps that every trial gets.
+        first_look: of median: the first look, counted from 1, after which one may be stopped.
+        min_resource: of the others: looks that every trial gets.
         reduction_factor: of the others: one in so many goes on.
     """
 
     name: Literal["median", "hyperband", "successive_halving", "none"] = "median"
     startup_trials: Natural = 4
-    warmup_steps: Natural = 0
+    first_look: Positive = 1
     min_resource: Positive = 1
     reduction_factor: Annotated[int, Ge(2)] = 3
 
@@ -114,17 +114,17 @@ class TrialSettings:
     """How a trial is trained, where that differs from the recipe (`training`); null is the same.
 
     Attributes:
-        epochs: passes over the rows, at most those that the views hold.
+        share: of the recipe's epochs, in (0, 1].
         batch_size: rows a step.
         max_steps: ends it early.
-        look_every: steps between two looks at the model, after each of which it may be stopped;
-            with two objectives there are none.
+        looks: at the model, evenly over the steps, the last one at the end; after each of the
+            others it may be stopped. With two objectives there is the last one alone.
     """
 
-    epochs: Positive | None = None
+    share: Annotated[float, Gt(0), Le(1)] = 1.0
     batch_size: Positive | None = None
     max_steps: Positive | None = None
-    look_every: Positive = 250
+    looks: Positive = 4
 
 
 @dataclass(frozen=True)

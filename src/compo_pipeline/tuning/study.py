@@ -123,7 +123,7 @@ def sampler(settings: SamplerSettings, seed: int, begun: int) -> optuna.samplers
 def pruner(settings: PrunerSettings) -> optuna.pruners.BasePruner:
     """What stops a trial early."""
     if settings.name == "median":
-        return optuna.pruners.MedianPruner(settings.startup_trials, settings.warmup_steps)
+        return optuna.pruners.MedianPruner(settings.startup_trials, settings.first_look)
     steps = {
         "min_resource": settings.min_resource,
         "reduction_factor": settings.reduction_factor,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from compo_pipeline.evaluation.benchmarks import Subtask
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.methods import method_type
 from compo_pipeline.methods.contract import Method
+from compo_pipeline.methods.view_tables import EpochViews
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.training.progress import Point
 from compo_pipeline.training.run import Plan, Runner
@@ -68,17 +70,13 @@ class Material:
 
         A state that lies where a trial wants its own is of an earlier study.
         """
-        changes = {
-            "epochs": settings.epochs,
-            "batch_size": settings.batch_size,
-            "max_steps": settings.max_steps,
-        }
-        recipe = {
-            **self.parameters["training"],
-            **{key: value for key, value in changes.items() if value is not None},
-            "save_every": settings.look_every,
-            "overwrite": True,
-        }
+        recipe = {**self.parameters["training"], "overwrite": True}
+        recipe["epochs"] = max(1, round(settings.share * recipe["epochs"]))
+        for name in ("batch_size", "max_steps"):
+            if (value := getattr(settings, name)) is not None:
+                recipe[name] = value
+        steps = _steps(self.plan.views, recipe)
+        recipe["save_every"] = math.ceil(steps / settings.looks)
         return replace(self, parameters={**self.parameters, "training": recipe})
 
 
@@ -93,6 +91,7 @@ class Trials:
         questions: that judge, none of them among the reported ones.
         folder: for the states and checkpoints of trials; a finished one leaves nothing.
         recorder: of the curves.
+        looks: at each trial, the last one at its end.
     """
 
     material: Material
@@ -101,6 +100,7 @@ class Trials:
     questions: Sequence[Subtask]
     folder: Path
     recorder: Recorder
+    looks: int
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the judge, who holds a model's embeddings."""
@@ -134,15 +134,20 @@ class Trials:
     def _trained(
         self, trial: optuna.Trial, runner: Runner, method: Method, checkpoint: Path
     ) -> Judgement:
-        judge = self._judge
+        judge, every = self._judge, runner.plan.settings.save_every
         run = trial.user_attrs.get(recording.RUN)
 
         def look(step: int, model: LoadedModel) -> None:
+            # The last look is at what was exported, and nothing is to be saved by stopping then.
+            number = math.ceil(step / every)
+            if number >= self.looks:
+                return
             judgement = judge(model)
             excess = {f"excess/{name}": value for name, value in judgement.excess.items()}
             figures = {"score": judgement.scores[0], **excess}
             recording.point(self.recorder, run, step, figures)
-            constraints.report(trial, step, judgement.scores[0], _constraints(judgement))
+            trial.set_user_attr(STEPS, step)
+            constraints.report(trial, number, judgement.scores[0], _constraints(judgement))
 
         def log_point(point: Point) -> None:
             recording.point(self.recorder, run, int(point["step"]), point)
@@ -158,6 +163,13 @@ class Trials:
         plan = self.material.plan
         base = load(plan.model, Runner(plan).device)
         return Judge.begin(self.questions, self.material.evaluation, self.wanted, base)
+
+
+def _steps(views: Path, recipe: Mapping[str, Any]) -> int:
+    """Steps of a training on views."""
+    rows = len(EpochViews(views).epoch(0))
+    steps: int = recipe["epochs"] * (rows // min(recipe["batch_size"], rows))
+    return steps if recipe["max_steps"] is None else min(steps, recipe["max_steps"])
 
 
 def _constraints(judgement: Judgement) -> list[Constraint]:

@@ -10,6 +10,7 @@ from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.records import Caption, Counterfactual, Parse
 
 if TYPE_CHECKING:
+    from compo_pipeline.evaluation.benchmarks import Subtask
     from compo_pipeline.tuning.outcome import Run
     from compo_pipeline.tuning.search import TuningSettings
     from compo_pipeline.tuning.space import Space
@@ -26,11 +27,8 @@ def search_space(
     **shared: Any,
 ) -> dict[str, Any]:
     """Run the study to its end, and write its best values; what it found."""
-    from compo_pipeline.evaluation import benchmarks as adapters
-    from compo_pipeline.evaluation.settings import BenchmarksSettings
     from compo_pipeline.registry.tuning_record import TuningRecord
     from compo_pipeline.tuning import outcome
-    from compo_pipeline.tuning.questions import held_apart
     from compo_pipeline.tuning.search import plan_of, search
     from compo_pipeline.tuning.study import RUN
     from compo_pipeline.tuning.trial import Trials
@@ -38,25 +36,22 @@ def search_space(
     settings = _settings(tuning)
     material = _material(**shared)
     space = _space(spaces, shared["method"], shared)
-    captions, root = shared["valid_captions"], material.plan.root
-    reported = parse(BenchmarksSettings, benchmarks, "benchmarks")
-    try:
-        asked = adapters.gather(settings.benchmarks, captions, root)
-    except SettingsError as error:
-        raise SettingsError(
-            f"tuning.benchmarks, the questions that lead a study: {error}"
-        ) from None
     tags = {"method": material.method, "variant": variant, "data_hash": material.plan.data}
     recorder = TuningRecord.here(tags)
     trials = Trials(
         material=material.as_trial(settings.trial),
         space=space,
         wanted=settings.objective,
-        questions=held_apart(
-            asked, adapters.gather(reported, captions, root), material.evaluation.workers
+        questions=_questions(
+            tuning["benchmarks"],
+            benchmarks,
+            shared["valid_captions"],
+            material.plan.root,
+            material.evaluation.workers,
         ),
         folder=Path(paths["tuning_trials"]),
         recorder=recorder,
+        looks=settings.trial.looks,
     )
     configured = space.configured(shared)
     folder = Path(paths["tuning"])
@@ -191,6 +186,26 @@ def _material(
     )
     parameters = {"training": training, method: methods[method]}
     return Material(method, parameters, plan, parse(EvaluationSettings, evaluation, "evaluation"))
+
+
+def _questions(
+    leading: Mapping[str, Any],
+    reported: Mapping[str, Any],
+    captions: list[Caption],
+    root: Path,
+    workers: int,
+) -> list[Subtask]:
+    """The questions that lead a study, none of them among the reported ones."""
+    from compo_pipeline.evaluation import benchmarks as adapters
+    from compo_pipeline.evaluation.settings import BenchmarksSettings
+    from compo_pipeline.tuning.questions import KEY, held_apart
+
+    try:
+        asked = adapters.gather(parse(BenchmarksSettings, leading, KEY), captions, root)
+    except SettingsError as error:
+        raise SettingsError(f"{KEY}, the questions that lead a study: {error}") from None
+    published = adapters.gather(parse(BenchmarksSettings, reported, "benchmarks"), captions, root)
+    return held_apart(asked, published, workers)
 
 
 def _space(spaces: Mapping[str, Any], method: str, configured: Mapping[str, Any]) -> Space:
