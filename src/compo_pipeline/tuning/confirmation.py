@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import logging
+import multiprocessing
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -30,6 +33,7 @@ from compo_pipeline.records import Score, from_table, to_table
 from compo_pipeline.seeding import digest
 from compo_pipeline.training import fingerprint
 from compo_pipeline.training.run import Runner
+from compo_pipeline.tuning import cores
 from compo_pipeline.tuning.questions import identity
 from compo_pipeline.tuning.space import Value, applied
 from compo_pipeline.tuning.trial import Material
@@ -61,12 +65,15 @@ class Confirmation:
     questions: Sequence[Subtask]
     folder: Path
 
-    def run(self, tuned: Mapping[str, Value], seeds: Sequence[int]) -> list[Row]:
+    def run(
+        self, tuned: Mapping[str, Value], seeds: Sequence[int], processes: int = 1
+    ) -> list[Row]:
         """Base, configured and tuned recipe side by side, over all seeds.
 
         Args:
             tuned: the values to confirm, by dotted key.
             seeds: to train with.
+            processes: that train at once.
         """
         plan, settings = self.material.plan, self.material.evaluation
         base = load(plan.model, Runner(plan).device)
@@ -74,16 +81,19 @@ class Confirmation:
         scorer = _Scorer(self.questions, Embedder(self.questions, settings))
         untrained = list(scorer(BASE, base))
         recipes: dict[str, Mapping[str, Value]] = {CONFIGURED: {}, TUNED: tuned}
-        tables = []
-        for seed in seeds:
-            one = work / f"seed={seed}"
-            table = list(untrained)
-            for name, values in recipes.items():
-                file = one / f"{name}-{digest(json.dumps(values)):016x}.parquet"
-                table += kept(file, partial(self._made, one / "work", seed, name, values, scorer))
-            tables.append(table)
-            shutil.rmtree(one / "work", ignore_errors=True)
-        return compare(tables, ROLES, settings.bootstrap, scorer.chance)
+        jobs = [
+            _Job(self, work / f"seed={seed}", seed, name, values)
+            for seed, (name, values) in product(seeds, recipes.items())
+        ]
+        missing = [job for job in jobs if not job.file.exists()]
+        if missing and processes > 1:
+            _spread(missing, processes)
+        tables: dict[int, list[Score]] = {seed: list(untrained) for seed in seeds}
+        for job in jobs:
+            tables[job.seed] += job.scores(scorer)
+        for job in jobs:
+            shutil.rmtree(job.work, ignore_errors=True)
+        return compare(list(tables.values()), ROLES, settings.bootstrap, scorer.chance)
 
     def _key(self, base: LoadedModel) -> int:
         """Of all that decides the scores, beside values and seed."""
@@ -92,22 +102,68 @@ class Confirmation:
         code = fingerprint.of_code()
         return digest(code, plan.data, base.fingerprint, questions, parameters, self.epochs)
 
-    def _made(
-        self, work: Path, seed: int, name: str, values: Mapping[str, Value], scorer: _Scorer
-    ) -> Iterator[Score]:
-        """Scores of a recipe that is trained now, or further."""
-        log.info("confirming: training with the %s values, seed %d", name, seed)
-        method, recipe = self.material.built(applied(self.material.parameters, values))
-        views = work / "views"
-        if not views.is_dir():
-            drawing = self.drawing._replace(seed=seed)
-            write(method, self.material.plan.captions, drawing, self.epochs, views)
-        plan = replace(
-            self.material.plan, settings=recipe, seed=seed, views=views, resume=work / name
-        )
-        runner = Runner(plan)
-        runner.train(method, name, work / name / "checkpoint", lambda point: None)
-        return scorer(name, load(work / name / "checkpoint", runner.device))
+
+@dataclass(frozen=True)
+class _Job:
+    """One recipe under one seed."""
+
+    of: Confirmation
+    folder: Path
+    seed: int
+    name: str
+    values: Mapping[str, Value]
+
+    @property
+    def file(self) -> Path:
+        """Where its scores are kept."""
+        return self.folder / f"{self.name}-{digest(json.dumps(self.values)):016x}.parquet"
+
+    @property
+    def work(self) -> Path:
+        """For the seed's views and states."""
+        return self.folder / "work"
+
+    def scores(self, scorer: _Scorer) -> list[Score]:
+        """Those that are kept, or else of a model that is trained now, or further."""
+        return kept(self.file, partial(self._made, scorer))
+
+    def views(self) -> Path:
+        """Views of the seed; both recipes show the same, for only their losses differ."""
+        folder = self.work / "views"
+        if not folder.is_dir():
+            material = self.of.material
+            method, _ = material.built(material.parameters)
+            drawing = self.of.drawing._replace(seed=self.seed)
+            write(method, material.plan.captions, drawing, self.of.epochs, folder)
+        return folder
+
+    def _made(self, scorer: _Scorer) -> Iterator[Score]:
+        material, name = self.of.material, self.name
+        log.info("confirming: training with the %s values, seed %d", name, self.seed)
+        method, recipe = material.built(applied(material.parameters, self.values))
+        state = self.work / self.file.stem  # other values are another training
+        own = replace(material.plan, settings=recipe, seed=self.seed)
+        runner = Runner(replace(own, views=self.views(), resume=state))
+        runner.train(method, name, state / "checkpoint", lambda point: None)
+        return scorer(name, load(state / "checkpoint", runner.device))
+
+
+def _spread(jobs: Sequence[_Job], processes: int) -> None:
+    """Do what is missing in several processes; what they make is found on disk."""
+    for job in jobs:
+        job.views()
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, context, cores.share, (processes,)) as pool:
+        log.info("confirming: %d trainings, %d at a time", len(jobs), processes)
+        for done in as_completed([pool.submit(_work, job) for job in jobs]):
+            log.info("confirming: trained and scored the %s values, seed %d", *done.result())
+
+
+def _work(job: _Job) -> tuple[str, int]:
+    """What a process does."""
+    questions = job.of.questions
+    job.scores(_Scorer(questions, Embedder(questions, job.of.material.evaluation)))
+    return job.name, job.seed
 
 
 @dataclass

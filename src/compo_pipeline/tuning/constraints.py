@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 import optuna
 
-# The score a violation costs, per unit of the violation: a drop of one point too many costs ten.
-PENALTY = 10.0
 SCORE = "score"
 
 # Where Optuna keeps them. `Trial.set_constraint` refuses to replace a value, but what was measured
@@ -34,7 +32,7 @@ def report(
     step: int,
     score: float,
     constraints: Iterable[Constraint],
-    penalty: float = PENALTY,
+    penalty: float,
 ) -> None:
     """Tell an intermediate score, and end the trial where its pruner says so.
 
@@ -65,7 +63,7 @@ def finish(
     trial: optuna.Trial,
     score: float | Sequence[float],
     constraints: Iterable[Constraint],
-    penalty: float = PENALTY,
+    penalty: float,
 ) -> float | list[float]:
     """Set the final constraints; the value for the objective to return.
 

@@ -44,6 +44,8 @@ class ObjectiveSettings:
             constraints and without pruning.
         retrieval: what may not be lost.
         zero_shot: likewise.
+        penalty: points of score that each point too many costs. What training loses on its way it
+            may win back by its end: a high one stops trials that would have been the best.
     """
 
     maximise: tuple[str, ...] = ("sugar_crepe_pp/itt/average", "sugar_crepe_pp/tot/average")
@@ -55,8 +57,12 @@ class ObjectiveSettings:
         default_factory=lambda: Guarded(("zero_shot/top1/colours", "zero_shot/top1/things"))
     )
 
+    penalty: float = 1.0
+
     def __post_init__(self) -> None:
-        """Something must be looked for."""
+        """Something must be looked for, and a loss is no gain."""
+        if self.penalty < 0:
+            raise ValueError(f"penalty: expected at least 0 points, got {self.penalty}")
         if not self.maximise:
             raise ValueError("maximise: expected one figure at least, got none")
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
@@ -56,11 +57,7 @@ def held_apart(
 
 def identity(tasks: Sequence[Subtask]) -> str:
     """Sixteen hexadecimal digits of what is asked, and how; of pictures, their names alone."""
-    asked = (
-        f"{task.benchmark} {task.name} {task.protocols} {item}"
-        for task in tasks
-        for item in task.items
-    )
+    asked = (f"{replace(task, images=Path())}" for task in tasks)
     return f"{digest(*asked):016x}"
 
 

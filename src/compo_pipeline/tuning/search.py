@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
-
 from compo_pipeline.evaluation.settings import BenchmarksSettings
 from compo_pipeline.models.loading import load
 from compo_pipeline.training import fingerprint
 from compo_pipeline.training.run import Runner
-from compo_pipeline.tuning import workers
+from compo_pipeline.tuning import cores, workers
 from compo_pipeline.tuning.judging import ObjectiveSettings
 from compo_pipeline.tuning.questions import identity
 from compo_pipeline.tuning.recording import Recorder
@@ -62,8 +59,9 @@ def plan_of(
         folder: for its file.
     """
     wanted, material = trials.wanted, trials.material
+    count = settings.workers or cores.natural(Runner(material.plan).device)
     return Plan(
-        settings=settings,
+        settings=replace(settings, workers=count),
         folder=folder,
         directions=("maximize", "maximize") if wanted.second else ("maximize",),
         configured=configured,
@@ -92,13 +90,8 @@ def search(trials: Trials, plan: Plan, recorder: Recorder) -> optuna.Study:
     Runner(replace(trials.material.plan, settings=recipe)).embed_ahead(method)
     settings = plan.settings
     with Board(settings.trials, settings.retries) as board:
-        prepare = partial(share_threads, settings.workers)
+        prepare = partial(cores.share, settings.workers or 1)
         return workers.run(plan, trials, recorder, prepare, board.show)
-
-
-def share_threads(workers: int) -> None:
-    """Give this process its share of the processor."""
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
 
 
 def _identity(trials: Trials) -> dict[str, str]:

@@ -91,7 +91,8 @@ class StudySettings:
         name: workers that give the same name and storage share one study, and a study that was
             interrupted goes on.
         trials: that finish, all workers together. A killed trial and its retries count as one.
-        workers: processes of this machine; further ones may be started elsewhere.
+        workers: processes of this machine; further ones may be started elsewhere. Null is what
+            `cores.natural` says.
         retries: of a trial whose worker was killed.
         storage: where the study is kept.
         sampler: what proposes parameters.
@@ -101,7 +102,7 @@ class StudySettings:
 
     name: str
     trials: Positive = 30
-    workers: Positive = 1
+    workers: Positive | None = None
     retries: Natural = 2
     storage: StorageSettings = field(default_factory=StorageSettings)
     sampler: SamplerSettings = field(default_factory=SamplerSettings)

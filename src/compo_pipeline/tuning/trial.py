@@ -7,12 +7,13 @@ import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import optuna
+from optuna.exceptions import UpdateFinishedTrialError
 
 from compo_pipeline.configuration import parse
 from compo_pipeline.evaluation.benchmarks import Subtask
@@ -91,7 +92,6 @@ class Trials:
         questions: that judge, none of them among the reported ones.
         folder: for the states and checkpoints of trials; a finished one leaves nothing.
         recorder: of the curves.
-        looks: at each trial, the last one at its end.
     """
 
     material: Material
@@ -100,7 +100,6 @@ class Trials:
     questions: Sequence[Subtask]
     folder: Path
     recorder: Recorder
-    looks: int
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the judge, who holds a model's embeddings."""
@@ -121,33 +120,34 @@ class Trials:
         try:
             with _hushed():
                 judgement = self._trained(trial, runner, method, folder / "checkpoint")
-        except KeyboardInterrupt:
-            raise  # its state is where the next attempt goes on
+        except (KeyboardInterrupt, UpdateFinishedTrialError):
+            raise  # its state is where the next attempt goes on, or is going on already
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
         trial.set_user_attr(FIGURES, dict(judgement.figures))
         shutil.rmtree(folder)
         score = judgement.scores if self.wanted.second else judgement.scores[0]
-        return constraints.finish(trial, score, _constraints(judgement))
+        return constraints.finish(trial, score, _constraints(judgement), self.wanted.penalty)
 
     def _trained(
         self, trial: optuna.Trial, runner: Runner, method: Method, checkpoint: Path
     ) -> Judgement:
-        judge, every = self._judge, runner.plan.settings.save_every
+        judge, plan = self._judge, runner.plan
+        last, every = _steps(plan.views, asdict(plan.settings)), plan.settings.save_every
         run = trial.user_attrs.get(recording.RUN)
 
         def look(step: int, model: LoadedModel) -> None:
             # The last look is at what was exported, and nothing is to be saved by stopping then.
-            number = math.ceil(step / every)
-            if number >= self.looks:
+            if step == last:
                 return
             judgement = judge(model)
             excess = {f"excess/{name}": value for name, value in judgement.excess.items()}
             figures = {"score": judgement.scores[0], **excess}
             recording.point(self.recorder, run, step, figures)
             trial.set_user_attr(STEPS, step)
-            constraints.report(trial, number, judgement.scores[0], _constraints(judgement))
+            broken, penalty = _constraints(judgement), self.wanted.penalty
+            constraints.report(trial, step // every, judgement.scores[0], broken, penalty)
 
         def log_point(point: Point) -> None:
             recording.point(self.recorder, run, int(point["step"]), point)

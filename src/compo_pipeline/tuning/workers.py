@@ -67,7 +67,7 @@ def run(
         opened = open_study(plan)
         task = _task(plan, objective, keeper, opened)
         try:
-            if plan.settings.workers == 1:
+            if plan.settings.workers in (None, 1):
                 ended = Worker(task, opened, interrupts, watch).work()
             else:
                 ended = _Team(task, opened, prepare).work(interrupts, watch)
@@ -123,7 +123,7 @@ class _Team:
 
     def work(self, interrupts: Interrupts, watch: Watch | None) -> Ended:
         """Keep the workers at work until the study has ended or is interrupted."""
-        self._members = [self._start() for _ in range(self._task.plan.settings.workers)]
+        self._members = [self._start() for _ in range(self._task.plan.settings.workers or 1)]
         try:
             shown = time.monotonic()
             while self._members and not interrupts.wanted:

@@ -51,7 +51,6 @@ def search_space(
         ),
         folder=Path(paths["tuning_trials"]),
         recorder=recorder,
-        looks=settings.trial.looks,
     )
     configured = space.configured(shared)
     folder = Path(paths["tuning"])
@@ -82,14 +81,18 @@ def confirm_best(
     """Base, configured and tuned recipe on the reported questions; why not, where there is none."""
     from compo_pipeline.evaluation import benchmarks as adapters
     from compo_pipeline.evaluation import terminal
+    from compo_pipeline.evaluation.comparison import by_role
     from compo_pipeline.evaluation.settings import BenchmarksSettings
     from compo_pipeline.language.loading import identity, load
     from compo_pipeline.methods.contract import Drawing
     from compo_pipeline.methods.view_tables import ViewSettings, by_sample
     from compo_pipeline.registry import tracking
-    from compo_pipeline.tuning.confirmation import Confirmation, report
+    from compo_pipeline.training.run import Runner
+    from compo_pipeline.tuning import cores
+    from compo_pipeline.tuning.confirmation import ROLES, Confirmation, report
 
-    seeds = _settings(tuning).confirmation.seeds
+    settings = _settings(tuning)
+    seeds = settings.confirmation.seeds
     if reason := _nothing_to_confirm(study, seeds):
         return {"reason": reason}
     material = _material(**shared)
@@ -104,9 +107,11 @@ def confirm_best(
         folder=Path(paths["tuning_confirmed"]),
     )
     chosen = [material.plan.seed + 1 + place for place in range(seeds)]
-    rows = confirmation.run(study["best"]["values"], chosen)
+    processes = settings.study.workers or cores.natural(Runner(material.plan).device)
+    rows = confirmation.run(study["best"]["values"], chosen, min(processes, 2 * seeds))
     comparison = report(rows, dataset, material.evaluation.bootstrap.resamples)
     with tracking.adopt(study["run_id"]) as record:
+        record.metrics({ROLES[role]: figures for role, figures in by_role(rows).items()})
         record.document(comparison.to_json(), "confirmation.json")
     terminal.show(comparison)
     return {"seeds": chosen, "comparison": comparison.to_json()}
@@ -138,6 +143,9 @@ def show_study(
         parse(Confirmed, confirmation, "confirmation"),
     )
     with tracking.adopt(study["run_id"]) as record:
+        # The storage's URL may hold a password.
+        settings = {key: value for key, value in tuning.items() if key != "study"}
+        record.params({"tuning": settings, "configured": study["configured"], **_best(study)})
         record.artefact(report, "study")
         for found in sorted(kept.glob("*.yml")):
             record.artefact(found)
@@ -227,6 +235,10 @@ def _run(command: Mapping[str, Any]) -> Run:
 
     given = {key: value for key, value in command["params"].items() if key != "tuning"}
     return Run(command["env"], {**dict(flatten(given, ".")), "variant": "tuned"})
+
+
+def _best(study: Mapping[str, Any]) -> dict[str, Any]:
+    return {} if study["best"] is None else {"best": study["best"]["values"]}
 
 
 def _nothing_to_confirm(study: Mapping[str, Any], seeds: int) -> str | None:
