@@ -126,7 +126,7 @@ def test_a_study_leaves_values_that_run_and_a_page(catalog, workspace):
         rate = study["best"]["values"]["training.optimizer.lr"]
         assert given["training"]["optimizer"]["lr"] == rate
     trials = workspace / "data" / "06_models" / "smoke" / "clic" / "default" / "seed=0" / "tuning"
-    assert not list((trials / "trials").iterdir())
+    assert not [path for path in (trials / "trials").rglob("*") if path.is_file()]
 
 
 def test_nothing_is_lost_between_source_and_valid_captions(catalog):

@@ -1,6 +1,7 @@
 """Progress passes everything on and says how far it is."""
 
 import logging
+from typing import Any
 
 import pytest
 
@@ -25,3 +26,43 @@ def test_log_lines_where_there_is_no_terminal(
         "counting: 4 of 4, about 0 s left",
         "counting: 4 in 30.0 s",
     ]
+
+
+@pytest.fixture
+def bars(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What bars on a terminal are called."""
+    import tqdm
+
+    made: list[str] = []
+
+    class Bar:
+        def __init__(self, items: Any = (), *, desc: str, **options: Any) -> None:
+            self.items = items
+            made.append(desc)
+
+        def __iter__(self) -> Any:
+            return iter(self.items)
+
+        def set_postfix(self, *given: Any, **named: Any) -> None: ...
+
+        def update(self) -> None: ...
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(tqdm, "tqdm", Bar)
+    monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: True)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("level", "shown"), [(logging.INFO, ["spelling", "training"]), (logging.WARNING, [])]
+)
+def test_a_terminal_has_bars_unless_this_log_was_told_to_be_quiet(
+    bars: list[str], caplog: pytest.LogCaptureFixture, level: int, shown: list[str]
+) -> None:
+    caplog.set_level(level, "compo_pipeline.progress")
+    assert list(progress.track("abc", 3, "spelling")) == ["a", "b", "c"]
+    with progress.Meter(1, "training") as meter:
+        meter.advance(loss=1.0)
+    assert bars == shown
+    assert caplog.messages == []

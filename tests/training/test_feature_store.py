@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 
 from compo_pipeline.methods.clip import Clip, ClipObjective, ClipViews
 from compo_pipeline.methods.contract import Picture
+from compo_pipeline.methods.fsc_clip import FscClip, FscClipObjective, FscClipViews
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.training import run
@@ -60,6 +61,36 @@ def test_a_second_run_embeds_nothing_and_ends_the_same(plan: Plan, embedded: lis
     assert embedded == [12, 12]
     for other in (second, alone):
         assert all(torch.equal(first[key], other[key]) for key in first)
+
+
+def test_pictures_can_be_embedded_ahead_of_the_first_run(plan: Plan, embedded: list[int]) -> None:
+    Runner(plan).embed_ahead(CLIP)
+    assert embedded == [12] and not plan.resume.exists()
+    ahead = weights(plan, "ahead")
+    Runner(plan).embed_ahead(CLIP)
+    assert embedded == [12]
+    alone = weights(replace(plan, features=None), "alone")
+    assert all(torch.equal(ahead[key], alone[key]) for key in ahead)
+
+
+def test_patches_are_embedded_ahead_for_a_method_that_reads_them(
+    plan: Plan, world: Any, embedded: list[int], tmp_path: Path
+) -> None:
+    method = FscClip(FscClipViews(), FscClipObjective(trains=("text",)))
+    plan = replace(plan, views=world.drawn(method, tmp_path / "fsc"))
+    Runner(plan).embed_ahead(method)
+    weights(plan, "fsc_clip", method)
+    assert embedded == [12]
+    # Those of the embeddings alone are kept apart.
+    weights(plan, "clip")
+    assert embedded == [12, 12]
+
+
+def test_nothing_is_embedded_ahead_where_nothing_is_kept(plan: Plan, embedded: list[int]) -> None:
+    Runner(plan).embed_ahead(Clip(ClipViews(), ClipObjective(("image", "text"))))
+    Runner(replace(plan, settings=replace(plan.settings, cache_features=False))).embed_ahead(CLIP)
+    assert embedded == []
+    assert plan.features is not None and not plan.features.exists()
 
 
 def test_what_decides_features_keeps_them_apart(

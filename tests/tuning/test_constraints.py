@@ -25,7 +25,7 @@ def test_pruner_sees_constraints_and_penalty(direction: str, sign: int) -> None:
     study = optuna.create_study(direction=direction, pruner=pruner)
 
     def objective(trial: optuna.Trial) -> float:
-        report(trial, 1, 60.0, [Constraint("drop", -0.5)])
+        report(trial, 1, 60.0, [Constraint("drop", -0.5)], 5)
         report(trial, 2, 61.0, [Constraint("drop", 0.2), Constraint("other", 0.1)], penalty=5)
         raise AssertionError("not pruned")
 
@@ -44,8 +44,8 @@ def test_final_constraints_replace_those_of_a_report() -> None:
     study = optuna.create_study(direction="maximize")
 
     def objective(trial: optuna.Trial) -> float | list[float]:
-        report(trial, 0, 50.0, [Constraint("drop", 2.0)])
-        return finish(trial, 55.0 + trial.number, [Constraint("drop", 1.0 - trial.number)])
+        report(trial, 0, 50.0, [Constraint("drop", 2.0)], 10)
+        return finish(trial, 55.0 + trial.number, [Constraint("drop", 1.0 - trial.number)], 10)
 
     study.optimize(objective, n_trials=2)
     assert [trial.constraints for trial in study.trials] == [{"drop": 1.0}, {"drop": 0.0}]
@@ -57,8 +57,8 @@ def test_two_objectives_are_neither_reported_nor_penalised() -> None:
     study = optuna.create_study(directions=["maximize", "maximize"])
 
     def objective(trial: optuna.Trial) -> float | list[float]:
-        report(trial, 0, 50.0, [Constraint("drop", 2.0)])
-        return finish(trial, [1.0, 2.0], [Constraint("drop", 1.0)])
+        report(trial, 0, 50.0, [Constraint("drop", 2.0)], 10)
+        return finish(trial, [1.0, 2.0], [Constraint("drop", 1.0)], 10)
 
     study.optimize(objective, n_trials=1)
     (trial,) = study.trials
@@ -70,6 +70,6 @@ def test_two_objectives_are_neither_reported_nor_penalised() -> None:
 def test_what_is_no_number_is_refused(wrong: float) -> None:
     trial = optuna.create_study().ask()
     with pytest.raises(ValueError, match="constraint 'drop': expected a finite number, got"):
-        report(trial, 0, 1.0, [Constraint("drop", wrong)])
+        report(trial, 0, 1.0, [Constraint("drop", wrong)], 10)
     with pytest.raises(ValueError, match="score: expected a finite number, got"):
-        finish(trial, wrong, [])
+        finish(trial, wrong, [], 10)

@@ -3,6 +3,7 @@
 import re
 import shlex
 import shutil
+from datetime import timedelta
 
 import pytest
 import yaml
@@ -13,7 +14,16 @@ from kedro.framework.session import KedroSession
 from kedro.framework.startup import bootstrap_project
 
 from compo_pipeline.tuning import outcome
-from compo_pipeline.tuning.outcome import Run, baseline, best, feasible, front, write
+from compo_pipeline.tuning.outcome import (
+    Run,
+    baseline,
+    best,
+    feasible,
+    front,
+    steps,
+    summary,
+    write,
+)
 from compo_pipeline.tuning.space import overlay
 
 BOTH = ("maximize", "maximize")
@@ -233,3 +243,27 @@ def test_metric_names_are_the_studys_own(made):
     assert outcome.metric_names(made.study()) == ["score"]
     assert outcome.metric_names(made.study(names=["itt"])) == ["itt"]
     assert outcome.metric_names(made.study(directions=BOTH)) == ["objective 1", "objective 2"]
+
+
+def test_a_summary_counts_trials_steps_and_seconds(made):
+    trials = [
+        made.trial(3.0, drop=-1.0, user_attrs={"steps": 600}),
+        made.trial(4.0, drop=1.0, user_attrs={"steps": 600}),
+        made.stopped(1.0, 2),
+        made.failed("no memory"),
+    ]
+    trials[2].set_user_attr("steps", 300)
+    for trial in trials[:2]:
+        trial.datetime_start = trial.datetime_complete - timedelta(seconds=90)
+    study = made.study(*trials)
+    study.ask()
+    found = summary(study)
+    ended = {"complete": 2, "pruned": 1, "fail": 1, "running": 1, "feasible": 1}
+    assert found["trials"] == ended
+    assert found["steps"] == 1500
+    assert found["seconds"] == pytest.approx(180, abs=1)
+    assert [steps(trial) for trial in study.trials] == [600, 600, 300, 0, 0]
+
+
+def test_a_summary_of_nothing_is_one_of_zeros(made):
+    assert summary(made.study()) == {"trials": {"feasible": 0}, "steps": 0, "seconds": 0}

@@ -1,11 +1,15 @@
 """One page tells of a study, whatever became of it, and needs nothing but itself."""
 
+import json
 import re
 from html.parser import HTMLParser
 
 import pytest
 from plotly.offline import get_plotlyjs
 
+from compo_pipeline.configuration import parse
+from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
+from compo_pipeline.tuning.confirmation import Confirmed, report
 from compo_pipeline.tuning.outcome import Run
 from compo_pipeline.tuning.page import lines, write
 from compo_pipeline.tuning.space import Parameter, Range, Space
@@ -20,8 +24,8 @@ SPACE = Space(
 def page(made, tmp_path):
     """Writes the page of a study; its text without plotly.js."""
 
-    def text(study, run=None):
-        written = write(study, made.configured, tmp_path / "new", SPACE, run)
+    def text(study, run=None, confirmed=None):
+        written = write(study, made.configured, tmp_path / "new", SPACE, run, confirmed)
         html = written.read_text(encoding="utf-8")
         HTMLParser().feed(html)
         assert html.count(get_plotlyjs()) <= 1
@@ -37,7 +41,7 @@ def study(made):
         made.trial(71.25, lr=0.004, positives=3, drop=-0.25),
         made.trial(-20.0, drop=9.0, user_attrs={"score": 70.0}),
         made.failed("out of <b>memory</b>"),
-        made.stopped(33.0, 100),
+        made.stopped(33.0, 2),
     )
 
 
@@ -78,7 +82,7 @@ def test_the_table_tells_each_trials_fate(made, study):
         "finished", "finished", "finished", "failed", "stopped early",
     ]  # fmt: skip
     assert [line.tags for line in table[:3]] == [("configured values",), ("best",), ()]
-    assert [line.why for line in table[2:]] == ["", "out of <b>memory</b>", "at step 100"]
+    assert [line.why for line in table[2:]] == ["", "out of <b>memory</b>", "at look 2"]
     assert [line.values for line in table] == [(66.5,), (71.25,), (70.0,), (None,), (33.0,)]
     assert [line.constraints["drop"] for line in table] == [-1.0, -0.25, 9.0, None, None]
     assert [line.feasible for line in table] == [True, True, False, False, False]
@@ -128,3 +132,57 @@ def test_configured_values_that_are_the_best_are_said_to_be(made, page):
 def test_a_running_study_has_a_page(made, page, study):
     study.ask()
     assert "1 running" in words(page(study))
+
+
+def row(label, headline, gain, low, high):
+    """A figure of 40, 50 and so much more than 50."""
+    base, configured, tuned = (Estimate(v, v - 1, v + 1) for v in (40.0, 50.0, 50.0 + gain))
+
+    def difference(value, low, high):
+        return Difference(value, low, high, 0.01, 0.02, 2.75, 3, 1)
+
+    return Row(
+        *("play", "accuracy", label, label, headline, False, 12, 0, 12, 50.0),
+        *(base, configured, tuned),
+        vs_base=difference(10.0 + gain, 5.0, 15.0),
+        vs_control=difference(gain, low, high),
+    )
+
+
+def test_what_counts_stands_on_the_page(page, study):
+    rows = [
+        row("<i>better</i>", True, 3.25, 1.5, 5.0),
+        row("worse", True, -4.0, -6.0, -2.0),
+        row("the same", True, 0.5, -1.0, 2.0),
+        row("details", False, 9.0, 8.0, 10.0),
+    ]
+    # As the catalog keeps it.
+    kept = {"seeds": [1, 2], "comparison": report(rows, "scenes", 50).to_json()}
+    confirmed = parse(Confirmed, json.loads(json.dumps(kept)), "confirmation")
+    html = page(study, confirmed=confirmed)
+    told = words(html)
+    assert "trained in full with 2 seeds that no trial had (1, 2), scored" in told
+    assert (
+        "&lt;i&gt;better&lt;/i&gt; 40.0 50.0 53.2 +3.2 [+1.5, +5.0] +13.2 [+5.0, +15.0] 2.8" in told
+    )
+    assert "worse 40.0 50.0 46.0 \u22124.0 [\u22126.0, \u22122.0] +6.0" in told
+    assert "details" not in told
+    assert "What counts stands next." in told and "with fresh seeds" not in told
+    differences = re.findall(r'<td class="(\w+)">[+\u2212]\d+\.\d \[', html)
+    assert differences == ["met", "met", "broken", "met", "dim", "met"]
+
+
+def test_the_page_says_why_nothing_was_confirmed(page, study):
+    told = words(page(study, confirmed=Confirmed(reason="tuning.confirmation.seeds is 0")))
+    assert "On the reported questions Not asked: tuning.confirmation.seeds is 0." in told
+    assert "What counts is the reported questions, with fresh seeds." in told
+    assert "On the reported questions" not in words(page(study))
+
+
+def test_the_page_counts_steps(made, page):
+    trials = [
+        made.trial(3.0, user_attrs={"steps": 1200}),
+        made.trial(4.0, user_attrs={"steps": 34}),
+    ]
+    assert "; 1,234 steps in " in words(page(made.study(*trials)))
+    assert "steps" not in words(page(made.study(made.trial(3.0)))).partition("The best")[0]

@@ -35,10 +35,10 @@ class FingerprintError(ClickException, RuntimeError):
     """The state on disk belongs to another configuration."""
 
 
-def of_code() -> str:
-    """Digest of the source files that training goes through."""
+def of_code(*more: str) -> str:
+    """Digest of the source files that training goes through, and of further rooms."""
     package = Path(compo_pipeline.__file__).parent
-    places = [package / name for name in CODE]
+    places = [package / name for name in (*CODE, *more)]
     return _digest([file for place in places for file in (sorted(place.rglob("*.py")) or [place])])
 
 

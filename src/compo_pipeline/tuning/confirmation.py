@@ -97,10 +97,19 @@ class Confirmation:
 
     def _key(self, base: LoadedModel) -> int:
         """Of all that decides the scores, beside values and seed."""
-        plan, parameters = self.material.plan, json.dumps(self.material.parameters, sort_keys=True)
-        questions = identity(self.questions)
-        code = fingerprint.of_code()
-        return digest(code, plan.data, base.fingerprint, questions, parameters, self.epochs)
+        plan, scoring = self.material.plan, self.material.evaluation
+        return digest(
+            fingerprint.of_code("evaluation", "language"),
+            plan.data,
+            digest(*(row.sample_id for row in plan.captions)),
+            base.fingerprint,
+            identity(self.questions),
+            json.dumps(self.material.parameters, sort_keys=True),
+            self.epochs,
+            self.drawing.language,
+            scoring.image_precision,
+            scoring.text_precision,
+        )
 
 
 @dataclass(frozen=True)

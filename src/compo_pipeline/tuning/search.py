@@ -111,6 +111,7 @@ def _identity(trials: Trials) -> dict[str, str]:
         "space": json.dumps([asdict(one) for one in trials.space.parameters]),
         "objective": json.dumps(asdict(wanted)),
         "validation questions": identity(trials.questions),
+        "scoring": f"{material.evaluation.image_precision} {material.evaluation.text_precision}",
         "data": plan.data,
         "views": fingerprint.of_folder(plan.views),
         "base model": load(plan.model).fingerprint,

@@ -135,6 +135,7 @@ class Trials:
     ) -> Judgement:
         judge, plan = self._judge, runner.plan
         last, every = _steps(plan.views, asdict(plan.settings)), plan.settings.save_every
+        before = runner.done(method, self.material.method)
         run = trial.user_attrs.get(recording.RUN)
 
         def look(step: int, model: LoadedModel) -> None:
@@ -145,7 +146,7 @@ class Trials:
             excess = {f"excess/{name}": value for name, value in judgement.excess.items()}
             figures = {"score": judgement.scores[0], **excess}
             recording.point(self.recorder, run, step, figures)
-            trial.set_user_attr(STEPS, step)
+            trial.set_user_attr(STEPS, step - before)
             broken, penalty = _constraints(judgement), self.wanted.penalty
             constraints.report(trial, step // every, judgement.scores[0], broken, penalty)
 
@@ -155,7 +156,7 @@ class Trials:
         # Nothing is stopped where there are two objectives, so nobody needs to look.
         watch = None if self.wanted.second else look
         done = runner.train(method, self.material.method, checkpoint, log_point, watch)
-        trial.set_user_attr(STEPS, done.step)
+        trial.set_user_attr(STEPS, done.step - before)
         return judge(load(checkpoint, runner.device))
 
     @cached_property

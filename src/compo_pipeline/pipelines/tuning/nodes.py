@@ -28,6 +28,7 @@ def search_space(
 ) -> dict[str, Any]:
     """Run the study to its end, and write its best values; what it found."""
     from compo_pipeline.registry.tuning_record import TuningRecord
+    from compo_pipeline.seeding import digest
     from compo_pipeline.tuning import outcome
     from compo_pipeline.tuning.search import plan_of, search
     from compo_pipeline.tuning.study import RUN
@@ -49,7 +50,7 @@ def search_space(
             material.plan.root,
             material.evaluation.workers,
         ),
-        folder=Path(paths["tuning_trials"]),
+        folder=Path(paths["tuning_trials"]) / f"{digest(settings.study.name):016x}",
         recorder=recorder,
     )
     configured = space.configured(shared)

@@ -1,0 +1,181 @@
+"""Tuned values beside the configured ones: fresh seeds, fresh views, questions never asked."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import pytest
+
+from compo_pipeline.evaluation.embed import Embedder
+from compo_pipeline.evaluation.measures import values
+from compo_pipeline.evaluation.scoring import score
+from compo_pipeline.methods.view_tables import write
+from compo_pipeline.models.loading import load
+from compo_pipeline.training import fingerprint
+from compo_pipeline.training.run import Runner
+from compo_pipeline.tuning import confirmation as confirmations
+from compo_pipeline.tuning.confirmation import Confirmation, report
+from compo_pipeline.tuning.space import applied
+
+LR = "training.optimizer.lr"
+TUNED = {LR: 0.5}
+SEEDS = (5, 6)
+
+
+@pytest.fixture
+def confirmation(world: Any, tmp_path: Path) -> Confirmation:
+    questions = world.questions
+    return Confirmation(world.material, world.drawing, 1, questions, tmp_path / "confirmed")
+
+
+def figures(world: Any, folder: Path, seed: int, tuned: dict[str, float]) -> dict[str, float]:
+    """Of a recipe that is trained by hand, with views of the seed."""
+    material = world.material
+    method, recipe = material.built(applied(material.parameters, tuned))
+    views = folder / "views"
+    write(method, material.plan.captions, world.drawing._replace(seed=seed), 1, views)
+    plan = replace(material.plan, settings=recipe, seed=seed, views=views, resume=folder / "state")
+    Runner(plan).train(method, "hand", folder / "out", lambda _: None)
+    embedded = Embedder(world.questions, material.evaluation)(load(folder / "out"), "hand")
+    found = (one for task in world.questions for one in score("hand", task, embedded))
+    return values(row for one in found for row in one.rows)
+
+
+def test_three_models_side_by_side_over_all_seeds_and_only_once(
+    world: Any, confirmation: Confirmation, tmp_path: Path, trained: list[str]
+) -> None:
+    rows = confirmation.run(TUNED, SEEDS)
+    assert trained == ["configured", "tuned"] * 2
+    # Views, states and checkpoints have served; the scores stay.
+    files = [path for path in confirmation.folder.rglob("*") if path.is_file()]
+    folders = {path.name for path in confirmation.folder.rglob("*") if path.is_dir()}
+    assert len(files) == 4 and {path.suffix for path in files} == {".parquet"}
+    assert {"seed=5", "seed=6"} < folders and "work" not in folders
+
+    again = confirmation.run(TUNED, SEEDS)
+    assert repr(again) == repr(rows) and len(trained) == 4
+
+    by_hand = [
+        [figures(world, tmp_path / f"{seed} {place}", seed, tuned) for seed in SEEDS]
+        for place, tuned in enumerate(({}, TUNED))
+    ]
+    assert [row.name for row in rows] == ["pairs", "known"]
+    for row in rows:
+        of = f"play/accuracy/{row.name}"
+        configured, tuned = (mean(one[of] for one in seeds) for seeds in by_hand)
+        assert row.control is not None and row.vs_control is not None
+        assert row.control.value == pytest.approx(configured)
+        assert row.fine_tuned.value == pytest.approx(tuned)
+        assert row.vs_control.value == pytest.approx(tuned - configured)
+        assert row.vs_base.value == pytest.approx(tuned - row.base.value)
+        assert row.items == 12 and row.chance == pytest.approx(50)
+    assert rows[1].base.value == 100
+    assert rows[1].fine_tuned.value != pytest.approx(rows[1].control.value)  # type: ignore[union-attr]
+
+
+def test_every_seed_has_views_of_its_own_for_both_recipes(
+    world: Any,
+    confirmation: Confirmation,
+    tiny_clip: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drawn, used = [], []
+
+    def noting(method: Any, captions: Any, drawing: Any, epochs: int, folder: Path) -> None:
+        write(method, captions, drawing, epochs, folder)
+        drawn.append(fingerprint.of_folder(folder))
+
+    def untrained(self: Runner, method: Any, name: str, folder: Path, report_: Any) -> None:
+        used.append((self.plan.seed, name, fingerprint.of_folder(self.plan.views)))
+        shutil.copytree(tiny_clip, folder)
+
+    monkeypatch.setattr(confirmations, "write", noting)
+    monkeypatch.setattr(Runner, "train", untrained)
+    confirmation.run(TUNED, SEEDS)
+    study = tmp_path / "study"
+    method, _ = world.material.built(world.material.parameters)
+    write(method, world.material.plan.captions, world.drawing, 1, study)
+    assert len(drawn) == 2 and len({*drawn, fingerprint.of_folder(study)}) == 3
+    assert used == [
+        (seed, name, views)
+        for seed, views in zip(SEEDS, drawn, strict=True)
+        for name in ("configured", "tuned")
+    ]
+
+
+def test_a_killed_confirmation_goes_on_where_it_was(
+    world: Any,
+    confirmation: Confirmation,
+    tmp_path: Path,
+    steps: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names, train = [], Runner.train
+
+    def killed(self: Runner, method: Any, name: str, folder: Path, report_: Any) -> Any:
+        names.append(name)
+
+        def point(at: Any) -> None:
+            if names == ["configured", "tuned"] and at["step"] == 3:
+                raise KeyboardInterrupt
+
+        return train(self, method, name, folder, point)
+
+    monkeypatch.setattr(Runner, "train", killed)
+    with pytest.raises(KeyboardInterrupt):
+        confirmation.run(TUNED, SEEDS[:1])
+    rows = confirmation.run(TUNED, SEEDS[:1])
+    assert names == ["configured", "tuned", "tuned"]
+    # Killed after step 3, it goes on from the state of step 2.
+    assert len(steps) == 6 + 3 + 4
+    undisturbed = replace(confirmation, folder=tmp_path / "undisturbed")
+    assert repr(undisturbed.run(TUNED, SEEDS[:1])) == repr(rows)
+
+
+def test_other_values_begin_anew_where_those_before_were_killed(
+    confirmation: Confirmation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The study has gone on meanwhile, and found better ones."""
+    scores = confirmations.score
+
+    def killed(name: str, *given: Any) -> Any:
+        if name == "tuned":
+            raise KeyboardInterrupt
+        return scores(name, *given)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(confirmations, "score", killed)
+        confirmation.run(TUNED, SEEDS[:1])
+    rows = confirmation.run({LR: 0.4}, SEEDS[:1])
+    undisturbed = replace(confirmation, folder=tmp_path / "undisturbed")
+    assert repr(undisturbed.run({LR: 0.4}, SEEDS[:1])) == repr(rows)
+
+
+def test_whatever_the_scores_hang_on_is_confirmed_anew(
+    confirmation: Confirmation, trained: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(change: Confirmation, tuned: dict[str, float] = TUNED) -> list[str]:
+        trained.clear()
+        change.run(tuned, SEEDS[:1])
+        return trained
+
+    both = ["configured", "tuned"]
+    assert run(confirmation) == both
+    material = confirmation.material
+    other = replace(material, plan=replace(material.plan, data="other data"))
+    assert run(replace(confirmation, material=other)) == both
+    assert run(replace(confirmation, questions=confirmation.questions[:1])) == both
+    # Other values leave what the configured ones have given.
+    assert run(confirmation, {LR: 0.4}) == ["tuned"]
+    assert run(confirmation) == []
+    monkeypatch.setattr(fingerprint, "of_code", lambda *more: "other code")
+    assert run(confirmation) == both
+
+
+def test_the_tuned_recipe_is_held_to_the_configured_one() -> None:
+    found = report([], "world", 50)
+    assert found.models == {"base": "base", "control": "configured", "fine_tuned": "tuned"}
+    assert (found.dataset, found.resamples, found.rows, found.verdict) == ("world", 50, (), ())
