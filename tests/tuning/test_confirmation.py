@@ -75,6 +75,16 @@ def test_three_models_side_by_side_over_all_seeds_and_only_once(
     assert rows[1].fine_tuned.value != pytest.approx(rows[1].control.value)  # type: ignore[union-attr]
 
 
+def test_two_processes_confirm_what_one_does(
+    confirmation: Confirmation, tmp_path: Path, trained: list[str]
+) -> None:
+    rows = confirmation.run(TUNED, SEEDS, processes=2)
+    assert trained == []  # in this process
+    alone = replace(confirmation, folder=tmp_path / "alone")
+    assert repr(alone.run(TUNED, SEEDS)) == repr(rows)
+    assert not list(confirmation.folder.rglob("work"))
+
+
 def test_every_seed_has_views_of_its_own_for_both_recipes(
     world: Any,
     confirmation: Confirmation,

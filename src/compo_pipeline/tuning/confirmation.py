@@ -161,10 +161,13 @@ def _spread(jobs: Sequence[_Job], processes: int) -> None:
     """Do what is missing in several processes; what they make is found on disk."""
     for job in jobs:
         job.views()
+    # With the views on disk, nobody draws: parses need not travel.
+    drawn = jobs[0].of.drawing._replace(parses={}, counterfactuals={})
+    light = replace(jobs[0].of, drawing=drawn)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, context, cores.share, (processes,)) as pool:
         log.info("confirming: %d trainings, %d at a time", len(jobs), processes)
-        for done in as_completed([pool.submit(_work, job) for job in jobs]):
+        for done in as_completed([pool.submit(_work, replace(job, of=light)) for job in jobs]):
             log.info("confirming: trained and scored the %s values, seed %d", *done.result())
 
 
