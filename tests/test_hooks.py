@@ -31,7 +31,9 @@ def test_one_nested_override_keeps_its_siblings(parameters):
     plain = parameters()
     changed = parameters(data={"columns": {"caption": "text"}})
     assert changed["data"]["columns"] == {**plain["data"]["columns"], "caption": "text"}
-    assert {**changed, "data": None} == {**plain, "data": None}
+    # `command` says what was typed, for commands that are shown to the user.
+    assert {**changed, "data": None, "command": None} == {**plain, "data": None, "command": None}
+    assert changed["command"]["params"] == {"data": {"columns": {"caption": "text"}}}
 
 
 def test_an_environment_keeps_the_siblings_of_what_it_overrides(parameters):
