@@ -168,6 +168,9 @@ def test_the_terminal_table(comparison: Comparison) -> None:
     assert "1 cannot be told apart by any model; 2 of 20 texts were cut" in shown
     narrow = _printed(replace(comparison, rows=(wide,)), 80)
     assert max(len(line) for line in narrow.splitlines()) <= 80
+    # What does not fit is left out whole: names and differences are never cut.
+    assert f"{wide.base.value:.1f} [" not in narrow and f"{wide.vs_base.value:+.1f} [" in narrow
+    assert "…" not in narrow
 
 
 def _moved(row: Row, low: float, high: float) -> Row:

@@ -16,7 +16,8 @@ from compo_pipeline.evaluation.measures import BENCHMARK_LABELS
 from compo_pipeline.evaluation.verdict import signed, standing
 
 _STYLES = {"above": "green", "below": "red", "level": "dim"}
-_WIDE = 104
+# More than any table needs.
+_ANY_WIDTH = 1000
 _LOG_WIDTH = 120
 
 
@@ -26,7 +27,13 @@ def show(comparison: Comparison, console: Console | None = None) -> None:
     if not console.is_terminal:
         console.width = _LOG_WIDTH
     console.print()
-    console.print(_table(comparison, wide=console.width >= _WIDE))
+    table = _table(comparison, wide=True)
+    if (
+        console.measure(table, options=console.options.update(width=_ANY_WIDTH)).maximum
+        > console.width
+    ):
+        table = _table(comparison, wide=False)
+    console.print(table)
     for line in left_out(comparison.audits):
         console.print(Text(line, style="yellow"))
     if not comparison.verdict:
