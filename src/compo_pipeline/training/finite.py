@@ -10,7 +10,15 @@ from click import ClickException
 
 
 class TrainingError(ClickException, RuntimeError):
-    """Training cannot go on; the last good checkpoint is kept."""
+    """Training cannot go on; the last good checkpoint is kept.
+
+    Attributes:
+        problem: what is wrong, without what can be done about it.
+    """
+
+    def __init__(self, problem: str, advice: str = "") -> None:
+        super().__init__(problem + advice)
+        self.problem = problem
 
 
 def refuse_non_finite(
@@ -32,5 +40,6 @@ def refuse_non_finite(
         saved = state is not None and state.exists()
         kept = f"the state of an earlier step is kept in {state}" if saved else "no state"
         raise TrainingError(
-            f"step {step}: {', '.join(wrong)} is not finite ({dict(figures)}); {kept}. {advice}"
+            f"step {step}: {', '.join(wrong)} is not finite ({dict(figures)})",
+            f"; {kept}. {advice}",
         )

@@ -22,6 +22,7 @@ from compo_pipeline.methods import method_type
 from compo_pipeline.methods.contract import Method
 from compo_pipeline.methods.view_tables import EpochViews
 from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.training.finite import TrainingError
 from compo_pipeline.training.progress import Point
 from compo_pipeline.training.run import Plan, Runner
 from compo_pipeline.training.settings import TrainingSettings
@@ -122,8 +123,10 @@ class Trials:
                 judgement = self._trained(trial, runner, method, folder / "checkpoint")
         except (KeyboardInterrupt, UpdateFinishedTrialError):
             raise  # its state is where the next attempt goes on, or is going on already
-        except BaseException:
+        except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
+            if isinstance(error, TrainingError):
+                raise TrainingError(error.problem) from None  # no state of it is kept
             raise
         trial.set_user_attr(FIGURES, dict(judgement.figures))
         shutil.rmtree(folder)
