@@ -9,11 +9,24 @@ from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
 
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.evaluation.comparison import compare
+from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.models.export import export
 from compo_pipeline.models.identity import read_record
 from compo_pipeline.models.loading import load
 from compo_pipeline.pipelines.registration.pipeline import create_pipeline
+from compo_pipeline.records import Score
 from compo_pipeline.registry import tracking
+
+SCORES = [
+    Score(model, "retrieval", "raw", "i2t_r1", str(item), f"{item}.png", (), item < right, None)
+    for model, right in (("base", 2), ("clic", 3))
+    for item in range(4)
+]
+MODELS = {"base": "base", "fine_tuned": "clic"}
+ROWS = tuple(compare([SCORES], MODELS, Bootstrap(resamples=20), {}))
+FOUND = Comparison("toy", MODELS, MODELS, (), 20, ROWS, (), ())
 
 
 @pytest.fixture
@@ -24,9 +37,10 @@ def entries(tiny_clip: Path, tmp_path: Path, mlflow_project: Path) -> dict[str, 
     return {
         "checkpoint": checkpoint,
         "run": {"run_id": tracking.open_run("clic", {"method": "clic"})},
-        "manifest": {"data_hash": "d" * 64},
-        "metrics": {"fine_tuned": {"scenes": {"itt": {"average": 71.5}}}},
+        "manifest": {"data_hash": "d" * 64, "count": 3},
+        "comparison": FOUND.to_json(),
         "params:method": "clic",
+        "params:data.root": str(tmp_path),
         "params:paths.export": str(tmp_path / "export"),
         "params:registration": {"name": "pipeline-clip", "alias": "fresh", "precision": "fp16"},
     }
@@ -51,7 +65,9 @@ def test_a_checkpoint_becomes_a_version_in_its_own_run(entries: dict[str, Any]) 
     assert version.tags["data_hash"] == "d" * 64
     recorded = mlflow.get_run(registered["run_id"])
     assert recorded.info.status == "FINISHED"
-    assert recorded.data.metrics["fine_tuned/scenes/itt/average"] == 71.5
+    assert recorded.data.metrics["fine_tuned/retrieval/i2t_r1/raw"] == 75
+    card = (Path(entries["params:paths.export"]) / "README.md").read_text()
+    assert registered["run_id"] in card and "| 75.0 [" in card
     assert run(entries) == {**registered, "fresh": False}
 
 

@@ -1,18 +1,25 @@
-"""What a served model reads as a picture, and what it refuses."""
+"""What a served model reads as a picture, what it refuses, and what it answers."""
 
 import base64
 import io
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 from PIL import Image
 
+from compo_pipeline.images import decoding
 from compo_pipeline.models.loading import load
 from compo_pipeline.registry import model
+from compo_pipeline.registry.model import Limits, Refused, read_image
+
+LIMITS = Limits()
 
 
 @pytest.fixture
@@ -23,81 +30,157 @@ def served(tiny_clip: Path) -> model.ImageTextModel:
     return served
 
 
-def encoded(picture: Image.Image, kind: str = "PNG") -> str:
+def encoded(picture: Image.Image, kind: str = "PNG", **options: Any) -> str:
     buffer = io.BytesIO()
-    picture.save(buffer, kind)
+    picture.save(buffer, kind, **options)
     return base64.b64encode(buffer.getvalue()).decode()
 
 
 RED = Image.new("RGB", (5, 3), "red")
+GRADIENT = Image.merge(
+    "RGB", [Image.linear_gradient("L").rotate(turn).resize((40, 30)) for turn in (0, 90, 180)]
+)
+
+
+def turned(orientation: int) -> str:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return encoded(GRADIENT, "JPEG", exif=exif)
+
+
+def see_through() -> Image.Image:
+    picture = GRADIENT.convert("RGBA")
+    picture.putalpha(Image.linear_gradient("L").resize(picture.size))
+    return picture
+
+
+def several(kind: str) -> str:
+    return encoded(GRADIENT, kind, save_all=True, append_images=[RED.resize((40, 30))] * 2)
+
+
+PICTURES = {
+    "jpeg": encoded(GRADIENT, "JPEG"),
+    "cmyk": encoded(GRADIENT.convert("CMYK"), "JPEG"),
+    "palette": encoded(GRADIENT.convert("P", palette=Image.Palette.ADAPTIVE)),
+    "palette, one colour see-through": encoded(GRADIENT.convert("P"), transparency=3),
+    "bits": encoded(GRADIENT.convert("1")),
+    "grey": encoded(GRADIENT.convert("L")),
+    "grey and alpha": encoded(see_through().convert("LA")),
+    "alpha": encoded(see_through()),
+    "lab": encoded(Image.new("LAB", (6, 6), (120, 130, 90)), "TIFF"),
+    **{f"turned {each}": turned(each) for each in range(1, 9)},
+    "turned by 99": turned(99),
+    **{f"several in {kind}": several(kind) for kind in ("GIF", "WEBP", "TIFF", "MPO", "PNG")},
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_pictures_are_read_as_training_reads_them(name: str, tmp_path: Path) -> None:
+    (tmp_path / "picture").write_bytes(base64.b64decode(PICTURES[name]))
+    expected = decoding.load(tmp_path, "picture", decoding.Limits())
+    picture = read_image(PICTURES[name], LIMITS)
+    assert picture.mode == "RGB"
+    assert np.array_equal(np.asarray(picture), np.asarray(expected))
+
+
+def test_a_turned_picture_stands_upright() -> None:
+    assert read_image(PICTURES["turned 6"], LIMITS).size == (30, 40)
 
 
 def test_the_same_picture_in_every_form(tmp_path: Path) -> None:
     text = encoded(RED)
     (tmp_path / "red.png").write_bytes(base64.b64decode(text))
-    for form in (text, f"data:image/png;base64,{text}", str(tmp_path / "red.png")):
-        picture = model.read_image(form)
-        assert (picture.mode, picture.size, picture.getpixel((0, 0))) == (
-            "RGB",
-            (5, 3),
-            (255, 0, 0),
-        )
+    wrapped = "\n".join(text[at : at + 76] for at in range(0, len(text), 76))
+    rooted = replace(LIMITS, root=tmp_path)
+    forms = (text, wrapped, f"data:image/png;base64,{text}", "red.png", str(tmp_path / "red.png"))
+    for form in forms:
+        picture = read_image(form, rooted)
+        assert (picture.size, picture.getpixel((0, 0))) == ((5, 3), (255, 0, 0))
 
 
-def test_other_modes_become_rgb() -> None:
-    assert model.read_image(encoded(RED.convert("P"))).mode == "RGB"
+@pytest.mark.parametrize("value", ["../red.png", "link.png", "{root}/../red.png", "folder", "a\0b"])
+def test_paths_that_leave_the_root_are_refused(value: str, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "folder").mkdir(parents=True)
+    (tmp_path / "red.png").write_bytes(base64.b64decode(encoded(RED)))
+    (root / "link.png").symlink_to(tmp_path / "red.png")
+    with pytest.raises(Refused):
+        read_image(value.format(root=root), replace(LIMITS, root=root))
 
 
-@pytest.mark.parametrize("value", ["nowhere/red.png", "not base64!", "data:image/png;base64,@@"])
-def test_what_is_no_picture_is_refused(value: str) -> None:
-    with pytest.raises(ValueError, match="neither base64, nor a data URI, nor the path of a file"):
-        model.read_image(value)
+def test_without_a_root_no_path_is_read(tmp_path: Path) -> None:
+    (tmp_path / "red.png").write_bytes(base64.b64decode(encoded(RED)))
+    with pytest.raises(Refused, match="below COMPO_CLIP_IMAGE_ROOT .which is not set"):
+        read_image(str(tmp_path / "red.png"), LIMITS)
 
 
-def test_text_in_base64_is_no_picture() -> None:
-    with pytest.raises(ValueError, match="cannot be decoded"):
-        model.read_image(base64.b64encode(b"hello").decode())
+@pytest.mark.parametrize("value", ["http://host/red.png", "file:///red.png", "s3://bucket/red.png"])
+def test_urls_are_refused(value: str) -> None:
+    with pytest.raises(Refused, match="is a URL"):
+        read_image(value, LIMITS)
 
 
-def test_truncated_picture_is_refused() -> None:
-    noise = Image.effect_noise((200, 200), 50)
-    half = base64.b64decode(encoded(noise, "JPEG"))[:2000]
-    with pytest.raises(ValueError, match="cannot be decoded"):
-        model.read_image(base64.b64encode(half).decode())
+@pytest.mark.parametrize("value", ["no-where", "not base64!", "data:image/png;base64,@@", "é"])
+def test_what_is_not_encoded_is_refused(value: str) -> None:
+    with pytest.raises(Refused, match="neither base64, nor a data URI, nor the path"):
+        read_image(value, LIMITS)
 
 
-def test_bomb_is_refused_before_it_is_decoded() -> None:
+@pytest.mark.parametrize("data", [b"", b"hello", b"%!PS-Adobe-3.0 EPSF-3.0\n", b"<svg/>"])
+def test_what_is_no_picture_is_refused(data: bytes) -> None:
+    with pytest.raises(Refused, match="no picture, expected one of JPEG"):
+        read_image(f"data:;base64,{base64.b64encode(data).decode()}", LIMITS)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "PPM"])
+def test_truncated_pictures_are_refused(kind: str) -> None:
+    noise = Image.effect_noise((200, 200), 50).convert("RGB")
+    half = base64.b64decode(encoded(noise, kind))
+    with pytest.raises(Refused):
+        read_image(base64.b64encode(half[: len(half) // 2]).decode(), LIMITS)
+
+
+@pytest.mark.parametrize(("mode", "kind"), [("I;16", "PNG"), ("I", "TIFF"), ("F", "TIFF")])
+def test_deep_pictures_are_refused(mode: str, kind: str) -> None:
+    with pytest.raises(Refused, match="expected 8 bits a channel"):
+        read_image(encoded(Image.new(mode, (4, 4)), kind), LIMITS)
+
+
+def test_bomb_is_refused_before_it_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = encoded(Image.new("1", (9000, 9000)))
-    with pytest.raises(ValueError, match="9000 x 9000 pixels; at most 50000000"):
-        model.read_image(bomb)
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", pytest.fail)
+    with pytest.raises(Refused, match="9000 x 9000 pixels, at most 50000000"):
+        read_image(bomb, LIMITS)
 
 
 @pytest.mark.parametrize("as_file", [True, False])
 def test_oversize_is_refused_unread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_file: bool
 ) -> None:
-    monkeypatch.setattr(model, "MAX_BYTES", 50)
     (tmp_path / "red.png").write_bytes(base64.b64decode(encoded(RED)))
-    value = str(tmp_path / "red.png") if as_file else encoded(RED)
-    with pytest.raises(ValueError, match="bytes; at most 50 are read"):
-        model.read_image(value)
+    monkeypatch.setattr(Path, "read_bytes", pytest.fail)
+    value = "red.png" if as_file else encoded(RED)
+    with pytest.raises(Refused, match="bytes, at most 50 are read"):
+        read_image(value, Limits(bytes=50, root=tmp_path))
 
 
-def test_long_values_are_shortened_in_errors() -> None:
-    with pytest.raises(ValueError, match="cannot be decoded") as refusal:
-        model.read_image("A" * 4000)
-    assert len(str(refusal.value)) < 300
+def test_limits_come_from_the_environment(tmp_path: Path) -> None:
+    given = {"COMPO_CLIP_MAX_ROWS": "3", "COMPO_CLIP_IMAGE_ROOT": str(tmp_path), "OTHER": "x"}
+    assert Limits.of(given) == Limits(rows=3, root=tmp_path)
+    with pytest.raises(ValueError, match="COMPO_CLIP_MAX_PIXELS is 'many'"):
+        Limits.of({"COMPO_CLIP_MAX_PIXELS": "many"})
+    with pytest.raises(ValueError, match="COMPO_CLIP_IMAGE_ROOT is '/nowhere', expected a folder"):
+        Limits.of({"COMPO_CLIP_IMAGE_ROOT": "/nowhere"})
 
 
 def test_rows_keep_their_order_and_equal_pictures_are_decoded_once(
     served: model.ImageTextModel, tiny_clip: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded: list[str] = []
-    read = model.read_image
 
-    def counting(value: str) -> Image.Image:
+    def counting(value: str, limits: Limits) -> Image.Image:
         decoded.append(value)
-        return read(value)
+        return read_image(value, limits)
 
     monkeypatch.setattr(model, "read_image", counting)
     monkeypatch.setattr(model, "CHUNK", 2)
@@ -123,3 +206,38 @@ def test_rows_keep_their_order_and_equal_pictures_are_decoded_once(
     assert scores["similarity"].tolist() == pytest.approx(expected, abs=1e-6)
     assert scores.index.tolist() == [7, 3, 5, 1, 9]
     assert len(decoded) == 3
+
+
+def ask(served: model.ImageTextModel) -> Callable[..., pd.DataFrame]:
+    return lambda table, **params: served.predict(SimpleNamespace(), pd.DataFrame(table), params)  # type: ignore[arg-type]
+
+
+def test_tokenizer_forgets_words_beyond_its_room_and_keeps_its_own(
+    served: model.ImageTextModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "WORDS_KEPT", 10)
+    texts = [f"word{'abcdefghijklmnop'[k]}x and <end_of_text>" for k in range(16)]
+    before = ask(served)({"text": texts}, task="embed")
+    assert len(served.tokenize.cache) == 10
+    assert list(served.tokenize.cache)[:2] == ["<start_of_text>", "<end_of_text>"]
+    assert ask(served)({"text": texts}, task="embed").equals(before)
+
+
+def test_what_makes_gigabytes_of_text_is_refused_before_it_is_made(
+    served: model.ImageTextModel,
+) -> None:
+    image = {"image": [encoded(RED)]}
+    long = {"labels": ["x" * 100_000], "templates": ["a {}"] * 1000}
+    with pytest.raises(Refused, match="the texts have 100004000 characters, at most 200000"):
+        ask(served)(image, task="classify", **long)
+    with pytest.raises(Refused, match="needs one {}"):
+        ask(served)(image, task="classify", labels=["x"], templates=["{}" * 100])
+
+
+def test_templates_are_filled_in_as_they_stand(served: model.ImageTextModel) -> None:
+    image = {"image": [encoded(RED)]}
+    odd = ask(served)(image, task="classify", labels=["{0.__class__}", "b"], templates=["{} {a}"])
+    plain = ask(served)(image, task="score", texts=["{0.__class__} {a}", "b {a}"])
+    scale = served.model.logit_scale.exp().item()
+    expected = torch.tensor(plain["similarities"][0]).mul(scale).softmax(0).tolist()
+    assert odd["probabilities"][0] == pytest.approx(expected, abs=1e-5)

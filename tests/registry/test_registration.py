@@ -1,6 +1,7 @@
 """A checkpoint becomes one version in the registry, and that version scores pictures."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -15,10 +16,11 @@ import pytest
 import torch
 from PIL import Image
 
+from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.models.export import export
 from compo_pipeline.models.identity import file_sha256, read_record
 from compo_pipeline.models.loading import load
-from compo_pipeline.registry import tracking
+from compo_pipeline.registry import model_card, tracking
 from compo_pipeline.registry.registration import (
     Registered,
     RegistrationSettings,
@@ -29,7 +31,6 @@ from compo_pipeline.registry.registration import (
 
 SETTINGS = RegistrationSettings()
 MANIFEST = {"data_hash": "d" * 64, "count": 3}
-METRICS = {"base": {"b": {"itt": {"swap": 50.0}}}, "fine_tuned": {"b": {"itt": {"swap": 70.0}}}}
 
 
 @pytest.fixture(scope="module")
@@ -40,24 +41,30 @@ def checkpoint(tiny_clip: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     with torch.no_grad():
         loaded.model.text_projection.mul_(1.5)
     folder = tmp_path_factory.mktemp("trained") / "checkpoint"
-    return export(loaded, folder, metadata={"base_fingerprint": base})
+    training = {"fingerprint": {"model": base, "seed": 7, "objective": {"positives": 4}}}
+    return export(loaded, folder, metadata={"training": training})
 
 
 def registered_in_a_run(
-    checkpoint: Path, folder: Path, settings: RegistrationSettings
+    checkpoint: Path, folder: Path, comparison: Comparison, settings: RegistrationSettings
 ) -> Registered:
     export_for(checkpoint, folder, "clic", settings)
     run_id = tracking.open_run("registering", {})
+    model_card.write(folder, settings.name, MANIFEST, comparison, run_id, settings.licence)
     with tracking.adopt(run_id) as record:
-        return register(folder, record, MANIFEST, METRICS, settings)
+        return register(folder, record, MANIFEST, comparison, str(folder.parent), settings)
 
 
 @pytest.fixture(scope="module")
 def registered(
-    mlflow_project: Path, checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
+    mlflow_project: Path,
+    checkpoint: Path,
+    comparison: Comparison,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Registered:
     tracking.configure(tracking.TrackingSettings(experiment="registration"), mlflow_project)
-    return registered_in_a_run(checkpoint, tmp_path_factory.mktemp("out") / "export", SETTINGS)
+    folder = tmp_path_factory.mktemp("out") / "export"
+    return registered_in_a_run(checkpoint, folder, comparison, SETTINGS)
 
 
 def version_of(alias: str) -> Any:
@@ -72,12 +79,35 @@ def test_version_tells_where_it_came_from(registered: Registered, checkpoint: Pa
     assert version.tags == {
         "method": "clic",
         "base_model": read_record(checkpoint)["name"],
+        "base_fingerprint": read_record(checkpoint)["training"]["fingerprint"]["model"],
+        "fingerprint": read_record(checkpoint)["fingerprint"],
+        "views_seed": "7",
         "data_hash": "d" * 64,
         "git_commit": commit,
         "checkpoint_sha256": file_sha256(checkpoint / "open_clip_model.safetensors"),
         "precision": "fp32",
+        "export_format": "1",
+        "benchmarks": '{"retrieval/i2t_r1/raw": 95.0, "retrieval/t2i_r1/raw": 50.0}',
     }
-    assert mlflow.get_run(registered.run_id).data.metrics == {"fine_tuned/b/itt/swap": 70.0}
+    assert mlflow.get_run(registered.run_id).data.metrics == {
+        "fine_tuned/retrieval/i2t_r1/raw": 95.0,
+        "fine_tuned/retrieval/t2i_r1/raw": 50.0,
+    }
+
+
+def test_version_is_described_by_its_card_and_knows_its_data(registered: Registered) -> None:
+    version = version_of("challenger")
+    card = next(
+        Path(mlflow.artifacts.download_artifacts(registered.model_uri)).rglob("README.md")
+    ).read_text()
+    assert version.description.startswith("# compo-clip: CLIC")
+    assert card.rstrip().endswith(version.description)
+    (given,) = mlflow.get_run(registered.run_id).inputs.dataset_inputs
+    assert (given.dataset.name, given.dataset.digest) == ("toy", "d" * 36)
+    assert {tag.key: tag.value for tag in given.tags} == {
+        "mlflow.data.context": "training",
+        "digest": "d" * 64,
+    }
 
 
 def test_export_keeps_what_training_recorded(registered: Registered, checkpoint: Path) -> None:
@@ -85,24 +115,24 @@ def test_export_keeps_what_training_recorded(registered: Registered, checkpoint:
         Path(mlflow.artifacts.download_artifacts(registered.model_uri)).rglob("compo.json")
     )
     record = read_record(folder.parent)
-    assert record["base_fingerprint"] == read_record(checkpoint)["base_fingerprint"]
+    assert record["training"] == read_record(checkpoint)["training"]
     assert record["fingerprint"] == read_record(checkpoint)["fingerprint"]
 
 
 def test_same_checkpoint_makes_no_second_version(
-    registered: Registered, checkpoint: Path, tmp_path: Path
+    registered: Registered, checkpoint: Path, comparison: Comparison, tmp_path: Path
 ) -> None:
     mlflow.MlflowClient().delete_registered_model_alias("compo-clip", "challenger")
-    again = registered_in_a_run(checkpoint, tmp_path / "export", SETTINGS)
+    again = registered_in_a_run(checkpoint, tmp_path / "export", comparison, SETTINGS)
     assert again == replace(registered, fresh=False)
     assert int(version_of("challenger").version) == registered.version
 
 
 def test_other_precision_or_weights_are_another_version(
-    registered: Registered, checkpoint: Path, tmp_path: Path
+    registered: Registered, checkpoint: Path, comparison: Comparison, tmp_path: Path
 ) -> None:
     half = replace(SETTINGS, precision="fp16", alias="half")
-    first = registered_in_a_run(checkpoint, tmp_path / "export", half)
+    first = registered_in_a_run(checkpoint, tmp_path / "export", comparison, half)
     assert first.version != registered.version
     weights = Path(mlflow.artifacts.download_artifacts(first.model_uri))
     assert (
@@ -110,12 +140,12 @@ def test_other_precision_or_weights_are_another_version(
         != version_of("half").tags["checkpoint_sha256"]
     ), "the tag names the checkpoint, not the rounded export"
 
+    half32 = replace(SETTINGS, alias="half")
     other = load(checkpoint)
     with torch.no_grad():
         other.model.text_projection.mul_(2)
-    second = registered_in_a_run(
-        export(other, tmp_path / "other"), tmp_path / "export2", replace(SETTINGS, alias="half")
-    )
+    folder = export(other, tmp_path / "other")
+    second = registered_in_a_run(folder, tmp_path / "export2", comparison, half32)
     assert second.version > first.version
     assert int(version_of("half").version) == second.version
     assert int(version_of("challenger").version) == registered.version
@@ -148,7 +178,7 @@ print(json.dumps({
     "columns": list(scores.columns),
     "similarity": scores["similarity"].tolist(),
     "empty": len(model.predict(table.iloc[:0])),
-    "example": model.predict(model.input_example)["similarity"].tolist(),
+    "example": model.predict(model.input_example, {"texts": ["a", "b"]})["similarities"].tolist(),
     "no column": error(table[["image"]]),
     "no image": error(table.assign(image="nothing.png")),
 }))
@@ -164,6 +194,7 @@ def test_registered_model_scores_pictures_without_this_package(
     arguments = [mlflow.get_tracking_uri(), str(picture)]
     done = subprocess.run(
         [sys.executable, "-I", "-c", SERVED, *arguments],
+        env=os.environ | {"COMPO_CLIP_IMAGE_ROOT": str(tmp_path)},
         check=True,
         capture_output=True,
         text=True,
@@ -192,6 +223,7 @@ def test_requirements_are_pinned_and_on_a_package_index(tiny_clip: Path, tmp_pat
 def test_registering_takes_seconds_and_no_network(
     configure: Callable[[str], None],
     checkpoint: Path,
+    comparison: Comparison,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -206,5 +238,5 @@ def test_registering_takes_seconds_and_no_network(
         loaded.model.text_projection.mul_(3)
     export(loaded, other)
     start = time.perf_counter()
-    registered_in_a_run(other, tmp_path / "export", replace(SETTINGS, alias="timed"))
+    registered_in_a_run(other, tmp_path / "export", comparison, replace(SETTINGS, alias="timed"))
     assert time.perf_counter() - start < 20

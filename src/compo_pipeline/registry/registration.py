@@ -12,11 +12,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from compo_pipeline.evaluation.comparison import FINE_TUNED, by_role
+from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.models import weights
 from compo_pipeline.models.export import Precision, export
 from compo_pipeline.models.identity import CONFIG_FILE, file_sha256, read_record
 from compo_pipeline.models.loading import load
+from compo_pipeline.registry import lineage, model_card
 from compo_pipeline.registry.git import UNKNOWN
+from compo_pipeline.registry.kept_scores import base_fingerprint
 from compo_pipeline.registry.record import Record
 
 if TYPE_CHECKING:
@@ -38,6 +42,11 @@ SERVED_WITH = (
     "torchvision",
 )
 
+# Of the folder's files and of compo.json; a reader of registered folders may ask for it.
+EXPORT_FORMAT = 1
+# What a server's database holds of a description.
+_LONGEST_DESCRIPTION = 5000
+
 log = logging.getLogger(__name__)
 
 
@@ -49,11 +58,14 @@ class RegistrationSettings:
         name: the registered model.
         alias: given to the version, taken from the one that had it.
         precision: of the exported weights, fp32 or fp16.
+        licence: of the weights, for the model card, as Hugging Face's hub names it; null says that
+            those of the base and of the data apply.
     """
 
     name: str = "compo-clip"
     alias: str = "challenger"
     precision: Precision = "fp32"
+    licence: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +85,7 @@ def export_for(checkpoint: Path, folder: Path, method: str, settings: Registrati
     metadata = {
         **read_record(checkpoint),
         "method": method,
+        "export_format": EXPORT_FORMAT,
         "checkpoint_sha256": file_sha256(weights.find(checkpoint)),
     }
     return export(load(checkpoint), folder, precision=settings.precision, metadata=metadata)
@@ -82,7 +95,8 @@ def register(
     folder: Path,
     record: Record,
     manifest: Mapping[str, Any],
-    metrics: Mapping[str, Any],
+    comparison: Comparison,
+    root: str,
     settings: RegistrationSettings,
 ) -> Registered:
     """Log an exported folder to the active run as a model, and register it.
@@ -91,19 +105,21 @@ def register(
     and no second one is made.
 
     Args:
-        folder: written by `export_for`.
+        folder: written by `export_for`, its model card by `model_card.write`.
         record: the active run.
         manifest: of the data (`data_hash`).
-        metrics: by role; those of `fine_tuned` are shown with the model.
+        comparison: what the run's evaluation found; the model's own figures are shown with it.
+        root: where the data lie.
         settings: name and alias.
     """
     import mlflow
 
     client = mlflow.MlflowClient()
-    tags = _tags(folder, record, manifest)
+    tags = _tags(folder, record, manifest, comparison)
+    lineage.training_data(record, comparison.dataset, manifest["data_hash"], root)
     found = _registered_before(client, tags, settings.name)
     if found is None:
-        registered = _new_version(folder, record, tags, metrics, settings.name)
+        registered = _new_version(folder, record, tags, comparison, settings.name)
         log.info("registered %s version %s", settings.name, registered.version)
     else:
         registered = found
@@ -119,16 +135,33 @@ def register(
     )
 
 
-def _tags(folder: Path, record: Record, manifest: Mapping[str, Any]) -> dict[str, str]:
+def _tags(
+    folder: Path, record: Record, manifest: Mapping[str, Any], comparison: Comparison
+) -> dict[str, str]:
+    """What a version's tags say; what nobody noted is left out."""
     identity = read_record(folder)
-    return {
+    seed = identity.get("training", {}).get("fingerprint", {}).get("seed")
+    tags = {
         "method": identity["method"],
         "base_model": identity["name"],
+        "base_fingerprint": base_fingerprint(identity),
+        "fingerprint": identity["fingerprint"],
         "data_hash": manifest["data_hash"],
+        "views_seed": None if seed is None else str(seed),
         "git_commit": record.tag("git_commit") or UNKNOWN,
         "checkpoint_sha256": identity["checkpoint_sha256"],
         "precision": identity["precision"],
+        "export_format": str(identity["export_format"]),
+        "benchmarks": _summary(comparison),
     }
+    return {name: value for name, value in tags.items() if value is not None}
+
+
+def _summary(comparison: Comparison) -> str:
+    """The headline figures, per cent, as JSON."""
+    rows = [row for row in comparison.rows if row.headline]
+    figures = {f"{r.benchmark}/{r.metric}/{r.name}": round(r.fine_tuned.value, 2) for r in rows}
+    return json.dumps(figures)
 
 
 def _registered_before(client: Any, tags: Mapping[str, str], name: str) -> ModelVersion | None:
@@ -144,7 +177,7 @@ def _new_version(
     folder: Path,
     record: Record,
     tags: Mapping[str, str],
-    metrics: Mapping[str, Any],
+    comparison: Comparison,
     name: str,
 ) -> ModelVersion:
     import mlflow
@@ -158,29 +191,61 @@ def _new_version(
         pip_requirements=requirements(folder),
         tags=dict(tags),
     )
-    record.metrics({"fine_tuned": metrics.get("fine_tuned", {})}, model_id=info.model_id)
-    return mlflow.register_model(info.model_uri, name, tags=dict(tags))
+    own = by_role(comparison.rows).get(FINE_TUNED, {})
+    record.metrics({FINE_TUNED: own}, model_id=info.model_id)
+    made = mlflow.register_model(info.model_uri, name, tags=dict(tags))
+    mlflow.MlflowClient().update_model_version(name, made.version, _description(folder))
+    return made
+
+
+def _description(folder: Path) -> str:
+    """The model card, as much of it as a registry keeps; its header is for another reader."""
+    card = (folder / model_card.FILE).read_text(encoding="utf-8").partition("\n---\n")[2].strip()
+    if len(card) <= _LONGEST_DESCRIPTION:
+        return card
+    more = f"\n\n(The rest is in {model_card.FILE} of the version's files.)"
+    return card[: _LONGEST_DESCRIPTION - len(more)] + more
 
 
 def _signature() -> ModelSignature:
+    """Columns and parameters of the served model; what each task reads of them, model.py says."""
     from mlflow.models import ModelSignature
-    from mlflow.types import ColSpec, Schema
+    from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
+    from mlflow.types.schema import Array
 
+    from compo_pipeline.registry.model import PARAMS
+
+    answers: dict[str, Any] = {
+        "similarity": "double",
+        "similarities": Array("double"),
+        "embedding": Array("double"),
+        "texts": Array("string"),
+        "label": "string",
+        "probability": "double",
+        "probabilities": Array("double"),
+    }
     return ModelSignature(
-        inputs=Schema([ColSpec("string", "image"), ColSpec("string", "text")]),
-        outputs=Schema([ColSpec("double", "similarity")]),
+        inputs=Schema([ColSpec("string", name, required=False) for name in ("image", "text")]),
+        outputs=Schema([ColSpec(kind, name, required=False) for name, kind in answers.items()]),
+        params=ParamSchema(
+            [
+                ParamSpec(name, "string", default, shape=(-1,) if name != "task" else None)
+                for name, default in PARAMS.items()
+            ]
+        ),
     )
 
 
-def _example() -> pd.DataFrame:
-    """One row: a small grey picture as base64, and a caption."""
+def _example() -> tuple[pd.DataFrame, dict[str, Any]]:
+    """A small grey picture as base64, and captions to rank for it."""
     import pandas as pd
     from PIL import Image
 
     buffer = io.BytesIO()
     Image.new("RGB", (8, 8), "grey").save(buffer, "PNG")
     picture = base64.b64encode(buffer.getvalue()).decode()
-    return pd.DataFrame({"image": [picture], "text": ["a grey square"]})
+    texts = ["a grey square", "two cats"]
+    return pd.DataFrame({"image": [picture]}), {"task": "rank", "texts": texts}
 
 
 def requirements(folder: Path) -> list[str]:

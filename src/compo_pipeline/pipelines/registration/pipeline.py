@@ -1,4 +1,4 @@
-"""checkpoint -> export -> registered."""
+"""checkpoint and what was measured of it -> export -> registered."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ def create_pipeline() -> Pipeline:
                 export_checkpoint,
                 inputs=[
                     "checkpoint",
+                    "run",
+                    "manifest",
+                    "comparison",
                     "params:registration",
                     "params:method",
                     "params:paths.export",
@@ -24,7 +27,14 @@ def create_pipeline() -> Pipeline:
             ),
             node(
                 register_export,
-                inputs=["export", "run", "manifest", "metrics", "params:registration"],
+                inputs=[
+                    "export",
+                    "run",
+                    "manifest",
+                    "comparison",
+                    "params:registration",
+                    "params:data.root",
+                ],
                 outputs="registered",
                 name="register_export",
             ),

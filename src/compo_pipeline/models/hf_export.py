@@ -1,0 +1,197 @@
+"""Writing a checkpoint as a folder of Hugging Face transformers.
+
+CLIPModel and SiglipModel where both towers are of that kind, VisionTextDualEncoderModel where they
+are not. What is written has been compared with open_clip before: towers, tokenizer, preprocessing.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.models.encoding import encode_images, encode_texts
+from compo_pipeline.models.identity import PROBES, RECORD_FILE, read_record
+from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.models.whole_folder import whole_folder
+
+if TYPE_CHECKING:
+    from compo_pipeline.models.hf_towers import Tower
+
+log = logging.getLogger(__name__)
+
+# Of any number of a normalised embedding.
+TOLERANCE = 1e-4
+# transformers resizes in its own way, which rounds otherwise than Pillow's.
+_GREY_LEVELS = 2.5
+
+
+def needs() -> None:
+    """Return where the packages of this export are installed.
+
+    Raises:
+        SettingsError: they are not; the message says how to install them.
+    """
+    if find_spec("transformers") is None:
+        raise SettingsError(
+            "export.hugging_face: the package transformers is not installed: "
+            "pip install 'compo-pipeline[siglip]'"
+        )
+
+
+def to_hugging_face(checkpoint: Path, folder: Path) -> Path:
+    """Write config.json, model.safetensors, processor and tokenizer; all of it or nothing.
+
+    Args:
+        checkpoint: a folder that `export` or open_clip wrote.
+        folder: replaced where it exists.
+
+    Raises:
+        SettingsError: transformers is missing, has no counterpart of a part of the model, or
+            does not compute the same; the message names the part.
+    """
+    needs()
+    from transformers import CLIPConfig, CLIPProcessor, SiglipConfig, SiglipProcessor
+    from transformers import VisionTextDualEncoderProcessor as DualProcessor
+
+    from compo_pipeline.models.hf_processing import image_processor, tokenizer
+
+    loaded = load(checkpoint)
+    model = converted(loaded)
+    kinds = {CLIPConfig: CLIPProcessor, SiglipConfig: SiglipProcessor}
+    processor: Any = kinds.get(type(model.config), DualProcessor)(
+        image_processor=image_processor(dict(loaded.config["preprocess_cfg"])),
+        tokenizer=tokenizer(loaded),
+    )
+    check(loaded, model, processor)
+    with whole_folder(folder) as new:
+        model.save_pretrained(new)
+        processor.save_pretrained(new)
+        note = {"transformers": version("transformers"), "class": type(model).__name__}
+        record = {**read_record(checkpoint), "precision": "fp32", **note}
+        text = json.dumps(record, indent=2, ensure_ascii=False)
+        (new / RECORD_FILE).write_text(text + "\n", encoding="utf-8")
+    return folder
+
+
+def converted(loaded: LoadedModel) -> Any:
+    """The model of transformers with the weights of an open_clip model.
+
+    Raises:
+        SettingsError: transformers has no counterpart of a tower.
+    """
+    from compo_pipeline.models.hf_towers import image_tower, text_part
+
+    image, text = image_tower(loaded.model), text_part(loaded)
+    weights = {f"vision_model.{name}": tensor for name, tensor in image.weights.items()}
+    weights |= {f"text_model.{name}": tensor for name, tensor in text.weights.items()}
+    bias: Tensor | None = loaded.model.logit_bias  # type: ignore[assignment]
+    scale: Tensor = loaded.model.logit_scale  # type: ignore[assignment]
+    width = int(loaded.config["model_cfg"]["embed_dim"])
+    model = _empty(image, text, width)
+    if hasattr(model, "logit_bias"):
+        shown = torch.zeros(1) if bias is None else bias
+        weights |= {"logit_scale": scale.reshape(1), "logit_bias": shown.reshape(1)}
+    else:
+        weights["logit_scale"] = scale.reshape(())
+        for name, tower in (("visual", image), ("text", text)):
+            own = tower.projection
+            weights[f"{name}_projection.weight"] = torch.eye(width) if own is None else own
+        if bias is not None:
+            _note_bias(model, bias.item())
+    model.load_state_dict({name: tensor.detach().clone() for name, tensor in weights.items()})
+    return model.eval()
+
+
+def _empty(image: Tower, text: Tower, width: int) -> Any:
+    """The class of transformers that holds these two towers, with any weights."""
+    from transformers import (
+        CLIPConfig,
+        CLIPModel,
+        CLIPTextConfig,
+        CLIPVisionConfig,
+        SiglipConfig,
+        SiglipModel,
+        SiglipTextConfig,
+        SiglipVisionConfig,
+        VisionTextDualEncoderConfig,
+        VisionTextDualEncoderModel,
+    )
+
+    from compo_pipeline.models.hf_towers import refused
+
+    kinds = (type(image.config), type(text.config))
+    pair = {"vision_config": image.config.to_dict(), "text_config": text.config.to_dict()}
+    with torch.random.fork_rng(devices=[]):
+        if kinds == (CLIPVisionConfig, CLIPTextConfig):
+            return CLIPModel(CLIPConfig(**pair, projection_dim=width))
+        if kinds == (SiglipVisionConfig, SiglipTextConfig) and image.projection is None:
+            return SiglipModel(SiglipConfig(**pair))
+        if kinds[1] is SiglipTextConfig:
+            raise refused(
+                "text tower",
+                "is read as a whole, which transformers knows beside SigLIP's image tower alone",
+            )
+        dual = VisionTextDualEncoderConfig(**pair, projection_dim=width)
+        return VisionTextDualEncoderModel(dual)
+
+
+def _note_bias(model: Any, bias: float) -> None:
+    model.config.logit_bias = bias
+    log.warning(
+        "%s adds no logit_bias: add the %.4f in its config.json to its logits.",
+        *(type(model).__name__, bias),
+    )
+
+
+@torch.no_grad()
+def check(loaded: LoadedModel, model: Any, processor: Any) -> None:
+    """Compare a converted model and its processor with open_clip's.
+
+    Raises:
+        SettingsError: one gives other numbers; the message says which, and how far apart.
+    """
+    size = loaded.image_size
+    pixels = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0))
+    tokens = loaded.tokenize(list(PROBES))
+    texts = encode_texts(loaded.model, tokens)
+    images = model.get_image_features(pixel_values=pixels).pooler_output
+    _near("image tower", F.normalize(images, dim=-1), encode_images(loaded.model, pixels))
+    _near("text tower", _texts(model, tokens), texts)
+    inputs = processor.tokenizer(
+        list(PROBES), padding="max_length", truncation=True, return_tensors="pt"
+    )
+    _near("tokenizer", _texts(model, inputs["input_ids"]), texts)
+    # Of a shape at which both round alike where they crop or fill up.
+    picture = Image.radial_gradient("L").resize((2 * size, size)).convert("RGB")
+    seen = processor.image_processor(picture, return_tensors="pt")["pixel_values"][0]
+    grey = torch.tensor(loaded.std)[:, None, None] * (seen - loaded.preprocess(picture)) * 255
+    if grey.abs().max() > _GREY_LEVELS:
+        raise _unequal("preprocessing", f"{grey.abs().max():.0f} of 255 grey levels")
+
+
+def _texts(model: Any, tokens: Tensor) -> Tensor:
+    return F.normalize(model.get_text_features(input_ids=tokens).pooler_output, dim=-1)
+
+
+def _near(part: str, got: Tensor, wanted: Tensor) -> None:
+    apart = (got - wanted).abs().max().item()
+    # Written so that NaN is refused too.
+    if not apart <= TOLERANCE:
+        raise _unequal(part, f"{apart:.1e} of a normalised embedding")
+
+
+def _unequal(part: str, apart: str) -> SettingsError:
+    return SettingsError(
+        f"no Hugging Face folder can hold this model: its {part} as converted gives other numbers "
+        f"(up to {apart}). Set export.hugging_face to false"
+    )

@@ -1,0 +1,184 @@
+"""Writing a checkpoint as two ONNX files, one for each tower, for use without torch."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.models.hf_processing import fast_tokenizer
+from compo_pipeline.models.identity import PROBES, file_sha256
+from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.models.whole_folder import whole_folder
+
+log = logging.getLogger(__name__)
+
+IMAGE_FILE, TEXT_FILE, NOTES_FILE = "image.onnx", "text.onnx", "compo_onnx.json"
+TOKENIZER_FILE = "tokenizer.json"
+# Of any number of a normalised embedding.
+TOLERANCE = 1e-3
+# A protobuf file ends at 2 GiB; larger weights lie in a file beside it.
+_MOST_BYTES = 1_900_000_000
+_PACKAGES = ("onnx", "onnxruntime", "onnxscript", "tokenizers")
+
+
+class ImageTower(nn.Module):
+    """Pixels [m, 3, H, W] -> normalised embeddings [m, D]."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """What the file computes."""
+        return F.normalize(self.model.encode_image(pixels), dim=-1)
+
+
+class TextTower(nn.Module):
+    """Token ids [K, T] -> normalised embeddings [K, D]."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """What the file computes."""
+        return F.normalize(self.model.encode_text(tokens), dim=-1)
+
+
+def needs() -> None:
+    """Return where the packages of this export are installed.
+
+    Raises:
+        SettingsError: they are not; the message says how to install them.
+    """
+    missing = [name for name in _PACKAGES if find_spec(name) is None]
+    if missing:
+        raise SettingsError(
+            f"export.onnx: not installed: {', '.join(missing)}: pip install 'compo-pipeline[onnx]'"
+        )
+
+
+def to_onnx(checkpoint: Path, folder: Path) -> Path:
+    """Write both towers, the tokenizer and what a caller must know; all of it or nothing.
+
+    Args:
+        checkpoint: a folder that `export` or open_clip wrote.
+        folder: replaced where it exists.
+
+    Raises:
+        SettingsError: a package is missing, or a written file gives other numbers.
+    """
+    needs()
+    loaded = load(checkpoint)
+    size = loaded.image_size
+    pixels = torch.randn(3, 3, size, size, generator=torch.Generator().manual_seed(0))
+    tokens = loaded.tokenize(list(PROBES))
+    with whole_folder(folder) as new:
+        _write(ImageTower(loaded.model), "pixels", pixels, new / IMAGE_FILE)
+        _write(TextTower(loaded.model), "tokens", tokens, new / TEXT_FILE)
+        tokenizer = fast_tokenizer(loaded)
+        if tokenizer is not None:
+            tokenizer.save(str(new / TOKENIZER_FILE))
+        text = json.dumps(_notes(loaded, new), indent=2, ensure_ascii=False)
+        (new / NOTES_FILE).write_text(text + "\n", encoding="utf-8")
+    return folder
+
+
+def _write(tower: nn.Module, name: str, example: Tensor, path: Path) -> None:
+    """One tower of any batch size, compared with torch at three of them.
+
+    torch's older exporter, which traces, gives the same numbers sooner, but is deprecated.
+    """
+    size = sum(tensor.nbytes for tensor in tower.state_dict().values())
+    torch.onnx.export(
+        tower.eval(),
+        (example,),
+        path,
+        dynamo=True,
+        dynamic_shapes=({0: torch.export.Dim("batch")},),
+        input_names=[name],
+        output_names=["embeddings"],
+        external_data=size > _MOST_BYTES,
+        verbose=False,
+    )
+    _without_traces(path)
+    run = session(path)
+    for rows in (example[:1], example, example.repeat(3, *[1] * (example.ndim - 1))):
+        with torch.no_grad():
+            apart = np.abs(run(rows.numpy()) - tower(rows).numpy()).max()
+        # Written so that NaN is refused too.
+        if not apart <= TOLERANCE:
+            raise SettingsError(
+                f"export.onnx: {path.name} gives other numbers than torch for {len(rows)} {name} "
+                f"(up to {apart:.1e}); set export.onnx to false"
+            )
+
+
+def _without_traces(path: Path) -> None:
+    """Take out where in the source each operation comes from: paths of this machine."""
+    import onnx
+
+    graph = onnx.load(path, load_external_data=False)
+    for part in (graph.graph, *graph.graph.node, *graph.functions):
+        del part.metadata_props[:]
+        part.doc_string = ""
+    for function in graph.functions:
+        for node in function.node:
+            del node.metadata_props[:]
+            node.doc_string = ""
+    path.write_bytes(graph.SerializeToString(deterministic=True))
+
+
+def session(path: Path) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]:
+    """What onnxruntime computes, on the CPU, from one of the two files."""
+    import onnxruntime
+
+    opened = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    name = opened.get_inputs()[0].name
+
+    def run(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        embeddings: np.ndarray[Any, Any] = opened.run(None, {name: rows})[0]
+        return embeddings
+
+    return run
+
+
+def _notes(loaded: LoadedModel, folder: Path) -> dict[str, Any]:
+    bias = getattr(loaded.model, "logit_bias", None)
+    scale: Any = loaded.model.logit_scale
+    text_cfg = loaded.config["model_cfg"]["text_cfg"]
+    held = (folder / TOKENIZER_FILE).is_file()
+    return {
+        "name": loaded.name,
+        "fingerprint": loaded.fingerprint,
+        "image": {
+            "file": IMAGE_FILE,
+            "input": "pixels float32 [batch, 3, height, width]",
+            "output": "embeddings float32 [batch, dimensions], of length 1",
+            "preprocessing": loaded.config["preprocess_cfg"],
+        },
+        "text": {
+            "file": TEXT_FILE,
+            "input": "tokens int64 [batch, context_length]",
+            "output": "embeddings float32 [batch, dimensions], of length 1",
+            "context_length": loaded.context_length,
+            "tokenizer": TOKENIZER_FILE if held else text_cfg.get("hf_tokenizer_name"),
+        },
+        "dimensions": loaded.config["model_cfg"]["embed_dim"],
+        "logits": "logit_scale * image @ text + logit_bias",
+        "logit_scale": scale.exp().item(),
+        "logit_bias": 0.0 if bias is None else bias.item(),
+        "sha256": {path.name: file_sha256(path) for path in sorted(folder.iterdir())},
+        "versions": {name: version(name) for name in ("torch", "onnx", "onnxscript")},
+    }

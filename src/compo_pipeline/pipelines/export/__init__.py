@@ -1,0 +1,1 @@
+"""export: the checkpoint in the formats of other programs: transformers, ONNX."""

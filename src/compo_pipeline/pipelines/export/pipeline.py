@@ -1,0 +1,21 @@
+"""checkpoint -> folders of other formats."""
+
+from __future__ import annotations
+
+from kedro.pipeline import Pipeline, node
+
+from compo_pipeline.pipelines.export.nodes import export_formats
+
+
+def create_pipeline() -> Pipeline:
+    """The export pipeline."""
+    return Pipeline(
+        [
+            node(
+                export_formats,
+                inputs=["checkpoint", "params:export", "params:paths.exported"],
+                outputs="exported",
+                name="export_formats",
+            )
+        ]
+    )

@@ -1,0 +1,94 @@
+"""Act on the registry's aliases, and tell what was decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from compo_pipeline.registry.decision import Decision
+    from compo_pipeline.registry.promotion import PromotionSettings
+
+PAGE = "promotion.md"
+
+
+def act(
+    promotion: Mapping[str, Any],
+    registration: Mapping[str, Any],
+    tracking: Mapping[str, Any],
+    evaluation: Mapping[str, Any],
+    benchmarks: Mapping[str, Any],
+    model: Mapping[str, Any],
+    data_root: str,
+) -> Path:
+    """Promote, roll back or copy; the folder of the page that tells it.
+
+    Raises:
+        PromotionError: the challenger was refused, or somebody else moved an alias meanwhile.
+    """
+    from compo_pipeline.configuration import parse
+    from compo_pipeline.registry import copying
+    from compo_pipeline.registry import promotion as promotions
+    from compo_pipeline.registry.registration import RegistrationSettings
+    from compo_pipeline.registry.tracking import TrackingSettings, configure
+
+    settings = parse(promotions.PromotionSettings, promotion, "promotion")
+    registered = parse(RegistrationSettings, registration, "registration")
+    # This pipeline logs into no run of its own, so no hook has set the store. Hooks have gone to
+    # the project's folder.
+    configure(parse(TrackingSettings, tracking, "tracking"), Path.cwd())
+    folder = Path(settings.report)
+    folder.mkdir(parents=True, exist_ok=True)
+    if settings.action == "copy":
+        copying.copy_version(registered.name, settings.copy)
+        return folder
+    if settings.action == "rollback":
+        decided = promotions.roll_back(registered.name, settings)
+    else:
+        parts = (evaluation, benchmarks, model, data_root)
+        decided = _promoted(settings, registered.name, registered.alias, *parts)
+    _tell(decided, folder)
+    return folder
+
+
+def _promoted(
+    settings: PromotionSettings,
+    name: str,
+    alias: str,
+    evaluation: Mapping[str, Any],
+    benchmarks: Mapping[str, Any],
+    model: Mapping[str, Any],
+    data_root: str,
+) -> Decision:
+    from compo_pipeline.configuration import parse
+    from compo_pipeline.datasets.rows import RowsDataset
+    from compo_pipeline.evaluation import benchmarks as adapters
+    from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
+    from compo_pipeline.models.loading import ModelSettings
+    from compo_pipeline.registry.promotion import promote
+    from compo_pipeline.registry.version_scores import VersionScores
+
+    scored = parse(EvaluationSettings, evaluation, "evaluation")
+    wanted = parse(BenchmarksSettings, benchmarks, "benchmarks")
+    # Read here and not through the catalog: rolling back and copying need no data.
+    captions = RowsDataset(filepath=settings.captions, row="Caption")
+    asked = [] if wanted.retrieval.split is None else captions.load()
+    scorer = VersionScores(
+        subtasks=adapters.gather(wanted, asked, Path(data_root)),
+        evaluation=scored,
+        base=parse(ModelSettings, model, "model"),
+        reevaluate=settings.reevaluate,
+        keep=not settings.dry_run,
+    )
+    return promote(name, alias, scorer, settings, scored.bootstrap)
+
+
+def _tell(decided: Decision, folder: Path) -> None:
+    from compo_pipeline.registry.decision import markdown, show
+    from compo_pipeline.registry.promotion import PromotionError
+
+    (folder / PAGE).write_text(markdown(decided), encoding="utf-8")
+    show(decided)
+    if decided.failed:
+        raise PromotionError(decided.summary())

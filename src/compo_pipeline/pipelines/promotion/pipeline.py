@@ -1,0 +1,29 @@
+"""Versions in the registry -> a decision about its aliases."""
+
+from __future__ import annotations
+
+from kedro.pipeline import Pipeline, node
+
+from compo_pipeline.pipelines.promotion.nodes import act
+
+
+def create_pipeline() -> Pipeline:
+    """The promotion pipeline; what it works on lies in the registry, not in the catalog."""
+    return Pipeline(
+        [
+            node(
+                act,
+                inputs=[
+                    "params:promotion",
+                    "params:registration",
+                    "params:tracking",
+                    "params:evaluation",
+                    "params:benchmarks",
+                    "params:model",
+                    "params:data.root",
+                ],
+                outputs="promotion_report",
+                name="promote",
+            )
+        ]
+    )

@@ -1,0 +1,132 @@
+"""What a promotion decided, for people (markdown, terminal) and for the registry (tags)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from compo_pipeline.registry.gate import Check
+
+Outcome = Literal["promoted", "refused", "unchanged", "contested", "rolled back"]
+_LOG_WIDTH = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided about a version of a registered model.
+
+    Attributes:
+        name: the registered model.
+        version: the version that the decision is about.
+        outcome: what came of it; of a dry run, what would have.
+        reason: in a sentence.
+        former: the champion before, None where there was none.
+        opponent: what the version was held against.
+        gate: the gate's identity, empty where none was asked.
+        at: when, ISO 8601 in UTC.
+        dry_run: whether the registry was left as it was.
+        checks: what the gate found.
+    """
+
+    name: str
+    version: int
+    outcome: Outcome
+    reason: str
+    former: int | None
+    opponent: str
+    gate: str
+    at: str
+    dry_run: bool = False
+    checks: tuple[Check, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Whether the command ends with an error."""
+        return self.outcome in ("refused", "contested")
+
+    def summary(self) -> str:
+        """One line."""
+        dry = "dry run: " if self.dry_run else ""
+        return f"{dry}{self.name} version {self.version}: {self.outcome}. {self.reason}"
+
+    def tags(self) -> dict[str, str]:
+        """What the version's tags say of it."""
+        numbers = {
+            f"{check.rule}: {check.subject}": {
+                "passed": check.passed,
+                **(asdict(check.numbers) if check.numbers else {"finding": check.finding}),
+            }
+            for check in self.checks
+        }
+        return {
+            "promotion.outcome": self.outcome,
+            "promotion.reason": self.reason,
+            "promotion.against": self.opponent,
+            "promotion.gate": self.gate,
+            "promotion.at": self.at,
+            "promotion.numbers": json.dumps(numbers),
+        }
+
+
+_COLUMNS = ("", "rule", "figure", "items", "before", "now", "difference", "finding")
+
+
+def _cells(check: Check) -> tuple[str, ...]:
+    mark = "passed" if check.passed else "FAILED"
+    if check.numbers is None:
+        return mark, check.rule, check.subject, "", "", "", "", check.finding
+    found = check.numbers
+    difference = f"{found.difference:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
+    values = (f"{found.opponent:.2f}", f"{found.challenger:.2f}")
+    return mark, check.rule, check.subject, str(found.items), *values, difference, check.finding
+
+
+def markdown(decision: Decision) -> str:
+    """The decision as a page."""
+    return "\n".join(_lines(decision)) + "\n"
+
+
+def _lines(decision: Decision) -> Iterator[str]:
+    dry = " (dry run: nothing was changed)" if decision.dry_run else ""
+    yield f"# {decision.name} version {decision.version}: {decision.outcome}{dry}"
+    yield ""
+    yield decision.reason
+    yield ""
+    yield f"- at: {decision.at}"
+    yield f"- champion before: {decision.former or 'none'}"
+    if not decision.checks:
+        return
+    yield f"- held against: {decision.opponent}"
+    yield f"- gate: {decision.gate}"
+    yield ""
+    yield "Per cent; differences are paired on the same items, with 95% intervals."
+    yield ""
+    yield _row(_COLUMNS)
+    yield _row(["---"] * len(_COLUMNS))
+    for check in decision.checks:
+        yield _row(_cells(check))
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+
+
+def show(decision: Decision, console: Console | None = None) -> None:
+    """Print the table of checks and the outcome."""
+    console = console or Console()
+    if not console.is_terminal:
+        console.width = _LOG_WIDTH
+    if decision.checks:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        for column in _COLUMNS:
+            table.add_column(column)
+        for check in decision.checks:
+            table.add_row(*_cells(check), style="" if check.passed else "red")
+        console.print(table)
+    console.print(decision.summary(), markup=False)

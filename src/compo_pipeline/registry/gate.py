@@ -1,0 +1,216 @@
+"""Whether a challenger may take a champion's place: pure functions of score tables.
+
+Figures are per cent, differences in points, paired on the same items. What cannot be judged (a
+figure that was not scored, too few items, numbers that are none) counts as failed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Row, compare
+from compo_pipeline.evaluation.contamination import Overlap
+from compo_pipeline.evaluation.settings import Bootstrap
+from compo_pipeline.records import Score
+
+CHALLENGER, OPPONENT = "challenger", "opponent"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a figure must do; every figure that the pattern matches must do it.
+
+    Attributes:
+        figure: `benchmark/metric/name`, as MLflow names it; `*` stands for any text.
+        must: `rise` asks that the 95% interval of the difference lies above `by`, `hold` that it
+            does not reach below `-by`.
+        by: points.
+    """
+
+    figure: str
+    must: Literal["rise", "hold"]
+    by: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Bounds that a type cannot say."""
+        if not (math.isfinite(self.by) and self.by >= 0):
+            raise ValueError(f"by: expected points of at least 0, got {self.by}")
+
+
+@dataclass(frozen=True, slots=True)
+class Contamination:
+    """The largest share of a subtask's pictures and captions that training may have held.
+
+    Attributes:
+        pictures: with the same bytes, or alike where perceptual hashes were compared; null: any.
+        captions: with the same words; null: any.
+    """
+
+    pictures: float | None = 0.0
+    captions: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """The YAML key `promotion.gate`.
+
+    Attributes:
+        version: a number of your own for these rules.
+        rules: by name.
+        items: the least number of scored items behind a judged figure.
+        contamination: limits, judged where the check has run.
+    """
+
+    version: int
+    rules: Mapping[str, Rule]
+    items: int = 100
+    contamination: Contamination = field(default_factory=Contamination)
+
+    def __post_init__(self) -> None:
+        """A gate without rules would let anything through."""
+        if not self.rules:
+            raise ValueError("rules: expected at least one rule, got none")
+
+    @property
+    def identity(self) -> str:
+        """The version and a digest of all that the gate asks, so that no edit goes unseen."""
+        asked = json.dumps(asdict(self), sort_keys=True).encode()
+        return f"{self.version}-{hashlib.sha256(asked).hexdigest()[:8]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """A figure under both models, and the difference with its interval."""
+
+    items: int
+    opponent: float
+    challenger: float
+    difference: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What one rule made of one figure (or of the tables as a whole, then without numbers)."""
+
+    rule: str
+    subject: str
+    passed: bool
+    finding: str
+    numbers: Numbers | None = None
+
+
+def judge(
+    challenger: Iterable[Score],
+    opponent: Iterable[Score],
+    overlaps: Sequence[Overlap],
+    gate: Gate,
+    bootstrap: Bootstrap,
+) -> tuple[Check, ...]:
+    """Hold a challenger's scores against its opponent's; it passes where all checks do.
+
+    Args:
+        challenger: its scores, of one model.
+        opponent: the champion's or the base's, of the same items.
+        overlaps: what the challenger's training shares with the benchmarks; empty where nobody
+            looked.
+        gate: what is asked.
+        bootstrap: of the intervals; rows in another order give the same ones.
+    """
+    tables = {
+        name: [replace(score, model=name) for score in sorted(scores, key=_place)]
+        for name, scores in ((CHALLENGER, challenger), (OPPONENT, opponent))
+    }
+    unsound = [check for name, scores in tables.items() for check in _unsound(name, scores)]
+    if unsound:
+        return tuple(unsound)
+    both = [score for scores in tables.values() for score in scores]
+    try:
+        rows = compare([both], {BASE: OPPONENT, FINE_TUNED: CHALLENGER}, bootstrap, {})
+    except ValueError as error:
+        return (Check("same items", "scores", False, str(error)),)
+    checks = [
+        check
+        for name, rule in gate.rules.items()
+        for check in _figures(name, rule, rows, gate.items)
+    ]
+    return (*checks, *_contamination(overlaps, gate))
+
+
+def _place(score: Score) -> tuple[str, str, str, str]:
+    return score.benchmark, score.metric, score.subtask, score.item
+
+
+def _unsound(name: str, scores: Sequence[Score]) -> Iterator[Check]:
+    """Why a table is no basis for a decision."""
+    if not scores:
+        yield Check("scores", name, False, "there are none")
+    # A model without numbers has every item wrong: anything would look better beside it.
+    nan = sum(any(math.isnan(value) for value in score.similarities) for score in scores)
+    if nan:
+        yield Check("scores", name, False, f"{nan} items have a similarity that is not a number")
+    twice = sum(count > 1 for count in Counter(map(_place, scores)).values())
+    if twice:
+        yield Check("scores", name, False, f"{twice} items stand there more than once")
+
+
+def _figures(name: str, rule: Rule, rows: Iterable[Row], least: int) -> Iterator[Check]:
+    matched = [
+        row for row in rows if fnmatchcase(f"{row.benchmark}/{row.metric}/{row.name}", rule.figure)
+    ]
+    if not matched:
+        finding = "was not scored; switch its benchmark on, or set the rule to null"
+        yield Check(name, rule.figure, False, finding)
+    for row in matched:
+        yield _figure(name, rule, row, least)
+
+
+def _figure(name: str, rule: Rule, row: Row, least: int) -> Check:
+    difference = row.vs_base
+    numbers = Numbers(
+        items=row.items,
+        opponent=row.base.value,
+        challenger=row.fine_tuned.value,
+        difference=difference.value,
+        low=difference.low,
+        high=difference.high,
+    )
+    if row.items < least:
+        finding = f"{row.items} items were scored, {least} are needed"
+        return Check(name, row.label, False, finding, numbers)
+    if not all(math.isfinite(value) for value in asdict(numbers).values()):
+        return Check(name, row.label, False, "a number is missing", numbers)
+    if rule.must == "rise":
+        passed, wanted = difference.low > rule.by, f"above {rule.by:+g}"
+    else:
+        passed, wanted = difference.low >= -rule.by, f"at least {-rule.by:+g}"
+    finding = f"lower bound {difference.low:+.2f}, {wanted} is needed"
+    return Check(name, row.label, passed, finding, numbers)
+
+
+def _contamination(overlaps: Iterable[Overlap], gate: Gate) -> Iterator[Check]:
+    limits = gate.contamination
+    for overlap in overlaps:
+        known = (
+            overlap.same_bytes if overlap.near is None else max(overlap.same_bytes, overlap.near)
+        )
+        looks = (
+            ("pictures", known, overlap.pictures, limits.pictures),
+            ("captions", overlap.same_caption, overlap.captions, limits.captions),
+        )
+        for what, found, of, limit in looks:
+            if limit is not None and of:
+                yield Check(
+                    f"contamination by {what}",
+                    f"{overlap.benchmark} {overlap.subtask}",
+                    found / of <= limit,
+                    f"{found} of {of} were trained on, at most {limit:.2%} may be",
+                )

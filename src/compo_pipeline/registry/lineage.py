@@ -1,0 +1,40 @@
+"""Which data a run has read, as MLflow's dataset inputs."""
+
+from __future__ import annotations
+
+from compo_pipeline.registry.record import Record
+from compo_pipeline.registry.stamp import Stamp
+
+# MLflow's limit.
+_DIGEST = 36
+
+
+def training_data(record: Record, name: str, data_hash: str, root: str) -> None:
+    """Note the data that a run was trained on.
+
+    Args:
+        record: the run.
+        name: of the dataset.
+        data_hash: of its manifest.
+        root: where it lies.
+    """
+    _note(record, name, data_hash, root, "training")
+
+
+def questions(record: Record, stamp: Stamp, root: str) -> None:
+    """Note what the models of a run were asked: digest and folder of the benchmarks."""
+    _note(record, "benchmarks", f"{stamp.questions}-{stamp.pictures}", root, "evaluation")
+
+
+def _note(record: Record, name: str, digest: str, root: str, context: str) -> None:
+    import mlflow
+    from mlflow.data.dataset_source_registry import resolve_dataset_source
+    from mlflow.data.meta_dataset import MetaDataset
+    from mlflow.entities import DatasetInput, InputTag
+    from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
+
+    # Its base class declares a profile that this one, by its own documentation, does without.
+    data = MetaDataset(resolve_dataset_source(root), name, digest[:_DIGEST])  # type: ignore[abstract]
+    tags = [InputTag(MLFLOW_DATASET_CONTEXT, context), InputTag("digest", digest)]
+    given = DatasetInput(data._to_mlflow_entity(), tags)
+    mlflow.MlflowClient().log_inputs(record.run_id, [given])

@@ -1,0 +1,131 @@
+"""The model card: README.md of an exported folder, made from the run's own numbers.
+
+Its header is the metadata that Hugging Face's hub reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from compo_pipeline.evaluation.comparison import Row
+from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.evaluation.measures import BENCHMARK_LABELS, METHOD_LABELS
+from compo_pipeline.evaluation.terminal import left_out
+from compo_pipeline.evaluation.verdict import signed, standing
+from compo_pipeline.models.identity import read_record
+
+FILE = "README.md"
+# The shipped base and the scenes that it was made from are this project's own.
+_OWN = {"scenes-base": "apache-2.0"}
+_HUB = "hf-hub:"
+
+
+def write(
+    folder: Path,
+    name: str,
+    manifest: Mapping[str, Any],
+    comparison: Comparison,
+    run_id: str,
+    licence: str | None,
+) -> Path:
+    """Write the card of an exported folder.
+
+    Args:
+        folder: as `export_for` wrote it; its record says what was trained how.
+        name: of the registered model.
+        manifest: of the data.
+        comparison: what the run's evaluation found.
+        run_id: of the run.
+        licence: of the weights, as an identifier of the hub; None takes the shipped base's where
+            the model comes from it.
+    """
+    import yaml
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    noted = read_record(folder)
+    licence = licence or _OWN.get(noted["name"])
+    header = _header(name, noted, comparison, licence)
+    environment = Environment(
+        loader=PackageLoader("compo_pipeline.registry"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    page = environment.get_template("model_card.md").render(
+        header=yaml.safe_dump(header, sort_keys=False, allow_unicode=True),
+        name=name,
+        method=METHOD_LABELS.get(noted["method"], noted["method"]),
+        noted=noted,
+        manifest=manifest,
+        comparison=comparison,
+        run_id=run_id,
+        license=licence,
+        rows=[row for row in comparison.rows if row.headline],
+        signed=signed,
+        limits=list(_limits(comparison)),
+        settings=yaml.safe_dump(_settings(noted), sort_keys=False),
+    )
+    path = folder / FILE
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def _header(
+    name: str, noted: Mapping[str, Any], comparison: Comparison, licence: str | None
+) -> dict[str, Any]:
+    """What the hub indexes; a base of the hub under its name there."""
+    results = [_result(row) for row in comparison.rows if row.headline]
+    header = {
+        "license": licence or "other",
+        "library_name": "open_clip",
+        "pipeline_tag": "zero-shot-image-classification",
+        "tags": ["clip", "compositionality", noted["method"]],
+        "model-index": [{"name": name, "results": results}],
+    }
+    if noted["name"].startswith(_HUB):
+        header["base_model"] = noted["name"].removeprefix(_HUB)
+    return header
+
+
+def _result(row: Row) -> dict[str, Any]:
+    benchmark = BENCHMARK_LABELS.get(row.benchmark, row.benchmark)
+    value = round(row.fine_tuned.value, 2)
+    return {
+        "task": {"type": "image-text-matching"},
+        "dataset": {"name": f"{benchmark} {row.name}", "type": row.benchmark},
+        "metrics": [{"type": row.metric, "value": value, "name": row.label}],
+    }
+
+
+def _limits(comparison: Comparison) -> Iterator[str]:
+    """What the run itself shows of the model's limits."""
+    below = [row.label for row in comparison.rows if standing(row.vs_base) == "below"]
+    if below:
+        yield f"Worse than its base, beyond chance: {', '.join(below)}."
+    guessed = [
+        row.label
+        for row in comparison.rows
+        if row.chance is not None and row.fine_tuned.low <= row.chance
+    ]
+    if guessed:
+        yield f"Not told apart from guessing: {', '.join(guessed)}."
+    for line in left_out(comparison.audits):
+        yield f"{line}."
+    for overlap in comparison.overlaps:
+        known = max(overlap.same_bytes, overlap.near or 0)
+        if known or overlap.same_caption:
+            yield (
+                f"Trained on {known:,} of {overlap.pictures:,} pictures and on "
+                f"{overlap.same_caption:,} of {overlap.captions:,} captions of "
+                f"{BENCHMARK_LABELS.get(overlap.benchmark, overlap.benchmark)} {overlap.subtask}."
+            )
+    yield "A cosine ranks; it is no probability, and was measured on the figures above alone."
+
+
+def _settings(noted: Mapping[str, Any]) -> dict[str, Any]:
+    """The method's settings and the recipe, as training noted them."""
+    mark = noted.get("training", {}).get("fingerprint", {})
+    return {key: mark[key] for key in ("objective", "training", "seed", "views") if key in mark}

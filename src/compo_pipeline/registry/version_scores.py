@@ -1,0 +1,154 @@
+"""Scores of registered versions under one stamp: kept ones where there are, else made anew."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from click import ClickException
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.evaluation.benchmarks import Subtask
+from compo_pipeline.evaluation.embed import Embedder
+from compo_pipeline.evaluation.scoring import score
+from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.models.identity import CONFIG_FILE, read_record
+from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
+from compo_pipeline.records import Score
+from compo_pipeline.registry import kept_scores, stamp, tracking
+from compo_pipeline.registry.record import Record
+from compo_pipeline.registry.stamp import Stamp
+from compo_pipeline.training import device
+
+if TYPE_CHECKING:
+    from mlflow.entities.model_registry import ModelVersion
+
+log = logging.getLogger(__name__)
+
+
+class ScoresMissing(ClickException, RuntimeError):
+    """A version has no scores that can be compared, and making them is switched off."""
+
+
+@dataclass
+class VersionScores:
+    """Where the scores of versions and of their bases come from.
+
+    Attributes:
+        subtasks: what is scored.
+        evaluation: how.
+        base: the base model's settings.
+        reevaluate: whether scores are made where there are none under today's stamp.
+        keep: whether scores made here are kept with the version's run.
+    """
+
+    subtasks: Sequence[Subtask]
+    evaluation: EvaluationSettings
+    base: ModelSettings
+    reevaluate: bool = True
+    keep: bool = True
+    _embedder: Embedder = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Versions that share an image tower share the pictures' embeddings."""
+        self._embedder = Embedder(self.subtasks, self.evaluation)
+
+    @cached_property
+    def stamp(self) -> Stamp:
+        """What scores must have been made of."""
+        return stamp.make(self.subtasks, self.evaluation)
+
+    def of(self, version: ModelVersion) -> list[Score]:
+        """A version's scores.
+
+        Raises:
+            ScoresMissing: there are none under today's stamp, and none may be made.
+        """
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = None
+            weights = version.tags.get("fingerprint")
+            if weights is None:
+                folder = downloaded(version, Path(temporary))
+                weights = str(read_record(folder)["fingerprint"])
+            known = self._kept(version, weights, f"version {version.version}")
+            if known is not None:
+                return known
+            loaded = load(folder or downloaded(version, Path(temporary)), self._device)
+            return self._made(version, loaded, f"version {version.version}")
+
+    def base_of(self, version: ModelVersion) -> list[Score]:
+        """The scores of the base that a version was fine-tuned from.
+
+        Raises:
+            ScoresMissing: as `of`.
+            SettingsError: `model` names another base.
+        """
+        weights = version.tags.get("base_fingerprint")
+        known = None
+        if weights is not None:
+            known = self._kept(version, weights, f"the base of version {version.version}")
+        if known is not None:
+            return known
+        loaded = load(self.base, self._device)
+        if weights not in (None, loaded.fingerprint):
+            raise SettingsError(
+                f"model: version {version.version} was fine-tuned from another model than "
+                f"'{loaded.name}'; set model.name and model.pretrained as they were in its training"
+            )
+        return self._made(version, loaded, "base")
+
+    @property
+    def _device(self) -> str:
+        return str(device.choose(self.evaluation.device, key="evaluation.device"))
+
+    def _kept(self, version: ModelVersion, weights: str, what: str) -> list[Score] | None:
+        run_id = run_of(version)
+        known = kept_scores.find(run_id, self.stamp, weights) if run_id else None
+        if known is not None:
+            return known
+        reason = kept_scores.why_not(run_id, self.stamp) if run_id else "its run is not there"
+        if not self.reevaluate:
+            raise ScoresMissing(
+                f"{what} has no scores to compare: {reason}; evaluate it again, or set "
+                "promotion.reevaluate to true"
+            )
+        log.info("Scoring %s anew: %s.", what, reason)
+        return None
+
+    def _made(self, version: ModelVersion, loaded: LoadedModel, name: str) -> list[Score]:
+        embedded = self._embedder(loaded, name)
+        scores = [
+            row
+            for subtask in self.subtasks
+            for scored in score(name, subtask, embedded)
+            for row in scored.rows
+        ]
+        run_id = run_of(version)
+        if self.keep and run_id:
+            kept_scores.keep(Record(run_id), self.stamp, {loaded.fingerprint: scores})
+        return scores
+
+
+def downloaded(version: ModelVersion, folder: Path) -> Path:
+    """A version's open_clip folder, below a folder that its artefacts are copied to."""
+    import mlflow
+
+    uri = f"models:/{version.name}/{version.version}"
+    place = Path(mlflow.artifacts.download_artifacts(uri, dst_path=str(folder)))
+    found = next(place.rglob(CONFIG_FILE), None)
+    if found is None:
+        raise SettingsError(
+            f"registration.name: {uri} holds no {CONFIG_FILE}: it was not registered by this "
+            "project; take the alias from it"
+        )
+    return found.parent
+
+
+def run_of(version: ModelVersion) -> str | None:
+    """The version's run where the store still has it."""
+    return version.run_id if version.run_id and tracking._find(version.run_id) else None

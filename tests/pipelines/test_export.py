@@ -1,0 +1,74 @@
+"""The export pipeline by its catalog names: a checkpoint goes in, folders come out."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kedro.io import DataCatalog, MemoryDataset
+from kedro.runner import SequentialRunner
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.models import hf_export, onnx_export
+from compo_pipeline.pipelines.export.pipeline import create_pipeline
+
+
+@pytest.fixture
+def entries(tiny_clip: Path, tmp_path: Path, project: Path) -> dict[str, Any]:
+    written = yaml.safe_load((project / "conf" / "base" / "parameters_export.yml").read_text())
+    return {
+        "checkpoint": tiny_clip,
+        "params:export": written["export"],
+        "params:paths.exported": str(tmp_path / "exported"),
+    }
+
+
+def run(entries: dict[str, Any]) -> Path:
+    catalog = DataCatalog({name: MemoryDataset(value) for name, value in entries.items()})
+    folder: Path = SequentialRunner().run(create_pipeline(), catalog)["exported"].load()
+    return folder
+
+
+def test_asked_formats_are_written_and_others_removed(
+    entries: dict[str, Any], tmp_path: Path
+) -> None:
+    pytest.importorskip("transformers")
+    (tmp_path / "exported" / "onnx").mkdir(parents=True)
+    folder = run({**entries, "params:export": {"onnx": False}})
+    assert [path.name for path in folder.iterdir()] == ["hugging_face"]
+    assert (folder / "hugging_face" / "config.json").is_file()
+
+
+def test_the_configured_default_writes_both(
+    entries: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    for module, name in ((hf_export, "to_hugging_face"), (onnx_export, "to_onnx")):
+        monkeypatch.setattr(module, name, lambda _, folder: asked.append(folder.name))
+        monkeypatch.setattr(module, "needs", lambda: None)
+    run(entries)
+    assert asked == ["hugging_face", "onnx"]
+
+
+def test_a_missing_package_stops_before_any_work(
+    entries: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(hf_export, "needs", lambda: None)
+    monkeypatch.setattr(onnx_export, "find_spec", lambda name: None)
+    with pytest.raises(SettingsError, match="pip install"):
+        run(entries)
+    assert not (tmp_path / "exported").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"hugging_face": False, "onnx": False}, "no format is asked for"),
+        ({"onxx": True}, r"export\.onxx: unknown key.*'onnx'"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(
+    entries: dict[str, Any], settings: dict[str, bool], message: str
+) -> None:
+    with pytest.raises(SettingsError, match=message):
+        run({**entries, "params:export": settings})

@@ -1,0 +1,123 @@
+"""The promotion pipeline as Kedro runs it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import pytest
+import yaml
+from kedro.io import DataCatalog, MemoryDataset
+from kedro.runner import SequentialRunner
+from PIL import Image
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.datasets.folder import FolderDataset
+from compo_pipeline.models.export import export
+from compo_pipeline.models.loading import load
+from compo_pipeline.pipelines.promotion.pipeline import create_pipeline
+from compo_pipeline.registry import tracking
+from compo_pipeline.registry.promotion import PromotionError
+
+PICTURES = 4
+NAME = "pipeline-promoted"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pictures and one subtask about them."""
+    root = tmp_path_factory.mktemp("promotion data")
+    (root / "sugar_crepe_pp").mkdir()
+    items = []
+    for number in range(PICTURES):
+        pixels = np.random.default_rng(number).integers(0, 255, (32, 32, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(root / f"{number}.png")
+        texts = {"caption": f"cup {number}", "caption2": f"a {number}", "negative_caption": "key"}
+        items.append({"id": number, "filename": f"{number}.png", **texts})
+    (root / "sugar_crepe_pp" / "swap_att.json").write_text(json.dumps(items))
+    return root
+
+
+@pytest.fixture
+def run(
+    project: Path,
+    data: Path,
+    tiny_model: Callable[..., Path],
+    mlflow_project: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., None]:
+    """Runs the pipeline with the project's settings and a challenger that is its own base."""
+    monkeypatch.chdir(mlflow_project)
+    tracking.configure(tracking.TrackingSettings(), mlflow_project)
+    base = tiny_model(seed=5)
+    export(load(base), tmp_path / "version" / "model")
+    client = mlflow.MlflowClient()
+    client.create_registered_model(NAME)
+    for alias in ("previous", "champion", "challenger"):
+        run_id = tracking.open_run("promoted", {})
+        made = client.create_model_version(NAME, str(tmp_path / "version"), run_id)
+        client.set_registered_model_alias(NAME, alias, made.version)
+    conf = project / "conf" / "base"
+    promotion = yaml.safe_load((conf / "parameters_promotion.yml").read_text())["promotion"]
+    places = {"captions": str(tmp_path / "none.parquet"), "report": str(tmp_path / "report")}
+
+    def start(**settings: Any) -> None:
+        inputs: dict[str, Any] = {
+            "params:promotion": {**promotion, **places, **settings},
+            "params:registration": {"name": NAME},
+            "params:tracking": {},
+            "params:evaluation": {"device": "cpu", "bootstrap": {"resamples": 20}},
+            "params:benchmarks": {
+                "root": str(data),
+                "images": str(data),
+                "sugar_crepe": False,
+                "zero_shot": False,
+                "retrieval": {"split": None},
+            },
+            "params:model": {"name": f"local-dir:{base}"},
+            "params:data.root": str(data),
+        }
+        outputs = {"promotion_report": FolderDataset(filepath=places["report"])}
+        memory = {name: MemoryDataset(value) for name, value in inputs.items()}
+        SequentialRunner().run(create_pipeline(), DataCatalog({**memory, **outputs}))
+
+    yield start
+    client.delete_registered_model(NAME)
+
+
+def aliases() -> dict[str, str]:
+    found: dict[str, str] = mlflow.MlflowClient().get_registered_model(NAME).aliases
+    return found
+
+
+def test_a_refusal_is_an_error_with_a_page(
+    run: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(PromotionError, match="refused.*compositionality"):
+        run()
+    assert aliases() == {"previous": "1", "champion": "2", "challenger": "3"}
+    page = (tmp_path / "report" / "promotion.md").read_text()
+    assert page.startswith(f"# {NAME} version 3: refused")
+    assert "FAILED" in capsys.readouterr().out
+
+
+def test_a_promotion_by_a_gate_of_ones_own(run: Callable[..., None], tmp_path: Path) -> None:
+    rule = {"figure": "sugar_crepe_pp/itt/swap_att", "must": "hold", "by": 1}
+    run(gate={"version": 2, "items": PICTURES, "rules": {"itt": rule}})
+    assert aliases() == {"previous": "2", "champion": "3", "challenger": "3"}
+    assert "version 3: promoted" in (tmp_path / "report" / "promotion.md").read_text()
+
+
+def test_rolling_back_needs_no_data(run: Callable[..., None]) -> None:
+    run(action="rollback")
+    assert aliases() == {"champion": "1", "challenger": "3"}
+
+
+def test_unknown_settings_are_refused(run: Callable[..., None]) -> None:
+    with pytest.raises(SettingsError, match=r"promotion\.dryrun: unknown key.*'dry_run'"):
+        run(dryrun=True)
+    with pytest.raises(SettingsError, match=r"promotion\.action"):
+        run(action="demote")

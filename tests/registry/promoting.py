@@ -1,0 +1,51 @@
+"""A process that promotes: `python promoting.py <store> <model> <alias>`; versions' scores are made
+up from their numbers, the later version being the better one.
+"""
+
+import json
+import sys
+import time
+from dataclasses import asdict
+
+from compo_pipeline.evaluation.settings import Bootstrap
+from compo_pipeline.records import Score
+from compo_pipeline.registry.gate import Gate, Rule
+from compo_pipeline.registry.promotion import PromotionSettings, promote
+
+GATE = Gate(version=1, rules={"itt": Rule("sugar_crepe_pp/itt/swap_att", "rise")}, items=20)
+SETTINGS = PromotionSettings(captions="", report="", gate=GATE)
+BOOTSTRAP = Bootstrap(resamples=50)
+ITEMS = 40
+
+
+def made_up(right: int) -> list[Score]:
+    """Scores of a model that has so many items right."""
+    name = ("m", "sugar_crepe_pp", "swap_att", "itt")
+    return [
+        Score(*name, str(item), f"{item}.png", (0.5, 0.1), item < right, None)
+        for item in range(ITEMS)
+    ]
+
+
+class Slow:
+    """Scores that take a while: long enough for the other process to come between."""
+
+    def of(self, version):
+        time.sleep(0.5)
+        return made_up(10 * int(version.version))
+
+    def base_of(self, version):
+        raise AssertionError("there is a champion")
+
+
+def main(store: str, name: str, alias: str) -> None:
+    import mlflow
+
+    mlflow.set_tracking_uri(store)
+    mlflow.set_registry_uri(store)
+    decided = promote(name, alias, Slow(), SETTINGS, BOOTSTRAP)
+    sys.stdout.write(json.dumps(asdict(decided)) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

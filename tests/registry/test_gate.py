@@ -1,0 +1,183 @@
+"""The gate on small tables: what passes, each reason to refuse, and what must hold for any."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.evaluation.contamination import Overlap
+from compo_pipeline.evaluation.settings import Bootstrap
+from compo_pipeline.records import Score
+from compo_pipeline.registry.gate import Check, Contamination, Gate, Rule, judge
+
+BOOTSTRAP = Bootstrap(resamples=200)
+RISE = Rule("sugar_crepe_pp/itt/swap_att", "rise")
+HOLD = Rule("retrieval/*/raw", "hold", 10)
+GATE = Gate(version=1, rules={"itt": RISE, "retrieval": HOLD}, items=20)
+ITEMS = 40
+
+
+def scores(
+    itt: Sequence[bool | None], retrieval: Sequence[bool | None] = (True,) * ITEMS
+) -> list[Score]:
+    found = []
+    for benchmark, metric, subtask, verdicts in (
+        ("sugar_crepe_pp", "itt", "swap_att", itt),
+        ("retrieval", "i2t_r5", "raw", retrieval),
+    ):
+        for item, right in enumerate(verdicts):
+            reason = "missing" if right is None else None
+            values = () if right is None else (0.5, 0.1)
+            where = (benchmark, subtask, metric, str(item), f"{item}.png")
+            found.append(Score("m", *where, values, right, reason))
+    return found
+
+
+def right(count: int) -> list[bool]:
+    return [item < count for item in range(ITEMS)]
+
+
+def failed(checks: Iterable[Check]) -> dict[str, str]:
+    return {check.rule: check.finding for check in checks if not check.passed}
+
+
+def judged(
+    challenger: list[Score], opponent: list[Score], overlaps: Sequence[Overlap] = (), **gate: Any
+) -> dict[str, str]:
+    return failed(judge(challenger, opponent, overlaps, replace(GATE, **gate), BOOTSTRAP))
+
+
+def test_a_better_challenger_passes_with_its_numbers() -> None:
+    checks = judge(scores(right(36)), scores(right(20)), (), GATE, BOOTSTRAP)
+    assert failed(checks) == {}
+    itt = next(check.numbers for check in checks if check.rule == "itt")
+    assert itt is not None
+    assert (itt.items, itt.opponent, itt.challenger, itt.difference) == (40, 50, 90, 40)
+    assert 0 < itt.low <= 40 <= itt.high
+
+
+def test_no_rise_that_could_be_chance() -> None:
+    assert set(judged(scores(right(21)), scores(right(20)))) == {"itt"}
+    assert set(judged(scores(right(20)), scores(right(20)))) == {"itt"}
+
+
+def test_a_rise_below_what_is_asked() -> None:
+    rules = {"itt": replace(RISE, by=50)}
+    assert "above +50" in judged(scores(right(36)), scores(right(20)), rules=rules)["itt"]
+
+
+def test_a_fall_beyond_the_tolerance() -> None:
+    fallen = scores(right(36), right(30))
+    assert set(judged(fallen, scores(right(20)))) == {"retrieval"}
+    # The value alone falls by 5, the interval reaches further.
+    assert set(judged(scores(right(36), right(38)), scores(right(20)))) == {"retrieval"}
+    loose = {"itt": RISE, "retrieval": replace(HOLD, by=50)}
+    assert judged(fallen, scores(right(20)), rules=loose) == {}
+
+
+def test_a_figure_that_was_not_scored() -> None:
+    rules = {**GATE.rules, "zero-shot": Rule("zero_shot/top1/*", "hold", 3)}
+    found = judged(scores(right(36)), scores(right(20)), rules=rules)
+    assert "was not scored" in found["zero-shot"] and len(found) == 1
+
+
+def test_too_few_items_and_skipped_ones_are_none() -> None:
+    most = [None] * 30 + [True] * 10
+    less = [None] * 30 + [False] * 10
+    assert judged(scores(most), scores(less))["itt"].startswith("10 items were scored, 20 are")
+
+
+def test_tables_of_other_items() -> None:
+    shorter = scores(right(36)[:-1])
+    assert "39" in judged(shorter, scores(right(20)))["same items"]
+    assert set(judged(scores(right(36)), scores(right(20), ()))) == {"same items"}
+
+
+def test_numbers_that_are_none_refuse_whoever_has_them() -> None:
+    good, bad = scores(right(36)), scores(right(20))
+    spoilt = [replace(bad[0], similarities=(float("nan"), 0.1)), *bad[1:]]
+    assert "1 items" in judged(good, spoilt)["scores"]
+    assert "1 items" in judged(spoilt, bad)["scores"]
+    # What ranks below nothing is minus infinity, and a number.
+    assert judged([replace(good[0], similarities=(0.5, float("-inf"))), *good[1:]], bad) == {}
+
+
+def test_no_scores_or_scores_twice() -> None:
+    good, bad = scores(right(36)), scores(right(20))
+    assert judged(good, []) == {"scores": "there are none"}
+    assert judged([], bad) == {"scores": "there are none"}
+    assert "1 items" in judged([*good, good[0]], bad)["scores"]
+
+
+def test_contamination_where_it_was_looked_for() -> None:
+    found = Overlap("sugar_crepe_pp", "swap_att", 40, 1, 0, None, 80, 8)
+    good, bad = scores(right(36)), scores(right(20))
+    assert judged(good, bad) == {}
+    assert set(judged(good, bad, [found])) == {"contamination by pictures"}
+    captions = Contamination(pictures=0.025, captions=0.09)
+    assert set(judged(good, bad, [found], contamination=captions)) == {"contamination by captions"}
+    assert judged(good, bad, [found], contamination=Contamination(0.025, 0.1)) == {}
+    alike = replace(found, same_bytes=0, near=2)
+    assert "2 of 40" in judged(good, bad, [alike])["contamination by pictures"]
+
+
+def test_an_edited_gate_is_another_one() -> None:
+    edited = replace(GATE, rules={**GATE.rules, "retrieval": replace(HOLD, by=11)})
+    assert GATE.identity.startswith("1-")
+    assert edited.identity != GATE.identity == replace(GATE).identity
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"rules": {}}, "at least one rule"),
+        ({"rules": {"x": {"figure": "a", "must": "fall"}}}, "must"),
+        ({"rules": {"x": {"figure": "a", "must": "hold", "by": -1}}}, "at least 0"),
+        ({"rules": {"x": {"figure": "a", "must": "rise", "by": float("nan")}}}, "at least 0"),
+        ({"rules": {"x": {"figure": "a", "must": "rise", "bye": 1}}}, "bye.*'by'"),
+    ],
+)
+def test_mistaken_gates_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        parse(Gate, {"version": 1, **values}, "promotion.gate")
+
+
+def test_the_projects_gate_parses(project: Path) -> None:
+    conf = yaml.safe_load((project / "conf/base/parameters_promotion.yml").read_text())
+    gate = parse(Gate, conf["promotion"]["gate"], "promotion.gate")
+    assert gate.rules["compositionality"].must == "rise"
+
+
+verdicts = st.lists(st.booleans(), min_size=ITEMS, max_size=ITEMS)
+
+
+@given(verdicts, verdicts, st.randoms(use_true_random=False))
+def test_the_order_of_rows_means_nothing(ours: list[bool], theirs: list[bool], draw: Any) -> None:
+    tables = scores(ours), scores(theirs)
+    shuffled = [draw.sample(table, len(table)) for table in tables]
+    assert judge(*tables, (), GATE, BOOTSTRAP) == judge(*shuffled, (), GATE, BOOTSTRAP)
+
+
+@given(verdicts, verdicts, st.integers(0, ITEMS - 1))
+def test_one_more_right_item_never_fails_a_challenger(
+    ours: list[bool], theirs: list[bool], item: int
+) -> None:
+    better = [*ours[:item], True, *ours[item + 1 :]]
+    before = judged(scores(ours), scores(theirs))
+    assert set(judged(scores(better), scores(theirs))) <= set(before)
+
+
+@given(verdicts, verdicts)
+def test_never_both_ways(ours: list[bool], theirs: list[bool]) -> None:
+    assert judged(scores(ours), scores(theirs)) or judged(scores(theirs), scores(ours))
+
+
+@given(verdicts)
+def test_no_model_rises_above_itself(ours: list[bool]) -> None:
+    assert set(judged(scores(ours), scores(ours))) == {"itt"}

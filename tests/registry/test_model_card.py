@@ -1,0 +1,76 @@
+"""The card says what the run measured, and the hub can read its header."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from huggingface_hub import ModelCard
+
+from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.registry import model_card
+
+MANIFEST = {"data_hash": "d" * 64, "count": 1234}
+NOTED = {
+    "name": "scenes-base",
+    "method": "clic",
+    "precision": "fp16",
+    "checkpoint_sha256": "c" * 64,
+    "training": {"fingerprint": {"objective": {"positives": 4}, "seed": 7, "code": "x"}},
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "compo.json").write_text(json.dumps(NOTED))
+    return tmp_path
+
+
+def written(folder: Path, comparison: Comparison, licence: str | None = None) -> str:
+    path = model_card.write(folder, "compo-clip", MANIFEST, comparison, "run7", licence)
+    return path.read_text()
+
+
+def test_numbers_are_the_runs_own(folder: Path, comparison: Comparison) -> None:
+    text = written(folder, comparison)
+    row = comparison.rows[0]
+    ours = row.fine_tuned
+    line = f"| {row.label} | 40 | 50.0 | 95.0 [{ours.low:.1f}, {ours.high:.1f}] | +45.0 ["
+    assert line in text
+    for said in ("toy, 1,234 files", "d" * 64, "c" * 64, "`run7`", "fp16", "# compo-clip: CLIC"):
+        assert said in text
+    settings = yaml.safe_load(text.partition("```yaml")[2].partition("```")[0])
+    assert settings == {"objective": {"positives": 4}, "seed": 7}
+
+
+def test_limits_are_what_the_run_showed(folder: Path, comparison: Comparison) -> None:
+    limits = written(folder, comparison).partition("## Limits")[2]
+    assert "Worse than its base, beyond chance: Retrieval text to image R@1." in limits
+    assert "Not told apart from guessing: Retrieval text to image R@1." in limits
+    assert "2 of 40 items have no usable picture (missing)" in limits
+    assert "Trained on 1 of 40 pictures and on 3 of 40 captions of Retrieval raw." in limits
+    clean = replace(comparison, rows=comparison.rows[:1], audits=(), overlaps=())
+    limits = written(folder, clean).partition("## Limits")[2]
+    assert "Worse" not in limits and "guessing" not in limits and "Trained on" not in limits
+
+
+def test_header_is_the_hubs(folder: Path, comparison: Comparison) -> None:
+    card = ModelCard(written(folder, comparison))
+    assert card.data.license == "apache-2.0"
+    assert card.data.library_name == "open_clip"
+    results = card.data.eval_results
+    assert results is not None
+    assert [(each.metric_type, each.metric_value) for each in results] == [
+        ("i2t_r1", 95.0),
+        ("t2i_r1", 50.0),
+    ]
+
+
+def test_a_licence_is_never_made_up(folder: Path, comparison: Comparison) -> None:
+    (folder / "compo.json").write_text(json.dumps({**NOTED, "name": "hf-hub:timm/ViT-B-16"}))
+    text = written(folder, comparison)
+    card = ModelCard(text)
+    assert (card.data.license, card.data.base_model) == ("other", "timm/ViT-B-16")
+    assert "those of the base and of the data apply" in text
+    assert ModelCard(written(folder, comparison, "mit")).data.license == "mit"

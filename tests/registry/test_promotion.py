@@ -1,0 +1,265 @@
+"""Aliases of a real (sqlite) registry move when, and only when, they should."""
+
+import importlib.util
+import itertools
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import mlflow
+import pytest
+
+from compo_pipeline.evaluation.contamination import Overlap
+from compo_pipeline.registry import aliases, decision, tracking
+from compo_pipeline.registry.aliases import Aliases, Contested, local_file
+from compo_pipeline.registry.decision import Decision
+from compo_pipeline.registry.promotion import PromotionError, promote, roll_back
+from compo_pipeline.registry.version_scores import ScoresMissing
+
+SCRIPT = Path(__file__).with_name("promoting.py")
+
+
+def _loaded() -> ModuleType:
+    specification = importlib.util.spec_from_file_location("promoting", SCRIPT)
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+made = _loaded()
+SETTINGS = made.SETTINGS
+
+
+class Known:
+    """Scores by version; what is none is missing. `meanwhile` happens while they are read."""
+
+    def __init__(
+        self,
+        right: Mapping[int, int | None],
+        base: int = 20,
+        meanwhile: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.right, self.base, self.meanwhile = right, base, meanwhile
+
+    def of(self, version: Any) -> list[Any]:
+        self.meanwhile()
+        count = self.right[int(version.version)]
+        if count is None:
+            raise ScoresMissing(f"version {version.version}: no scores were kept with its run")
+        found: list[Any] = made.made_up(count)
+        return found
+
+    def base_of(self, version: Any) -> list[Any]:
+        found: list[Any] = made.made_up(self.base)
+        return found
+
+
+numbers = itertools.count()
+
+
+@pytest.fixture
+def model(configure: Callable[[str], None], tmp_path: Path) -> Iterator[str]:
+    """A registered model of three versions, the third of them the challenger."""
+    configure("promotion")
+    client = mlflow.MlflowClient()
+    name = f"promoted-{next(numbers)}"
+    client.create_registered_model(name)
+    for _ in range(3):
+        run_id = tracking.open_run("made", {})
+        client.create_model_version(name, str(tmp_path), run_id, tags={"base_model": "b"})
+    client.set_registered_model_alias(name, "challenger", "3")
+    yield name
+
+
+def at(name: str) -> dict[str, int]:
+    found = mlflow.MlflowClient().get_registered_model(name).aliases
+    return {alias: int(version) for alias, version in found.items()}
+
+
+def put(name: str, **where: int) -> None:
+    for alias, version in where.items():
+        mlflow.MlflowClient().set_registered_model_alias(name, alias, str(version))
+
+
+def tags(name: str, version: int) -> dict[str, str]:
+    found: dict[str, str] = mlflow.MlflowClient().get_model_version(name, str(version)).tags
+    return found
+
+
+def promoted(name: str, scorer: Known, **settings: Any) -> Decision:
+    chosen = replace(SETTINGS, **settings)
+    return promote(name, "challenger", scorer, chosen, made.BOOTSTRAP)
+
+
+def test_a_better_challenger_becomes_champion(model: str) -> None:
+    put(model, champion=1)
+    decided = promoted(model, Known({1: 10, 3: 36}))
+    assert at(model) == {"challenger": 3, "champion": 3, "previous": 1}
+    assert (decided.outcome, decided.former, decided.failed) == ("promoted", 1, False)
+    written = tags(model, 3)
+    assert written["promotion.outcome"] == "promoted"
+    assert written["promotion.against"] == "champion, version 1"
+    assert written["promotion.gate"] == SETTINGS.gate.identity
+    found = json.loads(written["promotion.numbers"])
+    assert [value["difference"] for value in found.values()] == [65.0]
+
+
+def test_the_first_champion_is_held_against_its_base(model: str) -> None:
+    assert promoted(model, Known({3: 20}, base=36)).outcome == "refused"
+    assert at(model) == {"challenger": 3}
+    decided = promoted(model, Known({3: 36}, base=20))
+    assert at(model) == {"challenger": 3, "champion": 3}
+    assert decided.opponent == "its base, b"
+
+
+def test_a_worse_challenger_is_refused_and_told_why(model: str) -> None:
+    put(model, champion=1, previous=2)
+    decided = promoted(model, Known({1: 30, 3: 20}))
+    assert at(model) == {"challenger": 3, "champion": 1, "previous": 2}
+    assert decided.failed and "itt (SugarCrepe++ ITT swap att)" in decided.reason
+    assert tags(model, 3)["promotion.outcome"] == "refused"
+    assert tags(model, 3)["promotion.reason"] == decided.reason
+
+
+@pytest.mark.parametrize("missing", [1, 3])
+def test_missing_scores_refuse(model: str, missing: int) -> None:
+    put(model, champion=1)
+    decided = promoted(model, Known({1: 10, 3: 36, missing: None}))
+    assert decided.outcome == "refused"
+    assert f"version {missing}: no scores" in decided.checks[0].finding
+    assert at(model)["champion"] == 1
+
+
+def test_contamination_is_taken_from_the_challengers_run(model: str) -> None:
+    put(model, champion=1)
+    overlap = {"benchmark": "sugar_crepe_pp", "subtask": "swap_att", "pictures": 9,
+               "same_bytes": 1, "same_name": 0, "near": None, "captions": 9,
+               "same_caption": 0}  # fmt: skip
+    elsewhere = {**overlap, "subtask": "swap_obj", "same_bytes": 5}
+    run_id = mlflow.MlflowClient().get_model_version(model, "3").run_id
+    content = {"overlaps": [overlap, elsewhere]}
+    mlflow.MlflowClient().log_dict(run_id, content, "comparison.json")
+    checks = promoted(model, Known({1: 10, 3: 36})).checks
+    failed = [check.subject for check in checks if not check.passed]
+    assert failed == ["sugar_crepe_pp swap_att"]
+    assert Overlap(**overlap).same_bytes == 1
+
+
+@pytest.mark.parametrize("right", [20, 36])
+def test_a_dry_run_changes_nothing(model: str, right: int) -> None:
+    put(model, champion=1, previous=2)
+    before = at(model), tags(model, 1), tags(model, 3)
+    decided = promoted(model, Known({1: 20, 3: right}), dry_run=True)
+    assert decided.outcome == ("promoted" if right > 20 else "refused")
+    assert (at(model), tags(model, 1), tags(model, 3)) == before
+    assert "dry run" in decided.summary() and "nothing was changed" in decision.markdown(decided)
+
+
+def test_a_champion_is_not_promoted_again(model: str) -> None:
+    put(model, champion=3, previous=1)
+    decided = promoted(model, Known({}))
+    assert (decided.outcome, decided.failed) == ("unchanged", False)
+    assert at(model) == {"challenger": 3, "champion": 3, "previous": 1}
+    assert "promotion.outcome" not in tags(model, 3)
+
+
+def test_nothing_to_promote(model: str) -> None:
+    mlflow.MlflowClient().delete_registered_model_alias(model, "challenger")
+    with pytest.raises(PromotionError, match=r"registration\.alias"):
+        promoted(model, Known({}))
+    with pytest.raises(PromotionError, match=r"no model 'nobody'"):
+        promoted("nobody", Known({}))
+
+
+def test_rolling_back_restores_the_previous_champion_once(model: str) -> None:
+    put(model, champion=1)
+    promoted(model, Known({1: 10, 3: 36}))
+    assert roll_back(model, replace(SETTINGS, dry_run=True)).outcome == "rolled back"
+    assert at(model) == {"challenger": 3, "champion": 3, "previous": 1}
+    decided = roll_back(model, SETTINGS)
+    assert (decided.version, decided.outcome) == (3, "rolled back")
+    assert at(model) == {"challenger": 3, "champion": 1}
+    assert tags(model, 3)["promotion.outcome"] == "rolled back"
+    with pytest.raises(PromotionError, match="nothing to roll back"):
+        roll_back(model, SETTINGS)
+    assert at(model)["champion"] == 1
+
+
+def test_a_champion_that_moved_during_the_comparison_is_contested(model: str) -> None:
+    put(model, champion=1, previous=1)
+    decided = promoted(model, Known({1: 10, 3: 36}, meanwhile=lambda: put(model, champion=2)))
+    assert decided.outcome == "contested" and decided.failed
+    assert "version 1" in decided.reason and "version 2" in decided.reason
+    assert at(model) == {"challenger": 3, "champion": 2, "previous": 1}
+    assert tags(model, 3)["promotion.outcome"] == "contested"
+
+
+def test_a_champion_that_moved_after_the_move_is_contested(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(model, champion=1)
+    waited = []
+
+    def other(seconds: float) -> None:
+        waited.append(seconds)
+        put(model, champion=2)
+
+    monkeypatch.setattr(aliases.time, "sleep", other)
+    with pytest.raises(Contested, match="at the same time"):
+        Aliases(model, settle=1.5).move("champion", 1, 3)
+    assert waited == [1.5]
+
+
+def test_two_processes_one_after_the_other(model: str, tmp_path: Path) -> None:
+    put(model, champion=1, first=2, second=3)
+    arguments = [mlflow.get_registry_uri(), model]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(SCRIPT), *arguments, alias],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for alias in ("first", "second")
+    ]
+    told = [json.loads(process.communicate()[0].splitlines()[-1]) for process in processes]
+    first, second = told
+    # Whoever came second met the other's champion, and was held against it.
+    if second["former"] == 1:
+        assert (first["former"], first["outcome"]) == (3, "refused")
+        assert at(model)["previous"] == 1
+    else:
+        assert (first["former"], second["former"]) == (1, 2)
+        assert at(model)["previous"] == 2
+    assert at(model)["champion"] == 3
+
+
+@pytest.mark.parametrize(
+    ("uri", "file"),
+    [
+        ("sqlite:////data/a b/mlflow.db", "/data/a b/mlflow.db"),
+        ("sqlite:////data/mlflow.db?timeout=9", "/data/mlflow.db"),
+        ("sqlite:///", None),
+        ("http://team:5000", None),
+        ("postgresql://team/mlflow", None),
+    ],
+)
+def test_only_files_are_locked(uri: str, file: str | None) -> None:
+    assert local_file(uri) == (None if file is None else Path(file))
+
+
+def test_a_decision_is_a_table(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    put(model, champion=1)
+    decided = promoted(model, Known({1: 30, 3: 20}))
+    page = decision.markdown(decided)
+    assert page.startswith(f"# {model} version 3: refused\n")
+    assert "| FAILED | itt | SugarCrepe++ ITT swap att | 40 | 75.00 | 50.00 | -25.00 [" in page
+    assert SETTINGS.gate.identity in page
+    decision.show(decided)
+    shown = capsys.readouterr().out
+    assert "FAILED" in shown and "version 3: refused" in shown

@@ -1,0 +1,361 @@
+"""The model behind MLflow's scoring server: what it answers, and what it refuses, over HTTP."""
+
+import base64
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pytest
+import torch
+from fastapi.testclient import TestClient
+from mlflow.pyfunc import scoring_server
+from PIL import Image
+
+from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.registry import model, registration
+
+TEXTS = ["a red square", "two cats", "a blue sphere"]
+COLOURS = ["red", "lime", "blue", "black"]
+
+
+def encoded(colour: str) -> str:
+    buffer = io.BytesIO()
+    Image.new("RGB", (40, 40), colour).save(buffer, "PNG")
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+IMAGES = [encoded(colour) for colour in COLOURS]
+
+
+def logged(folder: Path) -> dict[str, Any]:
+    """What is logged of an exported folder."""
+    return {
+        "python_model": str(Path(model.__file__)),
+        "artifacts": {"model": str(folder)},
+        "signature": registration._signature(),
+        "input_example": registration._example(),
+        "pip_requirements": registration.requirements(folder),
+    }
+
+
+@pytest.fixture(scope="module")
+def server(tiny_clip: Path, tmp_path_factory: pytest.TempPathFactory) -> TestClient:
+    """MLflow's own server, in this process, as small limits make it."""
+    root = tmp_path_factory.mktemp("root")
+    (root / "red.png").write_bytes(base64.b64decode(IMAGES[0]))
+    folder = tmp_path_factory.mktemp("served") / "model"
+    mlflow.pyfunc.save_model(folder, **logged(tiny_clip))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COMPO_CLIP_IMAGE_ROOT", str(root))
+        patch.setenv("COMPO_CLIP_MAX_ROWS", "4")
+        patch.setenv("COMPO_CLIP_MAX_TEXTS", "5")
+        patch.setenv("COMPO_CLIP_MAX_CHARACTERS", "300")
+        patch.setenv("COMPO_CLIP_MAX_BYTES", "5000")
+        patch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
+        # The server marks the process as its own.
+        patch.setenv("_MLFLOW_IS_IN_SERVING_ENVIRONMENT", "true")
+        app = scoring_server.init(mlflow.pyfunc.load_model(str(folder)))
+    return TestClient(app)
+
+
+@pytest.fixture(scope="module")
+def loaded(tiny_clip: Path) -> LoadedModel:
+    return load(tiny_clip)
+
+
+@torch.no_grad()
+def vectors(loaded: LoadedModel, texts: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Offline embeddings of the four pictures, and of texts."""
+    pictures = [Image.new("RGB", (40, 40), colour) for colour in COLOURS]
+    pixels = torch.stack([loaded.preprocess(picture) for picture in pictures])
+    u = loaded.model.encode_image(pixels, normalize=True)
+    return u, loaded.model.encode_text(loaded.tokenize(texts), normalize=True)
+
+
+def payload(*rows: dict[str, Any], **params: Any) -> dict[str, Any]:
+    return {"dataframe_records": list(rows), "params": params}
+
+
+def answers(server: TestClient, body: dict[str, Any]) -> list[dict[str, Any]]:
+    response = server.post("/invocations", json=body)
+    assert response.status_code == 200, response.text
+    predictions: list[dict[str, Any]] = response.json()["predictions"]
+    return predictions
+
+
+ROWS = [{"image": image} for image in IMAGES]
+PAIRS = [[IMAGES[0], TEXTS[0]], [IMAGES[1], TEXTS[1]]]
+TABLES: list[dict[str, Any]] = [
+    {"dataframe_records": [{"image": image, "text": text} for image, text in PAIRS]},
+    {"dataframe_split": {"columns": ["text", "image"], "data": [pair[::-1] for pair in PAIRS]}},
+    {"inputs": {"image": [pair[0] for pair in PAIRS], "text": [pair[1] for pair in PAIRS]}},
+    {"inputs": [{"image": image, "text": text} for image, text in PAIRS]},
+    {"instances": [{"image": image, "text": text} for image, text in PAIRS]},
+]
+
+
+@pytest.mark.parametrize("body", TABLES, ids=lambda body: next(iter(body)))
+def test_a_table_of_pairs_needs_no_params(
+    server: TestClient, loaded: LoadedModel, body: dict[str, Any]
+) -> None:
+    u, t = vectors(loaded, TEXTS)
+    expected = (u @ t.T).diagonal()[:2].tolist()
+    found = answers(server, body)
+    assert [row["similarity"] for row in found] == pytest.approx(expected, abs=1e-6)
+    assert all(list(row) == ["similarity"] for row in found)
+
+
+def test_csv_of_pairs(server: TestClient) -> None:
+    lines = "\n".join(",".join(pair) for pair in PAIRS)
+    headers = {"content-type": "text/csv"}
+    response = server.post("/invocations", content=f"image,text\n{lines}\n", headers=headers)
+    assert response.json()["predictions"] == answers(server, TABLES[0])
+
+
+def test_each_picture_is_scored_with_each_text(server: TestClient, loaded: LoadedModel) -> None:
+    u, t = vectors(loaded, TEXTS)
+    found = answers(server, payload(*ROWS, texts=TEXTS))
+    for row, expected in zip(found, (u @ t.T).tolist(), strict=True):
+        assert row == {"similarities": pytest.approx(expected, abs=1e-6)}
+
+
+def test_embeddings(server: TestClient, loaded: LoadedModel) -> None:
+    u, t = vectors(loaded, TEXTS)
+    of_images = answers(server, payload(*ROWS, task="embed"))
+    of_texts = answers(server, payload(*({"text": text} for text in TEXTS), task="embed"))
+    for rows, expected in ((of_images, u), (of_texts, t)):
+        found = torch.tensor([row["embedding"] for row in rows])
+        torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+
+
+def test_texts_are_ranked_for_each_picture(server: TestClient, loaded: LoadedModel) -> None:
+    u, t = vectors(loaded, TEXTS)
+    found = answers(server, payload(*ROWS, task="rank", texts=TEXTS))
+    orders = (u @ t.T).argsort(dim=1, descending=True).tolist()
+    assert [row["texts"] for row in found] == [[TEXTS[k] for k in order] for order in orders]
+    for row, similarities in zip(found, (u @ t.T).tolist(), strict=True):
+        expected = sorted(similarities, reverse=True)
+        assert row["similarities"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_labels_are_told_apart_under_templates(server: TestClient, loaded: LoadedModel) -> None:
+    labels, templates = ["cat", "square"], ["a {}", "{}s"]
+    u, t = vectors(loaded, ["a cat", "cats", "a square", "squares"])
+    classes = torch.nn.functional.normalize(t.reshape(2, 2, -1).mean(dim=1), dim=-1)
+    expected = (loaded.model.logit_scale.exp() * u @ classes.T).softmax(dim=1)
+    asked = payload(*ROWS, task="classify", labels=labels, templates=templates)
+    for row, probabilities in zip(answers(server, asked), expected, strict=True):
+        assert row["probabilities"] == pytest.approx(probabilities.tolist(), abs=1e-5)
+        assert row["probability"] == max(row["probabilities"])
+        assert row["label"] == labels[int(probabilities.argmax())]
+
+
+def test_classify_has_a_template_of_its_own(server: TestClient) -> None:
+    asked = {"task": "classify", "labels": ["cat", "square"]}
+    plain = answers(server, payload(*ROWS, **asked))
+    assert plain == answers(server, payload(*ROWS, **asked, templates=["a photo of a {}."]))
+
+
+def test_a_file_below_the_root(server: TestClient) -> None:
+    (found,) = answers(server, payload({"image": "red.png", "text": "x"}))
+    (expected,) = answers(server, payload({"image": IMAGES[0], "text": "x"}))
+    assert found["similarity"] == pytest.approx(expected["similarity"], abs=1e-6)
+
+
+def test_no_rows_no_answers(server: TestClient) -> None:
+    empty = {"columns": ["image", "text"], "data": []}
+    assert answers(server, {"dataframe_split": empty}) == []
+
+
+def test_the_logged_example_is_answered(server: TestClient) -> None:
+    table, params = registration._example()
+    (answer,) = answers(server, payload(*table.to_dict("records"), **params))
+    assert sorted(answer["texts"]) == sorted(params["texts"])
+
+
+def test_the_signature_names_every_answer(server: TestClient) -> None:
+    asked: list[dict[str, Any]] = [
+        payload({"image": IMAGES[0], "text": "x"}),
+        payload(ROWS[0], texts=TEXTS),
+        payload(ROWS[0], task="embed"),
+        payload(ROWS[0], task="rank", texts=TEXTS),
+        payload(ROWS[0], task="classify", labels=TEXTS),
+    ]
+    names = {name for body in asked for name in answers(server, body)[0]}
+    assert names == set(registration._signature().outputs.input_names())
+
+
+JSON = {"content-type": "application/json"}
+PICTURE = {"image": IMAGES[0]}
+NOISE = base64.b64encode(os.urandom(6000)).decode()
+HALF = IMAGES[0][: len(IMAGES[0]) // 8 * 4]
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    (payload(PICTURE), "the table has no column text"),
+    (payload({"text": "x"}, texts=TEXTS), "the column text or with params.texts, not both"),
+    (payload({"text": "x"}, task="rank", texts=TEXTS), "the table has no column image"),
+    (payload({"picture": IMAGES[0]}, texts=TEXTS), "neither of the columns image and text"),
+    (payload(texts=TEXTS), "neither of the columns image and text"),
+    (payload(PICTURE, {"image": None}, texts=TEXTS), "row 1: image is empty"),
+    (payload({"image": 3, "text": "x"}), "row 0: image is empty, or not a text"),
+    (payload({"image": IMAGES[0], "text": "  "}), "row 0: text is empty"),
+    (payload({**PICTURE, "text": "x"}, texts=TEXTS), "the column text or with params.texts"),
+    (payload({**PICTURE, "text": "x"}, task="embed"), "one of the columns image and text"),
+    (payload(PICTURE, task="caption"), "expected one of score, embed, rank, classify"),
+    (payload(PICTURE, task="rank"), "the task rank expects params.texts"),
+    (payload(PICTURE, task="classify"), "the task classify expects params.labels"),
+    (payload(PICTURE, task="classify", labels=["a"], templates=["b"]), "needs one {}"),
+    (payload(PICTURE, task="classify", labels=["a", " "]), "params.labels holds an empty text"),
+    (payload(PICTURE, task="rank", texts=TEXTS, labels=["a"]), "params.labels means nothing"),
+    (payload(*[PICTURE] * 5, texts=TEXTS), "the table has 5 rows, at most 4"),
+    (payload(PICTURE, texts=["x"] * 6), "params hold 6 texts"),
+    (
+        payload(PICTURE, task="classify", labels=["a", "b", "c"], templates=["{}", "{}!"]),
+        "params hold 6 texts",
+    ),
+    (payload(PICTURE, texts=["ab " * 101]), "the texts have 303 characters, at most 300"),
+    (payload(PICTURE, texts=["\ud800"]), "a text is not Unicode"),
+    (payload(PICTURE, texts=["x" * 65]), "has 65 characters without a space, at most 64"),
+    (payload(PICTURE, {"image": "https://host/a.png"}, texts=TEXTS), "row 1: image 'https"),
+    (payload(PICTURE, {"image": "../red.png"}, texts=TEXTS), "row 1: image '../red.png' is nei"),
+    (payload(PICTURE, {"image": NOISE}, texts=TEXTS), "has 6000 bytes, at most 5000"),
+    (payload(PICTURE, {"image": NOISE[:400]}, texts=TEXTS), "... is no picture"),
+    (payload(PICTURE, {"image": HALF}, texts=TEXTS), "cannot be decoded"),
+]
+
+
+@pytest.mark.parametrize(("body", "reason"), REFUSED, ids=lambda part: str(part)[-40:])
+def test_refusals_say_why(server: TestClient, body: dict[str, Any], reason: str) -> None:
+    response = server.post("/invocations", content=json.dumps(body), headers=JSON)
+    assert response.status_code == 400
+    assert reason in response.json()["message"].replace("...'", "...")
+    assert len(response.text) < 400, "pictures are not sent back"
+
+
+@pytest.mark.parametrize("params", [{"task": 3}, {"texts": "abc"}, {"texts": [["a"]]}, ["task"]])
+def test_params_of_other_types_are_refused_by_mlflow(server: TestClient, params: Any) -> None:
+    body = {"dataframe_records": [PICTURE], "params": params}
+    assert server.post("/invocations", json=body).status_code == 400
+
+
+def test_threads_do_not_mix_their_answers(server: TestClient) -> None:
+    asked = [
+        payload(ROWS[k % 4], task="rank", texts=[f"{word} {k}" for word in TEXTS])
+        for k in range(24)
+    ]
+    alone = [answers(server, body) for body in asked]
+    with ThreadPoolExecutor(6) as pool:
+        together = list(pool.map(lambda body: answers(server, body), asked))
+    for one, other in zip(alone, together, strict=True):
+        assert one[0]["texts"] == other[0]["texts"]
+        assert one[0]["similarities"] == pytest.approx(other[0]["similarities"], abs=1e-6)
+
+
+# Whatever Python starts with this on its path cannot import the package.
+HIDING = """
+import sys
+class Hide:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "compo_pipeline":
+            raise ImportError("hidden")
+sys.meta_path.insert(0, Hide())
+"""
+
+
+@pytest.fixture
+def hidden(tmp_path: Path) -> dict[str, str]:
+    """An environment without compo_pipeline and without pickles."""
+    (tmp_path / "hiding").mkdir()
+    (tmp_path / "hiding" / "sitecustomize.py").write_text(HIDING)
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(tmp_path / "hiding"),
+        "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
+        "MLFLOW_TRACKING_URI": mlflow.get_tracking_uri(),
+    }
+    importing = [sys.executable, "-c", "import compo_pipeline"]
+    assert subprocess.run(importing, env=environment, capture_output=True).returncode == 1
+    return environment
+
+
+@pytest.fixture
+def unused_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def post(port: int, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/invocations", json.dumps(body).encode(), JSON
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return response.status, json.load(response)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+@pytest.mark.slow
+def test_champion_is_served_without_this_package(
+    configure: Callable[[str], None],
+    tiny_clip: Path,
+    loaded: LoadedModel,
+    hidden: dict[str, str],
+    unused_port: int,
+    tmp_path: Path,
+) -> None:
+    configure("serving")
+    with mlflow.start_run():
+        info = mlflow.pyfunc.log_model(name="model", **logged(tiny_clip))
+    version = mlflow.register_model(info.model_uri, "served-clip")
+    mlflow.MlflowClient().set_registered_model_alias("served-clip", "champion", version.version)
+    command = ["mlflow", "models", "serve", "-m", "models:/served-clip@champion"]
+    command += ["--env-manager", "local", "-p", str(unused_port)]
+    with (tmp_path / "log").open("w") as log:
+        # A session of its own: the command starts the server as another process, and both must end.
+        serving = subprocess.Popen(
+            command, env=hidden, stdout=log, stderr=log, cwd=tmp_path, start_new_session=True
+        )
+    try:
+        wait(unused_port, serving, tmp_path / "log")
+        status, found = post(unused_port, payload(*ROWS, texts=TEXTS))
+        u, t = vectors(loaded, TEXTS)
+        assert status == 200
+        scores = torch.tensor([row["similarities"] for row in found["predictions"]])
+        torch.testing.assert_close(scores, u @ t.T, atol=1e-6, rtol=0)
+        for task, more in (
+            ("embed", {}),
+            ("rank", {"texts": TEXTS}),
+            ("classify", {"labels": TEXTS}),
+        ):
+            assert post(unused_port, payload(*ROWS, task=task, **more))[0] == 200
+        status, refused = post(unused_port, payload({"image": "/etc/hostname"}, texts=TEXTS))
+        assert (status, refused["error_code"]) == (400, "INVALID_PARAMETER_VALUE")
+        assert "which is not set" in refused["message"]
+    finally:
+        os.killpg(serving.pid, signal.SIGTERM)
+        serving.wait()
+
+
+def wait(port: int, serving: subprocess.Popen[bytes], log: Path) -> None:
+    for _ in range(300):
+        assert serving.poll() is None, log.read_text()
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/ping", timeout=5)
+        except OSError:
+            time.sleep(1)
+        else:
+            return
+    raise AssertionError(log.read_text())

@@ -1,0 +1,226 @@
+"""Scores of versions: kept ones are found again, others are made; copies keep theirs."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import pytest
+from mlflow.entities.model_registry import ModelVersion
+from PIL import Image
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.evaluation.benchmarks import Item, Subtask
+from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.models.export import export
+from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
+from compo_pipeline.records import Score
+from compo_pipeline.registry import kept_scores, stamp, tracking, version_scores
+from compo_pipeline.registry.copying import CopySettings, copy_version
+from compo_pipeline.registry.record import Record
+from compo_pipeline.registry.version_scores import ScoresMissing, VersionScores
+
+PICTURES = 4
+EVALUATION = EvaluationSettings(device="cpu")
+
+
+@pytest.fixture(scope="module")
+def subtask(tmp_path_factory: pytest.TempPathFactory) -> Subtask:
+    root = tmp_path_factory.mktemp("pictures")
+    for number in range(PICTURES):
+        pixels = np.random.default_rng(number).integers(0, 255, (32, 32, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(root / f"{number}.png")
+    items = tuple(
+        Item(f"{k}", f"{k}.png", (f"cup {k}", f"a cup is {k}"), (f"key {k}",))
+        for k in range(PICTURES)
+    )
+    return Subtask("sugar_crepe_pp", "swap_att", ("image_to_text",), root, items)
+
+
+@pytest.fixture(scope="module")
+def base(tiny_model: Callable[..., Path]) -> Path:
+    return tiny_model(seed=1)
+
+
+@pytest.fixture
+def version(
+    configure: Callable[[str], None],
+    tiny_model: Callable[..., Path],
+    base: Path,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> ModelVersion:
+    """A version with an export among its files and nothing scored."""
+    configure("scores")
+    folder = tmp_path / "version" / "artifacts" / "model"
+    training = {"fingerprint": {"model": load(base).fingerprint}}
+    export(load(tiny_model(seed=2)), folder, metadata={"training": training})
+    client = mlflow.MlflowClient()
+    name = f"scored-{request.node.name}".replace("[", "-").replace("]", "")
+    client.create_registered_model(name)
+    run_id = tracking.open_run("scored", {})
+    tags = {
+        "base_fingerprint": training["fingerprint"]["model"],
+        "checkpoint_sha256": "c" * 64,
+        "precision": "fp32",
+    }
+    source = str(tmp_path / "version")
+    made = client.create_model_version(name, source, run_id, tags=tags, description="A card.")
+    client.set_registered_model_alias(name, "champion", made.version)
+    return client.get_model_version(name, made.version)
+
+
+def scorer(subtask: Subtask, base: Path, **settings: bool) -> VersionScores:
+    return VersionScores([subtask], EVALUATION, ModelSettings(f"local-dir:{base}"), **settings)
+
+
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Notes which models are loaded to be scored."""
+    noted: list[str] = []
+
+    def note(source: ModelSettings | Path, device: str) -> LoadedModel:
+        loaded = load(source, device)
+        noted.append(loaded.fingerprint)
+        return loaded
+
+    monkeypatch.setattr(version_scores, "load", note)
+    return noted
+
+
+def test_scores_are_made_once_and_kept_with_the_run(
+    version: ModelVersion, subtask: Subtask, base: Path, loads: list[str]
+) -> None:
+    first = scorer(subtask, base)
+    made, of_base = first.of(version), first.base_of(version)
+    assert len(made) == len(of_base) == PICTURES
+    assert [s.similarities for s in made] != [s.similarities for s in of_base]
+    assert len(set(loads)) == 2
+    again = scorer(subtask, base, reevaluate=False)
+    assert (again.of(version), again.base_of(version)) == (made, of_base)
+    assert len(loads) == 2
+
+
+def test_nothing_is_kept_on_a_dry_run(version: ModelVersion, subtask: Subtask, base: Path) -> None:
+    assert scorer(subtask, base, keep=False).of(version)
+    assert mlflow.MlflowClient().list_artifacts(version.run_id) == []
+
+
+def test_missing_and_stale_scores_say_why(
+    version: ModelVersion, subtask: Subtask, base: Path, loads: list[str]
+) -> None:
+    with pytest.raises(ScoresMissing, match=r"no scores were kept.*promotion\.reevaluate"):
+        scorer(subtask, base, reevaluate=False).of(version)
+    made = scorer(subtask, base).of(version)
+    other = replace(subtask, items=subtask.items[1:])
+    with pytest.raises(ScoresMissing, match="made with other questions, pictures"):
+        scorer(other, base, reevaluate=False).of(version)
+    assert len(scorer(other, base).of(version)) == len(made) - 1
+    assert len(loads) == 2
+
+
+def test_another_base_than_the_versions_is_refused(
+    version: ModelVersion, subtask: Subtask, tiny_model: Callable[..., Path]
+) -> None:
+    with pytest.raises(SettingsError, match=r"model: version 1 was fine-tuned from another"):
+        scorer(subtask, tiny_model(seed=3)).base_of(version)
+
+
+def test_an_evaluation_keeps_what_a_version_will_ask_for(
+    version: ModelVersion, subtask: Subtask, base: Path, tmp_path: Path
+) -> None:
+    def made_up(model: str, right: bool) -> list[Score]:
+        name = (model, "sugar_crepe_pp", "swap_att", "itt")
+        return [Score(*name, "0", "0.png", (0.1, 0.2), right, None)]
+
+    checkpoint = tmp_path / "version" / "artifacts" / "model"
+    scores = [*made_up("base", False), *made_up("control", False), *made_up("clic", True)]
+    record = Record(version.run_id)
+    kept_scores.keep_evaluation(
+        record, scores, checkpoint, "clic", [subtask], str(tmp_path), EVALUATION
+    )
+    found = scorer(subtask, base, reevaluate=False)
+    assert found.of(version) == made_up("clic", True)
+    assert found.base_of(version) == made_up("base", False)
+    (given,) = mlflow.get_run(version.run_id).inputs.dataset_inputs
+    assert given.dataset.name == "benchmarks"
+
+
+def test_a_copy_is_a_version_with_files_tags_and_scores(
+    version: ModelVersion, subtask: Subtask, base: Path, tmp_path: Path
+) -> None:
+    made = scorer(subtask, base).of(version)
+    mlflow.MlflowClient().log_dict(version.run_id, {"overlaps": []}, "comparison.json")
+    other = f"sqlite:///{tmp_path / 'other.db'}"
+    target = mlflow.MlflowClient(tracking_uri=other, registry_uri=other)
+    target.create_experiment("copies", (tmp_path / "artifacts").as_uri())
+    settings = CopySettings(to=other, experiment="copies")
+    assert copy_version(version.name, settings) == 1
+    assert copy_version(version.name, settings) == 1, "the same checkpoint is there once"
+
+    copied = target.get_model_version_by_alias(version.name, "challenger")
+    assert copied.description == "A card."
+    origin = f"models:/{version.name}/1"
+    assert copied.tags == {
+        **version.tags,
+        "copied_from": origin,
+        "copied_from_run": version.run_id,
+    }
+    here = mlflow.get_tracking_uri()
+    try:
+        mlflow.set_tracking_uri(other)
+        mlflow.set_registry_uri(other)
+        there = version_scores.downloaded(copied, tmp_path / "downloaded")
+        assert json.loads((there / "compo.json").read_text())["precision"] == "fp32"
+        assert scorer(subtask, base, reevaluate=False).of(copied) == made
+        assert kept_scores.overlaps(copied.run_id) == ()
+    finally:
+        mlflow.set_tracking_uri(here)
+        mlflow.set_registry_uri(here)
+
+
+def test_copying_needs_a_place_and_a_version(version: ModelVersion) -> None:
+    with pytest.raises(SettingsError, match=r"promotion\.copy\.to"):
+        copy_version(version.name, CopySettings())
+    with pytest.raises(SettingsError, match=r"promotion\.copy\.alias.*'nobody'"):
+        copy_version(version.name, CopySettings(to=mlflow.get_tracking_uri(), alias="nobody"))
+
+
+def test_a_stamp_changes_with_what_decides_scores(subtask: Subtask) -> None:
+    ours = stamp.make([subtask], EVALUATION)
+    assert stamp.make([subtask], replace(EVALUATION, image_batch=7, workers=1)).id == ours.id
+    exact = stamp.make([subtask], replace(EVALUATION, image_precision="fp32"))
+    assert ours.differences(exact) == ["settings"]
+    reworded = replace(subtask.items[0], negatives=("keys",))
+    asked = replace(subtask, items=(reworded, *subtask.items[1:]))
+    assert ours.differences(stamp.make([asked], EVALUATION)) == ["questions"]
+    picture = subtask.images / "0.png"
+    before = picture.read_bytes()
+    try:
+        Image.new("RGB", (32, 32), "grey").save(picture)
+        assert ours.differences(stamp.make([subtask], EVALUATION)) == ["pictures"]
+        picture.unlink()
+        assert ours.differences(stamp.make([subtask], EVALUATION)) == ["pictures"]
+    finally:
+        picture.write_bytes(before)
+    assert stamp.make([subtask], EVALUATION) == ours
+
+
+def test_the_stamp_knows_the_code_that_scores(project: Path) -> None:
+    import grimp
+
+    graph = grimp.build_graph("compo_pipeline", cache_dir=None)
+    package = "compo_pipeline"
+    found, waiting = set(), {f"{package}.evaluation.{name}" for name in ("embed", "scoring")}
+    while waiting:
+        module = waiting.pop()
+        found.add(module)
+        waiting |= graph.find_modules_directly_imported_by(module) - found
+    # These carry rows, settings, files, progress and hashes, and compute nothing that is scored.
+    carriers = {"configuration", "evaluation.settings", "models", "models.hub", "models.identity",
+                "models.settings", "progress", "records"}  # fmt: skip
+    names = {module.removeprefix(f"{package}.") for module in found} - carriers
+    listed = {name.removesuffix(".py").replace("/", ".") for name in stamp.CODE}
+    assert {name for name in names if not any(name.startswith(each) for each in listed)} == set()
