@@ -12,8 +12,9 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
+from compo_pipeline.models import weights
 from compo_pipeline.models.export import export
-from compo_pipeline.models.identity import read_record
+from compo_pipeline.models.identity import file_sha256, read_record
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
 
@@ -98,6 +99,12 @@ def test_weights_alone_still_know_their_activation(tiny_clip: Path, tmp_path: Pa
     folder = export(loaded, tmp_path / "export")
     with pytest.raises(ValueError, match="trained with quick_gelu=True"):
         load(folder)
+
+
+def test_equal_models_are_equal_files(tiny_clip: Path, tmp_path: Path) -> None:
+    loaded = load(tiny_clip)
+    written = {file_sha256(weights.find(export(loaded, tmp_path / str(n)))) for n in range(8)}
+    assert len(written) == 1
 
 
 def test_export_replaces_an_older_one(tiny_clip: Path, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 
+from compo_pipeline.models import weights
 from compo_pipeline.models.identity import (
     CONFIG_FILE,
     RECORD_FILE,
@@ -20,6 +20,7 @@ from compo_pipeline.models.identity import (
     tokenizer_fingerprint,
 )
 from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.models.whole_folder import whole_folder
 
 Precision = Literal["fp32", "fp16"]
 
@@ -43,15 +44,9 @@ def export(
     Raises:
         ValueError: a weight is not finite, or too large for fp16.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
     state = _rounded(loaded.model, precision)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
-        written = Path(temporary) / "new"
-        written.mkdir()
-        _write(loaded, state, written, {**(metadata or {}), "precision": precision})
-        if folder.exists():
-            folder.rename(Path(temporary) / "old")
-        written.rename(folder)
+    with whole_folder(folder) as new:
+        _write(loaded, state, new, {**(metadata or {}), "precision": precision})
     return folder
 
 
@@ -77,11 +72,9 @@ def _write(
     folder: Path,
     metadata: Mapping[str, Any],
 ) -> None:
-    from safetensors.torch import save_file
-
     # The header travels with the file where someone copies the weights alone.
     header = {"format": "pt", "quick_gelu": str(loaded.quick_gelu).lower(), "name": loaded.name}
-    save_file(state, folder / WEIGHTS_FILE, metadata=header)
+    weights.write(state, folder / WEIGHTS_FILE, header)
     if hasattr(loaded.tokenize, "save_pretrained"):
         loaded.tokenize.save_pretrained(str(folder))
     record = {

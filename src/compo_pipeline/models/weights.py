@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,23 @@ def read(path: Path) -> dict[str, torch.Tensor]:
         ) from error
     state = state.get("state_dict", state)
     return {name.removeprefix("module."): tensor for name, tensor in state.items()}
+
+
+def write(state: dict[str, torch.Tensor], path: Path, header: Mapping[str, str]) -> None:
+    """Write tensors with a header as safetensors; the same ones give the same bytes.
+
+    The library itself puts the header's entries in an order that changes from call to call.
+    """
+    from safetensors.torch import save_file
+
+    save_file(state, path, metadata=dict(header))
+    with path.open("r+b") as file:
+        size = int.from_bytes(file.read(8), "little")
+        content = json.loads(file.read(size))
+        content["__metadata__"] = dict(sorted(header.items()))
+        ordered = json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
+        file.seek(8)
+        file.write(ordered.ljust(size))
 
 
 def recorded_quick_gelu(path: Path) -> bool | None:
