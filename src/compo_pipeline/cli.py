@@ -2,13 +2,51 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import click
+from kedro.framework.cli.utils import _split_params
 
 from compo_pipeline import quiet
+
+if TYPE_CHECKING:
+    from kedro.framework.startup import ProjectMetadata
 
 quiet.apply()
 
 
 @click.group(name="compo-pipeline")
 def cli() -> None:
-    """Commands of the project's own; Kedro's do everything so far."""
+    """Commands of the project's own, beside Kedro's."""
+
+
+@cli.command(name="try")
+@click.option("--alias", help="Of the registered version.  [default: champion]")
+@click.option("--version", type=click.IntRange(1), help="The version itself, instead of an alias.")
+@click.option("-e", "--env", help="Kedro's environment: where registry and base are configured.")
+@click.option("--params", default="", callback=_split_params, help="As for `kedro run`.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(1, 65535), default=7860, show_default=True)
+@click.pass_obj
+def try_version(
+    project: ProjectMetadata,
+    alias: str | None,
+    version: int | None,
+    env: str | None,
+    params: dict[str, Any],
+    host: str,
+    port: int,
+) -> None:
+    """Show a registered version beside its base, on a page: a picture, captions, attention."""
+    if alias is not None and version is not None:
+        raise click.UsageError("--alias and --version both name a version: give one of them")
+    from kedro.framework.session import KedroSession
+
+    from compo_pipeline.registry.aliases import CHAMPION
+    from compo_pipeline.ui import command
+
+    session = KedroSession.create(Path(project.project_path), env=env, runtime_params=params)
+    with session:
+        parameters = session.load_context().params
+    command.run(parameters, alias or CHAMPION, version, host, port)

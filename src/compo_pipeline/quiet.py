@@ -14,6 +14,7 @@ _SWITCHES = {
     "GX_ANALYTICS_ENABLED": "false",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "HF_HUB_DISABLE_TELEMETRY": "1",
+    "GRADIO_ANALYTICS_ENABLED": "False",
     # Not a call home, but a second voice beside the project's log.
     "MLFLOW_LOGGING_LEVEL": "WARNING",
 }

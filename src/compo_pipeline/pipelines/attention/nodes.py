@@ -52,12 +52,14 @@ def show_attention(
     """Grids of pictures, a page and the rows, kept with the run; the figures on the terminal."""
     from compo_pipeline.configuration import parse
     from compo_pipeline.datasets.settings import DataSettings
+    from compo_pipeline.evaluation.attention_figures import draw
     from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
     from compo_pipeline.evaluation.evaluate import loaders
     from compo_pipeline.evaluation.localisation import compare_located
+    from compo_pipeline.evaluation.panels import panels_of
     from compo_pipeline.evaluation.settings import EvaluationSettings
     from compo_pipeline.models.loading import ModelSettings
-    from compo_pipeline.pipelines.attention import figures, measuring, questions, summary
+    from compo_pipeline.pipelines.attention import measuring, questions, summary
     from compo_pipeline.registry import tracking
 
     asked = parse(questions.AttentionSettings, attention, "attention")
@@ -67,11 +69,11 @@ def show_attention(
     compared = compare_located([rows], settings.bootstrap)
     models = loaders(parse(ModelSettings, model, "model"), None, checkpoint, settings.device)
     shown = questions.drawn(cases, rows[BASE], asked)
-    panels = measuring.panels(models[BASE](), models[FINE_TUNED](), shown, questions.limits(asked))
+    panels = panels_of(models[BASE](), models[FINE_TUNED](), shown, questions.limits(asked))
     topic = questions.topic(asked)
     written = Path(folder) / topic
     written.mkdir(parents=True, exist_ok=True)
-    grids = figures.draw(panels, written)
+    grids = draw(panels, written)
     name = f"{run['method']}, {run['variant']}, seed {run['seed']}"
     told = summary.summarise(name, compared, rows[BASE], skipped, len(panels))
     summary.write(told, grids, written)

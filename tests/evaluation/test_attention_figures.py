@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from compo_pipeline.evaluation.attention_figures import ROWS, draw
 from compo_pipeline.evaluation.localisation import Located
-from compo_pipeline.pipelines.attention.figures import ROWS, draw
-from compo_pipeline.pipelines.attention.measuring import Panel
+from compo_pipeline.evaluation.panels import Panel
 
 
 def panel(base: np.ndarray, tuned: np.ndarray, region: bool = True, size: int = 64) -> Panel:

@@ -5,6 +5,7 @@ After C2LIP, Fig. 2: green where there is more attention, violet where less, whi
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from compo_pipeline.evaluation.figures import STYLE
-from compo_pipeline.pipelines.attention.measuring import Panel
+from compo_pipeline.evaluation.panels import Panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROWS = 6  # of a grid
-TITLES = ("base", "fine-tuned", "difference")  # of the maps, right of the picture
+_MAPS = 3  # right of the picture: before, after, and the difference
+_DPI = 150
 _SIDE = 448  # pixels of a drawn picture, whatever size the model sees
 _INCH, _HEAD, _FOOT = 1.9, 0.4, 0.75
 # The outliers among the patches are drawn in the last colour, or the rest would have none.
@@ -49,9 +51,19 @@ def draw(panels: Sequence[Panel], folder: Path) -> list[Path]:
     with mpl.rc_context(STYLE):
         for start in range(0, len(panels), ROWS):
             path = folder / f"attention_{len(paths) + 1:02d}.png"
-            _grid(panels[start : start + ROWS], scales).savefig(path, dpi=150)
+            _grid(panels[start : start + ROWS], scales).savefig(path, dpi=_DPI)
             paths.append(path)
     return paths
+
+
+def render(panels: Sequence[Panel]) -> Image.Image:
+    """One grid of at least one panel, as a picture."""
+    import matplotlib as mpl
+
+    buffer = io.BytesIO()
+    with mpl.rc_context(STYLE):
+        _grid(panels, _scales(panels)).savefig(buffer, dpi=_DPI, format="png")
+    return Image.open(buffer).convert("RGB")
 
 
 def _scales(panels: Sequence[Panel]) -> Scales:
@@ -71,7 +83,7 @@ def _scales(panels: Sequence[Panel]) -> Scales:
 def _grid(panels: Sequence[Panel], scales: Scales) -> Figure:
     from matplotlib.figure import Figure
 
-    across, height = 1 + len(TITLES), len(panels) * (_INCH + _HEAD) + _FOOT
+    across, height = 1 + _MAPS, len(panels) * (_INCH + _HEAD) + _FOOT
     figure = Figure(figsize=(across * _INCH, height))
     axes = figure.subplots(len(panels), across, squeeze=False)
     figure.subplots_adjust(
@@ -110,12 +122,12 @@ def _line(line: Sequence[Axes], panel: Panel, scales: Scales) -> None:
 
 def _titles(panel: Panel) -> tuple[str, str, str]:
     """Titles of the maps: how much lies on the thing, where it is known."""
-    before, after = panel.rows
+    (first, second), (before, after) = panel.names, panel.rows
     if np.isnan(before.share):
-        return TITLES
+        return first, second, "difference"
     return (
-        f"base: {100 * before.share:.1f}% on it",
-        f"fine-tuned: {100 * after.share:.1f}%",
+        f"{first}: {100 * before.share:.1f}% on it",
+        f"{second}: {100 * after.share:.1f}%",
         f"difference (uniform: {100 * before.area:.1f}%)",
     )
 
@@ -134,7 +146,7 @@ def _large(pixels: NDArray[np.floating]) -> NDArray[np.floating]:
 
 
 def _resized(plane: NDArray[np.floating], side: int) -> NDArray[np.floating]:
-    image = Image.fromarray(np.float32(plane)).resize((side, side), Image.Resampling.BICUBIC)
+    image = Image.fromarray(plane.astype(np.float32)).resize((side, side), Image.Resampling.BICUBIC)
     return np.asarray(image).clip(0, 1)
 
 

@@ -1,0 +1,184 @@
+"""The page laid out and served; what it answers lies in `trying`, how that looks in `showing`.
+
+Nothing on it comes from elsewhere: no fonts, no scripts, no checks for updates.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from click import ClickException
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.images.decoding import PictureError
+from compo_pipeline.ui import showing
+from compo_pipeline.ui.examples import Example
+from compo_pipeline.ui.opening import Opened
+from compo_pipeline.ui.trying import NoAttention, Unanswerable, captions_of
+
+if TYPE_CHECKING:
+    import gradio as gr
+
+log = logging.getLogger(__name__)
+
+
+def require_gradio() -> None:
+    """Make sure that the page can be shown, before models are loaded.
+
+    Raises:
+        SettingsError: gradio is not installed.
+    """
+    if find_spec("gradio") is None:
+        raise SettingsError(
+            "compo-pipeline try needs the package gradio: pip install 'compo-pipeline[ui]'"
+        )
+
+
+def serve(opened: Opened, examples: Sequence[Example], host: str, port: int) -> None:
+    """Serve the page until the process is interrupted.
+
+    What is uploaded lies in a folder that goes with the process.
+
+    Args:
+        opened: the models.
+        examples: pictures with captions to begin with.
+        host: address to listen on.
+        port: likewise.
+
+    Raises:
+        ClickException: the address cannot be had.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    with tempfile.TemporaryDirectory(prefix="compo_ui_") as folder:
+        os.environ["GRADIO_TEMP_DIR"] = folder
+        import gradio as gr
+
+        page = build(opened, examples)
+        log.info("%s: http://%s:%d (Ctrl+C ends it)", opened.title, host, port)
+        try:
+            page.launch(
+                server_name=host,
+                server_port=port,
+                # Fonts that are there; those of the other themes are asked of Google.
+                theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
+                css=files(__package__).joinpath("page.css").read_text(encoding="utf-8"),
+                share=False,
+                quiet=True,
+                show_error=True,
+                ssr_mode=False,
+                run_history=False,
+                footer_links=[],
+                enable_monitoring=False,
+                max_file_size="50mb",
+            )
+        except OSError as error:
+            raise ClickException(f"--port: {host}:{port} cannot be had: {error}") from None
+
+
+def build(opened: Opened, examples: Sequence[Example]) -> gr.Blocks:
+    """Lay the page out.
+
+    Args:
+        opened: the models.
+        examples: pictures with captions to begin with.
+    """
+    import gradio as gr
+
+    page = gr.Blocks(title=opened.title, analytics_enabled=False)
+    with page:
+        gr.HTML(showing.heading(opened), padding=False, elem_id="heading")
+        with gr.Row():
+            with gr.Column(scale=2):
+                # A file, not a decoded picture: this project's own decoding has limits.
+                picture = gr.Image(
+                    label="picture",
+                    type="filepath",
+                    image_mode=None,
+                    height=320,
+                    sources=["upload", "clipboard"],
+                    buttons=[],
+                    elem_id="picture",
+                )
+            with gr.Column(scale=3):
+                captions = gr.Textbox(
+                    label="captions, one a line", lines=4, max_lines=12, elem_id="captions"
+                )
+                compare = gr.Button("Compare", variant="primary", elem_id="compare")
+                scores = gr.HTML(padding=False, elem_id="scores")
+        if examples:
+            gr.Examples(
+                [[str(each.picture), "\n".join(each.captions)] for each in examples],
+                inputs=[picture, captions],
+                visible_columns=[0],
+                label="pictures of the benchmarks; the last caption of each is wrong",
+                elem_id="examples",
+            )
+        phrase = gr.Textbox(
+            label="a phrase, to see where in the picture it is looked for",
+            submit_btn="Show",
+            elem_id="phrase",
+        )
+        maps = gr.HTML(padding=False, elem_id="maps")
+        _answering(opened, picture, captions, compare, scores, phrase, maps)
+    return page
+
+
+def _answering(
+    opened: Opened, picture: Any, captions: Any, compare: Any, scores: Any, phrase: Any, maps: Any
+) -> None:
+    """Bind the page's parts to what answers."""
+    pair = opened.pair
+
+    def score(file: str | None, typed: str) -> str:
+        with _told():
+            return showing.table(pair.scores(_given(file), captions_of(typed)), pair.label)
+
+    def attend(file: str | None, typed: str) -> str:
+        with _told():
+            asked = _asked(typed)
+            try:
+                return showing.figure(pair.attention(_given(file), asked), asked, pair.label)
+            except NoAttention as error:
+                return showing.sentence(str(error))
+
+    # One at a time: the models are shared, and so is what draws.
+    once: dict[str, Any] = {"concurrency_id": "models", "concurrency_limit": 1}
+    compare.click(score, [picture, captions], scores, api_visibility="private", **once)
+    phrase.submit(attend, [picture, phrase], maps, api_visibility="private", **once)
+    # What was found in another picture must not stand beside this one.
+    picture.change(None, None, [scores, maps], js="() => ['', '']", api_visibility="private")
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What keeps an answer from being given is told on the page."""
+    import gradio as gr
+
+    try:
+        yield
+    except PictureError as error:
+        raise gr.Error(f"The picture cannot be used: {error}.", print_exception=False) from error
+    except Unanswerable as error:
+        raise gr.Error(str(error), print_exception=False) from error
+
+
+def _given(file: str | None) -> Path:
+    if file is None:
+        raise Unanswerable("Give a picture first.")
+    return Path(file)
+
+
+def _asked(typed: str) -> str:
+    if not typed.strip():
+        raise Unanswerable("Type a phrase first.")
+    return typed.strip()

@@ -1,0 +1,144 @@
+"""What a base and a model fine-tuned from it make of one picture: scores and attention.
+
+K captions, D width of the joint space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+from PIL import Image
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.evaluation.attention_figures import render
+from compo_pipeline.evaluation.embed import tokenised
+from compo_pipeline.evaluation.panels import panels_of
+from compo_pipeline.evaluation.regions import Case
+from compo_pipeline.images.decoding import Limits, load
+from compo_pipeline.models.encoding import encode_images, encode_texts
+from compo_pipeline.models.loading import LoadedModel
+
+MOST_CAPTIONS = 100
+
+
+class Unanswerable(ValueError):
+    """A question that has no answer; the message is for the person who asked."""
+
+
+class NoAttention(ValueError):
+    """The models do not tell where they look; the message is for the person who asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One caption under both models.
+
+    Attributes:
+        caption: as it was typed.
+        base: its cosine with the picture, under the base.
+        tuned: and under the fine-tuned model.
+        best_of_base: whether the base finds no caption better.
+        best_of_tuned: whether the fine-tuned model finds none better.
+        cut: whether it is longer than the models read.
+    """
+
+    caption: str
+    base: float
+    tuned: float
+    best_of_base: bool
+    best_of_tuned: bool
+    cut: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Every caption's line in the order typed, and which of them each model takes."""
+
+    lines: tuple[Line, ...]
+
+    @property
+    def agree(self) -> bool:
+        """Whether both models take the same."""
+        return all(line.best_of_base == line.best_of_tuned for line in self.lines)
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """A base and a model fine-tuned from it, loaded.
+
+    Attributes:
+        base: before fine-tuning.
+        tuned: and after.
+        label: how the latter is called.
+        limits: what is accepted as a picture.
+    """
+
+    base: LoadedModel
+    tuned: LoadedModel
+    label: str
+    limits: Limits = field(default_factory=Limits)
+
+    def scores(self, picture: Path, captions: Sequence[str]) -> Scores:
+        """Cosines of a picture and captions under both models, in float32 as they are served.
+
+        Raises:
+            PictureError: the picture cannot be used.
+        """
+        image = load(picture.parent, picture.name, self.limits)
+        base, tuned = (_cosines(model, image, captions) for model in (self.base, self.tuned))
+        longer = [
+            tokenised(captions, model.tokenize).truncated for model in (self.base, self.tuned)
+        ]
+        lines = (
+            Line(caption, before, after, before == max(base), after == max(tuned), bool(cut))
+            for caption, before, after, cut in zip(
+                captions, base, tuned, longer[0] | longer[1], strict=True
+            )
+        )
+        return Scores(tuple(lines))
+
+    def attention(self, picture: Path, phrase: str) -> Image.Image:
+        """Where both models look in a picture when they read a phrase, and the difference.
+
+        Raises:
+            PictureError: the picture cannot be used.
+            NoAttention: the models have no features of patches.
+        """
+        # For the reason why it cannot be: what is drawn of several pictures leaves it out.
+        load(picture.parent, picture.name, self.limits)
+        case = Case(picture.parent, picture.name, phrase)
+        try:
+            (panel,) = panels_of(self.base, self.tuned, [case], self.limits)
+        except SettingsError as error:
+            # The way out that follows is for who configures a run.
+            reason = error.message.partition(": ")[2].partition(";")[0]
+            raise NoAttention(f"There is no attention to show: {reason}.") from error
+        # An uploaded file's name says nothing.
+        return render([replace(panel, picture="", names=("base", self.label))])
+
+
+def captions_of(typed: str) -> list[str]:
+    """The captions of a text, one a line; empty lines and repeats are left out.
+
+    Raises:
+        Unanswerable: there is none, or there are too many.
+    """
+    captions = list(dict.fromkeys(line.strip() for line in typed.splitlines() if line.strip()))
+    if not captions:
+        raise Unanswerable("Type at least one caption, each on a line of its own.")
+    if len(captions) > MOST_CAPTIONS:
+        raise Unanswerable(f"{len(captions)} captions are too many; at most {MOST_CAPTIONS}.")
+    return captions
+
+
+@torch.inference_mode()
+def _cosines(loaded: LoadedModel, image: Image.Image, captions: Sequence[str]) -> list[float]:
+    """[K], of one picture with each caption."""
+    device = next(loaded.model.parameters()).device
+    seen = encode_images(loaded.model, loaded.preprocess(image)[None].to(device))
+    read = encode_texts(loaded.model, loaded.tokenize(list(captions)).to(device))
+    cosines: list[float] = (read @ seen[0]).tolist()
+    return cosines

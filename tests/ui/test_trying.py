@@ -1,0 +1,143 @@
+"""Scores and attention of two models are those of the models, and what cannot be told is said."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from open_clip.model import CLIP
+from PIL import Image
+
+from compo_pipeline.evaluation.attention import attend, embed_phrases
+from compo_pipeline.evaluation.panels import Panel
+from compo_pipeline.images.decoding import Limits, PictureError
+from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.ui import showing, trying
+from compo_pipeline.ui.trying import (
+    MOST_CAPTIONS,
+    Line,
+    NoAttention,
+    Pair,
+    Scores,
+    Unanswerable,
+    captions_of,
+)
+
+CAPTIONS = ["a red cube", "a blue sphere", "two cats", "a cup on a table", "nothing"]
+Cosines = Callable[[LoadedModel, Image.Image, list[str]], list[float]]
+
+
+@pytest.fixture
+def pair(models: tuple[LoadedModel, LoadedModel]) -> Pair:
+    return Pair(*models, "champion")
+
+
+def test_scores_are_the_models_own(
+    pair: Pair, picture: Path, pixels: Image.Image, cosines: Cosines
+) -> None:
+    lines = pair.scores(picture, CAPTIONS).lines
+    base = cosines(pair.base, pixels, CAPTIONS)
+    tuned = cosines(pair.tuned, pixels, CAPTIONS)
+    assert [line.caption for line in lines] == CAPTIONS
+    assert [line.base for line in lines] == pytest.approx(base, abs=1e-6)
+    assert [line.tuned for line in lines] == pytest.approx(tuned, abs=1e-6)
+    assert [line.best_of_base for line in lines] == [value == max(base) for value in base]
+    assert [line.best_of_tuned for line in lines] == [value == max(tuned) for value in tuned]
+
+
+@pytest.mark.parametrize(("best", "agree"), [((0, 0), True), ((0, 1), False)])
+def test_models_agree_where_they_take_the_same(best: tuple[int, int], agree: bool) -> None:
+    lines = [Line(str(k), 0.1, 0.1, k == best[0], k == best[1], False) for k in range(3)]
+    assert Scores(tuple(lines)).agree is agree
+
+
+def test_a_photograph_is_scored_upright(
+    pair: Pair, pixels: Image.Image, picture: Path, tmp_path: Path
+) -> None:
+    turned = pixels.transpose(Image.Transpose.ROTATE_90)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    turned.save(tmp_path / "turned.png", exif=exif)
+    turned.save(tmp_path / "lying.png")
+    upright = pair.scores(picture, CAPTIONS)
+    assert pair.scores(tmp_path / "turned.png", CAPTIONS) == upright
+    assert pair.scores(tmp_path / "lying.png", CAPTIONS) != upright
+
+
+def test_pictures_that_cannot_be_used_are_refused(
+    pair: Pair, picture: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "text.png").write_text("no picture")
+    careful = replace(pair, limits=Limits(max_pixels=100))
+    for asked, path, reason in ((pair, tmp_path / "text.png", "not_a_picture"),
+                                (careful, picture, "oversized")):  # fmt: skip
+        with pytest.raises(PictureError, match=reason):
+            asked.scores(path, CAPTIONS)
+        with pytest.raises(PictureError, match=reason):
+            asked.attention(path, "a cube")
+
+
+def test_a_caption_longer_than_the_models_read_is_marked(pair: Pair, picture: Path) -> None:
+    lines = pair.scores(picture, ["a cube", " ".join(["cube"] * 40)]).lines
+    assert [line.cut for line in lines] == [False, True]
+
+
+def test_captions_are_lines() -> None:
+    assert captions_of("  a cup \n\n two cups\r\na cup\n") == ["a cup", "two cups"]
+    with pytest.raises(Unanswerable, match="at least one caption"):
+        captions_of(" \n ")
+    most = "\n".join(str(k) for k in range(MOST_CAPTIONS))
+    assert len(captions_of(most)) == MOST_CAPTIONS
+    with pytest.raises(Unanswerable, match=f"at most {MOST_CAPTIONS}"):
+        captions_of(f"{most}\none more")
+
+
+def test_maps_are_the_attention_of_both_models(
+    pair: Pair, picture: Path, pixels: Image.Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Panel] = []
+    render = trying.render
+    monkeypatch.setattr(trying, "render", lambda panels: drawn.extend(panels) or render(panels))
+    maps = pair.attention(picture, "a red cube")
+    assert maps.width > 800 and maps.mode == "RGB"
+    (panel,) = drawn
+    assert (panel.phrase, panel.names) == ("a red cube", ("base", "champion"))
+    for loaded, found in ((pair.base, panel.base), (pair.tuned, panel.fine_tuned)):
+        phrase = embed_phrases(loaded, ["a red cube"])
+        ((expected,),) = attend(loaded, loaded.preprocess(pixels)[None], [phrase])
+        np.testing.assert_allclose(found, 4 * expected.plain, rtol=1e-5)
+
+
+def test_models_without_patches_say_so(pair: Pair, picture: Path) -> None:
+    tower = {"image_size": 32, "layers": [1, 1, 1, 1], "width": 8, "head_width": 8}
+    text = {"context_length": 16, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1}
+    torch.manual_seed(0)
+    convolutional = replace(pair.base, model=CLIP(16, tower, text).eval())
+    blind = Pair(convolutional, convolutional, "champion")
+    assert blind.scores(picture, CAPTIONS).agree
+    with pytest.raises(NoAttention, match=r"no attention to show: .*ModifiedResNet\.$"):
+        blind.attention(picture, "a red cube")
+
+
+def test_the_table_marks_the_best_and_holds_text_alone() -> None:
+    lines = (
+        Line("<b>a</b>", 0.25, 0.5, False, True, True),
+        Line("b", 0.75, 0.1, True, False, False),
+    )
+    shown = showing.table(Scores(lines), "champion")
+    assert "&lt;b&gt;a" in shown and "<b>" not in shown
+    cells = re.findall(r'<td( class="best")?>([0-9.]+)', shown)
+    assert cells == [("", "0.2500"), (' class="best"', "0.5000"), (' class="best"', "0.7500"),
+                     ("", "0.1000")]  # fmt: skip
+    assert "decide differently" in shown and shown.count("longer than the models read") == 1
+    assert "verdict" not in showing.table(Scores(lines[:1]), "champion")
+
+
+def test_a_figure_travels_inside_the_page() -> None:
+    shown = showing.figure(Image.new("RGB", (40, 20)), 'a "red" cube', "champion")
+    assert 'src="data:image/jpeg;base64,' in shown and 'width="40" height="20"' in shown
+    assert "a &#34;red&#34; cube" in shown and "http" not in shown
+    assert showing.sentence("a < b") == "<p>a &lt; b</p>"
