@@ -1,7 +1,10 @@
 """Fixtures shared by all tests."""
 
 import json
+import os
 import shutil
+import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -151,6 +154,26 @@ def mlflow_project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     tracking.configure(tracking.TrackingSettings(), folder)
     yield folder
     mlflow.set_tracking_uri(None)
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[str]:
+    """URL of a fresh PostgreSQL server."""
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    pytest.importorskip("psycopg")
+    if not programs or shutil.which("runuser") is None or os.geteuid() != 0:
+        pytest.skip("a PostgreSQL server (Debian's postgresql) and root are not on this machine")
+    folder = Path(tempfile.mkdtemp(prefix="pg"))
+    shutil.chown(folder, "postgres")
+    own = ["runuser", "-u", "postgres", "--"]
+    control = [*own, str(programs[-1].with_name("pg_ctl")), "-D", str(folder / "data"), "-w"]
+    quiet: dict[str, Any] = {"check": True, "stdout": subprocess.DEVNULL, "cwd": "/"}
+    subprocess.run([*own, str(programs[-1]), "-D", str(folder / "data"), "-A", "trust"], **quiet)
+    serve = ["-o", f"-c listen_addresses= -k {folder}", "-l", str(folder / "log"), "start"]
+    subprocess.run([*control, *serve], **quiet)
+    yield f"postgresql+psycopg://postgres@/postgres?host={folder}"
+    subprocess.run([*control, "-m", "immediate", "stop"], **quiet)
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="module")

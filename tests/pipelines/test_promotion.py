@@ -62,11 +62,11 @@ def run(
         client.set_registered_model_alias(NAME, alias, made.version)
     conf = project / "conf" / "base"
     promotion = yaml.safe_load((conf / "parameters_promotion.yml").read_text())["promotion"]
-    places = {"captions": str(tmp_path / "none.parquet"), "report": str(tmp_path / "report")}
+    promotion["captions"] = str(tmp_path / "none.parquet")
 
     def start(**settings: Any) -> None:
         inputs: dict[str, Any] = {
-            "params:promotion": {**promotion, **places, **settings},
+            "params:promotion": {**promotion, **settings},
             "params:registration": {"name": NAME},
             "params:tracking": {},
             "params:evaluation": {"device": "cpu", "bootstrap": {"resamples": 20}},
@@ -79,8 +79,9 @@ def run(
             },
             "params:model": {"name": f"local-dir:{base}"},
             "params:data.root": str(data),
+            "params:paths.promotion_report": str(tmp_path / "report"),
         }
-        outputs = {"promotion_report": FolderDataset(filepath=places["report"])}
+        outputs = {"promotion_report": FolderDataset(filepath=str(tmp_path / "report"))}
         memory = {name: MemoryDataset(value) for name, value in inputs.items()}
         SequentialRunner().run(create_pipeline(), DataCatalog({**memory, **outputs}))
 
@@ -88,9 +89,9 @@ def run(
     client.delete_registered_model(NAME)
 
 
-def aliases() -> dict[str, str]:
-    found: dict[str, str] = mlflow.MlflowClient().get_registered_model(NAME).aliases
-    return found
+def aliases() -> dict[str, int]:
+    found = mlflow.MlflowClient().get_registered_model(NAME).aliases
+    return {alias: int(version) for alias, version in found.items()}
 
 
 def test_a_refusal_is_an_error_with_a_page(
@@ -98,7 +99,7 @@ def test_a_refusal_is_an_error_with_a_page(
 ) -> None:
     with pytest.raises(PromotionError, match="refused.*compositionality"):
         run()
-    assert aliases() == {"previous": "1", "champion": "2", "challenger": "3"}
+    assert aliases() == {"previous": 1, "champion": 2, "challenger": 3}
     page = (tmp_path / "report" / "promotion.md").read_text()
     assert page.startswith(f"# {NAME} version 3: refused")
     assert "FAILED" in capsys.readouterr().out
@@ -107,13 +108,13 @@ def test_a_refusal_is_an_error_with_a_page(
 def test_a_promotion_by_a_gate_of_ones_own(run: Callable[..., None], tmp_path: Path) -> None:
     rule = {"figure": "sugar_crepe_pp/itt/swap_att", "must": "hold", "by": 1}
     run(gate={"version": 2, "items": PICTURES, "rules": {"itt": rule}})
-    assert aliases() == {"previous": "2", "champion": "3", "challenger": "3"}
+    assert aliases() == {"previous": 2, "champion": 3, "challenger": 3}
     assert "version 3: promoted" in (tmp_path / "report" / "promotion.md").read_text()
 
 
 def test_rolling_back_needs_no_data(run: Callable[..., None]) -> None:
     run(action="rollback")
-    assert aliases() == {"champion": "1", "challenger": "3"}
+    assert aliases() == {"champion": 1, "challenger": 3}
 
 
 def test_unknown_settings_are_refused(run: Callable[..., None]) -> None:

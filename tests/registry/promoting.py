@@ -1,11 +1,14 @@
-"""A process that promotes: `python promoting.py <store> <model> <alias>`; versions' scores are made
-up from their numbers, the later version being the better one.
+"""A process that promotes: `python promoting.py <store> <model> <alias> [<folder>]`.
+
+Versions' scores are made up from their numbers, the later version being the better one. With a
+folder it says there that it compares, and waits to be told there that it may go on.
 """
 
 import json
 import sys
 import time
 from dataclasses import asdict
+from pathlib import Path
 
 from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.records import Score
@@ -13,7 +16,7 @@ from compo_pipeline.registry.gate import Gate, Rule
 from compo_pipeline.registry.promotion import PromotionSettings, promote
 
 GATE = Gate(version=1, rules={"itt": Rule("sugar_crepe_pp/itt/swap_att", "rise")}, items=20)
-SETTINGS = PromotionSettings(captions="", report="", gate=GATE)
+SETTINGS = PromotionSettings(captions="", gate=GATE)
 BOOTSTRAP = Bootstrap(resamples=50)
 ITEMS = 40
 
@@ -30,22 +33,38 @@ def made_up(right: int) -> list[Score]:
 class Slow:
     """Scores that take a while: long enough for the other process to come between."""
 
+    def __init__(self, wait):
+        self.wait = wait
+
     def of(self, version):
-        time.sleep(0.5)
+        self.wait()
         return made_up(10 * int(version.version))
 
     def base_of(self, version):
         raise AssertionError("there is a champion")
 
+    def overlaps(self, version):
+        return []
 
-def main(store: str, name: str, alias: str) -> None:
+
+def main(store: str, name: str, alias: str, folder: str | None = None) -> int:
     import mlflow
 
     mlflow.set_tracking_uri(store)
     mlflow.set_registry_uri(store)
-    decided = promote(name, alias, Slow(), SETTINGS, BOOTSTRAP)
+
+    def wait() -> None:
+        if folder is None:
+            time.sleep(0.5)
+            return
+        (Path(folder) / f"{alias} compares").touch()
+        while not (Path(folder) / f"{alias} goes on").exists():
+            time.sleep(0.05)
+
+    decided = promote(name, alias, Slow(wait), SETTINGS, BOOTSTRAP)
     sys.stdout.write(json.dumps(asdict(decided)) + "\n")
+    return int(decided.failed)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(main(*sys.argv[1:]))

@@ -21,6 +21,7 @@ RISE = Rule("sugar_crepe_pp/itt/swap_att", "rise")
 HOLD = Rule("retrieval/*/raw", "hold", 10)
 GATE = Gate(version=1, rules={"itt": RISE, "retrieval": HOLD}, items=20)
 ITEMS = 40
+ANY = {"rules": {"x": {"figure": "a", "must": "rise"}}}
 
 
 def scores(
@@ -90,7 +91,21 @@ def test_a_figure_that_was_not_scored() -> None:
 def test_too_few_items_and_skipped_ones_are_none() -> None:
     most = [None] * 30 + [True] * 10
     less = [None] * 30 + [False] * 10
-    assert judged(scores(most), scores(less))["itt"].startswith("10 items were scored, 20 are")
+    assert judged(scores(most), scores(less))["itt"].startswith("10 items of 10 pictures, 20 of")
+
+
+def test_many_items_of_few_pictures_are_few() -> None:
+    few = [
+        [replace(score, group=f"{int(score.item) % 10}.png") for score in scores(right(count))]
+        for count in (36, 20)
+    ]
+    assert "40 items of 10 pictures" in judged(*few)["itt"]
+
+
+def test_skipped_items_refuse_beyond_a_limit() -> None:
+    most, less = [None, *right(36)[1:]], [None, *right(20)[1:]]
+    assert "1 items could not be scored" in judged(scores(most), scores(less))["itt"]
+    assert judged(scores(most), scores(less), skipped=1 / ITEMS) == {}
 
 
 def test_tables_of_other_items() -> None:
@@ -123,14 +138,26 @@ def test_contamination_where_it_was_looked_for() -> None:
     captions = Contamination(pictures=0.025, captions=0.09)
     assert set(judged(good, bad, [found], contamination=captions)) == {"contamination by captions"}
     assert judged(good, bad, [found], contamination=Contamination(0.025, 0.1)) == {}
+    # Of other questions than were asked.
+    assert judged(good, bad, [replace(found, subtask="swap_obj")]) == {}
     alike = replace(found, same_bytes=0, near=2)
     assert "2 of 40" in judged(good, bad, [alike])["contamination by pictures"]
 
 
+def test_subtasks_that_nobody_looked_at_are_named() -> None:
+    looked = Overlap("retrieval", "raw", 40, 0, 0, None, 80, 0)
+    checks = judge(scores(right(36)), scores(right(20)), [looked], GATE, BOOTSTRAP)
+    named = {check.rule: (check.subject, check.passed) for check in checks}
+    assert named["contamination"] == ("sugar_crepe_pp swap_att", True)
+    assert named["contamination by pictures"] == ("retrieval raw", True)
+
+
 def test_an_edited_gate_is_another_one() -> None:
     edited = replace(GATE, rules={**GATE.rules, "retrieval": replace(HOLD, by=11)})
-    assert GATE.identity.startswith("1-")
-    assert edited.identity != GATE.identity == replace(GATE).identity
+    known = GATE.identity(BOOTSTRAP)
+    assert known.startswith("1-")
+    assert edited.identity(BOOTSTRAP) != known == replace(GATE).identity(Bootstrap(200))
+    assert GATE.identity(replace(BOOTSTRAP, seed=1)) != known
 
 
 @pytest.mark.parametrize(
@@ -141,6 +168,9 @@ def test_an_edited_gate_is_another_one() -> None:
         ({"rules": {"x": {"figure": "a", "must": "hold", "by": -1}}}, "at least 0"),
         ({"rules": {"x": {"figure": "a", "must": "rise", "by": float("nan")}}}, "at least 0"),
         ({"rules": {"x": {"figure": "a", "must": "rise", "bye": 1}}}, "bye.*'by'"),
+        ({**ANY, "items": 0}, "items: expected at least 1"),
+        ({**ANY, "skipped": 5}, "skipped: expected a share"),
+        ({**ANY, "contamination": {"pictures": 5}}, "pictures: expected a share"),
     ],
 )
 def test_mistaken_gates_are_refused(values: dict[str, Any], message: str) -> None:

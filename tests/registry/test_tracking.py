@@ -1,12 +1,13 @@
 """One run holds what several stages have to say, whatever happened between them."""
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import mlflow
 import pytest
 
+from compo_pipeline.configuration import SettingsError
 from compo_pipeline.registry import tracking
 
 Configure = Callable[[str], None]
@@ -30,20 +31,32 @@ def test_store_lies_in_the_project(mlflow_project: Path, client: mlflow.MlflowCl
     assert [path.read_text() for path in kept] == ["clic:\n  weight: 0.5\n"]
 
 
-def test_remote_store_leaves_nothing_in_the_project(
-    tmp_path: Path, mlflow_project: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def elsewhere(configure: Configure) -> Iterator[None]:
+    """Another store for one test."""
+    yield
+    configure("tracking")
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_store_that_cannot_be_used_is_named_without_its_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[object] = []
-    monkeypatch.setattr(mlflow, "set_tracking_uri", made.append)
-    monkeypatch.setattr(mlflow, "set_registry_uri", made.append)
-    monkeypatch.setattr(mlflow, "get_experiment_by_name", lambda name: None)
-    monkeypatch.setattr(
-        mlflow, "create_experiment", lambda name, artifact_location: made.append(artifact_location)
-    )
-    monkeypatch.setattr(mlflow, "set_experiment", made.append)
-    tracking.configure(tracking.TrackingSettings(uri="http://team:5000"), tmp_path)
-    assert made == ["http://team:5000", "http://team:5000", None, "compo"]
-    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    settings = tracking.TrackingSettings(uri="http://me:secret@127.0.0.1:1")
+    with pytest.raises(SettingsError, match=r"tracking\.uri: cannot use http://\*\*\*@") as caught:
+        tracking.configure(settings, tmp_path)
+    assert "secret" not in caught.value.message
+    assert list(tmp_path.iterdir()) == [], "nothing is left in the project"
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_database_in_a_file_has_its_artefacts_beside_it(tmp_path: Path) -> None:
+    settings = tracking.TrackingSettings(uri=f"sqlite:///{tmp_path / 'named.db'}")
+    tracking.configure(settings, tmp_path / "project")
+    with tracking.adopt(tracking.open_run("first", {})) as record:
+        record.document({}, "nothing.json")
+    assert list((tmp_path / "artifacts").rglob("nothing.json"))
 
 
 def test_ended_run_is_adopted(client: mlflow.MlflowClient) -> None:
@@ -198,3 +211,17 @@ def test_later_failure_is_noted(client: mlflow.MlflowClient) -> None:
     assert run.info.status == "FAILED"
     assert run.data.tags["error"] == "ValueError: no pictures"
     tracking.mark_failed("f" * 32, ValueError("of a run nobody knows"))
+
+
+@pytest.mark.parametrize(
+    ("uri", "file"),
+    [
+        ("sqlite:////data/a b/mlflow.db", "/data/a b/mlflow.db"),
+        ("sqlite:////data/mlflow.db?timeout=9", "/data/mlflow.db"),
+        ("sqlite:///", None),
+        ("http://team:5000", None),
+        ("postgresql://team/mlflow", None),
+    ],
+)
+def test_a_store_in_a_file_is_told_from_a_server(uri: str, file: str | None) -> None:
+    assert tracking.local_file(uri) == (None if file is None else Path(file))

@@ -13,6 +13,8 @@ from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
+from compo_pipeline.evaluation.contamination import Overlap
+from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
@@ -63,6 +65,7 @@ def version(
     run_id = tracking.open_run("scored", {})
     tags = {
         "base_fingerprint": training["fingerprint"]["model"],
+        "fingerprint": load(folder).fingerprint,
         "checkpoint_sha256": "c" * 64,
         "precision": "fp32",
     }
@@ -121,42 +124,89 @@ def test_missing_and_stale_scores_say_why(
     assert len(loads) == 2
 
 
+def test_files_of_other_weights_than_the_tag_says_are_refused(
+    version: ModelVersion, subtask: Subtask, base: Path
+) -> None:
+    mlflow.MlflowClient().set_model_version_tag(version.name, version.version, "fingerprint", "f0")
+    changed = mlflow.MlflowClient().get_model_version(version.name, version.version)
+    with pytest.raises(SettingsError, match="of other weights than its tag"):
+        scorer(subtask, base).of(changed)
+
+
 def test_another_base_than_the_versions_is_refused(
     version: ModelVersion, subtask: Subtask, tiny_model: Callable[..., Path]
 ) -> None:
     with pytest.raises(SettingsError, match=r"model: version 1 was fine-tuned from another"):
         scorer(subtask, tiny_model(seed=3)).base_of(version)
+    mlflow.MlflowClient().delete_model_version_tag(
+        version.name, version.version, "base_fingerprint"
+    )
+    untold = mlflow.MlflowClient().get_model_version(version.name, version.version)
+    with pytest.raises(SettingsError, match="does not say from which"):
+        scorer(subtask, tiny_model(seed=1)).base_of(untold)
 
 
 def test_an_evaluation_keeps_what_a_version_will_ask_for(
-    version: ModelVersion, subtask: Subtask, base: Path, tmp_path: Path
+    version: ModelVersion, subtask: Subtask, base: Path, comparison: Comparison, tmp_path: Path
 ) -> None:
     def made_up(model: str, right: bool) -> list[Score]:
         name = (model, "sugar_crepe_pp", "swap_att", "itt")
         return [Score(*name, "0", "0.png", (0.1, 0.2), right, None)]
 
-    checkpoint = tmp_path / "version" / "artifacts" / "model"
     scores = [*made_up("base", False), *made_up("control", False), *made_up("clic", True)]
     record = Record(version.run_id)
-    kept_scores.keep_evaluation(
-        record, scores, checkpoint, "clic", [subtask], str(tmp_path), EVALUATION
+    weights = {"base": version.tags["base_fingerprint"], "control": "c"}
+    weights["fine_tuned"] = version.tags["fingerprint"]
+    overlap = Overlap("sugar_crepe_pp", "swap_att", 4, 1, 0, None, 8, 0)
+    compared = replace(
+        comparison,
+        models={"base": "base", "control": "control", "fine_tuned": "clic"},
+        fingerprints=weights,
+        overlaps=(overlap,),
     )
+    asked = ([subtask], str(tmp_path), EVALUATION)
+    kept_scores.keep_evaluation(record, scores, compared, *asked)
     found = scorer(subtask, base, reevaluate=False)
+    assert found.overlaps(version) == [overlap]
     assert found.of(version) == made_up("clic", True)
     assert found.base_of(version) == made_up("base", False)
     (given,) = mlflow.get_run(version.run_id).inputs.dataset_inputs
     assert given.dataset.name == "benchmarks"
+
+    # A look at pictures alone does not undo what hashes had found; other questions know nothing.
+    near = replace(overlap, near=3)
+    closer = replace(EVALUATION, perceptual_hash=True)
+    for seen, settings in ((near, closer), (replace(overlap, same_bytes=0), EVALUATION)):
+        asked = ([subtask], str(tmp_path), settings)
+        kept_scores.keep_evaluation(record, scores, replace(compared, overlaps=(seen,)), *asked)
+    assert found.overlaps(version) == [near]
+    fewer = replace(subtask, items=subtask.items[1:])
+    assert scorer(fewer, base).overlaps(version) == []
+
+
+def test_a_stamp_that_nobody_can_read_is_no_obstacle(
+    version: ModelVersion, subtask: Subtask, base: Path
+) -> None:
+    client = mlflow.MlflowClient()
+    client.log_dict(version.run_id, {"made": "by a later version"}, "scores/old/stamp.json")
+    client.log_dict(version.run_id, {}, "scores/bare/other.json")
+    with pytest.raises(ScoresMissing, match="nobody can read"):
+        scorer(subtask, base, reevaluate=False).of(version)
+    assert len(scorer(subtask, base).of(version)) == PICTURES
 
 
 def test_a_copy_is_a_version_with_files_tags_and_scores(
     version: ModelVersion, subtask: Subtask, base: Path, tmp_path: Path
 ) -> None:
     made = scorer(subtask, base).of(version)
-    mlflow.MlflowClient().log_dict(version.run_id, {"overlaps": []}, "comparison.json")
+    decided = ("promotion.outcome", "rolled back")
+    mlflow.MlflowClient().set_model_version_tag(version.name, version.version, *decided)
     other = f"sqlite:///{tmp_path / 'other.db'}"
     target = mlflow.MlflowClient(tracking_uri=other, registry_uri=other)
     target.create_experiment("copies", (tmp_path / "artifacts").as_uri())
     settings = CopySettings(to=other, experiment="copies")
+    assert copy_version(version.name, settings, dry_run=True) is None
+    assert target.search_registered_models() == []
     assert copy_version(version.name, settings) == 1
     assert copy_version(version.name, settings) == 1, "the same checkpoint is there once"
 
@@ -175,7 +225,6 @@ def test_a_copy_is_a_version_with_files_tags_and_scores(
         there = version_scores.downloaded(copied, tmp_path / "downloaded")
         assert json.loads((there / "compo.json").read_text())["precision"] == "fp32"
         assert scorer(subtask, base, reevaluate=False).of(copied) == made
-        assert kept_scores.overlaps(copied.run_id) == ()
     finally:
         mlflow.set_tracking_uri(here)
         mlflow.set_registry_uri(here)
@@ -186,6 +235,8 @@ def test_copying_needs_a_place_and_a_version(version: ModelVersion) -> None:
         copy_version(version.name, CopySettings())
     with pytest.raises(SettingsError, match=r"promotion\.copy\.alias.*'nobody'"):
         copy_version(version.name, CopySettings(to=mlflow.get_tracking_uri(), alias="nobody"))
+    with pytest.raises(ValueError, match="gives: 'champion' is given by"):
+        CopySettings(gives="champion")
 
 
 def test_a_stamp_changes_with_what_decides_scores(subtask: Subtask) -> None:

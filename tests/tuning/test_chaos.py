@@ -3,14 +3,11 @@
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -174,28 +171,7 @@ def test_a_stopped_study_goes_on(tmp_path: Path) -> None:
     assert set(counted.values()) == {1}
 
 
-@pytest.fixture
-def postgres() -> Iterator[str]:
-    """URL of a fresh PostgreSQL server."""
-    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    pytest.importorskip("psycopg")
-    if not programs or shutil.which("runuser") is None or os.geteuid() != 0:
-        pytest.skip("a PostgreSQL server (Debian's postgresql) and root are not on this machine")
-    folder = Path(tempfile.mkdtemp(prefix="pg"))
-    shutil.chown(folder, "postgres")
-    own = ["runuser", "-u", "postgres", "--"]
-    control = [*own, str(programs[-1].with_name("pg_ctl")), "-D", str(folder / "data"), "-w"]
-    quiet = {"check": True, "stdout": subprocess.DEVNULL, "cwd": "/"}
-    subprocess.run([*own, str(programs[-1]), "-D", str(folder / "data"), "-A", "trust"], **quiet)
-    serve = ["-o", f"-c listen_addresses= -k {folder}", "-l", str(folder / "log"), "start"]
-    subprocess.run([*control, *serve], **quiet)
-    yield f"postgresql://postgres@/postgres?host={folder}"
-    subprocess.run([*control, "-m", "immediate", "stop"], **quiet)
-    shutil.rmtree(folder)
-
-
 @pytest.mark.slow
 def test_twenty_kills_on_postgresql(tmp_path: Path, postgres: str) -> None:
-    url = postgres.replace("postgresql:", "postgresql+psycopg:")
-    done = chaos(tmp_path, url, kills=20, seed=1, trials=60, workers=4, seconds=0.4)
+    done = chaos(tmp_path, postgres, kills=20, seed=1, trials=60, workers=4, seconds=0.4)
     assert done["retried"] >= 5

@@ -54,6 +54,11 @@ class Overlap:
     captions: int
     same_caption: int
 
+    @property
+    def known_pictures(self) -> int:
+        """Pictures that the training rows hold: the same bytes or, where looked for, alike."""
+        return max(self.same_bytes, self.near or 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Trained:

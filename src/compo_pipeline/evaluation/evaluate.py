@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,8 @@ class Comparison:
     """The models of a run side by side, as it is kept on disk.
 
     `models` maps roles (base, control, fine_tuned) to the names that the scores bear, `weights`
-    to what the models call themselves. Figures are per cent.
+    to what the models call themselves, `fingerprints` to digests of their weights. Figures are per
+    cent.
     """
 
     dataset: str
@@ -49,6 +50,7 @@ class Comparison:
     rows: tuple[Row, ...]
     audits: tuple[Audit, ...]
     overlaps: tuple[Overlap, ...]
+    fingerprints: dict[str, str] = field(default_factory=dict)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -90,10 +92,11 @@ def evaluate(
     scores: list[Score] = []
     chance: dict[Key, float] = {}
     weights: dict[str, str] = {}
+    fingerprints: dict[str, str] = {}
     audits: list[Audit] = []
     for role, name in names.items():
         loaded = models[role]()
-        weights[role] = loaded.name
+        weights[role], fingerprints[role] = loaded.name, loaded.fingerprint
         embedded = embedder(loaded, name)
         for subtask in subtasks:
             for scored in score(name, subtask, embedded):
@@ -111,6 +114,7 @@ def evaluate(
         rows=tuple(rows),
         audits=tuple(audits),
         overlaps=tuple(overlaps(subtasks, known, settings.workers)),
+        fingerprints=fingerprints,
     )
     return scores, comparison
 

@@ -11,15 +11,27 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from click import ClickException
 from filelock import FileLock, Timeout
 
+from compo_pipeline.registry.tracking import local_file
+
 CHAMPION, PREVIOUS = "champion", "previous"
-_LOCAL = "sqlite:///"
 
 log = logging.getLogger(__name__)
+
+
+def refuse_gates_own(key: str, alias: str) -> None:
+    """Only a promotion gives the aliases that models are served by.
+
+    Raises:
+        ValueError: it is one of them.
+    """
+    if alias in (CHAMPION, PREVIOUS):
+        raise ValueError(
+            f"{key}: '{alias}' is given by `kedro run --pipeline=promotion` alone, through its gate"
+        )
 
 
 class Contested(ClickException, RuntimeError):
@@ -86,12 +98,6 @@ class Aliases:
 
 def _shown(version: int | None) -> str:
     return "no version" if version is None else f"version {version}"
-
-
-def local_file(uri: str) -> Path | None:
-    """The database file of a store, None for a server."""
-    path = uri.partition("?")[0].removeprefix(_LOCAL)
-    return Path(path) if uri.startswith(_LOCAL) and path else None
 
 
 @contextmanager

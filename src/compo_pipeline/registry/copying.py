@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.registry import kept_scores
+from compo_pipeline.registry import decision, kept_scores, tracking
+from compo_pipeline.registry.aliases import refuse_gates_own
 from compo_pipeline.registry.version_scores import run_of
 
 if TYPE_CHECKING:
@@ -37,18 +37,27 @@ class CopySettings:
     gives: str = "challenger"
     experiment: str = "compo"
 
+    def __post_init__(self) -> None:
+        """No copy comes around the gate."""
+        refuse_gates_own("gives", self.gives)
 
-def copy_version(name: str, settings: CopySettings) -> int:
+
+def copy_version(name: str, settings: CopySettings, *, dry_run: bool = False) -> int | None:
     """Copy a version, under the same name, to another registry.
 
     There it is a version of a run of its own, which holds its files and scores. A version of the
     same checkpoint in the same precision is not copied twice.
 
+    Args:
+        name: of the model.
+        settings: what goes where.
+        dry_run: look, and change nothing.
+
     Returns:
-        The version's number over there.
+        The version's number over there; None where a dry run would make one.
 
     Raises:
-        SettingsError: no registry is named, or no version has the alias.
+        SettingsError: no registry is named or none answers, or no version has the alias.
     """
     import mlflow
     from mlflow.exceptions import MlflowException
@@ -63,14 +72,28 @@ def copy_version(name: str, settings: CopySettings) -> int:
         raise SettingsError(
             f"promotion.copy.alias: no version of {name} has '{settings.alias}' ({error.message})"
         ) from None
-    copied = _there(target, version)
+    with tracking.answering(settings.to, "promotion.copy.to"):
+        copied = _there(target, version)
+    if dry_run:
+        return int(copied.version) if copied else None
     if copied is None:
-        copied = _copied(source, target, version, settings.experiment)
+        place = tracking.experiment_in(settings.to, settings.experiment, "promotion.copy.to")
+        copied = _copied(source, target, version, place)
         log.info("Copied %s version %s; there it is %s.", name, version.version, copied.version)
     else:
         log.info("%s version %s is there already, as %s.", name, version.version, copied.version)
     target.set_registered_model_alias(name, settings.gives, copied.version)
     return int(copied.version)
+
+
+def markdown(name: str, settings: CopySettings, version: int | None, *, dry_run: bool) -> str:
+    """The page that tells a copy."""
+    there = "a new version" if version is None else f"version {version}"
+    dry = " (dry run: nothing was changed)" if dry_run else ""
+    return (
+        f"# {name}: copied{dry}\n\n- what: the version with the alias '{settings.alias}'\n"
+        f"- to: {tracking.masked(str(settings.to))}, {there}, alias '{settings.gives}'\n"
+    )
 
 
 def _there(target: Any, version: ModelVersion) -> ModelVersion | None:
@@ -81,12 +104,10 @@ def _there(target: Any, version: ModelVersion) -> ModelVersion | None:
     return max(found, key=lambda each: int(each.version), default=None)
 
 
-def _copied(source: Any, target: Any, version: ModelVersion, experiment: str) -> ModelVersion:
+def _copied(source: Any, target: Any, version: ModelVersion, place: str) -> ModelVersion:
     import mlflow
     from mlflow.exceptions import MlflowException
 
-    known = target.get_experiment_by_name(experiment)
-    place = known.experiment_id if known else target.create_experiment(experiment)
     origin = f"models:/{version.name}/{version.version}"
     tags = {"copied_from": origin, "copied_from_run": version.run_id or ""}
     run = target.create_run(place, run_name=f"copy of {version.name} {version.version}", tags=tags)
@@ -96,12 +117,9 @@ def _copied(source: Any, target: Any, version: ModelVersion, experiment: str) ->
         target.log_artifacts(run_id, files, _MODEL)
         if trained_in := run_of(version):
             kept = {file.path for file in source.list_artifacts(trained_in)}
-            for name in sorted(kept & {kept_scores.FOLDER, kept_scores.COMPARISON}):
-                path = Path(source.download_artifacts(trained_in, name, temporary))
-                if path.is_dir():
-                    target.log_artifacts(run_id, str(path), name)
-                else:
-                    target.log_artifact(run_id, str(path))
+            if kept_scores.FOLDER in kept:
+                path = source.download_artifacts(trained_in, kept_scores.FOLDER, temporary)
+                target.log_artifacts(run_id, path, kept_scores.FOLDER)
     target.set_terminated(run_id)
     try:
         target.create_registered_model(version.name)
@@ -112,7 +130,8 @@ def _copied(source: Any, target: Any, version: ModelVersion, experiment: str) ->
         version.name,
         source=f"{run.info.artifact_uri}/{_MODEL}",
         run_id=run_id,
-        tags={**version.tags, **tags},
+        # What was decided here is not decided there.
+        tags={k: v for k, v in version.tags.items() if not k.startswith(decision.PREFIX)} | tags,
         description=version.description,
     )
     return made

@@ -14,6 +14,10 @@ from rich.table import Table
 from compo_pipeline.registry.gate import Check
 
 Outcome = Literal["promoted", "refused", "unchanged", "contested", "rolled back"]
+ROLLED_BACK: Outcome = "rolled back"
+# Of the tags of a version that tell what was decided about it last.
+PREFIX = "promotion."
+OUTCOME = f"{PREFIX}outcome"
 _LOG_WIDTH = 120
 
 
@@ -56,22 +60,17 @@ class Decision:
         return f"{dry}{self.name} version {self.version}: {self.outcome}. {self.reason}"
 
     def tags(self) -> dict[str, str]:
-        """What the version's tags say of it."""
-        numbers = {
-            f"{check.rule}: {check.subject}": {
-                "passed": check.passed,
-                **(asdict(check.numbers) if check.numbers else {"finding": check.finding}),
-            }
-            for check in self.checks
+        """What the version's tags say of it; a decision without a gate leaves an earlier one's."""
+        tags = {
+            OUTCOME: self.outcome,
+            f"{PREFIX}reason": self.reason,
+            f"{PREFIX}against": self.opponent,
+            f"{PREFIX}at": self.at,
         }
-        return {
-            "promotion.outcome": self.outcome,
-            "promotion.reason": self.reason,
-            "promotion.against": self.opponent,
-            "promotion.gate": self.gate,
-            "promotion.at": self.at,
-            "promotion.numbers": json.dumps(numbers),
-        }
+        if self.gate:
+            checks = [asdict(check) for check in self.checks]
+            tags |= {f"{PREFIX}gate": self.gate, f"{PREFIX}checks": json.dumps(checks)}
+        return tags
 
 
 _COLUMNS = ("", "rule", "figure", "items", "before", "now", "difference", "finding")

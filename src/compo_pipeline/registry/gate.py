@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Literal
@@ -56,6 +56,11 @@ class Contamination:
     pictures: float | None = 0.0
     captions: float | None = None
 
+    def __post_init__(self) -> None:
+        """Bounds that a type cannot say."""
+        for name, value in asdict(self).items():
+            _share(name, value)
+
 
 @dataclass(frozen=True, slots=True)
 class Gate:
@@ -64,25 +69,34 @@ class Gate:
     Attributes:
         version: a number of your own for these rules.
         rules: by name.
-        items: the least number of scored items behind a judged figure.
+        items: the least number of scored items, and of their pictures, behind a judged figure.
+        skipped: the largest share of a figure's items that could not be scored.
         contamination: limits, judged where the check has run.
     """
 
     version: int
     rules: Mapping[str, Rule]
     items: int = 100
+    skipped: float = 0.0
     contamination: Contamination = field(default_factory=Contamination)
 
     def __post_init__(self) -> None:
         """A gate without rules would let anything through."""
         if not self.rules:
             raise ValueError("rules: expected at least one rule, got none")
+        if self.items < 1:
+            raise ValueError(f"items: expected at least 1, got {self.items}")
+        _share("skipped", self.skipped)
 
-    @property
-    def identity(self) -> str:
-        """The version and a digest of all that the gate asks, so that no edit goes unseen."""
-        asked = json.dumps(asdict(self), sort_keys=True).encode()
+    def identity(self, bootstrap: Bootstrap) -> str:
+        """The version and a digest of all that decides, so that no edit goes unseen."""
+        asked = json.dumps([asdict(self), asdict(bootstrap)], sort_keys=True).encode()
         return f"{self.version}-{hashlib.sha256(asked).hexdigest()[:8]}"
+
+
+def _share(name: str, value: float | None) -> None:
+    if value is not None and not 0 <= value <= 1:
+        raise ValueError(f"{name}: expected a share between 0 and 1, got {value}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +104,7 @@ class Numbers:
     """A figure under both models, and the difference with its interval."""
 
     items: int
+    skipped: int
     opponent: float
     challenger: float
     difference: float
@@ -120,7 +135,7 @@ def judge(
     Args:
         challenger: its scores, of one model.
         opponent: the champion's or the base's, of the same items.
-        overlaps: what the challenger's training shares with the benchmarks; empty where nobody
+        overlaps: what the challenger's training shares with the subtasks, as far as somebody has
             looked.
         gate: what is asked.
         bootstrap: of the intervals; rows in another order give the same ones.
@@ -138,11 +153,10 @@ def judge(
     except ValueError as error:
         return (Check("same items", "scores", False, str(error)),)
     checks = [
-        check
-        for name, rule in gate.rules.items()
-        for check in _figures(name, rule, rows, gate.items)
+        check for name, rule in gate.rules.items() for check in _figures(name, rule, rows, gate)
     ]
-    return (*checks, *_contamination(overlaps, gate))
+    asked = {(score.benchmark, score.subtask) for score in tables[CHALLENGER]}
+    return (*checks, *_contamination(asked, overlaps, gate.contamination))
 
 
 def _place(score: Score) -> tuple[str, str, str, str]:
@@ -162,29 +176,37 @@ def _unsound(name: str, scores: Sequence[Score]) -> Iterator[Check]:
         yield Check("scores", name, False, f"{twice} items stand there more than once")
 
 
-def _figures(name: str, rule: Rule, rows: Iterable[Row], least: int) -> Iterator[Check]:
+def _figures(name: str, rule: Rule, rows: Iterable[Row], gate: Gate) -> Iterator[Check]:
     matched = [
         row for row in rows if fnmatchcase(f"{row.benchmark}/{row.metric}/{row.name}", rule.figure)
     ]
     if not matched:
-        finding = "was not scored; switch its benchmark on, or set the rule to null"
+        finding = (
+            "was not scored; switch it on below the key benchmarks, or set "
+            f"promotion.gate.rules.{name} to null"
+        )
         yield Check(name, rule.figure, False, finding)
     for row in matched:
-        yield _figure(name, rule, row, least)
+        yield _figure(name, rule, row, gate)
 
 
-def _figure(name: str, rule: Rule, row: Row, least: int) -> Check:
+def _figure(name: str, rule: Rule, row: Row, gate: Gate) -> Check:
     difference = row.vs_base
     numbers = Numbers(
         items=row.items,
+        skipped=row.skipped,
         opponent=row.base.value,
         challenger=row.fine_tuned.value,
         difference=difference.value,
         low=difference.low,
         high=difference.high,
     )
-    if row.items < least:
-        finding = f"{row.items} items were scored, {least} are needed"
+    # Intervals are drawn over pictures: many items of few pictures would look certain.
+    if min(row.items, row.pictures) < gate.items:
+        finding = f"{row.items} items of {row.pictures} pictures, {gate.items} of each are needed"
+        return Check(name, row.label, False, finding, numbers)
+    if row.skipped > gate.skipped * (row.items + row.skipped):
+        finding = f"{row.skipped} items could not be scored, at most {gate.skipped:.2%} may be"
         return Check(name, row.label, False, finding, numbers)
     if not all(math.isfinite(value) for value in asdict(numbers).values()):
         return Check(name, row.label, False, "a number is missing", numbers)
@@ -196,14 +218,18 @@ def _figure(name: str, rule: Rule, row: Row, least: int) -> Check:
     return Check(name, row.label, passed, finding, numbers)
 
 
-def _contamination(overlaps: Iterable[Overlap], gate: Gate) -> Iterator[Check]:
-    limits = gate.contamination
-    for overlap in overlaps:
-        known = (
-            overlap.same_bytes if overlap.near is None else max(overlap.same_bytes, overlap.near)
-        )
+def _contamination(
+    asked: Set[tuple[str, str]], overlaps: Iterable[Overlap], limits: Contamination
+) -> Iterator[Check]:
+    places = {(overlap.benchmark, overlap.subtask): overlap for overlap in overlaps}
+    known = {place: places[place] for place in sorted(asked & places.keys())}
+    unseen = [" ".join(place) for place in sorted(asked - known.keys())]
+    if unseen:
+        finding = "nobody has looked whether these were trained on"
+        yield Check("contamination", ", ".join(unseen), True, finding)
+    for overlap in known.values():
         looks = (
-            ("pictures", known, overlap.pictures, limits.pictures),
+            ("pictures", overlap.known_pictures, overlap.pictures, limits.pictures),
             ("captions", overlap.same_caption, overlap.captions, limits.captions),
         )
         for what, found, of, limit in looks:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from compo_pipeline.registry.record import Record
 from compo_pipeline.registry.stamp import Stamp
 
@@ -28,13 +30,9 @@ def questions(record: Record, stamp: Stamp, root: str) -> None:
 
 def _note(record: Record, name: str, digest: str, root: str, context: str) -> None:
     import mlflow
-    from mlflow.data.dataset_source_registry import resolve_dataset_source
-    from mlflow.data.meta_dataset import MetaDataset
-    from mlflow.entities import DatasetInput, InputTag
+    from mlflow.entities import Dataset, DatasetInput, InputTag
     from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 
-    # Its base class declares a profile that this one, by its own documentation, does without.
-    data = MetaDataset(resolve_dataset_source(root), name, digest[:_DIGEST])  # type: ignore[abstract]
+    data = Dataset(name, digest[:_DIGEST], "local", json.dumps({"uri": root}))
     tags = [InputTag(MLFLOW_DATASET_CONTEXT, context), InputTag("digest", digest)]
-    given = DatasetInput(data._to_mlflow_entity(), tags)
-    mlflow.MlflowClient().log_inputs(record.run_id, [given])
+    mlflow.MlflowClient().log_inputs(record.run_id, [DatasetInput(data, tags)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -13,19 +13,13 @@ from click import ClickException
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.records import Score
-from compo_pipeline.registry import gate, kept_scores
-from compo_pipeline.registry.aliases import (
-    CHAMPION,
-    PREVIOUS,
-    Aliases,
-    Contested,
-    alone,
-    local_file,
-)
+from compo_pipeline.registry import gate
+from compo_pipeline.registry.aliases import CHAMPION, PREVIOUS, Aliases, Contested, alone
 from compo_pipeline.registry.copying import CopySettings
-from compo_pipeline.registry.decision import Decision
+from compo_pipeline.registry.decision import OUTCOME, ROLLED_BACK, Decision
 from compo_pipeline.registry.gate import Check, Gate
-from compo_pipeline.registry.version_scores import ScoresMissing, run_of
+from compo_pipeline.registry.tracking import local_file
+from compo_pipeline.registry.version_scores import ScoresMissing
 
 if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
@@ -41,7 +35,6 @@ class PromotionSettings:
 
     Attributes:
         captions: the table whose captions retrieval asks for.
-        report: folder of the page that tells the decision.
         gate: what a challenger must show.
         action: promote the challenger, roll back to the previous champion, or copy a version to
             another registry.
@@ -52,7 +45,6 @@ class PromotionSettings:
     """
 
     captions: str
-    report: str
     gate: Gate
     action: Literal["promote", "rollback", "copy"] = "promote"
     dry_run: bool = False
@@ -70,6 +62,9 @@ class Scorer(Protocol):
     def base_of(self, version: ModelVersion) -> list[Score]:
         """Its base's scores."""
 
+    def overlaps(self, version: ModelVersion) -> list[Overlap]:
+        """What its training shares with what is scored, where somebody has looked."""
+
 
 def promote(
     name: str, alias: str, scorer: Scorer, settings: PromotionSettings, bootstrap: Bootstrap
@@ -84,7 +79,7 @@ def promote(
         bootstrap: of the intervals.
 
     Raises:
-        PromotionError: there is no challenger.
+        PromotionError: there is no challenger, or it was champion and was rolled back.
     """
     with _deciding(name, settings) as held:
         number, former = held.version(alias), held.version(CHAMPION)
@@ -100,18 +95,20 @@ def promote(
             reason="It is the champion already.",
             former=former,
             opponent="",
-            gate=settings.gate.identity,
+            gate=settings.gate.identity(bootstrap),
             at=_now(),
             dry_run=settings.dry_run,
         )
         if number == former:
             return decided
+        _refuse_rolled_back(name, number)
         decided = _judged(decided, scorer, settings, bootstrap)
         if settings.dry_run:
             return decided
+        # First, so that no kill leaves a champion without its record.
+        _tag(decided)
         if decided.outcome == "promoted":
             decided = _moved(decided, held)
-        _tag(decided)
         return decided
 
 
@@ -133,7 +130,7 @@ def roll_back(name: str, settings: PromotionSettings) -> Decision:
         decided = Decision(
             name=name,
             version=champion,
-            outcome="rolled back",
+            outcome=ROLLED_BACK,
             reason=f"The champion is version {previous} again.",
             former=champion,
             opponent=f"version {previous}",
@@ -189,7 +186,7 @@ def _judged(
     except ScoresMissing as error:
         checks: tuple[Check, ...] = (Check("scores", "", False, error.message),)
     else:
-        known = _overlaps(challenger, ours)
+        known = scorer.overlaps(challenger)
         checks = gate.judge(ours, theirs, known, settings.gate, bootstrap)
     failed = [f"{check.rule} ({check.subject})" for check in checks if not check.passed]
     return replace(
@@ -201,14 +198,6 @@ def _judged(
     )
 
 
-def _overlaps(version: ModelVersion, scores: Iterable[Score]) -> list[Overlap]:
-    """What the version's training shares with the subtasks that were scored."""
-    asked = {(score.benchmark, score.subtask) for score in scores}
-    run_id = run_of(version)
-    found = kept_scores.overlaps(run_id) if run_id else ()
-    return [each for each in found if (each.benchmark, each.subtask) in asked]
-
-
 def _moved(decided: Decision, held: Aliases) -> Decision:
     try:
         held.expect(CHAMPION, decided.former, "after the versions were compared")
@@ -217,7 +206,8 @@ def _moved(decided: Decision, held: Aliases) -> Decision:
             held.move(PREVIOUS, held.version(PREVIOUS), decided.former)
         held.move(CHAMPION, decided.former, decided.version)
     except Contested as error:
-        return replace(decided, outcome="contested", reason=error.message)
+        decided = replace(decided, outcome="contested", reason=error.message)
+        _tag(decided)
     return decided
 
 
@@ -225,6 +215,15 @@ def _version(name: str, number: int) -> ModelVersion:
     import mlflow
 
     return mlflow.MlflowClient().get_model_version(name, str(number))
+
+
+def _refuse_rolled_back(name: str, number: int) -> None:
+    """The same scores would pass the same gate again."""
+    if _version(name, number).tags.get(OUTCOME) == ROLLED_BACK:
+        raise PromotionError(
+            f"promotion: version {number} of {name} was rolled back; register another one, or "
+            f"delete its tag {OUTCOME} to let it try again"
+        )
 
 
 def _tag(decided: Decision) -> None:

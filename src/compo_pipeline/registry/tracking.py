@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from compo_pipeline.configuration import SettingsError
 from compo_pipeline.registry.git import git_state
 from compo_pipeline.registry.record import Record
 
 if TYPE_CHECKING:
+    from mlflow import MlflowClient
     from mlflow.entities import Run
 
 RESTORED_FROM = "restored_from"
+_LOCAL = "sqlite:///"
 
 log = logging.getLogger(__name__)
 
@@ -42,27 +46,98 @@ class TrackingSettings:
 
 
 def configure(settings: TrackingSettings, project_path: Path) -> None:
-    """Point MLflow, in this process, at the store and the experiment."""
+    """Point MLflow, in this process, at the store and the experiment, made where there is none."""
+    import mlflow
+
+    uri = connect(settings, project_path)
+    mlflow.set_experiment(experiment_id=experiment_in(uri, settings.experiment, "tracking.uri"))
+
+
+def connect(settings: TrackingSettings, project_path: Path) -> str:
+    """Point MLflow, in this process, at the store alone; its URI."""
     import mlflow
 
     # Copying a folder next door needs no progress bar.
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     os.environ["MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING"] = str(settings.system_metrics).lower()
-    uri, artifacts = settings.uri, None
+    uri = settings.uri
     if uri is None:
         # Absolute: MLflow takes a relative sqlite path from the working directory.
         folder = project_path.resolve() / "mlruns"
         folder.mkdir(exist_ok=True)
         uri = f"sqlite:///{folder / 'mlflow.db'}"
-        artifacts = (folder / "artifacts").as_uri()
         # A new database is built in thirty migrations, each of which would have its line.
         logging.getLogger("alembic").setLevel(logging.WARNING)
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
     mlflow.set_tracking_uri(uri)
     mlflow.set_registry_uri(uri)
-    if mlflow.get_experiment_by_name(settings.experiment) is None:
-        mlflow.create_experiment(settings.experiment, artifact_location=artifacts)
-    mlflow.set_experiment(settings.experiment)
+    return uri
+
+
+def local_file(uri: str) -> Path | None:
+    """The database file of a store, None for a server."""
+    path = uri.partition("?")[0].removeprefix(_LOCAL)
+    return Path(path) if uri.startswith(_LOCAL) and path else None
+
+
+def experiment_in(uri: str, name: str, key: str) -> str:
+    """Id of an experiment of a store, made where there is none.
+
+    A database in a file keeps the artefacts beside it; where a server keeps them, it knows itself.
+
+    Args:
+        uri: of the store.
+        name: of the experiment.
+        key: of the setting that names the store.
+
+    Raises:
+        SettingsError: the store does not answer, or lets nobody in.
+    """
+    import mlflow
+
+    client = mlflow.MlflowClient(uri)
+    with answering(uri, key):
+        known = client.get_experiment_by_name(name)
+        return str(known.experiment_id) if known else _made_experiment(client, name, uri)
+
+
+@contextmanager
+def answering(uri: str, key: str) -> Iterator[None]:
+    """Take what goes wrong within for a store that cannot be used.
+
+    Args:
+        uri: of the store.
+        key: of the setting that names it.
+
+    Raises:
+        SettingsError: the store does not answer, or lets nobody in.
+    """
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except (MlflowException, ImportError) as error:
+        raise SettingsError(f"{key}: cannot use {masked(uri)}: {masked(str(error))}") from None
+
+
+def _made_experiment(client: MlflowClient, name: str, uri: str) -> str:
+    from mlflow.exceptions import MlflowException
+
+    file = local_file(uri)
+    artefacts = None if file is None else (file.resolve().parent / "artifacts").as_uri()
+    try:
+        return str(client.create_experiment(name, artefacts))
+    except MlflowException as error:
+        # Another process has made it meanwhile.
+        known = client.get_experiment_by_name(name)
+        if error.error_code != "RESOURCE_ALREADY_EXISTS" or known is None:
+            raise
+        return str(known.experiment_id)
+
+
+def masked(text: str) -> str:
+    """Without the passwords of its URLs."""
+    return re.sub(r"//[^/@\s]+@", "//***@", text)
 
 
 def open_run(name: str, tags: Mapping[str, str], project_path: Path | None = None) -> str:

@@ -14,10 +14,11 @@ from click import ClickException
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks import Subtask
+from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.scoring import score
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.models.identity import CONFIG_FILE, read_record
+from compo_pipeline.models.identity import CONFIG_FILE
 from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
 from compo_pipeline.records import Score
 from compo_pipeline.registry import kept_scores, stamp, tracking
@@ -69,17 +70,18 @@ class VersionScores:
         Raises:
             ScoresMissing: there are none under today's stamp, and none may be made.
         """
+        what, weights = f"version {version.version}", version.tags.get("fingerprint")
         with tempfile.TemporaryDirectory() as temporary:
-            folder = None
-            weights = version.tags.get("fingerprint")
+            loaded = None
             if weights is None:
-                folder = downloaded(version, Path(temporary))
-                weights = str(read_record(folder)["fingerprint"])
-            known = self._kept(version, weights, f"version {version.version}")
+                loaded = load_version(version, Path(temporary), self._device)
+                weights = loaded.fingerprint
+            known = self._kept(version, weights, what)
             if known is not None:
                 return known
-            loaded = load(folder or downloaded(version, Path(temporary)), self._device)
-            return self._made(version, loaded, f"version {version.version}")
+            return self._made(
+                version, loaded or load_version(version, Path(temporary), self._device), what
+            )
 
     def base_of(self, version: ModelVersion) -> list[Score]:
         """The scores of the base that a version was fine-tuned from.
@@ -94,13 +96,12 @@ class VersionScores:
             known = self._kept(version, weights, f"the base of version {version.version}")
         if known is not None:
             return known
-        loaded = load(self.base, self._device)
-        if weights not in (None, loaded.fingerprint):
-            raise SettingsError(
-                f"model: version {version.version} was fine-tuned from another model than "
-                f"'{loaded.name}'; set model.name and model.pretrained as they were in its training"
-            )
-        return self._made(version, loaded, "base")
+        return self._made(version, load_base(version, self.base, self._device), "base")
+
+    def overlaps(self, version: ModelVersion) -> list[Overlap]:
+        """What a version's training shares with the questions, where its run has looked."""
+        run_id = run_of(version)
+        return kept_scores.overlaps(run_id, self.stamp) if run_id else []
 
     @property
     def _device(self) -> str:
@@ -134,6 +135,42 @@ class VersionScores:
         return scores
 
 
+def load_version(version: ModelVersion, folder: Path, device: str) -> LoadedModel:
+    """A version's model.
+
+    Args:
+        version: of the registry.
+        folder: where its files are copied to.
+        device: where the weights go.
+
+    Raises:
+        SettingsError: its files are no longer what was registered.
+    """
+    loaded = load(downloaded(version, folder), device)
+    if version.tags.get("fingerprint") not in (None, loaded.fingerprint):
+        raise SettingsError(
+            f"registration.name: the files of version {version.version} are of other weights "
+            "than its tag fingerprint says; register the model again"
+        )
+    return loaded
+
+
+def load_base(version: ModelVersion, base: ModelSettings, device: str) -> LoadedModel:
+    """The base that a version was fine-tuned from.
+
+    Raises:
+        SettingsError: `model` names another one.
+    """
+    loaded = load(base, device)
+    if version.tags.get("base_fingerprint") != loaded.fingerprint:
+        raise SettingsError(
+            f"model: version {version.version} was fine-tuned from another model than "
+            f"'{loaded.name}', or does not say from which (tag base_fingerprint); set model.name "
+            "and model.pretrained as they were in its training"
+        )
+    return loaded
+
+
 def downloaded(version: ModelVersion, folder: Path) -> Path:
     """A version's open_clip folder, below a folder that its artefacts are copied to."""
     import mlflow
@@ -151,4 +188,4 @@ def downloaded(version: ModelVersion, folder: Path) -> Path:
 
 def run_of(version: ModelVersion) -> str | None:
     """The version's run where the store still has it."""
-    return version.run_id if version.run_id and tracking._find(version.run_id) else None
+    return version.run_id if version.run_id and tracking.find(version.run_id) else None

@@ -1,0 +1,433 @@
+"""A registry on a server: MLflow on PostgreSQL, artefacts in a store that speaks S3."""
+
+import base64
+import io
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import mlflow
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+from compo_pipeline.evaluation.benchmarks import Item, Subtask
+from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.models.export import export
+from compo_pipeline.models.identity import read_record
+from compo_pipeline.models.loading import ModelSettings, load
+from compo_pipeline.registry import kept_scores, model_card, tracking
+from compo_pipeline.registry.copying import CopySettings, copy_version
+from compo_pipeline.registry.promotion import PromotionError, promote, roll_back
+from compo_pipeline.registry.registration import (
+    Registered,
+    RegistrationSettings,
+    export_for,
+    register,
+)
+from compo_pipeline.registry.version_scores import VersionScores
+
+pytestmark = pytest.mark.slow
+
+SCRIPT = Path(__file__).with_name("promoting.py")
+# A busy machine takes minutes to import MLflow's server.
+SECONDS = 420
+MANIFEST = {"data_hash": "d" * 64, "count": 3}
+PROMOTING = SimpleNamespace(**runpy.run_path(str(SCRIPT)))
+SETTINGS = replace(PROMOTING.SETTINGS, reevaluate=False, settle=0.1)
+
+
+class Server(NamedTuple):
+    """A tracking server, and what a client needs that goes to its artefacts itself."""
+
+    uri: str
+    credentials: Mapping[str, str]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def listening(
+    command: list[str], url: str, folder: Path, environment: Mapping[str, str]
+) -> Iterator[None]:
+    """A process that answers at a URL."""
+    log = folder / "log"
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", *command],
+            env=environment,
+            stdout=output,
+            stderr=output,
+            cwd=folder,
+            start_new_session=True,
+        )
+    try:
+        until(lambda: process.poll() is not None or answers(url))
+        assert process.poll() is None, log.read_text()
+        yield
+    finally:
+        # The server's workers are of its session; one that died at the start leaves none.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        process.wait()
+
+
+def until(happened: Callable[[], bool]) -> None:
+    end = time.monotonic() + SECONDS
+    while not happened():
+        assert time.monotonic() < end, "took too long"
+        time.sleep(0.1)
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=30) as response:
+            return bool(response.status == 200)
+    except OSError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def server(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A tracking server that serves its artefacts, which lie in a bucket."""
+    boto3 = pytest.importorskip("boto3")
+    pytest.importorskip("moto.server")
+    s3, uri = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
+    credentials = {
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "MLFLOW_S3_ENDPOINT_URL": s3,
+    }
+    # Its queue of jobs would take processes of its own.
+    jobs = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    environment = {**without_mlflow(), **credentials, **jobs}
+    folders = [tmp_path_factory.mktemp(name) for name in ("s3", "mlflow")]
+    store = ["moto.server", "-H", "127.0.0.1", "-p", s3.rpartition(":")[2]]
+    with listening(store, f"{s3}/moto-api/", folders[0], environment):
+        keys = {"aws_access_key_id": "key", "aws_secret_access_key": "secret"}
+        place = {"endpoint_url": s3, "region_name": "us-east-1"}
+        boto3.client("s3", **place, **keys).create_bucket(Bucket="artefacts")
+        tracked = ["mlflow", "server", "--host", "127.0.0.1", "--port", uri.rpartition(":")[2]]
+        tracked += ["--backend-store-uri", postgres, "--workers", "1"]
+        tracked += ["--artifacts-destination", "s3://artefacts/served"]
+        with listening(tracked, f"{uri}/health", folders[1], environment):
+            yield Server(uri, credentials)
+
+
+@pytest.fixture
+def client(
+    server: Server, mlflow_project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[mlflow.MlflowClient]:
+    """This process logs to the server, with no more than its address."""
+    for name in server.credentials:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    tracking.configure(tracking.TrackingSettings(uri=server.uri), tmp_path)
+    yield mlflow.MlflowClient()
+    assert not (tmp_path / "mlruns").exists()
+    tracking.configure(tracking.TrackingSettings(), mlflow_project)
+
+
+@pytest.fixture(params=["served", "direct"])
+def through(
+    request: pytest.FixtureRequest,
+    server: Server,
+    client: mlflow.MlflowClient,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> str:
+    """How artefacts travel: through the server, or straight to the bucket."""
+    way = str(request.param)
+    if way == "direct":
+        for name, value in server.credentials.items():
+            monkeypatch.setenv(name, value)
+        if client.get_experiment_by_name(way) is None:
+            client.create_experiment(way, "s3://artefacts/direct")
+    tracking.configure(tracking.TrackingSettings(uri=server.uri, experiment=way), tmp_path)
+    return way
+
+
+def test_a_run_is_recorded(through: str, client: mlflow.MlflowClient, tmp_path: Path) -> None:
+    run_id = tracking.open_run("recorded", {"method": "clic"})
+    folder = tmp_path / "views"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "inner" / "a.txt").write_text("é")
+    many = {f"key{number}": number for number in range(250)}
+    rows = [{"step": step, "loss": 1 / (1 + step), "rate": float("nan")} for step in range(1500)]
+    with tracking.adopt(run_id) as record:
+        record.params({"many": many, "long": "x" * 7000})
+        record.metrics({"base": {"itt": 0.5}, "lost": float("inf")})
+        record.curves(rows, "clic")
+        record.artefact(folder)
+        record.document({"a": 1}, "comparison.json")
+    with pytest.raises(RuntimeError), tracking.adopt(run_id) as record:
+        record.params({"long": "y"})
+        raise RuntimeError
+
+    run = client.get_run(run_id)
+    scheme = {"served": "mlflow-artifacts:", "direct": "s3:"}[through]
+    assert run.info.artifact_uri.startswith(scheme)
+    assert (run.info.status, len(run.data.params)) == ("FAILED", 251)
+    assert (run.data.tags["method"], run.data.tags["changed.long"]) == ("clic", "y")
+    assert run.data.metrics["base/itt"] == 0.5
+    history = client.get_metric_history(run_id, "clic/loss")
+    assert [point.step for point in history] == list(range(1500))
+    assert {file.path for file in client.list_artifacts(run_id)} == {"views", "comparison.json"}
+    kept = Path(client.download_artifacts(run_id, "views", str(tmp_path)))
+    assert (kept / "inner" / "a.txt").read_text() == "é"
+    assert client.list_artifacts(run_id, "scores/none") == []
+    with tracking.adopt("0" * 32) as record:
+        assert record.tag("restored_from") == "0" * 32
+
+
+@pytest.fixture(scope="module")
+def scorer(tiny_clip: Path, tmp_path_factory: pytest.TempPathFactory) -> VersionScores:
+    """Finds kept scores, of questions about pictures that nobody will look at."""
+    items = tuple(
+        Item(str(k), f"{k}.png", (f"cup {k}", f"a cup is {k}"), (f"key {k}",))
+        for k in range(PROMOTING.ITEMS)
+    )
+    root = tmp_path_factory.mktemp("pictures")
+    asked = Subtask("sugar_crepe_pp", "swap_att", ("image_to_text",), root, items)
+    base = ModelSettings(f"local-dir:{tiny_clip}")
+    return VersionScores([asked], EvaluationSettings(device="cpu"), base, reevaluate=False)
+
+
+def train(base: Path, scale: float, checkpoint: Path) -> None:
+    """Write what a training might have made of a model."""
+    loaded = load(base)
+    note = {"training": {"fingerprint": {"model": loaded.fingerprint, "seed": 7}}}
+    with torch.no_grad():
+        loaded.model.text_projection.mul_(scale)
+    export(loaded, checkpoint, metadata=note)
+
+
+# Registers a model under a name: the tiny one at some scale, with so many items right.
+Make = Callable[[str, float, int], Registered]
+
+
+@pytest.fixture
+def make(tiny_clip: Path, scorer: VersionScores, comparison: Comparison, tmp_path: Path) -> Make:
+    """What a training, its evaluation and its registration leave in the store of the moment."""
+
+    def made(name: str, scale: float, right: int) -> Registered:
+        base = load(tiny_clip).fingerprint
+        checkpoint = tmp_path / f"scaled by {scale}"
+        if not checkpoint.exists():
+            train(tiny_clip, scale, checkpoint)
+        settings = RegistrationSettings(name=name)
+        folder = export_for(checkpoint, tmp_path / "export", "clic", settings)
+        run_id = tracking.open_run("made", {})
+        model_card.write(folder, name, MANIFEST, comparison, run_id, None)
+        weights = str(read_record(folder)["fingerprint"])
+        scores = {weights: PROMOTING.made_up(right), base: PROMOTING.made_up(20)}
+        with tracking.adopt(run_id) as record:
+            kept_scores.keep(record, scorer.stamp, scores)
+            return register(folder, record, MANIFEST, comparison, str(tmp_path), settings)
+
+    return made
+
+
+PAIRS = [{"text": "a red cube"}, {"text": "two cats"}]
+
+
+def similarities(folder: Path, picture: str) -> list[float]:
+    """A folder's answer to `PAIRS`, without MLflow."""
+    loaded = load(folder)
+    with torch.no_grad():
+        pixels = loaded.preprocess(decoded(picture))[None]
+        u = loaded.model.encode_image(pixels, normalize=True)
+        texts = loaded.tokenize([pair["text"] for pair in PAIRS])
+        return list((u @ loaded.model.encode_text(texts, normalize=True).T)[0].tolist())
+
+
+def decoded(picture: str) -> Image.Image:
+    return Image.open(io.BytesIO(base64.b64decode(picture))).convert("RGB")
+
+
+@pytest.fixture(scope="module")
+def picture() -> str:
+    buffer = io.BytesIO()
+    Image.radial_gradient("L").resize((70, 40)).convert("RGB").save(buffer, "PNG")
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def table(picture: str) -> list[dict[str, str]]:
+    return [{"image": picture, **pair} for pair in PAIRS]
+
+
+def test_a_checkpoint_becomes_one_version(
+    through: str, client: mlflow.MlflowClient, make: Make, picture: str, tmp_path: Path
+) -> None:
+    name = f"registered-{through}"
+    registered = make(name, 1.5, 36)
+    again = make(name, 1.5, 36)
+    assert again == replace(registered, fresh=False)
+    assert make(name, 2.0, 36).version == 2
+
+    version = client.get_model_version(name, "1")
+    assert (
+        version.tags["checkpoint_sha256"]
+        != client.get_model_version(name, "2").tags["checkpoint_sha256"]
+    )
+    assert version.tags["benchmarks"].startswith('{"retrieval/')
+    assert version.description.startswith(f"# {name}: CLIC")
+    run = client.get_run(registered.run_id)
+    assert run.inputs.dataset_inputs[0].dataset.digest == "d" * 36
+    assert run.data.metrics["fine_tuned/retrieval/i2t_r1/raw"] == 95.0
+    assert client.get_model_version_by_alias(name, "challenger").version == "2"
+    found = mlflow.pyfunc.load_model(f"models:/{name}@challenger").predict(
+        pd.DataFrame(table(picture))
+    )
+    expected = similarities(tmp_path / "export", picture)
+    assert found["similarity"].tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def aliases(client: mlflow.MlflowClient, name: str) -> dict[str, int]:
+    found = client.get_registered_model(name).aliases
+    return {alias: int(version) for alias, version in found.items()}
+
+
+def test_the_gate_decides_and_a_rollback_restores(
+    client: mlflow.MlflowClient, make: Make, scorer: VersionScores
+) -> None:
+    name = "decided"
+
+    def outcome(scale: float, right: int) -> str:
+        make(name, scale, right)
+        return promote(name, "challenger", scorer, SETTINGS, PROMOTING.BOOTSTRAP).outcome
+
+    assert outcome(1.5, 30) == "promoted", "held against its base"
+    assert outcome(2.0, 20) == "refused"
+    assert aliases(client, name) == {"challenger": 2, "champion": 1}
+    assert outcome(3.0, 40) == "promoted"
+    assert aliases(client, name) == {"challenger": 3, "champion": 3, "previous": 1}
+    tags = [client.get_model_version(name, str(n)).tags for n in (1, 2, 3)]
+    assert [each["promotion.outcome"] for each in tags] == ["promoted", "refused", "promoted"]
+    assert tags[2]["promotion.gate"] == PROMOTING.GATE.identity(PROMOTING.BOOTSTRAP)
+    assert roll_back(name, SETTINGS).outcome == "rolled back"
+    assert aliases(client, name) == {"challenger": 3, "champion": 1}
+    with pytest.raises(PromotionError, match="nothing to roll back"):
+        roll_back(name, SETTINGS)
+
+
+def test_a_contest_between_two_processes_is_reported(
+    server: Server, client: mlflow.MlflowClient, tmp_path: Path
+) -> None:
+    name = "contested"
+    client.create_registered_model(name)
+    for alias in ("champion", "first", "second"):
+        run = client.get_run(tracking.open_run("made", {}))
+        made = client.create_model_version(name, run.info.artifact_uri, run.info.run_id)
+        client.set_registered_model_alias(name, alias, made.version)
+    processes = {
+        alias: subprocess.Popen(
+            [sys.executable, str(SCRIPT), server.uri, name, alias, str(tmp_path)],
+            env=without_mlflow(),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for alias in ("first", "second")
+    }
+
+    def decision(alias: str) -> tuple[int, dict[str, Any]]:
+        """What a process decides that may go on from its comparison."""
+        (tmp_path / f"{alias} goes on").touch()
+        told = processes[alias].communicate(timeout=SECONDS)[0]
+        return processes[alias].returncode, json.loads(told.splitlines()[-1])
+
+    try:
+        # Both have met the first champion, and compare.
+        until(lambda: all((tmp_path / f"{alias} compares").exists() for alias in processes))
+        status, second = decision("second")
+        assert (status, second["outcome"], second["former"]) == (0, "promoted", 1)
+        status, first = decision("first")
+    finally:
+        for process in processes.values():
+            process.kill()
+    assert (status, first["outcome"], first["former"]) == (1, "contested", 1)
+    assert "should be at version 1 and is at version 3" in first["reason"]
+    assert client.get_model_version(name, "2").tags["promotion.outcome"] == "contested"
+    assert aliases(client, name) == {"first": 2, "second": 3, "champion": 3, "previous": 1}
+
+
+def test_a_copy_is_promoted_and_served_over_there(
+    server: Server,
+    client: mlflow.MlflowClient,
+    make: Make,
+    scorer: VersionScores,
+    serve: Callable[..., AbstractContextManager[Callable[..., Any]]],
+    workspace: Path,
+    picture: str,
+    tmp_path: Path,
+) -> None:
+    name = "compo-clip"
+    tracking.configure(tracking.TrackingSettings(), workspace)
+    here = mlflow.MlflowClient()
+    made = make(name, 1.5, 36)
+    here.set_registered_model_alias(name, "champion", str(made.version))
+    for _ in range(2):
+        copied = copy(workspace, server.uri)
+        assert copied.returncode == 0, copied.stderr
+
+    tracking.configure(tracking.TrackingSettings(uri=server.uri), workspace)
+    assert aliases(client, name) == {"challenger": 1}
+    original, version = here.get_model_version(name, "1"), client.get_model_version(name, "1")
+    assert version.description == original.description
+    origin = {"copied_from": f"models:/{name}/1", "copied_from_run": original.run_id}
+    assert version.tags == {**original.tags, **origin}
+    decided = promote(name, "challenger", scorer, SETTINGS, PROMOTING.BOOTSTRAP)
+    assert (decided.outcome, decided.former) == ("promoted", None)
+    expected = pytest.approx(similarities(tmp_path / "export", picture), abs=1e-6)
+    rows = table(picture)
+    loaded = mlflow.pyfunc.load_model(f"models:/{name}@champion")
+    assert loaded.predict(pd.DataFrame(rows))["similarity"].tolist() == expected
+    environment = {**without_mlflow(), "MLFLOW_TRACKING_URI": server.uri}
+    with serve(f"models:/{name}@champion", tmp_path, environment) as post:
+        status, answer = post({"dataframe_records": rows})
+    assert status == 200, answer
+    assert [row["similarity"] for row in answer["predictions"]] == expected
+
+
+@pytest.mark.usefixtures("client")
+def test_a_copy_from_a_server_to_a_file(make: Make, scorer: VersionScores, tmp_path: Path) -> None:
+    make("fetched", 1.5, 36)
+    file = f"sqlite:///{tmp_path / 'other' / 'mlflow.db'}"
+    (tmp_path / "other").mkdir()
+    copy_version("fetched", CopySettings(to=file, alias="challenger"))
+    tracking.configure(tracking.TrackingSettings(uri=file), tmp_path)
+    assert mlflow.pyfunc.load_model("models:/fetched@challenger").unwrap_python_model()
+    found = mlflow.MlflowClient().get_model_version("fetched", "1")
+    assert scorer.of(found) == PROMOTING.made_up(36)
+
+
+def copy(folder: Path, to: str) -> subprocess.CompletedProcess[str]:
+    params = f"promotion.action=copy,promotion.copy.to={to}"
+    command = [sys.executable, "-m", "kedro", "run", "--pipeline=promotion", "--params", params]
+    return subprocess.run(
+        command, cwd=folder, env=without_mlflow(), capture_output=True, text=True, check=False
+    )
+
+
+def without_mlflow() -> dict[str, str]:
+    """This process's environment; MLflow notes its store there."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
