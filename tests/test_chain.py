@@ -39,7 +39,7 @@ sys.addaudithook(guard)
 
 @pytest.fixture(scope="module")
 def attempts(workspace):
-    """Runs the chain, then a study; the file that holds what they tried to reach."""
+    """Runs the chain, a study and a promotion; the file that holds what they tried to reach."""
     (workspace / "guard").mkdir()
     (workspace / "guard" / "sitecustomize.py").write_text(textwrap.dedent(GUARD))
     reached = workspace / "attempts.txt"
@@ -50,7 +50,7 @@ def attempts(workspace):
         "HOME": str(workspace / "home"),
     }
     (workspace / "home").mkdir()
-    for pipeline in ("train_eval", "tuning"):
+    for pipeline in ("train_eval", "tuning", "promotion"):
         done = subprocess.run(
             [sys.executable, "-m", "kedro", "run", "--env=smoke", f"--pipeline={pipeline}"],
             cwd=workspace,
@@ -60,6 +60,7 @@ def attempts(workspace):
             check=False,
         )
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    (workspace / "said.txt").write_text(done.stdout + done.stderr)
     return reached
 
 
@@ -90,8 +91,8 @@ def test_chain_runs_without_trying_any_network(attempts):
 
 
 def test_every_table_and_folder_is_there(catalog):
-    both = pipelines["train_eval"] + pipelines["tuning"]
-    entries = {name for name in both.datasets() if ":" not in name}
+    run = pipelines["train_eval"] + pipelines["tuning"] + pipelines["promotion"]
+    entries = {name for name in run.datasets() if ":" not in name}
     assert {name for name in entries if not catalog.exists(name)} == set()
 
 
@@ -138,6 +139,16 @@ def test_nothing_is_lost_between_source_and_valid_captions(catalog):
 
 def test_registered_version_is_the_exported_folder(catalog, workspace):
     registered = catalog.load("registered")
-    assert registered["name"] == "compo-clip"
+    assert registered["name"] == "compo-clip-smoke"
     config = json.loads((catalog.load("export") / "open_clip_config.json").read_text())
     assert "model_cfg" in config
+
+
+def test_promotion_takes_the_scores_that_the_evaluation_kept(catalog, workspace, attempts):
+    with sqlite3.connect(workspace / "mlruns" / "mlflow.db") as store:
+        query = "select alias, version from registered_model_aliases where name = ?"
+        aliases = dict(store.execute(query, ("compo-clip-smoke",)).fetchall())
+    assert aliases == {"challenger": 1, "champion": 1}
+    page = (catalog.load("promotion_report") / "promotion.md").read_text()
+    assert "promoted" in page and "FAILED" not in page
+    assert "anew" not in attempts.with_name("said.txt").read_text()

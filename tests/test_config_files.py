@@ -40,6 +40,7 @@ RUN_OWNED = {
     "tuning_confirmed",
     "tuning_report",
     "export",
+    "exported",
 }
 METHOD_FILES = sorted((CONF / "base" / "parameters_methods").glob("*.yml"))
 # Made by nodes for nodes to find again, never passed through the catalog.

@@ -209,7 +209,7 @@ def test_every_file_that_is_no_code_is_a_dependency_too(stages):
         if path.is_file() and path.suffix not in (".py", ".pyc") and path.name != "py.typed"
     }
     # What is asked for by hand is no stage.
-    rooms = ("tuning", *(f"pipelines/{name}" for name in AFTERWARDS))
+    rooms = ("tuning", "ui", "registry/templates", *(f"pipelines/{name}" for name in AFTERWARDS))
     asked = [f"src/{PACKAGE}/{name}" for name in rooms]
     others = {file for file in others if not any(is_below(file, folder) for folder in asked)}
     deps = {

@@ -19,8 +19,8 @@ TRAIN_EVAL = (
 )
 # These make what the package ships, and stand apart from the chain.
 APART = ("language", "pretraining")
-# Asked of what the chain has made: of views, and of a finished run.
-AFTERWARDS = ("tuning", "wise_ft", "attention")
+# Asked of what the chain has made: of views, of a finished run, of registered versions.
+AFTERWARDS = ("tuning", "wise_ft", "attention", "export", "promotion")
 
 
 def register_pipelines() -> dict[str, Pipeline]:

@@ -33,7 +33,7 @@ def score_models(
     from compo_pipeline.evaluation.evaluate import evaluate, loaders
     from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
     from compo_pipeline.models.loading import ModelSettings
-    from compo_pipeline.registry import tracking
+    from compo_pipeline.registry import kept_scores, tracking
 
     settings = parse(EvaluationSettings, evaluation, "evaluation")
     wanted = parse(BenchmarksSettings, benchmarks, "benchmarks")
@@ -47,6 +47,8 @@ def score_models(
     with tracking.adopt(run["run_id"]) as record:
         record.metrics(metrics)
         record.document(comparison.to_json(), "comparison.json")
+        asked = (subtasks, wanted.root, settings)
+        kept_scores.keep_evaluation(record, scores, comparison, *asked)
     return scores, metrics, comparison.to_json()
 
 

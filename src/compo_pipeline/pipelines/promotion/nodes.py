@@ -21,6 +21,7 @@ def act(
     benchmarks: Mapping[str, Any],
     model: Mapping[str, Any],
     data_root: str,
+    report: str,
 ) -> Path:
     """Promote, roll back or copy; the folder of the page that tells it.
 
@@ -31,17 +32,20 @@ def act(
     from compo_pipeline.registry import copying
     from compo_pipeline.registry import promotion as promotions
     from compo_pipeline.registry.registration import RegistrationSettings
-    from compo_pipeline.registry.tracking import TrackingSettings, configure
+    from compo_pipeline.registry.tracking import TrackingSettings, connect
 
     settings = parse(promotions.PromotionSettings, promotion, "promotion")
     registered = parse(RegistrationSettings, registration, "registration")
     # This pipeline logs into no run of its own, so no hook has set the store. Hooks have gone to
     # the project's folder.
-    configure(parse(TrackingSettings, tracking, "tracking"), Path.cwd())
-    folder = Path(settings.report)
+    connect(parse(TrackingSettings, tracking, "tracking"), Path.cwd())
+    folder = Path(report)
     folder.mkdir(parents=True, exist_ok=True)
     if settings.action == "copy":
-        copying.copy_version(registered.name, settings.copy)
+        dry_run = settings.dry_run
+        copied = copying.copy_version(registered.name, settings.copy, dry_run=dry_run)
+        told = copying.markdown(registered.name, settings.copy, copied, dry_run=dry_run)
+        (folder / PAGE).write_text(told, encoding="utf-8")
         return folder
     if settings.action == "rollback":
         decided = promotions.roll_back(registered.name, settings)
