@@ -4,15 +4,11 @@ import base64
 import io
 import json
 import os
-import signal
-import socket
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +58,7 @@ def server(tiny_clip: Path, tmp_path_factory: pytest.TempPathFactory) -> TestCli
         patch.setenv("COMPO_CLIP_MAX_ROWS", "4")
         patch.setenv("COMPO_CLIP_MAX_TEXTS", "5")
         patch.setenv("COMPO_CLIP_MAX_CHARACTERS", "300")
+        patch.setenv("COMPO_CLIP_MAX_ANSWER", "1000")
         patch.setenv("COMPO_CLIP_MAX_BYTES", "5000")
         patch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
         # The server marks the process as its own.
@@ -225,6 +222,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "params hold 6 texts",
     ),
     (payload(PICTURE, texts=["ab " * 101]), "the texts have 303 characters, at most 300"),
+    (payload(*[PICTURE] * 4, task="rank", texts=["ab " * 99]), "about 1300 bytes"),
     (payload(PICTURE, texts=["\ud800"]), "a text is not Unicode"),
     (payload(PICTURE, texts=["x" * 65]), "has 65 characters without a space, at most 64"),
     (payload(PICTURE, {"image": "https://host/a.png"}, texts=TEXTS), "row 1: image 'https"),
@@ -279,7 +277,6 @@ def hidden(tmp_path: Path) -> dict[str, str]:
     (tmp_path / "hiding").mkdir()
     (tmp_path / "hiding" / "sitecustomize.py").write_text(HIDING)
     environment = os.environ | {
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(tmp_path / "hiding"),
         "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
         "MLFLOW_TRACKING_URI": mlflow.get_tracking_uri(),
@@ -289,31 +286,13 @@ def hidden(tmp_path: Path) -> dict[str, str]:
     return environment
 
 
-@pytest.fixture
-def unused_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def post(port: int, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/invocations", json.dumps(body).encode(), JSON
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=60) as response:
-            return response.status, json.load(response)
-    except urllib.error.HTTPError as error:
-        return error.code, json.load(error)
-
-
 @pytest.mark.slow
 def test_champion_is_served_without_this_package(
     configure: Callable[[str], None],
     tiny_clip: Path,
     loaded: LoadedModel,
     hidden: dict[str, str],
-    unused_port: int,
+    serve: Callable[..., AbstractContextManager[Callable[..., Any]]],
     tmp_path: Path,
 ) -> None:
     configure("serving")
@@ -321,16 +300,8 @@ def test_champion_is_served_without_this_package(
         info = mlflow.pyfunc.log_model(name="model", **logged(tiny_clip))
     version = mlflow.register_model(info.model_uri, "served-clip")
     mlflow.MlflowClient().set_registered_model_alias("served-clip", "champion", version.version)
-    command = ["mlflow", "models", "serve", "-m", "models:/served-clip@champion"]
-    command += ["--env-manager", "local", "-p", str(unused_port)]
-    with (tmp_path / "log").open("w") as log:
-        # A session of its own: the command starts the server as another process, and both must end.
-        serving = subprocess.Popen(
-            command, env=hidden, stdout=log, stderr=log, cwd=tmp_path, start_new_session=True
-        )
-    try:
-        wait(unused_port, serving, tmp_path / "log")
-        status, found = post(unused_port, payload(*ROWS, texts=TEXTS))
+    with serve("models:/served-clip@champion", tmp_path, hidden) as post:
+        status, found = post(payload(*ROWS, texts=TEXTS))
         u, t = vectors(loaded, TEXTS)
         assert status == 200
         scores = torch.tensor([row["similarities"] for row in found["predictions"]])
@@ -340,22 +311,7 @@ def test_champion_is_served_without_this_package(
             ("rank", {"texts": TEXTS}),
             ("classify", {"labels": TEXTS}),
         ):
-            assert post(unused_port, payload(*ROWS, task=task, **more))[0] == 200
-        status, refused = post(unused_port, payload({"image": "/etc/hostname"}, texts=TEXTS))
+            assert post(payload(*ROWS, task=task, **more))[0] == 200
+        status, refused = post(payload({"image": "/etc/hostname"}, texts=TEXTS))
         assert (status, refused["error_code"]) == (400, "INVALID_PARAMETER_VALUE")
         assert "which is not set" in refused["message"]
-    finally:
-        os.killpg(serving.pid, signal.SIGTERM)
-        serving.wait()
-
-
-def wait(port: int, serving: subprocess.Popen[bytes], log: Path) -> None:
-    for _ in range(300):
-        assert serving.poll() is None, log.read_text()
-        try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/ping", timeout=5)
-        except OSError:
-            time.sleep(1)
-        else:
-            return
-    raise AssertionError(log.read_text())
