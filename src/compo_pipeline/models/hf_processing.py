@@ -78,8 +78,9 @@ def tokenizer(loaded: LoadedModel) -> Any:
     """
     from transformers import PreTrainedTokenizerFast
 
+    fast: Any = PreTrainedTokenizerFast
     if isinstance(loaded.tokenize, SimpleTokenizer):
-        return PreTrainedTokenizerFast(
+        return fast(
             tokenizer_object=clip_tokenizer(loaded),
             model_max_length=loaded.context_length,
             model_input_names=_INPUTS,
@@ -93,7 +94,7 @@ def tokenizer(loaded: LoadedModel) -> Any:
     if not inner.is_fast:
         inner.model_input_names = _INPUTS
         return inner
-    return PreTrainedTokenizerFast(
+    return fast(
         tokenizer_object=cleaning_tokenizer(loaded),
         model_max_length=loaded.context_length,
         model_input_names=_INPUTS,
@@ -132,10 +133,11 @@ def clip_tokenizer(loaded: LoadedModel) -> Any:
     vocabulary |= {START: own.sot_token_id, END: own.eot_token_id}
     lines = gzip.decompress(Path(default_bpe()).read_bytes()).decode().split("\n")
     joined = len(vocabulary) - 2 - 2 * len(bytes_to_unicode())
+    pairs = (line.split() for line in lines[1 : joined + 1])
     built = Tokenizer(
         models.BPE(
             vocab=vocabulary,
-            merges=[tuple(line.split()) for line in lines[1 : joined + 1]],
+            merges=[(left, right) for left, right in pairs],
             unk_token=END,
             continuing_subword_prefix="",
             end_of_word_suffix="</w>",
@@ -175,7 +177,7 @@ def _cleaning(kind: str) -> Any:
     """open_clip's cleaning of a text of this kind, but for the rarer repairs of ftfy."""
     from tokenizers import Regex, normalizers
 
-    steps = [normalizers.Replace(Regex(found), by) for found, by in _REPAIRED]
+    steps: list[Any] = [normalizers.Replace(Regex(found), by) for found, by in _REPAIRED]
     steps.append(normalizers.NFC())
     if kind == "canonicalize":
         steps.append(normalizers.Replace("_", " "))

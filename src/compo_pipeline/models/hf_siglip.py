@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from timm.layers import AttentionPoolLatent
+from timm.layers.attention_pool import AttentionPoolLatent
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
@@ -19,10 +19,11 @@ def of_siglip(trunk: Any) -> bool:
         return False
     pool: Any = trunk.attn_pool
     first: Any = trunk.blocks[0]
-    if not isinstance(pool, AttentionPoolLatent) or pool.mlp is None:
+    if not isinstance(trunk.attn_pool, AttentionPoolLatent) or pool.mlp is None:
         return False
-    absent = (trunk.norm_pre, trunk.fc_norm, trunk.head, pool.q_norm, pool.k_norm, first.ls1)
-    absent += (first.ls2, first.attn.q_norm, first.attn.k_norm, first.attn.norm)
+    absent: tuple[nn.Module, ...] = (trunk.norm_pre, trunk.fc_norm, trunk.head)
+    absent += (pool.q_norm, pool.k_norm, first.ls1, first.ls2)
+    absent += (first.attn.q_norm, first.attn.k_norm, first.attn.norm)
     return (
         all(isinstance(layer, nn.Identity) for layer in absent)
         and first.attn.gate is None
@@ -60,7 +61,7 @@ def siglip_image_tower(trunk: Any) -> tuple[Any, dict[str, Tensor]]:
         intermediate_size=first.mlp.fc1.out_features,
         num_hidden_layers=len(trunk.blocks),
         num_attention_heads=first.attn.num_heads,
-        hidden_act=_activation(first.mlp.act),
+        hidden_act=str(_activation(first.mlp.act)),
         layer_norm_eps=first.norm1.eps,
     )
     layers = {"embeddings.patch_embedding": conv, "post_layernorm": trunk.norm}

@@ -46,7 +46,7 @@ def refused(part: str, reason: str) -> SettingsError:
     """The error for a part that transformers has no counterpart of."""
     return SettingsError(
         f"no Hugging Face folder can hold this model: its {part}: {reason}. "
-        "Set export.hugging_face to false; the open_clip folder and ONNX files hold every model"
+        "Set export.hugging_face to false; the open_clip folder holds every model, ONNX files most"
     )
 
 
@@ -123,9 +123,9 @@ def _timm(visual: TimmModel, projection: Tensor | None) -> Tower:
         except TypeError:
             continue  # this architecture knows no such argument
         if {key: value.shape for key, value in built.state_dict().items()} == wanted:
-            config = TimmWrapperConfig(
-                architecture=name, model_args=arguments, hidden_size=trunk.num_features
-            )
+            # Not in the class's signature: VisionTextDualEncoderModel asks for it.
+            width = {"hidden_size": trunk.num_features}
+            config = TimmWrapperConfig(architecture=name, model_args=arguments, **width)
             weights = {f"timm_model.{key}": value for key, value in trunk.state_dict().items()}
             return Tower(config, weights, projection)
     raise refused("image tower", f"TimmWrapperModel builds no {name} with these weights")
@@ -158,7 +158,7 @@ def _clip_text(loaded: LoadedModel, tower: Any, pooled: str) -> Tower:
 
     projection = tower.text_projection
     if isinstance(projection, nn.Linear):
-        if projection.bias is not None:
+        if getattr(projection, "bias", None) is not None:
             raise refused("text tower", "CLIPModel's text projection has no bias (proj_bias)")
         projection = projection.weight.T
     inner = getattr(loaded.tokenize, "tokenizer", loaded.tokenize)
@@ -179,8 +179,8 @@ def _end(loaded: LoadedModel, tower: Any, pooled: str) -> int:
     if pooled == "argmax":
         # CLIP's own end is the largest id that its tokenizer writes: the same place. Any other
         # vocabulary may have larger ids in a text, and open_clip pools at those.
-        own = isinstance(loaded.tokenize, SimpleTokenizer)
-        return int(loaded.tokenize.eot_token_id) if own else ARGMAX
+        tokenize: Any = loaded.tokenize
+        return int(tokenize.eot_token_id) if isinstance(tokenize, SimpleTokenizer) else ARGMAX
     end = int(tower.eos_id if hasattr(tower, "eos_id") else tower.text_eos_id)
     if end == ARGMAX:
         raise refused(
@@ -219,12 +219,12 @@ def _text_weights(tower: Any) -> dict[str, Tensor]:
     }
 
 
-def _shape(transformer: Any, norms: Iterable[nn.Module], part: str) -> dict[str, Any]:
+def _shape(transformer: Any, norms: Iterable[Any], part: str) -> dict[str, Any]:
     """What CLIP's and SigLIP's configurations call the same, of a transformer and its norms."""
     blocks = list(transformer.resblocks)
     if any(type(block) is not ResidualAttentionBlock for block in blocks):
         raise refused(part, "its attention blocks are open_clip's custom ones")
-    epsilons = {norm.eps for norm in norms}  # type: ignore[union-attr]
+    epsilons = {norm.eps for norm in norms}
     epsilons |= {norm.eps for block in blocks for norm in (block.ln_1, block.ln_2)}
     if len(epsilons) > 1:
         raise refused(part, f"its norms have several epsilons ({epsilons})")

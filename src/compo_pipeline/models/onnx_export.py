@@ -29,6 +29,8 @@ TOKENIZER_FILE = "tokenizer.json"
 TOLERANCE = 1e-3
 # A protobuf file ends at 2 GiB; larger weights lie in a file beside it.
 _MOST_BYTES = 1_900_000_000
+# Said of the ONNX folder where no file of its own holds the tokenizer.
+_OPEN_CLIPS = "open_clip.get_tokenizer('local-dir:<folder of the checkpoint>')"
 _PACKAGES = ("onnx", "onnxruntime", "onnxscript", "tokenizers")
 
 
@@ -72,6 +74,9 @@ def needs() -> None:
 def to_onnx(checkpoint: Path, folder: Path) -> Path:
     """Write both towers, the tokenizer and what a caller must know; all of it or nothing.
 
+    A tokenizer.json is written where it gives open_clip's token ids; else the notes name
+    open_clip's tokenizer.
+
     Args:
         checkpoint: a folder that `export` or open_clip wrote.
         folder: replaced where it exists.
@@ -87,9 +92,7 @@ def to_onnx(checkpoint: Path, folder: Path) -> Path:
     with whole_folder(folder) as new:
         _write(ImageTower(loaded.model), "pixels", pixels, new / IMAGE_FILE)
         _write(TextTower(loaded.model), "tokens", tokens, new / TEXT_FILE)
-        tokenizer = fast_tokenizer(loaded)
-        if tokenizer is not None:
-            tokenizer.save(str(new / TOKENIZER_FILE))
+        _write_tokenizer(loaded, tokens, new / TOKENIZER_FILE)
         text = json.dumps(_notes(loaded, new), indent=2, ensure_ascii=False)
         (new / NOTES_FILE).write_text(text + "\n", encoding="utf-8")
     return folder
@@ -125,6 +128,19 @@ def _write(tower: nn.Module, name: str, example: Tensor, path: Path) -> None:
             )
 
 
+def _write_tokenizer(loaded: LoadedModel, tokens: Tensor, path: Path) -> None:
+    """A tokenizer.json that gives the probes these ids [K, T], or none."""
+    tokenizer = fast_tokenizer(loaded)
+    if tokenizer is None:
+        reason = "there is none of its kind"
+    elif [read.ids for read in tokenizer.encode_batch(list(PROBES))] != tokens.tolist():
+        reason = "it would give other token ids"
+    else:
+        tokenizer.save(str(path))
+        return
+    log.warning("No %s for %s, %s: use %s.", TOKENIZER_FILE, loaded.name, reason, _OPEN_CLIPS)
+
+
 def _without_traces(path: Path) -> None:
     """Take out where in the source each operation comes from: paths of this machine."""
     import onnx
@@ -157,7 +173,6 @@ def session(path: Path) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]
 def _notes(loaded: LoadedModel, folder: Path) -> dict[str, Any]:
     bias = getattr(loaded.model, "logit_bias", None)
     scale: Any = loaded.model.logit_scale
-    text_cfg = loaded.config["model_cfg"]["text_cfg"]
     held = (folder / TOKENIZER_FILE).is_file()
     return {
         "name": loaded.name,
@@ -173,7 +188,7 @@ def _notes(loaded: LoadedModel, folder: Path) -> dict[str, Any]:
             "input": "tokens int64 [batch, context_length]",
             "output": "embeddings float32 [batch, dimensions], of length 1",
             "context_length": loaded.context_length,
-            "tokenizer": TOKENIZER_FILE if held else text_cfg.get("hf_tokenizer_name"),
+            "tokenizer": TOKENIZER_FILE if held else _OPEN_CLIPS,
         },
         "dimensions": loaded.config["model_cfg"]["embed_dim"],
         "logits": "logit_scale * image @ text + logit_bias",
