@@ -146,7 +146,7 @@ def test_orientation_6_turns_clockwise(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK", "I;16"])
 def test_every_colour_mode_becomes_rgb(tmp_path: Path, mode: str) -> None:
-    suffix = "tiff" if mode in ("CMYK", "I;16") else "png"
+    suffix = "jpeg" if mode == "CMYK" else "png"
     Image.new(mode, (5, 4)).save(tmp_path / f"a.{suffix}")
     image = load(tmp_path, f"a.{suffix}", LIMITS)
     assert (image.mode, image.size) == ("RGB", (5, 4))
@@ -154,7 +154,7 @@ def test_every_colour_mode_becomes_rgb(tmp_path: Path, mode: str) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(
-    suffix=st.sampled_from(["JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF"]),
+    suffix=st.sampled_from(["JPEG", "PNG", "GIF", "BMP", "WEBP"]),
     changes=st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), max_size=6),
     cut=st.integers(0, 3000),
 )

@@ -16,7 +16,8 @@ from typing import IO
 
 from PIL import Image, UnidentifiedImageError
 
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
+# Not TIFF: whole tiles of it are unpacked, gigabytes for a picture of one pixel.
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "PPM")
 PILLOW_LIMIT = 178_956_970
 """Pillow refuses pictures of more pixels by itself."""
 

@@ -57,12 +57,15 @@ TAKES = {
     "classify": ("labels", "templates"),
 }
 CHUNK = 64
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
+# Not TIFF: whole tiles of it are unpacked, gigabytes for a picture of one pixel.
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "PPM")
 # Longer texts are no paths: the system would refuse to look them up.
 LONGEST_PATH = 1024
 # open_clip's own tokenizer takes time in the square of a word's length, and keeps each word.
 LONGEST_WORD = 64
 WORDS_KEPT = 50_000
+# Bytes of the longest number of an answer: -7.638926914230008e-05 and what parts it.
+NUMBER = 24
 _ORIENTATION = 0x0112
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -95,6 +98,7 @@ class Limits:
         rows: of the table.
         texts: of the parameters (labels times templates).
         characters: of all texts together.
+        answer: bytes of the answer in JSON, as far as it grows with the parameters.
         bytes: of one encoded picture.
         pixels: of one picture, by its header.
         root: the only folder that pictures are read from (COMPO_CLIP_IMAGE_ROOT).
@@ -103,6 +107,7 @@ class Limits:
     rows: int = 1000
     texts: int = 1024
     characters: int = 200_000
+    answer: int = 30_000_000
     bytes: int = 20_000_000
     pixels: int = 50_000_000
     root: Path | None = None
@@ -164,6 +169,13 @@ class ImageTextModel(PythonModel):
             raise Refused("the table has neither of the columns image and text")
         if not len(model_input):
             return pd.DataFrame()
+        size = len(model_input) * answer_row(asked)
+        if size > self.limits.answer:
+            raise Refused(
+                f"the answer would have about {size} bytes, at most {self.limits.answer} are sent: "
+                "split the table, ask about fewer or shorter texts, or raise COMPO_CLIP_MAX_ANSWER "
+                "where the model is loaded"
+            )
         answer = getattr(self, f"_{asked['task']}")(model_input, asked)
         return pd.DataFrame(answer, index=model_input.index)
 
@@ -307,6 +319,14 @@ def checked(params: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
             "ask several times, or raise COMPO_CLIP_MAX_TEXTS where the model is loaded"
         )
     return asked
+
+
+def answer_row(asked: Mapping[str, Any]) -> int:
+    """Bytes of a row's answer in JSON, at most, but for what is as long whatever is asked."""
+    texts, labels = asked["texts"], asked["labels"]
+    repeated = len(json.dumps(texts)) if asked["task"] == "rank" else 0
+    label = max((len(json.dumps(label)) for label in labels), default=0)
+    return NUMBER * len(texts or labels) + repeated + label
 
 
 def column(table: pd.DataFrame, name: str) -> list[str]:
