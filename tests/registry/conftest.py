@@ -10,7 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -61,28 +61,53 @@ def comparison() -> Comparison:
     )
 
 
+# Seconds; a busy machine takes minutes to import MLflow's server.
+SECONDS = 420
 # Answers a request's body with the status and the parsed answer.
 Post = Callable[[dict[str, Any]], tuple[int, dict[str, Any]]]
 
 
 @pytest.fixture(scope="session")
-def serve() -> Callable[..., AbstractContextManager[Post]]:
-    """`with serve(model, folder, environment) as post:` as `mlflow models serve` does it."""
+def free_port() -> Callable[[], int]:
+    """A port that nobody listens on."""
 
-    @contextmanager
-    def served(model: str, folder: Path, environment: Mapping[str, str]) -> Iterator[Post]:
+    def port() -> int:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-        command = [str(Path(sys.executable).with_name("mlflow")), "models", "serve", "-m", model]
-        command += ["--env-manager", "local", "-p", str(port)]
-        # MLflow starts its server by name.
+            return int(probe.getsockname()[1])
+
+    return port
+
+
+@pytest.fixture(scope="session")
+def until() -> Callable[[Callable[[], bool]], None]:
+    """Waits until something has happened."""
+
+    def wait(happened: Callable[[], bool]) -> None:
+        end = time.monotonic() + SECONDS
+        while not happened():
+            assert time.monotonic() < end, "took too long"
+            time.sleep(0.1)
+
+    return wait
+
+
+@pytest.fixture(scope="session")
+def listening(
+    until: Callable[[Callable[[], bool]], None],
+) -> Callable[..., AbstractContextManager[None]]:
+    """`with listening(command, url, folder, environment):` a process that answers at the URL."""
+
+    @contextmanager
+    def process(
+        command: list[str], url: str, folder: Path, environment: Mapping[str, str]
+    ) -> Iterator[None]:
+        log = folder / "log"
+        # MLflow starts its servers by name.
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        log = folder / "served.log"
         with log.open("w") as output:
-            # A session of its own: the command starts the server as another process, and both end.
-            process = subprocess.Popen(
-                command,
+            started = subprocess.Popen(
+                [sys.executable, "-m", *command],
                 env={**environment, "PATH": path},
                 stdout=output,
                 stderr=output,
@@ -90,33 +115,46 @@ def serve() -> Callable[..., AbstractContextManager[Post]]:
                 start_new_session=True,
             )
         try:
-            _wait(port, process, log)
-            yield lambda body: _post(port, body)
+            until(lambda: started.poll() is not None or _answers(url))
+            assert started.poll() is None, log.read_text()
+            yield
         finally:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait()
+            # The server's workers are of its session; one that died at the start leaves none.
+            with suppress(ProcessLookupError):
+                os.killpg(started.pid, signal.SIGTERM)
+            started.wait()
+
+    return process
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=30) as response:
+            return bool(response.status == 200)
+    except OSError:
+        return False
+
+
+@pytest.fixture(scope="session")
+def serve(
+    listening: Callable[..., AbstractContextManager[None]], free_port: Callable[[], int]
+) -> Callable[..., AbstractContextManager[Post]]:
+    """`with serve(model, folder, environment) as post:` as `mlflow models serve` does it."""
+
+    @contextmanager
+    def served(model: str, folder: Path, environment: Mapping[str, str]) -> Iterator[Post]:
+        port = free_port()
+        command = ["mlflow", "models", "serve", "-m", model, "--env-manager", "local"]
+        url = f"http://127.0.0.1:{port}"
+        with listening([*command, "-p", str(port)], f"{url}/ping", folder, environment):
+            yield lambda body: _post(f"{url}/invocations", body)
 
     return served
 
 
-def _wait(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    for _ in range(300):
-        assert process.poll() is None, log.read_text()
-        try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/ping", timeout=5)
-        except OSError:
-            time.sleep(1)
-        else:
-            return
-    raise AssertionError(log.read_text())
-
-
-def _post(port: int, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/invocations",
-        json.dumps(body).encode(),
-        {"content-type": "application/json"},
-    )
+def _post(url: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    content = {"content-type": "application/json"}
+    request = urllib.request.Request(url, json.dumps(body).encode(), content)
     try:
         with urllib.request.urlopen(request, timeout=60) as response:
             return response.status, json.load(response)

@@ -16,6 +16,7 @@ import pytest
 import torch
 from PIL import Image
 
+from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.models.export import export
 from compo_pipeline.models.identity import file_sha256, read_record
@@ -126,6 +127,22 @@ def test_same_checkpoint_makes_no_second_version(
     again = registered_in_a_run(checkpoint, tmp_path / "export", comparison, SETTINGS)
     assert again == replace(registered, fresh=False)
     assert int(version_of("challenger").version) == registered.version
+
+
+def test_a_description_that_a_kill_prevented_is_made_up_for(
+    registered: Registered, checkpoint: Path, comparison: Comparison, tmp_path: Path
+) -> None:
+    client = mlflow.MlflowClient()
+    for left, expected in (("", "# compo-clip: CLIC"), ("a word of ours", "a word of ours")):
+        client.update_model_version("compo-clip", str(registered.version), left)
+        registered_in_a_run(checkpoint, tmp_path / "export", comparison, SETTINGS)
+        assert version_of("challenger").description.startswith(expected)
+
+
+@pytest.mark.parametrize("alias", ["champion", "previous"])
+def test_the_gates_own_aliases_are_refused(alias: str) -> None:
+    with pytest.raises(SettingsError, match=f"registration: .*'{alias}' is given by .*promotion"):
+        parse(RegistrationSettings, {"alias": alias}, "registration")
 
 
 def test_other_precision_or_weights_are_another_version(

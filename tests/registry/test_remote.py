@@ -5,14 +5,10 @@ import io
 import json
 import os
 import runpy
-import signal
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -44,8 +40,6 @@ from compo_pipeline.registry.version_scores import VersionScores
 pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).with_name("promoting.py")
-# A busy machine takes minutes to import MLflow's server.
-SECONDS = 420
 MANIFEST = {"data_hash": "d" * 64, "count": 3}
 PROMOTING = SimpleNamespace(**runpy.run_path(str(SCRIPT)))
 SETTINGS = replace(PROMOTING.SETTINGS, reevaluate=False, settle=0.1)
@@ -58,55 +52,13 @@ class Server(NamedTuple):
     credentials: Mapping[str, str]
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-@contextmanager
-def listening(
-    command: list[str], url: str, folder: Path, environment: Mapping[str, str]
-) -> Iterator[None]:
-    """A process that answers at a URL."""
-    log = folder / "log"
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", *command],
-            env=environment,
-            stdout=output,
-            stderr=output,
-            cwd=folder,
-            start_new_session=True,
-        )
-    try:
-        until(lambda: process.poll() is not None or answers(url))
-        assert process.poll() is None, log.read_text()
-        yield
-    finally:
-        # The server's workers are of its session; one that died at the start leaves none.
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
-        process.wait()
-
-
-def until(happened: Callable[[], bool]) -> None:
-    end = time.monotonic() + SECONDS
-    while not happened():
-        assert time.monotonic() < end, "took too long"
-        time.sleep(0.1)
-
-
-def answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=30) as response:
-            return bool(response.status == 200)
-    except OSError:
-        return False
-
-
 @pytest.fixture(scope="module")
-def server(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(
+    postgres: str,
+    listening: Callable[..., AbstractContextManager[None]],
+    free_port: Callable[[], int],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Server]:
     """A tracking server that serves its artefacts, which lie in a bucket."""
     boto3 = pytest.importorskip("boto3")
     pytest.importorskip("moto.server")
@@ -331,7 +283,10 @@ def test_the_gate_decides_and_a_rollback_restores(
 
 
 def test_a_contest_between_two_processes_is_reported(
-    server: Server, client: mlflow.MlflowClient, tmp_path: Path
+    server: Server,
+    client: mlflow.MlflowClient,
+    until: Callable[[Callable[[], bool]], None],
+    tmp_path: Path,
 ) -> None:
     name = "contested"
     client.create_registered_model(name)
@@ -352,7 +307,7 @@ def test_a_contest_between_two_processes_is_reported(
     def decision(alias: str) -> tuple[int, dict[str, Any]]:
         """What a process decides that may go on from its comparison."""
         (tmp_path / f"{alias} goes on").touch()
-        told = processes[alias].communicate(timeout=SECONDS)[0]
+        told = processes[alias].communicate(timeout=420)[0]
         return processes[alias].returncode, json.loads(told.splitlines()[-1])
 
     try:

@@ -5,7 +5,9 @@ Its header is the metadata that Hugging Face's hub reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,15 @@ from compo_pipeline.evaluation.measures import BENCHMARK_LABELS, METHOD_LABELS
 from compo_pipeline.evaluation.terminal import left_out
 from compo_pipeline.evaluation.verdict import signed, standing
 from compo_pipeline.models.identity import read_record
+from compo_pipeline.registry.kept_scores import base_fingerprint
 
 FILE = "README.md"
-# The shipped base and the scenes that it was made from are this project's own.
-_OWN = {"scenes-base": "apache-2.0"}
+# The shipped base and rendered scenes are this project's own.
+_OWN = "apache-2.0"
+# As scenes.dataset names what it writes for captions.
+_RENDERED = re.compile(
+    r"annotations/captions_(train|val|test)\.json|(train|val|test)/\2-captions-\d+\.jpg"
+)
 _HUB = "hf-hub:"
 
 
@@ -38,14 +45,15 @@ def write(
         manifest: of the data.
         comparison: what the run's evaluation found.
         run_id: of the run.
-        licence: of the weights, as an identifier of the hub; None takes the shipped base's where
-            the model comes from it.
+        licence: of the weights, as an identifier of the hub; None takes this project's where the
+            shipped base was trained on rendered scenes.
     """
     import yaml
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     noted = read_record(folder)
-    licence = licence or _OWN.get(noted["name"])
+    if licence is None and _from_shipped_base(noted) and _rendered(manifest.get("files", ())):
+        licence = _OWN
     header = _header(name, noted, comparison, licence)
     environment = Environment(
         loader=PackageLoader("compo_pipeline.registry"),
@@ -71,6 +79,18 @@ def write(
     path = folder / FILE
     path.write_text(page, encoding="utf-8")
     return path
+
+
+def _from_shipped_base(noted: Mapping[str, Any]) -> bool:
+    """By its weights: a model fine-tuned from a fine-tuned one bears the first base's name."""
+    shipped = Path(str(files("compo_pipeline"))) / "resources" / "scenes_base"
+    return base_fingerprint(noted) == str(read_record(shipped)["fingerprint"])
+
+
+def _rendered(names: Iterable[str]) -> bool:
+    """Whether these are a data set's files, and all of them such as the renderer writes."""
+    known = [_RENDERED.fullmatch(name) is not None for name in names]
+    return bool(known) and all(known)
 
 
 def _header(
@@ -115,10 +135,9 @@ def _limits(comparison: Comparison) -> Iterator[str]:
     for line in left_out(comparison.audits):
         yield f"{line}."
     for overlap in comparison.overlaps:
-        known = max(overlap.same_bytes, overlap.near or 0)
-        if known or overlap.same_caption:
+        if overlap.known_pictures or overlap.same_caption:
             yield (
-                f"Trained on {known:,} of {overlap.pictures:,} pictures and on "
+                f"Trained on {overlap.known_pictures:,} of {overlap.pictures:,} pictures and on "
                 f"{overlap.same_caption:,} of {overlap.captions:,} captions of "
                 f"{BENCHMARK_LABELS.get(overlap.benchmark, overlap.benchmark)} {overlap.subtask}."
             )

@@ -19,6 +19,7 @@ from compo_pipeline.models.export import Precision, export
 from compo_pipeline.models.identity import CONFIG_FILE, file_sha256, read_record
 from compo_pipeline.models.loading import load
 from compo_pipeline.registry import lineage, model_card
+from compo_pipeline.registry.aliases import refuse_gates_own
 from compo_pipeline.registry.git import UNKNOWN
 from compo_pipeline.registry.kept_scores import base_fingerprint
 from compo_pipeline.registry.record import Record
@@ -58,7 +59,8 @@ class RegistrationSettings:
         name: the registered model.
         alias: given to the version, taken from the one that had it.
         precision: of the exported weights, fp32 or fp16.
-        licence: of the weights, for the model card, as Hugging Face's hub names it; null says that
+        licence: of the weights, for the model card, as Hugging Face's hub names it; null takes
+            this project's where the shipped base was trained on rendered scenes, and else says that
             those of the base and of the data apply.
     """
 
@@ -66,6 +68,10 @@ class RegistrationSettings:
     alias: str = "challenger"
     precision: Precision = "fp32"
     licence: str | None = None
+
+    def __post_init__(self) -> None:
+        """A new version waits for the gate."""
+        refuse_gates_own("alias", self.alias)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +130,9 @@ def register(
     else:
         registered = found
         log.info("%s version %s already is this checkpoint", settings.name, registered.version)
+    # A kill may have come between an earlier call's version and its description.
+    if not registered.description:
+        client.update_model_version(settings.name, registered.version, _description(folder))
     client.set_registered_model_alias(settings.name, settings.alias, registered.version)
     return Registered(
         name=settings.name,
@@ -193,9 +202,7 @@ def _new_version(
     )
     own = by_role(comparison.rows).get(FINE_TUNED, {})
     record.metrics({FINE_TUNED: own}, model_id=info.model_id)
-    made = mlflow.register_model(info.model_uri, name, tags=dict(tags))
-    mlflow.MlflowClient().update_model_version(name, made.version, _description(folder))
-    return made
+    return mlflow.register_model(info.model_uri, name, tags=dict(tags))
 
 
 def _description(folder: Path) -> str:
