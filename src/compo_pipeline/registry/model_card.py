@@ -5,9 +5,7 @@ Its header is the metadata that Hugging Face's hub reads.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
-from importlib.resources import files
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +15,8 @@ from compo_pipeline.evaluation.measures import BENCHMARK_LABELS, METHOD_LABELS
 from compo_pipeline.evaluation.terminal import left_out
 from compo_pipeline.evaluation.verdict import signed, standing
 from compo_pipeline.models.identity import read_record
-from compo_pipeline.registry.kept_scores import base_fingerprint
 
 FILE = "README.md"
-# The shipped base and rendered scenes are this project's own.
-_OWN = "apache-2.0"
-# As scenes.dataset names what it writes for captions.
-_RENDERED = re.compile(
-    r"annotations/captions_(train|val|test)\.json|(train|val|test)/\2-captions-\d+\.jpg"
-)
 _HUB = "hf-hub:"
 
 
@@ -45,15 +36,13 @@ def write(
         manifest: of the data.
         comparison: what the run's evaluation found.
         run_id: of the run.
-        licence: of the weights, as an identifier of the hub; None takes this project's where the
-            shipped base was trained on rendered scenes.
+        licence: of the weights, as an identifier of the hub; None says that those of the base and
+            of the data apply.
     """
     import yaml
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     noted = read_record(folder)
-    if licence is None and _from_shipped_base(noted) and _rendered(manifest.get("files", ())):
-        licence = _OWN
     header = _header(name, noted, comparison, licence)
     environment = Environment(
         loader=PackageLoader("compo_pipeline.registry"),
@@ -79,18 +68,6 @@ def write(
     path = folder / FILE
     path.write_text(page, encoding="utf-8")
     return path
-
-
-def _from_shipped_base(noted: Mapping[str, Any]) -> bool:
-    """By its weights: a model fine-tuned from a fine-tuned one bears the first base's name."""
-    shipped = Path(str(files("compo_pipeline"))) / "resources" / "scenes_base"
-    return base_fingerprint(noted) == str(read_record(shipped)["fingerprint"])
-
-
-def _rendered(names: Iterable[str]) -> bool:
-    """Whether these are a data set's files, and all of them such as the renderer writes."""
-    known = [_RENDERED.fullmatch(name) is not None for name in names]
-    return bool(known) and all(known)
 
 
 def _header(
