@@ -188,20 +188,39 @@ def test_rolling_back_restores_the_previous_champion_once(model: str) -> None:
     assert promoted(model, Known({1: 10, 3: 36})).outcome == "promoted"
 
 
-def test_the_record_is_written_before_the_alias_moves(
-    model: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def killed(*_: object) -> None:
+@pytest.fixture
+def killed(model: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The model, version 1 its champion; the process dies where an alias would move."""
+
+    def dies(*_: object) -> None:
         raise KeyboardInterrupt
 
     put(model, champion=1)
-    monkeypatch.setattr(Aliases, "move", killed)
+    monkeypatch.setattr(Aliases, "move", dies)
+    yield model
+
+
+def test_a_promotion_is_recorded_before_the_alias_moves(
+    killed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(KeyboardInterrupt):
-        promoted(model, Known({1: 10, 3: 36}))
-    assert tags(model, 3)["promotion.outcome"] == "promoted"
+        promoted(killed, Known({1: 10, 3: 36}))
+    assert tags(killed, 3)["promotion.outcome"] == "promoted"
     monkeypatch.undo()
-    assert promoted(model, Known({1: 10, 3: 36})).outcome == "promoted"
-    assert at(model)["champion"] == 3
+    assert promoted(killed, Known({1: 10, 3: 36})).outcome == "promoted"
+    assert at(killed)["champion"] == 3
+
+
+def test_a_roll_back_is_recorded_before_the_alias_moves(
+    killed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(killed, champion=3, previous=1)
+    with pytest.raises(KeyboardInterrupt):
+        roll_back(killed, SETTINGS)
+    assert tags(killed, 3)["promotion.outcome"] == "rolled back"
+    monkeypatch.undo()
+    assert roll_back(killed, SETTINGS).outcome == "rolled back"
+    assert at(killed) == {"challenger": 3, "champion": 1}
 
 
 def test_a_champion_that_moved_during_the_comparison_is_contested(model: str) -> None:

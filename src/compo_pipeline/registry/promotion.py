@@ -140,12 +140,14 @@ def roll_back(name: str, settings: PromotionSettings) -> Decision:
         )
         if settings.dry_run:
             return decided
+        # First: a version that went back without its tag would pass the same gate again.
+        _tag(decided)
         try:
             held.move(CHAMPION, champion, previous)
             held.remove(PREVIOUS)
         except Contested as error:
             decided = replace(decided, outcome="contested", reason=error.message)
-        _tag(decided)
+            _tag(decided)
         return decided
 
 
