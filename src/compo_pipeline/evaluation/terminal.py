@@ -4,28 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from compo_pipeline.console import table as plain_table
+from compo_pipeline.console import terminal
 from compo_pipeline.evaluation.audit import Audit
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.measures import BENCHMARK_LABELS
 from compo_pipeline.evaluation.verdict import signed, standing
 
-_STYLES = {"above": "green", "below": "red", "level": "dim"}
+STYLES = {"above": "green", "below": "red", "level": "dim"}
 # More than any table needs.
 _ANY_WIDTH = 1000
-_LOG_WIDTH = 120
 
 
 def show(comparison: Comparison, console: Console | None = None) -> None:
     """Print the headline figures of all models, what was left out, and what the figures say."""
-    console = console or Console()
-    if not console.is_terminal:
-        console.width = _LOG_WIDTH
+    console = terminal(console)
     console.print()
     table = _table(comparison, wide=True)
     if (
@@ -45,13 +43,8 @@ def show(comparison: Comparison, console: Console | None = None) -> None:
 def _table(comparison: Comparison, *, wide: bool) -> Table:
     """The headline figures; a narrow table has intervals on the differences alone."""
     models = comparison.models
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        caption="per cent; 95% intervals; differences are paired on the same items",
-        caption_justify="left",
-        pad_edge=False,
-        collapse_padding=True,
-        show_edge=False,
+    table = plain_table(
+        "per cent; 95% intervals; differences are paired on the same items", collapse_padding=True
     )
     table.add_column("")
     for model in comparison.labels.values():
@@ -92,7 +85,7 @@ def _cells(
         cells.append(cell)
     for role in opponents:
         difference: Difference = getattr(row, f"vs_{role}")
-        cells.append(Text(signed(difference), style=_STYLES[standing(difference)]))
+        cells.append(Text(signed(difference), style=STYLES[standing(difference)]))
     return cells
 
 

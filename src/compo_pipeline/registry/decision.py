@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
+from compo_pipeline.console import table as plain_table
+from compo_pipeline.console import terminal
 from compo_pipeline.registry.gate import Check
 
 Outcome = Literal["promoted", "refused", "unchanged", "contested", "rolled back"]
@@ -18,7 +18,6 @@ ROLLED_BACK: Outcome = "rolled back"
 # Of the tags of a version that tell what was decided about it last.
 PREFIX = "promotion."
 OUTCOME = f"{PREFIX}outcome"
-_LOG_WIDTH = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +73,8 @@ class Decision:
 
 
 _COLUMNS = ("", "rule", "figure", "items", "before", "now", "difference", "finding")
+# Columns that a narrow terminal does not break: those of numbers.
+_WHOLE = ("items", "before", "now", "difference")
 
 
 def _cells(check: Check) -> tuple[str, ...]:
@@ -118,13 +119,11 @@ def _row(cells: Sequence[str]) -> str:
 
 def show(decision: Decision, console: Console | None = None) -> None:
     """Print the table of checks and the outcome."""
-    console = console or Console()
-    if not console.is_terminal:
-        console.width = _LOG_WIDTH
+    console = terminal(console)
     if decision.checks:
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        table = plain_table()
         for column in _COLUMNS:
-            table.add_column(column)
+            table.add_column(column, no_wrap=column in _WHOLE)
         for check in decision.checks:
             table.add_row(*_cells(check), style="" if check.passed else "red")
         console.print(table)

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
+from compo_pipeline.console import table as plain_table
+from compo_pipeline.console import terminal
 from compo_pipeline.evaluation.comparison import ROLES, Difference, Row
 from compo_pipeline.evaluation.localisation import Located
+from compo_pipeline.evaluation.terminal import STYLES
 from compo_pipeline.evaluation.verdict import standing
 from compo_pipeline.images.inline import thumbnail
 
@@ -20,9 +23,7 @@ if TYPE_CHECKING:
 
 PAGE = "attention.html"
 _SIDE = 2200
-_LOG_WIDTH = 120
 _EXAMPLES = 5
-_STYLES = {"above": "green", "below": "red", "level": "dim"}
 _LABELS = {"base": "base", "control": "control", "fine_tuned": "fine-tuned"}
 _OPPONENTS = ("base", "control")
 
@@ -123,23 +124,14 @@ def write(summary: Summary, grids: Sequence[Path], folder: Path) -> Path:
 
 def show(summary: Summary, page: Path, console: Console | None = None) -> None:
     """Print the measures of all models, what was left out, and where the page lies."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    console = console or Console()
-    if not console.is_terminal:
-        console.width = _LOG_WIDTH
+    console = terminal(console)
     if summary.rows:
         first = summary.rows[0]
-        table = Table(
-            box=box.SIMPLE_HEAD,
-            caption=f"per cent; {first.items:,} phrases, each naming a thing whose place is known, "
-            f"in {first.pictures:,} pictures; 95% intervals",
-            caption_justify="left",
-            pad_edge=False,
-            show_edge=False,
+        table = plain_table(
+            f"per cent; {first.items:,} phrases, each naming a thing whose place is known, "
+            f"in {first.pictures:,} pictures; 95% intervals"
         )
         table.add_column("")
         for label in ("chance", *(_LABELS[role] for role in summary.roles)):
@@ -151,7 +143,7 @@ def show(summary: Summary, page: Path, console: Console | None = None) -> None:
             cells += [Text(f"{getattr(row, role).value:.2f}") for role in summary.roles]
             for role in summary.opponents:
                 difference = getattr(row, f"vs_{role}")
-                cells.append(Text(_signed(difference), style=_STYLES[standing(difference)]))
+                cells.append(Text(_signed(difference), style=STYLES[standing(difference)]))
             table.add_row(row.label, *cells)
         console.print(table)
     for reason, count in summary.left_out.items():

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from compo_pipeline.console import table as plain_table
+from compo_pipeline.console import terminal
 from compo_pipeline.evaluation.figures import COLOURS, STYLE
 
 if TYPE_CHECKING:
@@ -111,21 +113,11 @@ def _path(
 
 def show(frame: pd.DataFrame, console: Console | None = None) -> None:
     """Print the figures of the trade-off, a line per ratio."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
     means = summary(frame)
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        caption="per cent, by the share of the fine-tuned weights",
-        caption_justify="left",
-        pad_edge=False,
-        show_edge=False,
-    )
+    table = plain_table("per cent, by the share of the fine-tuned weights")
     labels = {quantity.key: quantity.label for quantity in (*COMPOSITIONALITY, *KNOWLEDGE)}
     for name in ("ratio", *(labels[key] for key in means.columns)):
         table.add_column(name, justify="right")
     for ratio, values in zip(means.index, means.to_numpy(), strict=True):
         table.add_row(f"{ratio:g}", *(f"{value:.1f}" for value in values))
-    (console or Console()).print(table)
+    terminal(console).print(table)
