@@ -170,6 +170,9 @@ class Score:
     skipped: str | None
 
 
+PER_CLASS = "per_class"
+"""The metric whose subtasks, `<set>/<class>`, hold the items of a zero-shot set once more."""
+
 Row = TypeVar("Row")
 
 

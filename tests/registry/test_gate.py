@@ -70,7 +70,7 @@ def test_no_rise_that_could_be_chance() -> None:
 
 def test_a_rise_below_what_is_asked() -> None:
     rules = {"itt": replace(RISE, by=50)}
-    assert "above +50" in judged(scores(right(36)), scores(right(20)), rules=rules)["itt"]
+    assert "above 50" in judged(scores(right(36)), scores(right(20)), rules=rules)["itt"]
 
 
 def test_a_fall_beyond_the_tolerance() -> None:
@@ -149,7 +149,22 @@ def test_subtasks_that_nobody_looked_at_are_named() -> None:
     checks = judge(scores(right(36)), scores(right(20)), [looked], GATE, BOOTSTRAP)
     named = {check.rule: (check.subject, check.passed) for check in checks}
     assert named["contamination"] == ("sugar_crepe_pp swap_att", True)
-    assert named["contamination by pictures"] == ("retrieval raw", True)
+    assert named["contamination by pictures"] == ("1 subtasks", True)
+
+
+def test_classes_of_a_set_are_not_looked_at_again() -> None:
+    """Their scores are those of the set's own pictures, once more."""
+    classes = [
+        replace(score, benchmark="zero_shot", subtask="things/cup", metric="per_class")
+        for score in scores(right(36))[:ITEMS]
+    ]
+    tables = [[*scores(right(count)), *classes] for count in (36, 20)]
+    looked = [
+        Overlap(*place, 40, 0, 0, None, 80, 0)
+        for place in (("retrieval", "raw"), ("sugar_crepe_pp", "swap_att"))
+    ]
+    rules = [check.rule for check in judge(*tables, looked, GATE, BOOTSTRAP)]
+    assert "contamination by pictures" in rules and "contamination" not in rules
 
 
 def test_an_edited_gate_is_another_one() -> None:

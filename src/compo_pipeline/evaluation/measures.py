@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from compo_pipeline.records import Score
+from compo_pipeline.records import PER_CLASS, Score
 
 Key = tuple[str, str, str]
 """(benchmark, metric, subtask), as in the scores table."""
@@ -65,7 +65,7 @@ METRIC_LABELS = {
     "tot": "TOT",
     "top1": "top-1",
     "top5": "top-5",
-    "per_class": "mean per class",
+    PER_CLASS: "mean per class",
     **{f"i2t_r{k}": f"image to text R@{k}" for k in (1, 5, 10)},
     **{f"t2i_r{k}": f"text to image R@{k}" for k in (1, 5, 10)},
 }
@@ -115,7 +115,7 @@ def measures(keys: Iterable[Key]) -> list[Measure]:
     found = []
     for (benchmark, metric), subtasks in parts.items():
         named: dict[str, tuple[str, ...]] = {name: (name,) for name in subtasks}
-        if metric == "per_class":
+        if metric == PER_CLASS:
             named = _by_set(subtasks)
         for name, members in AVERAGES.get((benchmark, metric), {}).items():
             if set(members) <= set(subtasks):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation.embed import Embedded
 from compo_pipeline.evaluation.protocols import choice, ranking
-from compo_pipeline.records import Score
+from compo_pipeline.records import PER_CLASS, Score
 
 RECALLS = (1, 5, 10)
 TOPS = (1, 5)
@@ -165,9 +165,9 @@ def _zero_shot(sheet: _Sheet, embedded: Embedded) -> Iterator[Scored]:
         own = np.flatnonzero(labels == label)
         part = f"{task.name}/{name}"
         rows = sheet.rows(
-            "per_class", [names[k] for k in own], pairs[own], pairs[own, 0] > pairs[own, 1], part
+            PER_CLASS, [names[k] for k in own], pairs[own], pairs[own, 0] > pairs[own, 1], part
         )
-        yield Scored(task.benchmark, "per_class", part, 1 / len(number), tuple(rows))
+        yield Scored(task.benchmark, PER_CLASS, part, 1 / len(number), tuple(rows))
 
 
 _PROTOCOLS: dict[str, Callable[[_Sheet, Embedded], Iterator[Scored]]] = {

@@ -18,7 +18,7 @@ from typing import Literal
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Row, compare
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.settings import Bootstrap
-from compo_pipeline.records import Score
+from compo_pipeline.records import PER_CLASS, Score
 
 CHALLENGER, OPPONENT = "challenger", "opponent"
 
@@ -155,7 +155,11 @@ def judge(
     checks = [
         check for name, rule in gate.rules.items() for check in _figures(name, rule, rows, gate)
     ]
-    asked = {(score.benchmark, score.subtask) for score in tables[CHALLENGER]}
+    asked = {
+        (score.benchmark, score.subtask)
+        for score in tables[CHALLENGER]
+        if score.metric != PER_CLASS
+    }
     return (*checks, *_contamination(asked, overlaps, gate.contamination))
 
 
@@ -211,32 +215,39 @@ def _figure(name: str, rule: Rule, row: Row, gate: Gate) -> Check:
     if not all(math.isfinite(value) for value in asdict(numbers).values()):
         return Check(name, row.label, False, "a number is missing", numbers)
     if rule.must == "rise":
-        passed, wanted = difference.low > rule.by, f"above {rule.by:+g}"
+        passed, wanted = difference.low > rule.by, f"above {rule.by:g}"
     else:
-        passed, wanted = difference.low >= -rule.by, f"at least {-rule.by:+g}"
-    finding = f"lower bound {difference.low:+.2f}, {wanted} is needed"
+        passed, wanted = difference.low >= -rule.by, f"at least {-rule.by:g}"
+    finding = f"lower end {wanted} is asked"
     return Check(name, row.label, passed, finding, numbers)
 
 
 def _contamination(
     asked: Set[tuple[str, str]], overlaps: Iterable[Overlap], limits: Contamination
 ) -> Iterator[Check]:
-    places = {(overlap.benchmark, overlap.subtask): overlap for overlap in overlaps}
-    known = {place: places[place] for place in sorted(asked & places.keys())}
-    unseen = [" ".join(place) for place in sorted(asked - known.keys())]
+    """A check for each subtask above a limit, and one for all those that are not."""
+    known = {
+        f"{each.benchmark} {each.subtask}": each
+        for each in overlaps
+        if (each.benchmark, each.subtask) in asked
+    }
+    unseen = sorted({" ".join(place) for place in asked} - known.keys())
     if unseen:
         finding = "nobody has looked whether these were trained on"
         yield Check("contamination", ", ".join(unseen), True, finding)
-    for overlap in known.values():
-        looks = (
-            ("pictures", overlap.known_pictures, overlap.pictures, limits.pictures),
-            ("captions", overlap.same_caption, overlap.captions, limits.captions),
-        )
-        for what, found, of, limit in looks:
-            if limit is not None and of:
-                yield Check(
-                    f"contamination by {what}",
-                    f"{overlap.benchmark} {overlap.subtask}",
-                    found / of <= limit,
-                    f"{found} of {of} were trained on, at most {limit:.2%} may be",
-                )
+    clean: Counter[tuple[str, float]] = Counter()
+    for subject, each in sorted(known.items()):
+        for what, found, of, limit in (
+            ("pictures", each.known_pictures, each.pictures, limits.pictures),
+            ("captions", each.same_caption, each.captions, limits.captions),
+        ):
+            if limit is None or not of:
+                continue
+            if found <= limit * of:
+                clean[what, limit] += 1
+                continue
+            finding = f"{found} of {of} were trained on, at most {limit:.2%} may be"
+            yield Check(f"contamination by {what}", subject, False, finding)
+    for (what, limit), count in clean.items():
+        finding = f"of none more than {limit:.2%} was trained on"
+        yield Check(f"contamination by {what}", f"{count} subtasks", True, finding)

@@ -92,7 +92,8 @@ def _tell(decided: Decision, folder: Path) -> None:
     from compo_pipeline.registry.decision import markdown, show
     from compo_pipeline.registry.promotion import PromotionError
 
-    (folder / PAGE).write_text(markdown(decided), encoding="utf-8")
+    page = folder / PAGE
+    page.write_text(markdown(decided), encoding="utf-8")
     show(decided)
     if decided.failed:
-        raise PromotionError(decided.summary())
+        raise PromotionError(f"{decided.summary()} More in {page}; the rules: promotion.gate")
