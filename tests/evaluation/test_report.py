@@ -192,6 +192,14 @@ def test_the_verdict_follows_the_interval(
     assert verdict([_moved(comparison.rows[0], low, high)], MODELS) == (words,)
 
 
+@pytest.mark.parametrize(("low", "told"), [(-5.0, 2), (-0.5, 1)])
+def test_the_verdict_tells_what_a_gain_cost(comparison: Comparison, low: float, told: int) -> None:
+    gain = _moved(comparison.rows[0], 1.0, 3.0)
+    other = replace(_moved(gain, low, low + 1), benchmark="zero_shot", metric="top1", headline=True)
+    assert len(verdict([gain, other], MODELS)) == told
+    assert len(verdict([gain, replace(other, headline=False)], MODELS)) == 1
+
+
 def test_published_figures_need_the_same_protocol(comparison: Comparison) -> None:
     row = replace(comparison.rows[0], name="swap_att", items=666, skipped=0)
     clic, c2lip = anchors.beside([row], coco=False)

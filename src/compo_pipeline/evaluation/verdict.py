@@ -25,7 +25,7 @@ def standing(difference: Difference) -> Standing:
 
 
 def verdict(rows: Sequence[Row], models: Mapping[str, str]) -> tuple[str, ...]:
-    """A line on each figure that a run is judged by, the foremost first.
+    """A line on each figure that a run is judged by, the foremost first, and on each that it cost.
 
     Args:
         rows: all figures.
@@ -36,8 +36,8 @@ def verdict(rows: Sequence[Row], models: Mapping[str, str]) -> tuple[str, ...]:
     told = [foremost] if foremost else []
     told += [by_key[key] for key in _BESIDE if key in by_key]
     told += [row for row in rows if row.metric in ("i2t_r1", "t2i_r1")]
-    if not told:
-        told = [row for row in rows if row.headline]
+    headlines = [row for row in rows if row.headline and row not in told]
+    told += [row for row in headlines if not told or standing(row.vs_base) == "below"]
     return tuple(_line(row, models) for row in told)
 
 
