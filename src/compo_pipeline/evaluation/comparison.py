@@ -144,7 +144,10 @@ def _compare_benchmark(
     bootstrap: Bootstrap,
     chance: Mapping[Key, float],
 ) -> list[Row]:
-    pictures: dict[str, int] = {}
+    base = [tables[0].get((models[BASE], key), {}) for key in keys]
+    named = {group for part in base for group, right in part.values() if right is not None}
+    # In an order of their own: scores in another order give the same intervals.
+    pictures = {group: place for place, group in enumerate(sorted(named))}
     parts = {key: _part(key, tables, models, pictures) for key in keys}
     parts = {key: part for key, part in parts.items() if len(part.picture)}
     if not parts:
@@ -166,12 +169,10 @@ def _part(
     key: Key,
     tables: Sequence[Mapping[tuple[str, Key], _Verdicts]],
     models: Mapping[str, str],
-    pictures: dict[str, int],
+    pictures: Mapping[str, int],
 ) -> _Part:
     first = tables[0].get((models[BASE], key), {})
     scored = {item: group for item, (group, right) in first.items() if right is not None}
-    for group in scored.values():
-        pictures.setdefault(group, len(pictures))
     right: dict[str, NDArray[np.bool_]] = {}
     for role, model in models.items():
         columns = []

@@ -138,10 +138,10 @@ def judge(
         overlaps: what the challenger's training shares with the subtasks, as far as somebody has
             looked.
         gate: what is asked.
-        bootstrap: of the intervals; rows in another order give the same ones.
+        bootstrap: of the intervals.
     """
     tables = {
-        name: [replace(score, model=name) for score in sorted(scores, key=_place)]
+        name: [replace(score, model=name) for score in scores]
         for name, scores in ((CHALLENGER, challenger), (OPPONENT, opponent))
     }
     unsound = [check for name, scores in tables.items() for check in _unsound(name, scores)]
