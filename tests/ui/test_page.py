@@ -169,6 +169,11 @@ def test_a_person_compares_two_models(
     assert page.foreign() == []
 
 
+def test_an_empty_page_uses_the_width_of_the_window(page: Any) -> None:
+    edge = "document.querySelector('#{}').getBoundingClientRect().{}"
+    assert page.read(edge.format("captions", "left")) > page.read(edge.format("picture", "right"))
+
+
 def test_no_file_but_its_own_is_served(served: Served) -> None:
     project = served.project.resolve()
     for path in ("conf/base/parameters.yml", "benchmarks/grey.jpg", "mlruns/mlflow.db"):
