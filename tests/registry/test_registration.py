@@ -97,6 +97,8 @@ def test_version_tells_where_it_came_from(registered: Registered, checkpoint: Pa
 
 
 def test_version_is_described_by_its_card_and_knows_its_data(registered: Registered) -> None:
+    about = mlflow.MlflowClient().get_registered_model(registered.name).description
+    assert "`challenger`, registered last" in about and "`champion` is served" in about
     version = version_of("challenger")
     card = next(
         Path(mlflow.artifacts.download_artifacts(registered.model_uri)).rglob("README.md")

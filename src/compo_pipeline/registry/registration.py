@@ -19,7 +19,7 @@ from compo_pipeline.models.export import Precision, export
 from compo_pipeline.models.identity import CONFIG_FILE, file_sha256, read_record
 from compo_pipeline.models.loading import load
 from compo_pipeline.registry import lineage, model_card
-from compo_pipeline.registry.aliases import refuse_gates_own
+from compo_pipeline.registry.aliases import CHAMPION, PREVIOUS, refuse_gates_own
 from compo_pipeline.registry.git import UNKNOWN
 from compo_pipeline.registry.kept_scores import base_fingerprint
 from compo_pipeline.registry.record import Record
@@ -59,8 +59,7 @@ class RegistrationSettings:
         name: the registered model.
         alias: given to the version, taken from the one that had it.
         precision: of the exported weights, fp32 or fp16.
-        licence: of the weights, for the model card, as Hugging Face's hub names it; null takes
-            this project's where the shipped base was trained on rendered scenes, and else says that
+        licence: of the weights, for the model card, as Hugging Face's hub names it; null says that
             those of the base and of the data apply.
     """
 
@@ -133,6 +132,8 @@ def register(
     # A kill may have come between an earlier call's version and its description.
     if not registered.description:
         client.update_model_version(settings.name, registered.version, _description(folder))
+    if not client.get_registered_model(settings.name).description:
+        client.update_registered_model(settings.name, _about(settings.alias))
     client.set_registered_model_alias(settings.name, settings.alias, registered.version)
     return Registered(
         name=settings.name,
@@ -203,6 +204,14 @@ def _new_version(
     own = by_role(comparison.rows).get(FINE_TUNED, {})
     record.metrics({FINE_TUNED: own}, model_id=info.model_id)
     return mlflow.register_model(info.model_uri, name, tags=dict(tags))
+
+
+def _about(alias: str) -> str:
+    return (
+        "Image-text models fine-tuned by compo_pipeline; each version's description is its model "
+        f"card. Aliases: `{alias}`, registered last, waits for `kedro run --pipeline=promotion`; "
+        f"`{CHAMPION}` is served; `{PREVIOUS}` was, before it."
+    )
 
 
 def _description(folder: Path) -> str:
