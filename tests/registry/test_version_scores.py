@@ -180,8 +180,27 @@ def test_an_evaluation_keeps_what_a_version_will_ask_for(
         asked = ([subtask], str(tmp_path), settings)
         kept_scores.keep_evaluation(record, scores, replace(compared, overlaps=(seen,)), *asked)
     assert found.overlaps(version) == [near]
+    # What else is asked is no matter; another question is another subtask.
+    other = replace(subtask, benchmark="sugar_crepe", items=subtask.items[1:])
+    both = VersionScores([other, subtask], EVALUATION, ModelSettings(f"local-dir:{base}"))
+    assert both.overlaps(version) == [near]
     fewer = replace(subtask, items=subtask.items[1:])
     assert scorer(fewer, base).overlaps(version) == []
+
+    for place in ("exact", "near"):
+        name = f"{stamp.of_subtask(subtask)}_{place}.json"
+        mlflow.MlflowClient().log_dict(version.run_id, {"made": "later"}, f"overlaps/{name}")
+    assert found.overlaps(version) == []
+
+
+def test_scores_of_other_weights_say_so(
+    version: ModelVersion, subtask: Subtask, base: Path
+) -> None:
+    """As an evaluation keeps them of a checkpoint that is then registered in half precision."""
+    found = scorer(subtask, base, reevaluate=False)
+    kept_scores.keep(Record(version.run_id), found.stamp, {"e" * 64: []})
+    with pytest.raises(ScoresMissing, match=r"of other weights alone .*fp32"):
+        found.of(version)
 
 
 def test_a_stamp_that_nobody_can_read_is_no_obstacle(

@@ -65,7 +65,7 @@ def copy_version(name: str, settings: CopySettings, *, dry_run: bool = False) ->
     if settings.to is None:
         raise SettingsError("promotion.copy.to: expected the other registry's URI, got null")
     source = mlflow.MlflowClient()
-    target = mlflow.MlflowClient(tracking_uri=settings.to, registry_uri=settings.to)
+    tracking.registered_model(name)
     try:
         version = source.get_model_version_by_alias(name, settings.alias)
     except MlflowException as error:
@@ -73,6 +73,7 @@ def copy_version(name: str, settings: CopySettings, *, dry_run: bool = False) ->
             f"promotion.copy.alias: no version of {name} has '{settings.alias}' ({error.message})"
         ) from None
     with tracking.answering(settings.to, "promotion.copy.to"):
+        target = mlflow.MlflowClient(tracking_uri=settings.to, registry_uri=settings.to)
         copied = _there(target, version)
     if dry_run:
         return int(copied.version) if copied else None
@@ -117,9 +118,9 @@ def _copied(source: Any, target: Any, version: ModelVersion, place: str) -> Mode
         target.log_artifacts(run_id, files, _MODEL)
         if trained_in := run_of(version):
             kept = {file.path for file in source.list_artifacts(trained_in)}
-            if kept_scores.FOLDER in kept:
-                path = source.download_artifacts(trained_in, kept_scores.FOLDER, temporary)
-                target.log_artifacts(run_id, path, kept_scores.FOLDER)
+            for folder in kept.intersection(kept_scores.FOLDERS):
+                path = source.download_artifacts(trained_in, folder, temporary)
+                target.log_artifacts(run_id, path, folder)
     target.set_terminated(run_id)
     try:
         target.create_registered_model(version.name)

@@ -1,7 +1,8 @@
 """Whether a challenger may take a champion's place: pure functions of score tables.
 
-Figures are per cent, differences in points, paired on the same items. What cannot be judged (a
-figure that was not scored, too few items, numbers that are none) counts as failed.
+Figures are per cent, differences in points, paired on the same items. A figure that cannot be
+judged (not scored, too few items, numbers that are none) counts as failed; contamination is judged
+where somebody has looked, and the others are named.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Scores that travel with a run: the artefacts scores/<stamp>/<weights>.parquet.
 
-Beside them stamp.json says what the stamp stands for, and overlaps*.json what the run's training
-shares with the questions, where its evaluation has looked.
+Beside them stamp.json says what the stamp stands for. overlaps/ says what the run's training shares
+with each subtask that its evaluation has looked at, whatever else was asked.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import logging
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from compo_pipeline.configuration import parse
 from compo_pipeline.evaluation.benchmarks import Subtask
@@ -26,11 +26,13 @@ from compo_pipeline.registry import stamp as stamps
 from compo_pipeline.registry.record import Record
 from compo_pipeline.registry.stamp import Stamp
 
-FOLDER = "scores"
+_SCORES, _OVERLAPS = "scores", "overlaps"
+FOLDERS = (_SCORES, _OVERLAPS)
 _STAMP = "stamp.json"
 # By what was compared: a later, shorter look leaves an earlier one's findings.
-_OVERLAPS = {False: "overlaps.json", True: "overlaps_near.json"}
+_LOOKS = {False: "exact", True: "near"}
 _DIGITS = 16
+Kept = TypeVar("Kept", Overlap, Stamp)
 
 log = logging.getLogger(__name__)
 
@@ -46,12 +48,12 @@ def keep(record: Record, stamp: Stamp, by_weights: Mapping[str, Iterable[Score]]
     import pyarrow.parquet as pq
 
     # First, so that no kill leaves scores of which nobody knows what they are.
-    record.document(asdict(stamp), f"{FOLDER}/{stamp.id}/{_STAMP}")
+    record.document(asdict(stamp), f"{_SCORES}/{stamp.id}/{_STAMP}")
     with tempfile.TemporaryDirectory() as temporary:
         for weights, scores in by_weights.items():
             file = Path(temporary) / f"{weights[:_DIGITS]}.parquet"
             pq.write_table(to_table(scores, Score), file)
-        record.artefact(Path(temporary), f"{FOLDER}/{stamp.id}")
+        record.artefact(Path(temporary), f"{_SCORES}/{stamp.id}")
 
 
 def keep_evaluation(
@@ -76,11 +78,14 @@ def keep_evaluation(
         comparison.fingerprints[role]: [s for s in scores if s.model == comparison.models[role]]
         for role in (BASE, FINE_TUNED)
     }
+    # First, so that no kill leaves scores whose contamination seems unknown.
+    digests = {(task.benchmark, task.name): stamps.of_subtask(task) for task in subtasks}
+    for overlap in comparison.overlaps:
+        digest = digests[overlap.benchmark, overlap.subtask]
+        name = f"{digest}_{_LOOKS[settings.perceptual_hash]}.json"
+        record.document(asdict(overlap), f"{_OVERLAPS}/{name}")
     stamp = stamps.make(subtasks, settings)
     keep(record, stamp, by_weights)
-    name = _OVERLAPS[settings.perceptual_hash]
-    found = [asdict(overlap) for overlap in comparison.overlaps]
-    record.document({"overlaps": found}, f"{FOLDER}/{stamp.id}/{name}")
     lineage.questions(record, stamp, root)
 
 
@@ -96,8 +101,8 @@ def find(run_id: str, stamp: Stamp, weights: str) -> list[Score] | None:
     import pyarrow.parquet as pq
 
     client = mlflow.MlflowClient()
-    wanted = f"{FOLDER}/{stamp.id}/{weights[:_DIGITS]}.parquet"
-    if wanted not in {file.path for file in client.list_artifacts(run_id, f"{FOLDER}/{stamp.id}")}:
+    wanted = f"{_SCORES}/{stamp.id}/{weights[:_DIGITS]}.parquet"
+    if wanted not in _listed(run_id, f"{_SCORES}/{stamp.id}"):
         return None
     with tempfile.TemporaryDirectory() as temporary:
         path = client.download_artifacts(run_id, wanted, temporary)
@@ -108,55 +113,53 @@ def find(run_id: str, stamp: Stamp, weights: str) -> list[Score] | None:
             return None
 
 
-def overlaps(run_id: str, stamp: Stamp) -> list[Overlap]:
-    """What a run's training shares with the questions of a stamp, where somebody has looked.
+def overlaps(run_id: str, subtasks: Iterable[Subtask]) -> list[Overlap]:
+    """What a run's training shares with subtasks, where somebody has looked.
 
-    Of several looks at a subtask the one that found most counts; how models were scored is no
-    matter.
+    Of several looks at a subtask the one that found most counts.
     """
-    found: dict[tuple[str, str], Overlap] = {}
-    for folder, made in _stamps(run_id):
-        if made is None or not {"questions", "pictures"}.isdisjoint(stamp.differences(made)):
-            continue
-        for name in _OVERLAPS.values():
-            content = _json(run_id, f"{folder}/{name}")
-            for each in content["overlaps"] if content else ():
-                overlap = parse(Overlap, each, name)
-                known = found.setdefault((overlap.benchmark, overlap.subtask), overlap)
-                if overlap.known_pictures > known.known_pictures:
-                    found[overlap.benchmark, overlap.subtask] = overlap
-    return list(found.values())
+    there = _listed(run_id, _OVERLAPS)
+    found = []
+    for task in subtasks:
+        names = [f"{_OVERLAPS}/{stamps.of_subtask(task)}_{look}.json" for look in _LOOKS.values()]
+        known = (_read(Overlap, run_id, name) for name in names if name in there)
+        looks = [overlap for overlap in known if overlap is not None]
+        if looks:
+            found.append(max(looks, key=lambda overlap: overlap.known_pictures))
+    return found
 
 
 def why_not(run_id: str, stamp: Stamp) -> str:
-    """Why a run has no scores under a stamp: what differs from those that it has."""
-    made = [each for folder, each in _stamps(run_id) if folder != f"{FOLDER}/{stamp.id}"]
-    if not made:
+    """Why a run has no scores of some weights under a stamp: what differs from those it has."""
+    folders = _listed(run_id, _SCORES)
+    if not folders:
         return "no scores were kept with its run"
+    if f"{_SCORES}/{stamp.id}" in folders:
+        return "its run has scores of other weights alone (it is not registered in fp32?)"
+    made = (_read(Stamp, run_id, f"{folder}/{_STAMP}") for folder in folders)
     nearest = min((stamp.differences(each) for each in made if each), key=len, default=None)
     if nearest is None:
         return "nobody can read what its scores were made of"
     return f"its scores were made with other {', '.join(nearest)}"
 
 
-def _stamps(run_id: str) -> Iterator[tuple[str, Stamp | None]]:
-    """Folders of kept scores with their stamps; None for one that this version cannot read."""
+def _listed(run_id: str, folder: str) -> list[str]:
+    """Paths of what lies in a folder of a run's artefacts."""
     import mlflow
 
-    for folder in mlflow.MlflowClient().list_artifacts(run_id, FOLDER):
-        try:
-            yield folder.path, parse(Stamp, _json(run_id, f"{folder.path}/{_STAMP}"), _STAMP)
-        except ValueError:
-            yield folder.path, None
+    return [file.path for file in mlflow.MlflowClient().list_artifacts(run_id, folder)]
 
 
-def _json(run_id: str, name: str) -> Any:
-    """The content of a kept file, None where there is none."""
+def _read(row: type[Kept], run_id: str, name: str) -> Kept | None:
+    """What a kept file holds; None where there is none, or none that this version can read."""
     import mlflow
 
-    client = mlflow.MlflowClient()
-    if name not in {file.path for file in client.list_artifacts(run_id, str(Path(name).parent))}:
+    if name not in _listed(run_id, str(Path(name).parent)):
         return None
     with tempfile.TemporaryDirectory() as temporary:
-        path = Path(client.download_artifacts(run_id, name, temporary))
-        return json.loads(path.read_text(encoding="utf-8"))
+        path = Path(mlflow.MlflowClient().download_artifacts(run_id, name, temporary))
+        try:
+            return parse(row, json.loads(path.read_text(encoding="utf-8")), Path(name).name)
+        except ValueError as error:
+            log.warning("%s of the run %s cannot be read: %s", name, run_id, error)
+            return None

@@ -31,7 +31,7 @@ CODE = (
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Scores with the same stamp and the same weights are the same scores.
+    """Scores with the same stamp and weights are the same, as far as libraries' versions are.
 
     Attributes:
         questions: digest of every item that was asked: those of the benchmarks' files, and the
@@ -68,6 +68,12 @@ def make(subtasks: Sequence[Subtask], settings: EvaluationSettings) -> Stamp:
         code=identity((name, path) for name, path in _code()),
         settings={"device": kind, **precision},
     )
+
+
+def of_subtask(subtask: Subtask) -> str:
+    """Sixteen hexadecimal digits of one subtask's items and of their pictures' bytes."""
+    content = f"{_questions([subtask])} {_pictures([subtask])}".encode()
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def _questions(subtasks: Sequence[Subtask]) -> str:

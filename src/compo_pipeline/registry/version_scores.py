@@ -101,7 +101,7 @@ class VersionScores:
     def overlaps(self, version: ModelVersion) -> list[Overlap]:
         """What a version's training shares with the questions, where its run has looked."""
         run_id = run_of(version)
-        return kept_scores.overlaps(run_id, self.stamp) if run_id else []
+        return kept_scores.overlaps(run_id, self.subtasks) if run_id else []
 
     @property
     def _device(self) -> str:
@@ -115,8 +115,7 @@ class VersionScores:
         reason = kept_scores.why_not(run_id, self.stamp) if run_id else "its run is not there"
         if not self.reevaluate:
             raise ScoresMissing(
-                f"{what} has no scores to compare: {reason}; evaluate it again, or set "
-                "promotion.reevaluate to true"
+                f"{what} has no scores to compare: {reason}; set promotion.reevaluate to true"
             )
         log.info("Scoring %s anew: %s.", what, reason)
         return None
