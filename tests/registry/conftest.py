@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -65,18 +64,6 @@ def comparison() -> Comparison:
 SECONDS = 420
 # Answers a request's body with the status and the parsed answer.
 Post = Callable[[dict[str, Any]], tuple[int, dict[str, Any]]]
-
-
-@pytest.fixture(scope="session")
-def free_port() -> Callable[[], int]:
-    """A port that nobody listens on."""
-
-    def port() -> int:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return int(probe.getsockname()[1])
-
-    return port
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,11 @@
-"""A process that promotes: `python promoting.py <store> <model> <alias> [<folder>]`.
+"""A process that promotes: `python promoting.py <store> <model> <alias> <folder>`.
 
-Versions' scores are made up from their numbers, the later version being the better one. With a
-folder it says there that it compares, and waits to be told there that it may go on.
+Versions' scores are made up from their numbers, the later version being the better one. The
+process says in the folder that it compares, and waits to be told there that it may go on.
 """
 
 import json
+import logging
 import sys
 import time
 from dataclasses import asdict
@@ -31,7 +32,7 @@ def made_up(right: int) -> list[Score]:
 
 
 class Slow:
-    """Scores that take a while: long enough for the other process to come between."""
+    """Scores that take as long as they are made to."""
 
     def __init__(self, wait):
         self.wait = wait
@@ -47,16 +48,15 @@ class Slow:
         return []
 
 
-def main(store: str, name: str, alias: str, folder: str | None = None) -> int:
+def main(store: str, name: str, alias: str, folder: str) -> int:
     import mlflow
+
+    logging.basicConfig(level=logging.INFO)
 
     mlflow.set_tracking_uri(store)
     mlflow.set_registry_uri(store)
 
     def wait() -> None:
-        if folder is None:
-            time.sleep(0.5)
-            return
         (Path(folder) / f"{alias} compares").touch()
         while not (Path(folder) / f"{alias} goes on").exists():
             time.sleep(0.05)

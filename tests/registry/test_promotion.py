@@ -14,6 +14,7 @@ from typing import Any
 import mlflow
 import pytest
 
+from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.registry import aliases, decision, tracking
 from compo_pipeline.registry.aliases import Aliases, Contested
@@ -162,7 +163,7 @@ def test_nothing_to_promote(model: str) -> None:
     mlflow.MlflowClient().delete_registered_model_alias(model, "challenger")
     with pytest.raises(PromotionError, match=r"registration\.alias"):
         promoted(model, Known({}))
-    with pytest.raises(PromotionError, match=r"no model 'nobody'"):
+    with pytest.raises(SettingsError, match=r"registration\.name: .* no model 'nobody'"):
         promoted("nobody", Known({}))
 
 
@@ -248,30 +249,35 @@ def test_a_champion_that_moved_after_the_move_is_contested(
     assert waited == [1.5]
 
 
-def test_two_processes_one_after_the_other(model: str, tmp_path: Path) -> None:
+def test_two_processes_one_after_the_other(
+    model: str, tmp_path: Path, until: Callable[[Callable[[], bool]], None]
+) -> None:
     put(model, champion=1, first=2, second=3)
-    arguments = [mlflow.get_registry_uri(), model]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(SCRIPT), *arguments, alias],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for alias in ("first", "second")
-    ]
-    told = [json.loads(process.communicate()[0].splitlines()[-1]) for process in processes]
-    first, second = told
-    # Whoever came second met the other's champion, and was held against it.
-    codes = [process.returncode for process in processes]
-    if second["former"] == 1:
-        assert (first["former"], first["outcome"]) == (3, "refused")
-        assert codes == [1, 0]
-        assert at(model)["previous"] == 1
-    else:
-        assert (first["former"], second["former"]) == (1, 2)
-        assert codes == [0, 0]
-        assert at(model)["previous"] == 2
-    assert at(model)["champion"] == 3
+    log = tmp_path / "log"
+
+    def started(alias: str) -> subprocess.Popen[str]:
+        arguments = [mlflow.get_registry_uri(), model, alias, str(tmp_path)]
+        with log.open("a") as errors:
+            return subprocess.Popen(
+                [sys.executable, str(SCRIPT), *arguments],
+                stdout=subprocess.PIPE, stderr=errors, text=True,
+            )  # fmt: skip
+
+    def told(process: subprocess.Popen[str]) -> tuple[str, int]:
+        decided = json.loads(process.communicate()[0].splitlines()[-1])
+        return decided["outcome"], decided["former"]
+
+    first = started("first")
+    until((tmp_path / "first compares").exists)
+    second = started("second")
+    compares = tmp_path / "second compares"
+    until(lambda: "Waiting for another promotion" in log.read_text() or compares.exists())
+    assert not compares.exists()
+    for alias in ("first", "second"):
+        (tmp_path / f"{alias} goes on").touch()
+    # Who came second met the other's champion, and was held against it.
+    assert (told(first), told(second)) == (("promoted", 1), ("promoted", 2))
+    assert at(model) == {"challenger": 3, "champion": 3, "first": 2, "previous": 2, "second": 3}
 
 
 def test_a_decision_is_a_table(model: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -239,7 +238,7 @@ def test_requirements_are_pinned_and_on_a_package_index(tiny_clip: Path, tmp_pat
     assert not any(pin.startswith("transformers") for pin in pins)
 
 
-def test_registering_takes_seconds_and_no_network(
+def test_registering_needs_no_network(
     configure: Callable[[str], None],
     checkpoint: Path,
     comparison: Comparison,
@@ -256,6 +255,5 @@ def test_registering_takes_seconds_and_no_network(
     with torch.no_grad():
         loaded.model.text_projection.mul_(3)
     export(loaded, other)
-    start = time.perf_counter()
-    registered_in_a_run(other, tmp_path / "export", comparison, replace(SETTINGS, alias="timed"))
-    assert time.perf_counter() - start < 20
+    settings = replace(SETTINGS, alias="offline")
+    assert registered_in_a_run(other, tmp_path / "export", comparison, settings).fresh

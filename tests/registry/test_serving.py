@@ -225,6 +225,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (payload(*[PICTURE] * 4, task="rank", texts=["ab " * 99]), "about 1300 bytes"),
     (payload(PICTURE, texts=["\ud800"]), "a text is not Unicode"),
     (payload(PICTURE, texts=["x" * 65]), "has 65 characters without a space, at most 64"),
+    (payload(PICTURE, texts=["\x1c".join(["x" * 30] * 3)]), "has 90 characters without a space"),
     (payload(PICTURE, {"image": "https://host/a.png"}, texts=TEXTS), "row 1: image 'https"),
     (payload(PICTURE, {"image": "../red.png"}, texts=TEXTS), "row 1: image '../red.png' is nei"),
     (payload(PICTURE, {"image": NOISE}, texts=TEXTS), "has 6000 bytes, at most 5000"),

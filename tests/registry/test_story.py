@@ -26,13 +26,19 @@ BENCHMARKS = Path("data/01_raw/scenes/benchmarks/test")
 ASKED = 40
 
 
+def environment(**variables: str) -> dict[str, str]:
+    """Of a process that no store was set for but by these."""
+    known = {key: value for key, value in os.environ.items() if not key.startswith("MLFLOW_")}
+    return {**known, **variables}
+
+
 def kedro(folder: Path, pipeline: str, *params: str, env: str = "local") -> tuple[int, str]:
     """Exit status and what a run said."""
     command = [sys.executable, "-m", "kedro", "run", f"--pipeline={pipeline}", f"--env={env}"]
     done = subprocess.run(
         [*command, "--params", ",".join((SMALL, *params))],
         cwd=folder,
-        env={key: value for key, value in os.environ.items() if not key.startswith("MLFLOW_")},
+        env=environment(),
         capture_output=True,
         text=True,
         check=False,
@@ -80,9 +86,9 @@ def test_a_model_from_training_to_service_and_back(
     assert checks["compositionality"]["numbers"]["low"] > 0
 
     questions, offline = asked(workspace)
-    environment = {**os.environ, "MLFLOW_TRACKING_URI": uri}
-    environment |= {"COMPO_CLIP_IMAGE_ROOT": str(workspace / BENCHMARKS / "images")}
-    with serve(f"models:/{NAME}@champion", tmp_path, environment) as post:
+    images = str(workspace / BENCHMARKS / "images")
+    variables = environment(MLFLOW_TRACKING_URI=uri, COMPO_CLIP_IMAGE_ROOT=images)
+    with serve(f"models:/{NAME}@champion", tmp_path, variables) as post:
         status, answer = post({"dataframe_records": questions})
     assert status == 200, answer
     served = [row["similarity"] for row in answer["predictions"]]

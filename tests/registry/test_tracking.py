@@ -51,6 +51,37 @@ def test_a_store_that_cannot_be_used_is_named_without_its_password(
 
 
 @pytest.mark.usefixtures("elsewhere")
+def test_a_registry_that_cannot_be_used_is_named_without_its_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    tracking.connect(tracking.TrackingSettings(uri="http://me:secret@127.0.0.1:1"), tmp_path)
+    with pytest.raises(SettingsError, match=r"tracking\.uri: cannot use http://\*\*\*@") as caught:
+        tracking.registered_model("compo-clip")
+    assert "secret" not in caught.value.message
+    # No store of MLflow's has that name.
+    with pytest.raises(SettingsError, match=r"copy\.to: cannot use postgres://\*\*\*@") as caught:
+        tracking.experiment_in("postgres://me:secret@host/db", "compo", "promotion.copy.to")
+    assert "secret" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:secret@host/db",
+        "postgresql://me:se/secret@host/db",
+        "postgresql://me:se@secret@host/db",
+        "postgresql://host/db?user=me&password=secret",
+        "postgresql://host/db?sslpassword=secret&x=1",
+    ],
+)
+def test_no_password_is_told(url: str) -> None:
+    told = tracking.masked(f"cannot use {url}: no answer")
+    assert "secret" not in told
+    assert told.startswith("cannot use postgresql://") and told.endswith("no answer")
+
+
+@pytest.mark.usefixtures("elsewhere")
 def test_a_database_in_a_file_has_its_artefacts_beside_it(tmp_path: Path) -> None:
     settings = tracking.TrackingSettings(uri=f"sqlite:///{tmp_path / 'named.db'}")
     tracking.configure(settings, tmp_path / "project")

@@ -13,12 +13,11 @@ from click import ClickException
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.records import Score
-from compo_pipeline.registry import gate
+from compo_pipeline.registry import gate, tracking
 from compo_pipeline.registry.aliases import CHAMPION, PREVIOUS, Aliases, Contested, alone
 from compo_pipeline.registry.copying import CopySettings
 from compo_pipeline.registry.decision import OUTCOME, ROLLED_BACK, Decision
 from compo_pipeline.registry.gate import Check, Gate
-from compo_pipeline.registry.tracking import local_file
 from compo_pipeline.registry.version_scores import ScoresMissing
 
 if TYPE_CHECKING:
@@ -146,8 +145,8 @@ def roll_back(name: str, settings: PromotionSettings) -> Decision:
             held.move(CHAMPION, champion, previous)
             held.remove(PREVIOUS)
         except Contested as error:
+            # The tag stays: wherever the alias is now, this version was meant to go.
             decided = replace(decided, outcome="contested", reason=error.message)
-            _tag(decided)
         return decided
 
 
@@ -155,20 +154,11 @@ def roll_back(name: str, settings: PromotionSettings) -> Decision:
 def _deciding(name: str, settings: PromotionSettings) -> Iterator[Aliases]:
     """The aliases of a model; in a local store nobody else decides meanwhile."""
     import mlflow
-    from mlflow.exceptions import MlflowException
 
+    tracking.registered_model(name)
     uri = mlflow.get_registry_uri()
-    try:
-        mlflow.MlflowClient().get_registered_model(name)
-    except MlflowException as error:
-        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-            raise
-        raise PromotionError(
-            f"registration.name: the registry has no model '{name}'; register one first, or set "
-            "tracking.uri to the registry that has it"
-        ) from None
     with alone(uri):
-        yield Aliases(name, settle=0 if local_file(uri) else settings.settle)
+        yield Aliases(name, settle=0 if tracking.local_file(uri) else settings.settle)
 
 
 def _judged(

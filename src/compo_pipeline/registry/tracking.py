@@ -23,6 +23,7 @@ from compo_pipeline.registry.record import Record
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
+    from mlflow.entities.model_registry import RegisteredModel
 
 RESTORED_FROM = "restored_from"
 _LOCAL = "sqlite:///"
@@ -95,10 +96,31 @@ def experiment_in(uri: str, name: str, key: str) -> str:
     """
     import mlflow
 
-    client = mlflow.MlflowClient(uri)
     with answering(uri, key):
+        client = mlflow.MlflowClient(uri)
         known = client.get_experiment_by_name(name)
         return str(known.experiment_id) if known else _made_experiment(client, name, uri)
+
+
+def registered_model(name: str) -> RegisteredModel:
+    """A model of the store that MLflow was pointed at.
+
+    Raises:
+        SettingsError: the store has none of that name, does not answer, or lets nobody in.
+    """
+    import mlflow
+    from mlflow.exceptions import MlflowException
+
+    with answering(mlflow.get_registry_uri(), "tracking.uri"):
+        try:
+            return mlflow.MlflowClient().get_registered_model(name)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+    raise SettingsError(
+        f"registration.name: the registry has no model '{name}'; register one first (kedro run "
+        "--pipeline=registration), or set tracking.uri to the registry that has it"
+    )
 
 
 @contextmanager
@@ -113,10 +135,11 @@ def answering(uri: str, key: str) -> Iterator[None]:
         SettingsError: the store does not answer, or lets nobody in.
     """
     from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
 
     try:
         yield
-    except (MlflowException, ImportError) as error:
+    except (MlflowException, SQLAlchemyError, ImportError) as error:
         raise SettingsError(f"{key}: cannot use {masked(uri)}: {masked(str(error))}") from None
 
 
@@ -137,7 +160,8 @@ def _made_experiment(client: MlflowClient, name: str, uri: str) -> str:
 
 def masked(text: str) -> str:
     """Without the passwords of its URLs."""
-    return re.sub(r"//[^/@\s]+@", "//***@", text)
+    text = re.sub(r"//\S*@", "//***@", text)
+    return re.sub(r"([?&]\w*(?:password|token)=)[^&\s]*", r"\1***", text)
 
 
 def open_run(name: str, tags: Mapping[str, str], project_path: Path | None = None) -> str:

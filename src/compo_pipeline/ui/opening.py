@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from compo_pipeline.configuration import SettingsError, nearest
 from compo_pipeline.evaluation.measures import METHOD_LABELS
 from compo_pipeline.models.loading import ModelSettings
+from compo_pipeline.registry import tracking
 from compo_pipeline.registry.version_scores import load_base, load_version
 from compo_pipeline.ui.trying import Pair
 
@@ -59,20 +60,15 @@ def find(name: str, alias: str, number: int | None) -> ModelVersion:
     import mlflow
     from mlflow.exceptions import MlflowException
 
+    aliases = tracking.registered_model(name).aliases
     client = mlflow.MlflowClient()
-    try:
-        aliases = client.get_registered_model(name).aliases
-        if number is not None:
+    if number is not None:
+        try:
             return client.get_model_version(name, str(number))
-    except MlflowException as error:
-        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-            raise
-        if number is not None and "Version" in error.message:
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
             raise SettingsError(f"--version: {name} has no version {number}") from None
-        raise SettingsError(
-            f"registration.name: the registry has no model '{name}'; register one first "
-            "(kedro run --pipeline=registration), or set tracking.uri to the registry that has it"
-        ) from None
     if alias not in aliases:
         there = ", ".join(f"{each} (version {aliases[each]})" for each in sorted(aliases)) or "none"
         raise SettingsError(
