@@ -260,7 +260,8 @@ class ImageTextModel(PythonModel):
     def _tokens(self, texts: list[str]) -> torch.Tensor:
         cache: dict[str, str] | None = getattr(self.tokenize, "cache", None)
         if cache is not None:
-            for word in (word for text in texts for word in text.split()):
+            # As the tokenizer cleans it: that can join what stands apart in a request.
+            for word in (word for text in texts for word in self.tokenize.clean_fn(text).split()):
                 if len(word) > LONGEST_WORD:
                     raise Refused(
                         f"'{word[:20]}...' has {len(word)} characters without a space, at most "
