@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -10,10 +9,12 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from threading import Event
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from PIL import Image
@@ -21,6 +22,10 @@ from PIL import Image
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.registry import tracking
+from compo_pipeline.ui import page as layout
+from compo_pipeline.ui.examples import Example
+from compo_pipeline.ui.opening import Opened
+from compo_pipeline.ui.trying import Line, Pair, Scores
 
 pytestmark = [
     pytest.mark.slow,
@@ -78,11 +83,12 @@ def project(workspace: Path, models: tuple[LoadedModel, LoadedModel], mlflow_pro
 
 @pytest.fixture(scope="module")
 def served(
-    project: Path, folders: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
+    project: Path,
+    folders: tuple[Path, Path],
+    tmp_path_factory: pytest.TempPathFactory,
+    free_port: Callable[[], int],
 ) -> Iterator[Served]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     temporary = tmp_path_factory.mktemp("temporary")
     log = project / "try.log"
     with log.open("w") as output:
@@ -172,6 +178,69 @@ def test_a_person_compares_two_models(
 def test_an_empty_page_uses_the_width_of_the_window(page: Any) -> None:
     edge = "document.querySelector('#{}').getBoundingClientRect().{}"
     assert page.read(edge.format("captions", "left")) > page.read(edge.format("picture", "right"))
+
+
+def test_a_file_that_is_no_picture_is_refused_in_words(page: Any, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(b"no picture at all")
+    page.upload("#picture input[type=file]", broken)
+    page.wait("!!document.querySelector('#picture img')")
+    page.write("#captions textarea", "a cup")
+    page.click("#compare")
+    page.wait("document.body.innerText.includes('The picture cannot be used: not_a_picture')")
+
+
+@dataclass
+class Slow:
+    """Stands for two models that answer when they are told to."""
+
+    asked: Event = field(default_factory=Event)
+    told: Event = field(default_factory=Event)
+    answered: Event = field(default_factory=Event)
+    label: str = "champion"
+    base: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(name="base"))
+
+    def scores(self, picture: Path, captions: list[str]) -> Scores:
+        self.asked.set()
+        self.told.wait()
+        self.answered.set()
+        return Scores((Line(captions[0], 0.1, 0.2, True, True, False),))
+
+
+def test_no_answer_about_a_former_picture(
+    chromium: Browser, picture: Path, tmp_path: Path, free_port: Callable[[], int]
+) -> None:
+    import gradio
+
+    slow = Slow()
+    opened = Opened("compo-clip", 1, "CLIC", cast("Pair", slow))
+    port = free_port()
+    page = layout.build(opened, [Example(picture, ("another",))])
+    page.launch(
+        server_port=port, prevent_thread_lock=True, quiet=True, allowed_paths=[str(tmp_path)],
+        theme=gradio.themes.Base(font=["sans-serif"], font_mono=["monospace"]),
+    )  # fmt: skip
+    try:
+        with chromium(tmp_path / "chromium") as person:
+            person.go(f"http://127.0.0.1:{port}")
+            person.upload("#picture input[type=file]", picture)
+            person.wait("!!document.querySelector('#picture img')")
+            person.write("#captions textarea", "a cup")
+            person.click("#compare")
+            assert slow.asked.wait(60)
+            person.click("#examples button, #examples tbody tr")
+            person.wait("document.querySelector('#captions textarea').value == 'another'")
+            time.sleep(1)
+            slow.told.set()
+            assert slow.answered.wait(60)
+            time.sleep(3)
+            assert person.read("document.querySelectorAll('#scores table').length") == 0
+            # The page goes on answering.
+            person.click("#compare")
+            person.wait("document.querySelector('#scores')?.innerText.includes('another')")
+    finally:
+        slow.told.set()
+        page.close()
 
 
 def test_no_file_but_its_own_is_served(served: Served) -> None:

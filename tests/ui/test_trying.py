@@ -18,6 +18,7 @@ from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.ui import showing, trying
 from compo_pipeline.ui.trying import (
     MOST_CAPTIONS,
+    MOST_CHARACTERS,
     Line,
     NoAttention,
     Pair,
@@ -93,6 +94,10 @@ def test_captions_are_lines() -> None:
     assert len(captions_of(most)) == MOST_CAPTIONS
     with pytest.raises(Unanswerable, match=f"at most {MOST_CAPTIONS}"):
         captions_of(f"{most}\none more")
+    longest = "x" * MOST_CHARACTERS
+    assert captions_of(longest) == [longest]
+    with pytest.raises(Unanswerable, match=f"at most {MOST_CHARACTERS}"):
+        captions_of(f"a cup\n{longest}x")
 
 
 def test_maps_are_the_attention_of_both_models(

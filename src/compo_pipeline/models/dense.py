@@ -29,6 +29,23 @@ from compo_pipeline.models.encoding import (
 MEND = "set model.name to a model whose towers are transformers (ViT-B-32-quickgelu, scenes-base)"
 
 
+class NoPatches(SettingsError):
+    """A model gives no features of patches and tokens in the joint space.
+
+    Args:
+        name: of the model.
+        reason: what about it is why.
+        otherwise: what to do where no other model will do.
+    """
+
+    def __init__(self, name: str, reason: str, otherwise: str | None = None) -> None:
+        super().__init__(
+            f"model.name: '{name}' gives no features of patches and tokens in the joint space: "
+            f"{reason}; {MEND}, or {otherwise or 'take a method without a local loss'}"
+        )
+        self.reason = reason
+
+
 class DenseImages(NamedTuple):
     """Embeddings of images and of their patches, float32.
 
@@ -86,7 +103,7 @@ def encode_images_densely(model: Any, pixels: Tensor, name: str) -> DenseImages:
     elif isinstance(visual, TimmModel):
         pooled, patches = _of_timm(visual, pixels, name)
     else:
-        raise _refusal(name, f"its image tower is a {type(visual).__name__}")
+        raise NoPatches(name, f"its image tower is a {type(visual).__name__}")
     return DenseImages(F.normalize(pooled.float(), dim=-1), patches.float())
 
 
@@ -97,7 +114,7 @@ def _of_vit(visual: VisionTransformer, pixels: Tensor, name: str) -> tuple[Tenso
     patch is normed as that mean is.
     """
     if visual.attn_pool is not None:
-        raise _refusal(name, "its image tower has open_clip's attentional pooler")
+        raise NoPatches(name, "its image tower has open_clip's attentional pooler")
     given = visual.forward_intermediates(pixels, indices=1, output_fmt="NLC")
     last = given["image_intermediates"][-1]
     return given["image_features"], project(visual.ln_post(last), visual.proj)
@@ -124,7 +141,7 @@ def _refuse_unknown_trunk(visual: TimmModel, name: str) -> None:
 
     trunk: Any = visual.trunk
     if not isinstance(trunk, VisionTransformer | Eva | Xcit):
-        raise _refusal(name, f"its image tower is a timm {type(trunk).__name__}")
+        raise NoPatches(name, f"its image tower is a timm {type(trunk).__name__}")
     pool: Any = getattr(trunk, "attn_pool", None)
     if pool is None:
         known = trunk.global_pool in ("avg", "token")
@@ -132,11 +149,11 @@ def _refuse_unknown_trunk(visual: TimmModel, name: str) -> None:
         kind = (type(pool), getattr(pool, "pos_embed", None), getattr(pool, "latent_len", 1))
         known = kind == (AttentionPoolLatent, None, 1)
     if not known:
-        raise _refusal(name, f"its image tower pools by '{trunk.global_pool}' of a kind not known")
+        raise NoPatches(name, f"its image tower pools by '{trunk.global_pool}' of a kind not known")
     last = [*visual.head, trunk.head]
     if not all(isinstance(part, nn.Linear | nn.Dropout | nn.Identity) for part in last):
         kinds = ", ".join(type(part).__name__ for part in last)
-        raise _refusal(name, f"its image projection is not linear ({kinds})")
+        raise NoPatches(name, f"its image projection is not linear ({kinds})")
 
 
 def _through_attention_pool(pool: Any, patches: Tensor) -> Tensor:
@@ -184,7 +201,7 @@ def encode_texts_densely(model: Any, tokens: Tensor, name: str) -> DenseTexts:
     tower = _text_parts(model, name)
     if pool_type(tower) != "argmax":
         # SigLIP's way: no <sot>, and <eot> is the padding; ids alone do not tell them apart.
-        raise _refusal(
+        raise NoPatches(
             name,
             f"its text tower pools by '{pool_type(tower)}', so that token ids alone do not say "
             "where a text begins and ends",
@@ -198,7 +215,7 @@ def _text_parts(model: Any, name: str, otherwise: str | None = None) -> Any:
     tower = text_tower(model)
     if tower is None:
         kind = type(getattr(model, "text", model)).__name__
-        raise _refusal(name, f"its text tower is a {kind} of another kind than CLIP's", otherwise)
+        raise NoPatches(name, f"its text tower is a {kind} of another kind than CLIP's", otherwise)
     return tower
 
 
@@ -211,13 +228,6 @@ def _within(ids: Tensor, words: int, name: str) -> Tensor:
     marked = (ids[:, 0] == words - 2) & (ids.gather(1, end)[:, 0] == words - 1)
     if not bool(marked.all()):
         form = f"<sot> ({words - 2}) ... <eot> ({words - 1})"
-        raise _refusal(name, f"its tokenizer does not write texts as {form}")
+        raise NoPatches(name, f"its tokenizer does not write texts as {form}")
     place = ids.new_ones(ids.shape).cumsum(1) - 1
     return (place > 0) & (place <= end)
-
-
-def _refusal(name: str, problem: str, otherwise: str | None = None) -> SettingsError:
-    return SettingsError(
-        f"model.name: '{name}' gives no features of patches and tokens in the joint space: "
-        f"{problem}; {MEND}, or {otherwise or 'take a method without a local loss'}"
-    )

@@ -24,7 +24,7 @@ from compo_pipeline.images.decoding import PictureError
 from compo_pipeline.ui import showing
 from compo_pipeline.ui.examples import Example
 from compo_pipeline.ui.opening import Opened
-from compo_pipeline.ui.trying import NoAttention, Unanswerable, captions_of
+from compo_pipeline.ui.trying import NoAttention, Unanswerable, captions_of, short_enough
 
 if TYPE_CHECKING:
     import gradio as gr
@@ -99,7 +99,6 @@ def build(opened: Opened, examples: Sequence[Example]) -> gr.Blocks:
         gr.HTML(showing.heading(opened), padding=False, elem_id="heading")
         with gr.Row():
             with gr.Column(scale=2):
-                # A file, not a decoded picture: this project's own decoding has limits.
                 picture = gr.Image(
                     label="picture",
                     type="filepath",
@@ -109,6 +108,8 @@ def build(opened: Opened, examples: Sequence[Example]) -> gr.Blocks:
                     buttons=[],
                     elem_id="picture",
                 )
+                # The file as it is: this project's own decoding has limits, and says why not.
+                picture.preprocess = lambda given: given and given.path
             with gr.Column(scale=3):
                 captions = gr.Textbox(
                     label="captions, one a line", lines=4, max_lines=12, elem_id="captions"
@@ -153,10 +154,14 @@ def _answering(
 
     # One at a time: the models are shared, and so is what draws.
     once: dict[str, Any] = {"concurrency_id": "models", "concurrency_limit": 1}
-    compare.click(score, [picture, captions], scores, api_visibility="private", **once)
-    phrase.submit(attend, [picture, phrase], maps, api_visibility="private", **once)
-    # What was found in another picture must not stand beside this one.
-    picture.change(None, None, [scores, maps], js="() => ['', '']", api_visibility="private")
+    asked = [
+        compare.click(score, [picture, captions], scores, api_visibility="private", **once),
+        phrase.submit(attend, [picture, phrase], maps, api_visibility="private", **once),
+    ]
+    # What was found in another picture must not stand, or come to stand, beside this one.
+    picture.change(
+        None, None, [scores, maps], js="() => ['', '']", api_visibility="private", cancels=asked
+    )
 
 
 @contextmanager
@@ -181,4 +186,4 @@ def _given(file: str | None) -> Path:
 def _asked(typed: str) -> str:
     if not typed.strip():
         raise Unanswerable("Type a phrase first.")
-    return typed.strip()
+    return short_enough(typed.strip())

@@ -12,16 +12,18 @@ from pathlib import Path
 import torch
 from PIL import Image
 
-from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.attention_figures import render
 from compo_pipeline.evaluation.embed import tokenised
 from compo_pipeline.evaluation.panels import panels_of
 from compo_pipeline.evaluation.regions import Case
 from compo_pipeline.images.decoding import Limits, load
+from compo_pipeline.models.dense import NoPatches
 from compo_pipeline.models.encoding import encode_images, encode_texts
 from compo_pipeline.models.loading import LoadedModel
 
 MOST_CAPTIONS = 100
+# A tokenizer takes time in the square of a word's length.
+MOST_CHARACTERS = 1000
 
 
 class Unanswerable(ValueError):
@@ -112,10 +114,8 @@ class Pair:
         case = Case(picture.parent, picture.name, phrase)
         try:
             (panel,) = panels_of(self.base, self.tuned, [case], self.limits)
-        except SettingsError as error:
-            # The way out that follows is for who configures a run.
-            reason = error.message.partition(": ")[2].partition(";")[0]
-            raise NoAttention(f"There is no attention to show: {reason}.") from error
+        except NoPatches as error:
+            raise NoAttention(f"There is no attention to show: {error.reason}.") from error
         # An uploaded file's name says nothing.
         return render([replace(panel, picture="", names=("base", self.label))])
 
@@ -124,14 +124,28 @@ def captions_of(typed: str) -> list[str]:
     """The captions of a text, one a line; empty lines and repeats are left out.
 
     Raises:
-        Unanswerable: there is none, or there are too many.
+        Unanswerable: there is none, there are too many, or one is too long.
     """
-    captions = list(dict.fromkeys(line.strip() for line in typed.splitlines() if line.strip()))
+    lines = list(dict.fromkeys(line.strip() for line in typed.splitlines() if line.strip()))
+    captions = [short_enough(line) for line in lines]
     if not captions:
         raise Unanswerable("Type at least one caption, each on a line of its own.")
     if len(captions) > MOST_CAPTIONS:
         raise Unanswerable(f"{len(captions)} captions are too many; at most {MOST_CAPTIONS}.")
     return captions
+
+
+def short_enough(text: str) -> str:
+    """The text itself.
+
+    Raises:
+        Unanswerable: it is longer than any that is read.
+    """
+    if len(text) > MOST_CHARACTERS:
+        raise Unanswerable(
+            f"'{text[:20]}...' has {len(text)} characters; at most {MOST_CHARACTERS} are read."
+        )
+    return text
 
 
 @torch.inference_mode()
