@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from types import UnionType
@@ -11,6 +12,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from click import ClickException
 
 Settings = TypeVar("Settings")
+_FIELD = re.compile(r"[a-z]\w*(\.\w+)*: ")
 
 
 class SettingsError(ClickException, ValueError):
@@ -46,12 +48,18 @@ def parse(settings: type[Settings], values: Mapping[str, Any], key: str) -> Sett
     try:
         return TypeAdapter(settings).validate_python(dict(values))
     except ValidationError as error:
-        lines = []
-        for problem in error.errors():
-            path = ".".join([key, *(str(part) for part in problem["loc"])])
-            got = "" if problem["type"] == "missing" else f" (got {problem['input']!r})"
-            lines.append(f"{path}: {problem['msg']}{got}")
-        raise SettingsError("\n".join(lines)) from None
+        raise SettingsError("\n".join(_told(key, each) for each in error.errors())) from None
+
+
+def _told(key: str, problem: Mapping[str, Any]) -> str:
+    """A problem of pydantic's, behind the YAML key that it is about."""
+    path = ".".join([key, *(str(part) for part in problem["loc"])])
+    if problem["type"] == "value_error":
+        # A dataclass' own check says what it got; many begin with the field's name.
+        own = str(problem["ctx"]["error"])
+        return f"{path}{'.' if _FIELD.match(own) else ': '}{own}"
+    got = "" if problem["type"] == "missing" else f" (got {problem['input']!r})"
+    return f"{path}: {problem['msg']}{got}"
 
 
 def _refuse_unknown(hint: Any, value: Any, key: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kedro.framework.hooks import hook_impl
 
-from compo_pipeline import keys, quiet
+from compo_pipeline import beforehand, keys, quiet
 from compo_pipeline.configuration import SettingsError, nearest, parse
 from compo_pipeline.models.settings import ModelSettings, needs_network
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from kedro.config import OmegaConfigLoader
     from kedro.framework.context import KedroContext
+    from kedro.io import CatalogProtocol
+    from kedro.pipeline import Pipeline
     from kedro.pipeline.node import Node
 
 log = logging.getLogger(__name__)
@@ -30,6 +32,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 class ProjectHooks:
     """What every session needs; whatever belongs to a run is a node."""
+
+    def __init__(self) -> None:
+        self._parameters: Mapping[str, Any] = {}
 
     @hook_impl
     def after_context_created(self, context: KedroContext) -> None:
@@ -53,9 +58,20 @@ class ProjectHooks:
         _check_method(parameters["method"], Path(loader.conf_source) / loader.base_env)
         # What was typed, for commands that are shown to the user.
         typed = {"env": loader.env, "params": dict(loader.runtime_params or {})}
-        loader["parameters"] = {**parameters, "command": typed}
+        self._parameters = loader["parameters"] = {**parameters, "command": typed}
         os.chdir(context.project_path)
         quiet.offline(unless=needs_network(parse(ModelSettings, parameters["model"], "model")))
+
+    @hook_impl
+    def before_pipeline_run(self, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> None:
+        """Refuse what cannot end well before the first node starts.
+
+        Raises:
+            SettingsError: a value that a node could not use.
+            NotThere: something that the pipeline reads has not been made.
+        """
+        beforehand.check_settings(self._parameters, pipeline)
+        beforehand.check_inputs(pipeline, catalog)
 
     @hook_impl
     def before_node_run(self, node: Node) -> None:
@@ -64,6 +80,8 @@ class ProjectHooks:
 
 
 def _check_names(parameters: Mapping[str, Any]) -> None:
+    if not isinstance(parameters["seed"], int):
+        raise SettingsError(f"seed: expected a whole number, got {parameters['seed']!r}")
     for key in _NAMES:
         if not _NAME.fullmatch(str(parameters[key])):
             raise SettingsError(

@@ -20,17 +20,24 @@ _SUFFIXES = (".yml", ".yaml", ".json")
 
 
 def read(folder: Path, kind: str) -> dict[Path, dict[str, Any]]:
-    """The unresolved files of one kind in an environment's folder, by Kedro's rules of names."""
+    """The unresolved files of one kind in an environment's folder, by Kedro's rules of names.
+
+    Raises:
+        SettingsError: a file is no YAML.
+    """
     import yaml
 
     # The same safe loader in C, where PyYAML was built with it: this runs before every command.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return {
-        path: yaml.load(path.read_text(encoding="utf-8"), loader) or {}  # noqa: S506
-        for path in sorted(folder.rglob("*"))
-        if path.suffix in _SUFFIXES
-        and any(part.startswith(kind) for part in path.relative_to(folder).parts)
-    }
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        parts = path.relative_to(folder).parts
+        if path.suffix in _SUFFIXES and any(part.startswith(kind) for part in parts):
+            try:
+                found[path] = yaml.load(path.read_text(encoding="utf-8"), loader) or {}  # noqa: S506
+            except yaml.YAMLError as error:
+                raise SettingsError(f"{path}: {error}") from None
+    return found
 
 
 def check(conf: Path, environment: str, runtime: Mapping[str, Any], base: str = "base") -> set[str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kedro.framework.hooks import hook_impl
 
-from compo_pipeline.configuration import parse
+from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.registry import tracking
 
 if TYPE_CHECKING:
@@ -50,8 +50,11 @@ class TrackingHook:
 
     @hook_impl
     def on_pipeline_error(self, error: Exception) -> None:
-        """A run that an earlier stage closed as finished is not finished after all."""
-        if self._run_id is not None:
+        """A run that an earlier stage closed as finished is not finished after all.
+
+        A mistake in the settings of a later command says nothing about it.
+        """
+        if self._run_id is not None and not isinstance(error, SettingsError):
             tracking.mark_failed(self._run_id, error)
 
     def _remember(self, dataset_name: str, data: Any) -> None:

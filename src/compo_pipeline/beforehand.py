@@ -1,0 +1,116 @@
+"""What can be known to be wrong before a pipeline runs: settings, and entries that are not there.
+
+Every node parses its own settings; here those of all nodes are parsed once before the first one
+starts, so that no mistake waits behind hours of work.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from click import ClickException
+
+from compo_pipeline.configuration import parse
+from compo_pipeline.pipeline_registry import APART, TRAIN_EVAL
+
+if TYPE_CHECKING:
+    from kedro.io import CatalogProtocol
+    from kedro.pipeline import Pipeline
+
+_PARAMS = "params:"
+# By YAML key: where the settings that nodes parse from it are defined.
+SETTINGS = {
+    "attention": "pipelines.attention.questions.AttentionSettings",
+    "benchmarks": "evaluation.settings.BenchmarksSettings",
+    "counterfactuals": "pipelines.counterfactuals.settings.CounterfactualSettings",
+    "data": "datasets.settings.DataSettings",
+    "evaluation": "evaluation.settings.EvaluationSettings",
+    "export": "pipelines.export.nodes.ExportSettings",
+    "ingest": "quality.settings.IngestSettings",
+    "language.training": "language.training.TrainingSettings",
+    "model": "models.settings.ModelSettings",
+    "pretraining": "pipelines.pretraining.settings.PretrainingSettings",
+    "promotion": "registry.promotion.PromotionSettings",
+    "registration": "registry.registration.RegistrationSettings",
+    "scenes": "scenes.dataset.SceneSettings",
+    "tracking": "registry.tracking.TrackingSettings",
+    "training": "training.settings.TrainingSettings",
+    "tuning": "tuning.search.TuningSettings",
+    "views": "methods.view_tables.ViewSettings",
+    "wise_ft": "pipelines.wise_ft.interpolations.WiseFtSettings",
+}
+
+
+class NotThere(ClickException, FileNotFoundError):
+    """What a pipeline reads has not been made."""
+
+
+def check_settings(parameters: Mapping[str, Any], pipeline: Pipeline) -> None:
+    """Parse all settings that the nodes of a pipeline will ask for.
+
+    Args:
+        parameters: the project's.
+        pipeline: what is about to run.
+
+    Raises:
+        SettingsError: a value cannot be used; names its YAML key.
+    """
+    asked = {name.removeprefix(_PARAMS) for name in pipeline.inputs() if name.startswith(_PARAMS)}
+    for key in sorted(asked & SETTINGS.keys()):
+        module, _, name = SETTINGS[key].rpartition(".")
+        settings = getattr(import_module(f"{__package__}.{module}"), name)
+        parse(settings, _at(parameters, key), key)
+    if "validation" in asked:
+        from compo_pipeline.quality.settings import ValidationSettings
+
+        ValidationSettings.parsed(parameters["validation"])
+    method = parameters["method"]
+    for part in ("views", "objective"):
+        if {method, f"{method}.{part}"} & asked:
+            from compo_pipeline.methods import method_type
+
+            settings = getattr(method_type(method), f"{part}_type")
+            parse(settings, parameters[method][part], f"{method}.{part}")
+
+
+def check_inputs(pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> None:
+    """Look for everything that a pipeline reads and does not make itself.
+
+    Args:
+        pipeline: what is about to run.
+        catalog: Kedro's.
+
+    Raises:
+        NotThere: naming the catalog entries, where they should lie and which pipeline makes them.
+    """
+    missing = []
+    for entry in sorted(pipeline.inputs()):
+        if not entry.startswith(_PARAMS) and not catalog.exists(entry):
+            # Kedro makes paths of the configuration absolute.
+            place = os.path.relpath(catalog[entry]._describe()["filepath"])
+            missing.append(f"  {entry}: {place}, made by the pipeline {_maker(entry)}")
+    if missing:
+        raise NotThere(
+            "not made yet:\n" + "\n".join(missing) + "\nRun `kedro run --pipeline=train_eval`, or "
+            "the pipelines named, with the same --env and --params: dataset, method, variant and "
+            "seed name the folders"
+        )
+
+
+def _maker(entry: str) -> str:
+    from kedro.framework.project import pipelines
+
+    return next(
+        (name for name in (*TRAIN_EVAL, *APART) if entry in pipelines[name].all_outputs()),
+        "of nobody",
+    )
+
+
+def _at(parameters: Mapping[str, Any], key: str) -> Any:
+    value: Any = parameters
+    for part in key.split("."):
+        value = value[part]
+    return value
