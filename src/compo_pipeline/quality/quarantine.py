@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from click import ClickException
+
 from compo_pipeline.datasets.readers.record import NOT_DOWNLOADED, UNPARSEABLE
 from compo_pipeline.quality.settings import Rule, ValidationSettings
 from compo_pipeline.records import Caption, Rejected
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class TooManyBadRows(ValueError):
+class TooManyBadRows(ClickException, ValueError):
     """More records are bad than the settings tolerate."""
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from click import ClickException
+
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.records import Rejected
 
@@ -17,7 +19,7 @@ NOT_DOWNLOADED = "not_downloaded"
 """The rule of a record whose picture was never fetched: links rot, and no data are bad for it."""
 
 
-class SourceError(ValueError):
+class SourceError(ClickException, ValueError):
     """A source that cannot be read at all; the message says which key to mend."""
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from click import ClickException
+
 from compo_pipeline.pipelines.counterfactuals.generation import Drawn, Edit
 from compo_pipeline.pipelines.counterfactuals.journal import Outcome
 from compo_pipeline.records import Counterfactual, Rejected
@@ -20,7 +22,7 @@ _TOLD = 5  # reasons in an error
 _PARTICULAR = re.compile(r"""(?<![^\s(])(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|\d+(?:\.\d+)?""")
 
 
-class TooManyFailures(ValueError):
+class TooManyFailures(ClickException, ValueError):
     """More edits failed than the settings tolerate."""
 
 
