@@ -19,7 +19,7 @@ from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
 from compo_pipeline.records import Score
-from compo_pipeline.registry import kept_scores, stamp, tracking, version_scores
+from compo_pipeline.registry import kept_scores, stamp, tracking, versions
 from compo_pipeline.registry.copying import CopySettings, copy_version
 from compo_pipeline.registry.record import Record
 from compo_pipeline.registry.version_scores import ScoresMissing, VersionScores
@@ -89,7 +89,7 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         noted.append(loaded.fingerprint)
         return loaded
 
-    monkeypatch.setattr(version_scores, "load", note)
+    monkeypatch.setattr(versions, "load", note)
     return noted
 
 
@@ -241,7 +241,7 @@ def test_a_copy_is_a_version_with_files_tags_and_scores(
     try:
         mlflow.set_tracking_uri(other)
         mlflow.set_registry_uri(other)
-        there = version_scores.downloaded(copied, tmp_path / "downloaded")
+        there = versions.downloaded(copied, tmp_path / "downloaded")
         assert json.loads((there / "compo.json").read_text())["precision"] == "fp32"
         assert scorer(subtask, base, reevaluate=False).of(copied) == made
     finally:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.registry import decision, kept_scores, tracking
 from compo_pipeline.registry.aliases import refuse_gates_own
-from compo_pipeline.registry.version_scores import run_of
+from compo_pipeline.registry.versions import run_of
 
 if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from compo_pipeline.configuration import parse
 from compo_pipeline.evaluation.benchmarks import Subtask
@@ -87,12 +87,6 @@ def keep_evaluation(
     stamp = stamps.make(subtasks, settings)
     keep(record, stamp, by_weights)
     lineage.questions(record, stamp, root)
-
-
-def base_fingerprint(noted: Mapping[str, Any]) -> str | None:
-    """The fingerprint of the base, from what training noted beside a checkpoint (compo.json)."""
-    mark = noted.get("training", {}).get("fingerprint", {}).get("model")
-    return None if mark is None else str(mark)
 
 
 def find(run_id: str, stamp: Stamp, weights: str) -> list[Score] | None:

@@ -21,7 +21,6 @@ from compo_pipeline.models.loading import load
 from compo_pipeline.registry import lineage, model_card
 from compo_pipeline.registry.aliases import CHAMPION, PREVIOUS, refuse_gates_own
 from compo_pipeline.registry.git import UNKNOWN
-from compo_pipeline.registry.kept_scores import base_fingerprint
 from compo_pipeline.registry.record import Record
 
 if TYPE_CHECKING:
@@ -150,14 +149,14 @@ def _tags(
 ) -> dict[str, str]:
     """What a version's tags say; what nobody noted is left out."""
     identity = read_record(folder)
-    seed = identity.get("training", {}).get("fingerprint", {}).get("seed")
+    mark = identity.get("training", {}).get("fingerprint", {})
     tags = {
         "method": identity["method"],
         "base_model": identity["name"],
-        "base_fingerprint": base_fingerprint(identity),
+        "base_fingerprint": mark.get("model"),
         "fingerprint": identity["fingerprint"],
         "data_hash": manifest["data_hash"],
-        "views_seed": None if seed is None else str(seed),
+        "views_seed": str(mark["seed"]) if "seed" in mark else None,
         "git_commit": record.tag("git_commit") or UNKNOWN,
         "checkpoint_sha256": identity["checkpoint_sha256"],
         "precision": identity["precision"],

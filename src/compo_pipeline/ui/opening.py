@@ -12,7 +12,7 @@ from compo_pipeline.configuration import SettingsError, nearest
 from compo_pipeline.evaluation.measures import METHOD_LABELS
 from compo_pipeline.models.loading import ModelSettings
 from compo_pipeline.registry import tracking
-from compo_pipeline.registry.version_scores import load_base, load_version
+from compo_pipeline.registry.versions import load_base, load_version
 from compo_pipeline.ui.trying import Pair
 
 if TYPE_CHECKING:

@@ -65,7 +65,9 @@ def _promoted(
     model: Mapping[str, Any],
     data_root: str,
 ) -> Decision:
-    from compo_pipeline.configuration import parse
+    from kedro.io import DatasetError
+
+    from compo_pipeline.configuration import SettingsError, parse
     from compo_pipeline.datasets.rows import RowsDataset
     from compo_pipeline.evaluation import benchmarks as adapters
     from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
@@ -77,7 +79,10 @@ def _promoted(
     wanted = parse(BenchmarksSettings, benchmarks, "benchmarks")
     # Read here and not through the catalog: rolling back and copying need no data.
     captions = RowsDataset(filepath=settings.captions, row="Caption")
-    asked = [] if wanted.retrieval.split is None else captions.load()
+    try:
+        asked = [] if wanted.retrieval.split is None else captions.load()
+    except DatasetError as error:
+        raise SettingsError(f"promotion.captions: {error}") from None
     scorer = VersionScores(
         subtasks=adapters.gather(wanted, asked, Path(data_root)),
         evaluation=scored,
