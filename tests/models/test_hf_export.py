@@ -250,7 +250,7 @@ def test_a_conversion_that_computes_otherwise_is_not_written(
 ) -> None:
     checkpoint = write(VIT, TEXT)
     monkeypatch.setattr("compo_pipeline.models.hf_towers._activation", lambda *_: "relu")
-    with pytest.raises(SettingsError, match="image tower as converted gives other numbers"):
+    with pytest.raises(SettingsError, match="image tower: as converted it gives other numbers"):
         to_hugging_face(checkpoint, tmp_path / "hf")
     assert not (tmp_path / "hf").exists()
 

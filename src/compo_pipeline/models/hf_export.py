@@ -11,7 +11,7 @@ import logging
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,12 +20,10 @@ from torch import Tensor
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.models.encoding import encode_images, encode_texts
+from compo_pipeline.models.hf_towers import Tower, image_tower, refused, text_part
 from compo_pipeline.models.identity import PROBES, RECORD_FILE, read_record
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.whole_folder import whole_folder
-
-if TYPE_CHECKING:
-    from compo_pipeline.models.hf_towers import Tower
 
 log = logging.getLogger(__name__)
 
@@ -89,8 +87,6 @@ def converted(loaded: LoadedModel) -> Any:
     Raises:
         SettingsError: transformers has no counterpart of a tower.
     """
-    from compo_pipeline.models.hf_towers import image_tower, text_part
-
     image, text = image_tower(loaded.model), text_part(loaded)
     weights = {f"vision_model.{name}": tensor for name, tensor in image.weights.items()}
     weights |= {f"text_model.{name}": tensor for name, tensor in text.weights.items()}
@@ -126,8 +122,6 @@ def _empty(image: Tower, text: Tower, width: int) -> Any:
         VisionTextDualEncoderConfig,
         VisionTextDualEncoderModel,
     )
-
-    from compo_pipeline.models.hf_towers import refused
 
     kinds = (type(image.config), type(text.config))
     pair = {"vision_config": image.config.to_dict(), "text_config": text.config.to_dict()}
@@ -191,7 +185,4 @@ def _near(part: str, got: Tensor, wanted: Tensor) -> None:
 
 
 def _unequal(part: str, apart: str) -> SettingsError:
-    return SettingsError(
-        f"no Hugging Face folder can hold this model: its {part} as converted gives other numbers "
-        f"(up to {apart}). Set export.hugging_face to false"
-    )
+    return refused(part, f"as converted it gives other numbers (up to {apart})")

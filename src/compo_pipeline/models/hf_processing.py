@@ -14,7 +14,7 @@ from open_clip.tokenizer import (
     get_clean_fn,
 )
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.models.hf_towers import refused
 from compo_pipeline.models.loading import LoadedModel
 
 # No mask: texts that are read as a whole are read with what fills them up, and causal ones never
@@ -50,11 +50,8 @@ def image_processor(preprocess: dict[str, Any]) -> Any:
     square = {"height": height, "width": width}
     mode = preprocess["resize_mode"]
     if mode == "longest" and preprocess["fill_color"] != 0:
-        raise SettingsError(
-            "no Hugging Face folder can hold this model: its preprocessing: CLIPImageProcessor "
-            f"fills with black alone, not {preprocess['fill_color']}. Set export.hugging_face to "
-            "false"
-        )
+        colour = preprocess["fill_color"]
+        raise refused("preprocessing", f"CLIPImageProcessor fills with black alone, not {colour}")
     size = {
         "squash": square,
         "shortest": {"shortest_edge": height},

@@ -34,16 +34,17 @@ def of_siglip(trunk: Any) -> bool:
         and _shape(pool.norm, pool.mlp, pool.num_heads)
         == _shape(first.norm1, first.mlp, first.attn.num_heads)
         == _shape(trunk.norm, first.mlp, first.attn.num_heads)
-        and _activation(first.mlp.act) is not None
+        and activation(first.mlp.act) is not None
     )
 
 
 def _shape(norm: Any, mlp: Any, heads: int) -> tuple[float, int, str | None, int]:
     """What SiglipVisionConfig holds once for the blocks and the pool."""
-    return norm.eps, mlp.fc1.out_features, _activation(mlp.act), heads
+    return norm.eps, mlp.fc1.out_features, activation(mlp.act), heads
 
 
-def _activation(layer: nn.Module) -> str | None:
+def activation(layer: nn.Module) -> str | None:
+    """Its name in transformers; None for one that is no GELU."""
     if isinstance(layer, nn.GELU):
         return "gelu" if layer.approximate == "none" else "gelu_pytorch_tanh"
     return _ACTIVATIONS.get(type(layer).__name__)
@@ -61,7 +62,7 @@ def siglip_image_tower(trunk: Any) -> tuple[Any, dict[str, Tensor]]:
         intermediate_size=first.mlp.fc1.out_features,
         num_hidden_layers=len(trunk.blocks),
         num_attention_heads=first.attn.num_heads,
-        hidden_act=str(_activation(first.mlp.act)),
+        hidden_act=str(activation(first.mlp.act)),
         layer_norm_eps=first.norm1.eps,
     )
     layers = {"embeddings.patch_embedding": conv, "post_layernorm": trunk.norm}

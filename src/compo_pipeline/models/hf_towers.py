@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.models.encoding import pool_type, text_tower
-from compo_pipeline.models.hf_siglip import of_siglip, siglip_image_tower
+from compo_pipeline.models.hf_siglip import activation, of_siglip, siglip_image_tower
 from compo_pipeline.models.loading import LoadedModel
 
 # CLIPTextModel takes this number for "the largest id of a text marks its end", as old
@@ -239,11 +239,10 @@ def _shape(transformer: Any, norms: Iterable[Any], part: str) -> dict[str, Any]:
 
 
 def _activation(layer: nn.Module, part: str) -> str:
-    if isinstance(layer, QuickGELU):
-        return "quick_gelu"
-    if isinstance(layer, nn.GELU):
-        return "gelu" if layer.approximate == "none" else "gelu_pytorch_tanh"
-    raise refused(part, f"the activation {layer} has no name in transformers here")
+    name = "quick_gelu" if isinstance(layer, QuickGELU) else activation(layer)
+    if name is None:
+        raise refused(part, f"the activation {layer} has no name in transformers here")
+    return name
 
 
 def _blocks(transformer: Any) -> dict[str, Tensor]:
