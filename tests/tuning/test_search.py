@@ -42,6 +42,18 @@ def test_pictures_are_embedded_once_before_the_first_trial(
     assert embedded == ["embedded", "negclip", "negclip"]
 
 
+def test_a_storage_that_cannot_be_used_says_so_before_pictures_are_embedded(
+    world: Any, tmp_path: Path, embedded: list[str]
+) -> None:
+    trials = planned(world.trials(tmp_path), features=tmp_path / "features")
+    plan = world.study(trials, tmp_path, 1e-6, 1e-3)
+    storage = replace(plan.settings.storage, url="mysql://nobody@nowhere/db")
+    plan = replace(plan, settings=replace(plan.settings, storage=storage))
+    with pytest.raises(SettingsError, match=r"tuning\.study\.storage\.url"):
+        search(trials, plan, NoRecorder())
+    assert embedded == []
+
+
 @pytest.mark.parametrize(
     ("change", "differs"),
     [

@@ -18,6 +18,7 @@ from compo_pipeline.tuning.judging import ObjectiveSettings
 from compo_pipeline.tuning.questions import identity
 from compo_pipeline.tuning.recording import Recorder
 from compo_pipeline.tuning.settings import ConfirmationSettings, StudySettings, TrialSettings
+from compo_pipeline.tuning.storage import connect
 from compo_pipeline.tuning.study import Plan
 from compo_pipeline.tuning.terminal import Board
 from compo_pipeline.tuning.trial import Trials
@@ -86,6 +87,8 @@ def search(trials: Trials, plan: Plan, recorder: Recorder) -> optuna.Study:
             trial ends with a configuration error.
         KeyboardInterrupt: it was told to stop; the same call goes on.
     """
+    # First: embedding takes minutes, and a storage that cannot be used should not wait for it.
+    connect(plan.settings.storage, plan.folder).engine.dispose()
     method, recipe = trials.material.built(trials.material.parameters)
     Runner(replace(trials.material.plan, settings=recipe)).embed_ahead(method)
     settings = plan.settings
