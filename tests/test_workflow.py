@@ -18,6 +18,8 @@ def commands(project):
 
 def test_tests_the_chain_and_a_dry_promotion_are_run(commands, project):
     assert [".ci/run"] in commands
+    assert ["make", "test-all"] in commands
+    assert re.search(r"^test-all:", (project / "Makefile").read_text(), re.MULTILINE)
     runs = [command for command in commands if command[:2] == ["kedro", "run"]]
     options = [dict(re.findall(r"--(\w+)=(\S+)", " ".join(run))) for run in runs]
     assert [each["pipeline"] for each in options] == ["train_eval", "promotion"]
