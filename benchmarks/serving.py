@@ -38,7 +38,7 @@ from PIL import Image
 RESULTS = Path(__file__).parent / "results"
 SIZES = (1, 8, 32)  # rows of a request
 CLIENTS = (1, 4)
-PICTURES = 256  # scored for each size and number of clients
+PICTURES, REQUESTS = 256, 200  # at least, for each size and number of clients
 SIDE = 256
 EVERY = 100  # requests between two looks at the memory
 
@@ -131,7 +131,7 @@ class Client:
 def speed(port: int, rows: int, clients: int) -> dict[str, float]:
     """Throughput and latency of requests of so many rows from so many clients at once."""
     asking = [Client(port, seed) for seed in range(clients)]
-    count = PICTURES // rows // clients
+    count = max(PICTURES // rows, REQUESTS) // clients
     questions = [[client.question(rows) for _ in range(count)] for client in asking]
     with ThreadPoolExecutor(clients) as pool:
         start = time.perf_counter()
@@ -165,10 +165,10 @@ def memory(server: psutil.Process, port: int, requests: int) -> Iterator[dict[st
     seconds: list[float] = []
     megabytes = []
     with ThreadPoolExecutor(len(clients)) as pool:
-        for _ in range(requests // EVERY):
+        for rounds_left in reversed(range(max(1, requests // EVERY))):
             seconds += itertools.chain.from_iterable(pool.map(some, clients))
             megabytes.append(server.memory_info().rss / 1e6)
-            if len(seconds) % 1000 == 0 or len(seconds) == requests:
+            if len(seconds) % 1000 == 0 or not rounds_left:
                 late = megabytes[len(megabytes) // 2 :]
                 thousands = EVERY / 1000 * np.arange(len(late))
                 yield {
