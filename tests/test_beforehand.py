@@ -41,6 +41,7 @@ def context(project: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
         ("validation", {"validation": {"tolerated_share": 3}}, "validation: tolerated_share is 3"),
         ("counterfactuals", {"counterfactuals": {"writer": "rules"}}, "counterfactuals.maker: "),
         ("promotion", {"promotion": {"gate": {"items": 0}}}, "promotion.gate.items: expected at"),
+        ("export", {"export": {"hugging_face": False, "onnx": False}}, "export: no format is"),
     ],
 )
 def test_settings_of_later_nodes_are_refused_first(

@@ -28,7 +28,7 @@ SETTINGS = {
     "counterfactuals": "pipelines.counterfactuals.settings.CounterfactualSettings",
     "data": "datasets.settings.DataSettings",
     "evaluation": "evaluation.settings.EvaluationSettings",
-    "export": "pipelines.export.nodes.ExportSettings",
+    "export": "models.formats.ExportSettings",
     "ingest": "quality.settings.IngestSettings",
     "language.training": "language.training.TrainingSettings",
     "model": "models.settings.ModelSettings",
