@@ -99,7 +99,7 @@ def build(opened: Opened, examples: Sequence[Example]) -> gr.Blocks:
         gr.HTML(showing.heading(opened), padding=False, elem_id="heading")
         with gr.Row():
             with gr.Column(scale=2):
-                picture = gr.Image(
+                picture: Any = gr.Image(
                     label="picture",
                     type="filepath",
                     image_mode=None,
