@@ -16,7 +16,7 @@ from compo_pipeline.images.makers.settings import KEY, DiffusionSettings
         ({"height": 100}, "height must be a multiple of 8"),
         ({"width": 8}, "16 at least, got 8"),
         ({"adain": {"weight": 1.5}}, r"diffusion\.adain: .*weight must lie within 0 and 1"),
-        ({"adain": {"space": "vgg"}}, r"diffusion\.adain: .*files of your own"),
+        ({"adain": {"space": "vgg"}}, r"diffusion\.adain\.space: .*files of your own"),
         ({"adain": {"space": False}}, r"diffusion\.adain\.space: "),
     ],
 )

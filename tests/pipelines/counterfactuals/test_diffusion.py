@@ -108,7 +108,7 @@ def test_a_changed_setting_makes_new_pictures_of_the_same_texts(
         ({"model": None}, r"model: .*string"),
         ({"vision": "no/folder/here"}, "vision: 'no/folder/here' is no folder"),
         ({"stepps": 2}, "stepps: unknown key"),
-        ({"adain": {"space": "vgg"}}, "adain: .*files of your own"),
+        ({"adain": {"space": "vgg"}}, "adain.space: .*files of your own"),
         ({"adain": {"space": "vgg", "vgg": "none.pth", "decoder": "d"}}, "adain.vgg: there is no"),
     ],
 )
