@@ -9,6 +9,9 @@ import pytest
 from kedro.framework.project import pipelines
 from kedro.framework.session import KedroSession
 from kedro.framework.startup import bootstrap_project
+from kedro.io import AbstractDataset, DataCatalog
+from kedro.pipeline import Pipeline, node
+from kedro_datasets.json import JSONDataset
 
 from compo_pipeline import beforehand
 from compo_pipeline.beforehand import NotThere
@@ -38,7 +41,11 @@ def context(project: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
         ("train_eval", {"training": {"batch_size": 0}}, "training.batch_size: expected at least"),
         ("views", {"clic": {"views": {"images": "three"}}}, "clic.views.images: "),
         ("train_eval", {"clic": {"objective": {"positives": 99}}}, "clic.objective.positives: "),
-        ("validation", {"validation": {"tolerated_share": 3}}, "validation: tolerated_share is 3"),
+        (
+            "validation",
+            {"validation": {"tolerated_share": 3}},
+            "validation.tolerated_share: expected",
+        ),
         ("counterfactuals", {"counterfactuals": {"writer": "rules"}}, "counterfactuals.maker: "),
         ("promotion", {"promotion": {"gate": {"items": 0}}}, "promotion.gate.items: expected at"),
         ("export", {"export": {"hugging_face": False, "onnx": False}}, "export: no format is"),
@@ -83,6 +90,23 @@ def test_what_was_not_made_is_named_with_its_maker(context: Context) -> None:
     place = "data/06_models/scenes/clic/nobody/seed=0/checkpoint"
     assert f"  checkpoint: {place}, made by the pipeline training\n" in caught.value.message
     beforehand.check_inputs(pipelines["train_eval"], context(variant="nobody").catalog)
+
+
+def test_a_dataset_that_cannot_tell_whether_it_is_there_is_left_to_its_node() -> None:
+    class Silent(AbstractDataset[Any, Any]):
+        def load(self) -> str:
+            return "loaded"
+
+        def save(self, data: Any) -> None: ...
+
+        def _describe(self) -> dict[str, Any]:
+            return {}
+
+    pipeline = Pipeline([node(lambda given: given, "silent", "read", name="reading")])
+    beforehand.check_inputs(pipeline, DataCatalog({"silent": Silent()}))
+    with pytest.raises(NotThere, match=r"silent: gone\.json, which no pipeline makes"):
+        gone = JSONDataset(filepath="gone.json")
+        beforehand.check_inputs(pipeline, DataCatalog({"silent": gone}))
 
 
 @pytest.mark.parametrize(

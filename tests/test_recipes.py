@@ -284,7 +284,7 @@ def test_all_settings_parse_and_fit_together(parameters, env):
     params = parameters(env)
     parse(DataSettings, params["data"], "data")
     parse(IngestSettings, params["ingest"], "ingest")
-    rules = ValidationSettings.parsed(params["validation"]).rules
+    rules = parse(ValidationSettings, params["validation"], "validation").rules
     sentences = params["ingest"]["sentences"]
     assert rules["shortest_sentence"].least == sentences["least_words"]
     assert rules["longest_sentence"].most == sentences["most_words"]

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from click import ClickException
 
 from compo_pipeline.configuration import parse
-from compo_pipeline.pipeline_registry import APART, TRAIN_EVAL
 
 if TYPE_CHECKING:
     from kedro.io import CatalogProtocol
@@ -39,6 +38,7 @@ SETTINGS = {
     "tracking": "registry.tracking.TrackingSettings",
     "training": "training.settings.TrainingSettings",
     "tuning": "tuning.search.TuningSettings",
+    "validation": "quality.settings.ValidationSettings",
     "views": "methods.view_tables.ViewSettings",
     "wise_ft": "pipelines.wise_ft.interpolations.WiseFtSettings",
 }
@@ -63,10 +63,6 @@ def check_settings(parameters: Mapping[str, Any], pipeline: Pipeline) -> None:
         module, _, name = SETTINGS[key].rpartition(".")
         settings = getattr(import_module(f"{__package__}.{module}"), name)
         parse(settings, _at(parameters, key), key)
-    if "validation" in asked:
-        from compo_pipeline.quality.settings import ValidationSettings
-
-        ValidationSettings.parsed(parameters["validation"])
     method = parameters["method"]
     for part in ("views", "objective"):
         if {method, f"{method}.{part}"} & asked:
@@ -86,12 +82,12 @@ def check_inputs(pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> None
     Raises:
         NotThere: naming the catalog entries, where they should lie and which pipeline makes them.
     """
-    missing = []
-    for entry in sorted(pipeline.inputs()):
-        if not entry.startswith(_PARAMS) and not catalog.exists(entry):
-            # Kedro makes paths of the configuration absolute.
-            place = os.path.relpath(catalog[entry]._describe()["filepath"])
-            missing.append(f"  {entry}: {place}, made by the pipeline {_maker(entry)}")
+    read = sorted(entry for entry in pipeline.inputs() if not entry.startswith(_PARAMS))
+    missing = [
+        f"  {entry}: {_place(catalog[entry])}, {_maker(entry)}"
+        for entry in read
+        if _can_tell(catalog[entry]) and not catalog.exists(entry)
+    ]
     if missing:
         raise NotThere(
             "not made yet:\n" + "\n".join(missing) + "\nRun `kedro run --pipeline=train_eval`, or "
@@ -100,13 +96,27 @@ def check_inputs(pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> None
         )
 
 
+def _can_tell(dataset: Any) -> bool:
+    """Whether a dataset knows if it is there; Kedro takes the others for absent."""
+    from kedro.io import AbstractDataset
+
+    return type(dataset)._exists is not AbstractDataset._exists
+
+
+def _place(dataset: Any) -> str:
+    """Where an entry should lie, as its dataset tells it."""
+    told: Mapping[str, Any] = dataset._describe()
+    # Kedro makes paths of the configuration absolute.
+    return os.path.relpath(told["filepath"]) if "filepath" in told else str(dict(told))
+
+
 def _maker(entry: str) -> str:
     from kedro.framework.project import pipelines
 
-    return next(
-        (name for name in (*TRAIN_EVAL, *APART) if entry in pipelines[name].all_outputs()),
-        "of nobody",
-    )
+    # Those that are sums of others come last.
+    makers = (name for name, pipeline in pipelines.items() if entry in pipeline.all_outputs())
+    name = next(makers, None)
+    return f"made by the pipeline {name}" if name else "which no pipeline makes"
 
 
 def _at(parameters: Mapping[str, Any], key: str) -> Any:

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.keys import without_null
 from compo_pipeline.quality.settings import IngestSettings, Rule, ValidationSettings
 
 WIDTH = {"column": "width", "expectation": "between", "least": 32}
@@ -14,14 +15,15 @@ WIDTH = {"column": "width", "expectation": "between", "least": 32}
 
 def test_every_rule_of_the_project_is_a_rule(project: Path) -> None:
     content = yaml.safe_load((project / "conf/base/parameters_validation.yml").read_text())
-    rules = ValidationSettings.parsed(content["validation"]).rules
+    rules = parse(ValidationSettings, content["validation"], "validation").rules
     assert len(rules) >= 10
     assert all(rule.means for rule in rules.values())
 
 
 def test_null_takes_a_rule_away() -> None:
     values = {"tolerated_share": 0.1, "rules": {"width": None, "height": WIDTH}}
-    assert list(ValidationSettings.parsed(values).rules) == ["height"]
+    kept = without_null({"validation": values}, {"validation.rules"})["validation"]
+    assert list(parse(ValidationSettings, kept, "validation").rules) == ["height"]
 
 
 @pytest.mark.parametrize(
@@ -38,25 +40,27 @@ def test_null_takes_a_rule_away() -> None:
 def test_a_mistaken_rule_names_its_key(change: dict[str, Any], message: str) -> None:
     values = {"tolerated_share": 0.1, "rules": {"width": {**WIDTH, **change}}}
     with pytest.raises(SettingsError, match=message):
-        ValidationSettings.parsed(values)
+        parse(ValidationSettings, values, "validation")
 
 
 def test_two_names_of_one_rule() -> None:
     # Great Expectations would keep one of them in silence.
     values = {"tolerated_share": 0.1, "rules": {"one": WIDTH, "two": {**WIDTH, "means": "x"}}}
     with pytest.raises(SettingsError, match=r"rules\.one and rules\.two are the same"):
-        ValidationSettings.parsed(values)
+        parse(ValidationSettings, values, "validation")
 
 
 @pytest.mark.parametrize("share", [-0.1, 5])
 def test_a_share_that_is_none(share: float) -> None:
-    with pytest.raises(SettingsError, match="tolerated_share is .*, expected 0 to 1"):
-        ValidationSettings.parsed({"tolerated_share": share, "rules": {}})
+    with pytest.raises(
+        SettingsError, match=f"validation.tolerated_share: expected 0 to 1, got {share}"
+    ):
+        parse(ValidationSettings, {"tolerated_share": share, "rules": {}}, "validation")
 
 
 @pytest.mark.parametrize("pixels", [0, 200_000_000])
 def test_a_pixel_limit_that_cannot_be_kept(pixels: int) -> None:
-    with pytest.raises(SettingsError, match="max_pixels"):
+    with pytest.raises(SettingsError, match=r"ingest\.max_pixels: expected"):
         parse(IngestSettings, {"max_pixels": pixels}, "ingest")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from compo_pipeline.configuration import parse
 from compo_pipeline.quality.quarantine import TooManyBadRows, kept, refuse_too_many
 from compo_pipeline.quality.settings import Rule, ValidationSettings
 from compo_pipeline.quality.validation import validate
@@ -54,7 +55,7 @@ def numbered(*facts: Fact) -> list[Fact]:
 def settings(project: Path) -> ValidationSettings:
     """The project's own rules."""
     content = yaml.safe_load((project / "conf/base/parameters_validation.yml").read_text())
-    return ValidationSettings.parsed(content["validation"])
+    return parse(ValidationSettings, content["validation"], "validation")
 
 
 @pytest.fixture(scope="module")

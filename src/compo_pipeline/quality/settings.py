@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from compo_pipeline.configuration import nearest, parse
+from compo_pipeline.configuration import nearest
 from compo_pipeline.images.decoding import PILLOW_LIMIT, Limits
 from compo_pipeline.records import Fact
 
@@ -54,7 +53,7 @@ class IngestSettings:
     def __post_init__(self) -> None:
         """Refuse a limit that cannot be kept."""
         if not 0 < self.max_pixels <= PILLOW_LIMIT:
-            raise ValueError(f"max_pixels is {self.max_pixels}, expected 1 to {PILLOW_LIMIT}")
+            raise ValueError(f"max_pixels: expected 1 to {PILLOW_LIMIT}, got {self.max_pixels}")
 
     @property
     def limits(self) -> Limits:
@@ -133,20 +132,9 @@ class ValidationSettings:
     def __post_init__(self) -> None:
         """Refuse a share that is none, and two names of one rule."""
         if not 0 <= self.tolerated_share <= 1:
-            raise ValueError(f"tolerated_share is {self.tolerated_share}, expected 0 to 1")
+            raise ValueError(f"tolerated_share: expected 0 to 1, got {self.tolerated_share}")
         named: dict[Rule, str] = {}
         for name, rule in self.rules.items():
             first = named.setdefault(replace(rule, means=""), name)
             if first != name:
                 raise ValueError(f"rules.{first} and rules.{name} are the same: take one away")
-
-    @classmethod
-    def parsed(cls, values: Mapping[str, Any]) -> ValidationSettings:
-        """Settings from YAML, where null takes a rule of conf/base away."""
-        key = "validation"
-        rules = {
-            name: parse(Rule, rule, f"{key}.rules.{name}")
-            for name, rule in (values.get("rules") or {}).items()
-            if rule is not None
-        }
-        return parse(cls, {**values, "rules": rules}, key)

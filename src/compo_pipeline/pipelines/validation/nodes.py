@@ -12,10 +12,11 @@ def validate_facts(
     facts: list[Fact], unparseable: list[Rejected], validation: dict[str, Any], data_docs: str
 ) -> tuple[list[Rejected], dict[str, Any], Path]:
     """Quarantine, the result by rule, and the Data Docs; nothing fails here, so all are saved."""
+    from compo_pipeline.configuration import parse
     from compo_pipeline.quality.settings import ValidationSettings
     from compo_pipeline.quality.validation import validate
 
-    settings = ValidationSettings.parsed(validation)
+    settings = parse(ValidationSettings, validation, "validation")
     return validate(facts, unparseable, settings, Path(data_docs))
 
 
