@@ -115,8 +115,8 @@ def overlaps(run_id: str, subtasks: Iterable[Subtask]) -> list[Overlap]:
     there = _listed(run_id, _OVERLAPS)
     found = []
     for task in subtasks:
-        names = [f"{_OVERLAPS}/{stamps.of_subtask(task)}_{look}.json" for look in _LOOKS.values()]
-        known = (_read(Overlap, run_id, name) for name in names if name in there)
+        names = {f"{_OVERLAPS}/{stamps.of_subtask(task)}_{look}.json" for look in _LOOKS.values()}
+        known = (_read(Overlap, run_id, name) for name in names.intersection(there))
         looks = [overlap for overlap in known if overlap is not None]
         if looks:
             found.append(max(looks, key=lambda overlap: overlap.known_pictures))
@@ -130,7 +130,8 @@ def why_not(run_id: str, stamp: Stamp) -> str:
         return "no scores were kept with its run"
     if f"{_SCORES}/{stamp.id}" in folders:
         return "its run has scores of other weights alone (it is not registered in fp32?)"
-    made = (_read(Stamp, run_id, f"{folder}/{_STAMP}") for folder in folders)
+    files = (file for folder in folders for file in _listed(run_id, folder))
+    made = (_read(Stamp, run_id, file) for file in files if file.endswith(f"/{_STAMP}"))
     nearest = min((stamp.differences(each) for each in made if each), key=len, default=None)
     if nearest is None:
         return "nobody can read what its scores were made of"
@@ -145,11 +146,9 @@ def _listed(run_id: str, folder: str) -> list[str]:
 
 
 def _read(row: type[Kept], run_id: str, name: str) -> Kept | None:
-    """What a kept file holds; None where there is none, or none that this version can read."""
+    """What a kept file holds; None where this version cannot read it."""
     import mlflow
 
-    if name not in _listed(run_id, str(Path(name).parent)):
-        return None
     with tempfile.TemporaryDirectory() as temporary:
         path = Path(mlflow.MlflowClient().download_artifacts(run_id, name, temporary))
         try:
