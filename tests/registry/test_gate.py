@@ -138,6 +138,9 @@ def test_contamination_where_it_was_looked_for() -> None:
     captions = Contamination(pictures=0.025, captions=0.09)
     assert set(judged(good, bad, [found], contamination=captions)) == {"contamination by captions"}
     assert judged(good, bad, [found], contamination=Contamination(0.025, 0.1)) == {}
+    # A share that is the limit: 0.29 * 100 is less than 29.
+    third = replace(found, pictures=100, same_bytes=29)
+    assert judged(good, bad, [third], contamination=Contamination(0.29)) == {}
     # Of other questions than were asked.
     assert judged(good, bad, [replace(found, subtask="swap_obj")]) == {}
     alike = replace(found, same_bytes=0, near=2)

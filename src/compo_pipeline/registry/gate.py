@@ -210,7 +210,8 @@ def _figure(name: str, rule: Rule, row: Row, gate: Gate) -> Check:
     if min(row.items, row.pictures) < gate.items:
         finding = f"{row.items} items of {row.pictures} pictures, {gate.items} of each are needed"
         return Check(name, row.label, False, finding, numbers)
-    if row.skipped > gate.skipped * (row.items + row.skipped):
+    # Items are there: the check before has seen to it.
+    if row.skipped / (row.items + row.skipped) > gate.skipped:
         finding = f"{row.skipped} items could not be scored, at most {gate.skipped:.2%} may be"
         return Check(name, row.label, False, finding, numbers)
     if not all(math.isfinite(value) for value in asdict(numbers).values()):
@@ -218,7 +219,7 @@ def _figure(name: str, rule: Rule, row: Row, gate: Gate) -> Check:
     if rule.must == "rise":
         passed, wanted = difference.low > rule.by, f"above {rule.by:g}"
     else:
-        passed, wanted = difference.low >= -rule.by, f"at least {-rule.by:g}"
+        passed, wanted = difference.low >= -rule.by, f"at least {0 - rule.by:g}"
     finding = f"lower end {wanted} is asked"
     return Check(name, row.label, passed, finding, numbers)
 
@@ -244,7 +245,7 @@ def _contamination(
         ):
             if limit is None or not of:
                 continue
-            if found <= limit * of:
+            if found / of <= limit:
                 clean[what, limit] += 1
                 continue
             finding = f"{found} of {of} were trained on, at most {limit:.2%} may be"
