@@ -3,6 +3,11 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# uv does not read pip's configuration: a package index that is set there is passed on.
+PIP_INDEX = $(shell $(PIP) config list | sed -n "s/^[^=]*[.]index-url='\(.*\)'/\1/p" | tail -n 1)
+UV = UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$(PIP_INDEX)}" $(BIN)/uv
+UV_INSTALL = $(UV) pip install --python $(BIN)/python --constraint constraints.txt --build-constraint constraints.txt
+UV_COMPILE = $(UV) pip compile --quiet --no-annotate --all-extras --group install --custom-compile-command "make lock" pyproject.toml
 INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 
@@ -10,7 +15,7 @@ INSTALLED_DEV := $(VENV)/.installed-dev
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --cov --cov-report=term
 
 .DEFAULT_GOAL := help
-.PHONY: help demo repro test test-all lint format viz clean
+.PHONY: help demo repro test test-all lint format viz lock lock-check clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -40,8 +45,37 @@ format: $(INSTALLED_DEV) ## rewrite the files as `make test` wants them
 viz: $(INSTALLED_DEV) ## browse the pipelines and their tables
 	$(BIN)/kedro viz run
 
-clean: ## remove what runs made (data/, mlruns/) except raw data of your own
-	rm -rf mlruns data/01_raw/scenes data/01_raw/smoke data/0[2-8]_*
+lock: $(BIN)/uv ## write constraints.txt anew from pyproject.toml; versions stay unless UPGRADE=1
+	@$(UV_COMPILE) --universal --python-version 3.11 $(if $(UPGRADE),--upgrade) --output-file constraints.txt
+
+lock-check: $(BIN)/uv ## is constraints.txt up to date, and does it resolve on every Python and system?
+	@cp constraints.txt $(VENV)/constraints.txt
+	@$(UV_COMPILE) --universal --python-version 3.11 --output-file $(VENV)/constraints.txt
+	@diff constraints.txt $(VENV)/constraints.txt \
+	  || { echo "constraints.txt does not fit pyproject.toml: run make lock"; exit 1; }
+	@for version in 3.11 3.12 3.13; do for platform in linux macos windows; do \
+	  MACOSX_DEPLOYMENT_TARGET=14.0 $(UV_COMPILE) --python-version $$version \
+	    --python-platform $$platform --constraint constraints.txt >/dev/null || exit 1; \
+	  echo "constraints.txt resolves for Python $$version on $$platform"; \
+	done; done
+
+# Your own raw data stay, and the two README.md. mlruns/ stays too unless REGISTRY=1: the registered
+# models are there.
+CLEANED := data/01_raw/scenes data/01_raw/smoke $(wildcard data/0[2-8]_*)
+ifdef REGISTRY
+CLEANED += $(filter-out mlruns/README.md,$(wildcard mlruns/*))
+endif
+
+clean: ## remove what runs made from data/; REGISTRY=1: from mlruns/ too; YES=1: without asking
+	@existing="$(wildcard $(CLEANED))"; \
+	if [ -z "$$existing" ]; then echo "Nothing to remove."; exit 0; fi; \
+	du -sh $$existing; \
+	if [ -z "$(YES)" ]; then \
+	  if ! [ -t 0 ]; then echo "Nothing removed: no terminal to ask. To remove these: make clean YES=1"; exit 1; fi; \
+	  printf "Remove these? [y/N] "; read -r answer; \
+	  case $$answer in [yY]|[yY]es) ;; *) echo "Nothing removed."; exit 1;; esac; \
+	fi; \
+	rm -rf $$existing
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' || \
@@ -49,10 +83,13 @@ $(BIN)/python:
 	    "Name one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(INSTALLED): pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) install --constraint constraints.txt --editable .
+$(BIN)/uv: | $(BIN)/python
+	$(PIP) install --quiet --constraint constraints.txt uv
+
+$(INSTALLED): pyproject.toml constraints.txt | $(BIN)/uv
+	@$(UV_INSTALL) --editable .
 	@touch $@
 
-$(INSTALLED_DEV): pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) install --constraint constraints.txt --editable ".[dev]"
+$(INSTALLED_DEV): pyproject.toml constraints.txt | $(BIN)/uv
+	@$(UV_INSTALL) --editable ".[dev]"
 	@touch $(INSTALLED) $@
