@@ -1,0 +1,49 @@
+"""`make clean` asks before it deletes, and spares what no run can make again."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+RESULTS = ("data/01_raw/scenes/a.jpg", "data/03_primary/scenes/captions.parquet")
+OWN = ("data/README.md", "data/01_raw/coco/a.jpg", "mlruns/README.md")
+STORE = "mlruns/mlflow.db"
+
+
+def clean(folder: Path, *variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["make", "clean", *variables],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def present(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*.*") if path.is_file()}
+
+
+@pytest.fixture
+def used(project: Path, tmp_path: Path) -> Path:
+    """A project folder after a run."""
+    shutil.copy(project / "Makefile", tmp_path)
+    for name in (*RESULTS, *OWN, STORE):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+def test_nothing_is_removed_where_nobody_can_be_asked(used: Path) -> None:
+    done = clean(used)
+    assert done.returncode != 0 and "make clean YES=1" in done.stdout
+    assert present(used) == {*RESULTS, *OWN, STORE}
+
+
+def test_own_data_and_the_registry_stay(used: Path) -> None:
+    assert clean(used, "YES=1").returncode == 0
+    assert present(used) == {*OWN, STORE}
+    assert clean(used, "YES=1", "REGISTRY=1").returncode == 0
+    assert present(used) == set(OWN)
