@@ -15,10 +15,12 @@ INSTALLED_DEV := $(VENV)/.installed-dev
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --cov --cov-report=term
 
 .DEFAULT_GOAL := help
-.PHONY: help demo repro test test-all lint format viz lock lock-check clean
+.PHONY: help install demo repro test test-all lint format viz lock lock-check clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
+
+install: $(INSTALLED) ## install into .venv/, as the other targets do by themselves
 
 demo: $(INSTALLED) ## render scenes, train CLIC on them, print base, control and CLIC side by side
 	$(BIN)/kedro run --pipeline=train_eval
