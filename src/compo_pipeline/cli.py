@@ -41,12 +41,33 @@ def try_version(
     """Show a registered version beside its base, on a page: a picture, captions, attention."""
     if alias is not None and version is not None:
         raise click.UsageError("--alias and --version both name a version: give one of them")
-    from kedro.framework.session import KedroSession
-
     from compo_pipeline.registry.aliases import CHAMPION
     from compo_pipeline.ui import command
 
-    session = KedroSession.create(Path(project.project_path), env=env, runtime_params=params)
-    with session:
-        parameters = session.load_context().params
-    command.run(parameters, alias or CHAMPION, version, host, port)
+    command.run(_parameters(project, env, params), alias or CHAMPION, version, host, port)
+
+
+@cli.command(name="versions")
+@click.option("-e", "--env", help="Kedro's environment: where the registry is configured.")
+@click.option("--params", default="", callback=_split_params, help="As for `kedro run`.")
+@click.pass_obj
+def versions(project: ProjectMetadata, env: str | None, params: dict[str, Any]) -> None:
+    """List what is registered: dataset, method, variant, seed, headline figure, aliases."""
+    from compo_pipeline.configuration import parse
+    from compo_pipeline.registry import tracking, version_table
+
+    values = _parameters(project, env, params)["tracking"]
+    tracking.connect(parse(tracking.TrackingSettings, values, "tracking"), project.project_path)
+    version_table.show()
+
+
+def _parameters(
+    project: ProjectMetadata, env: str | None, params: dict[str, Any]
+) -> dict[str, Any]:
+    """The project's parameters, checked; the working directory is the project's folder then."""
+    from kedro.framework.session import KedroSession
+
+    path = Path(project.project_path)
+    with KedroSession.create(path, env=env, runtime_params=params) as session:
+        parameters: dict[str, Any] = session.load_context().params
+    return parameters

@@ -83,9 +83,12 @@ class Record:
         self._log(points, model_id)
 
     def curves(self, rows: Iterable[Mapping[str, float]], prefix: str) -> None:
-        """Log curves: every row holds `step` and, under other names, its numbers."""
+        """Log curves: every row holds `step` and, under other names, its numbers.
+
+        A name that is in a group already (`val/loss`) keeps it; the others get the prefix.
+        """
         self._log(
-            (f"{prefix}/{name}", float(value), int(row["step"]))
+            (name if "/" in name else f"{prefix}/{name}", float(value), int(row["step"]))
             for row in rows
             for name, value in row.items()
             if name != "step"

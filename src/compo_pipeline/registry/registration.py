@@ -12,13 +12,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compo_pipeline.evaluation.comparison import FINE_TUNED, by_role
+from compo_pipeline.evaluation.comparison import FINE_TUNED
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.models import weights
 from compo_pipeline.models.export import Precision, export
 from compo_pipeline.models.identity import CONFIG_FILE, file_sha256, read_record
 from compo_pipeline.models.loading import load
-from compo_pipeline.registry import lineage, model_card
+from compo_pipeline.registry import figures, lineage, model_card
 from compo_pipeline.registry.aliases import CHAMPION, PREVIOUS, refuse_gates_own
 from compo_pipeline.registry.git import UNKNOWN
 from compo_pipeline.registry.record import Record
@@ -42,6 +42,8 @@ SERVED_WITH = (
     "torchvision",
 )
 
+# What names a run.
+RUN_NAMES = ("dataset", "method", "variant", "seed")
 # Of the folder's files and of compo.json; a reader of registered folders may ask for it.
 EXPORT_FORMAT = 1
 # What a server's database holds of a description.
@@ -56,20 +58,21 @@ class RegistrationSettings:
 
     Attributes:
         name: the registered model.
-        alias: given to the version, taken from the one that had it.
+        alias: given to the version, taken from the one that had it; null gives none.
         precision: of the exported weights, fp32 or fp16.
         licence: of the weights, for the model card, as Hugging Face's hub names it; null says that
             those of the base and of the data apply.
     """
 
     name: str = "compo-clip"
-    alias: str = "challenger"
+    alias: str | None = "challenger"
     precision: Precision = "fp32"
     licence: str | None = None
 
     def __post_init__(self) -> None:
         """A new version waits for the gate."""
-        refuse_gates_own("alias", self.alias)
+        if self.alias is not None:
+            refuse_gates_own("alias", self.alias)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +81,26 @@ class Registered:
 
     name: str
     version: int
-    alias: str
+    alias: str | None
     run_id: str
     model_uri: str
     fresh: bool
 
 
-def export_for(checkpoint: Path, folder: Path, method: str, settings: RegistrationSettings) -> Path:
-    """Write a checkpoint as the folder to register; its record says where it came from."""
+def export_for(
+    checkpoint: Path, folder: Path, run: Mapping[str, Any], settings: RegistrationSettings
+) -> Path:
+    """Write a checkpoint as the folder to register; its record says where it came from.
+
+    Args:
+        checkpoint: of a run.
+        folder: where the export goes.
+        run: that made the checkpoint: dataset, method, variant and seed.
+        settings: the precision.
+    """
     metadata = {
         **read_record(checkpoint),
-        "method": method,
+        **{name: run[name] for name in RUN_NAMES},
         "export_format": EXPORT_FORMAT,
         "checkpoint_sha256": file_sha256(weights.find(checkpoint)),
     }
@@ -121,19 +133,21 @@ def register(
     client = mlflow.MlflowClient()
     tags = _tags(folder, record, manifest, comparison)
     lineage.training_data(record, comparison.dataset, manifest["data_hash"], root)
+    told = ", ".join(tags[name] for name in (*RUN_NAMES, "headline") if tags.get(name))
     found = _registered_before(client, tags, settings.name)
     if found is None:
         registered = _new_version(folder, record, tags, comparison, settings.name)
-        log.info("registered %s version %s", settings.name, registered.version)
+        log.info("%s version %s is registered: %s", settings.name, registered.version, told)
     else:
         registered = found
-        log.info("%s version %s already is this checkpoint", settings.name, registered.version)
+        log.info("%s version %s is this checkpoint already", settings.name, registered.version)
     # A kill may have come between an earlier call's version and its description.
     if not registered.description:
         client.update_model_version(settings.name, registered.version, _description(folder))
     if not client.get_registered_model(settings.name).description:
-        client.update_registered_model(settings.name, _about(settings.alias))
-    client.set_registered_model_alias(settings.name, settings.alias, registered.version)
+        client.update_registered_model(settings.name, _about(comparison.dataset, settings.alias))
+    if settings.alias is not None:
+        client.set_registered_model_alias(settings.name, settings.alias, registered.version)
     return Registered(
         name=settings.name,
         version=int(registered.version),
@@ -151,12 +165,12 @@ def _tags(
     identity = read_record(folder)
     mark = identity.get("training", {}).get("fingerprint", {})
     tags = {
-        "method": identity["method"],
+        **{name: str(identity[name]) for name in RUN_NAMES},
+        "headline": figures.line(comparison.rows),
         "base_model": identity["name"],
         "base_fingerprint": mark.get("model"),
         "fingerprint": identity["fingerprint"],
         "data_hash": manifest["data_hash"],
-        "views_seed": str(mark["seed"]) if "seed" in mark else None,
         "git_commit": record.tag("git_commit") or UNKNOWN,
         "checkpoint_sha256": identity["checkpoint_sha256"],
         "precision": identity["precision"],
@@ -200,16 +214,16 @@ def _new_version(
         pip_requirements=requirements(folder),
         tags=dict(tags),
     )
-    own = by_role(comparison.rows).get(FINE_TUNED, {})
-    record.metrics({FINE_TUNED: own}, model_id=info.model_id)
+    record.metrics(figures.metrics(comparison.rows, FINE_TUNED), model_id=info.model_id)
     return mlflow.register_model(info.model_uri, name, tags=dict(tags))
 
 
-def _about(alias: str) -> str:
+def _about(dataset: str, alias: str | None) -> str:
+    waits = f"`{alias}`, registered last, waits for `kedro run --pipeline=promotion`; "
     return (
-        "Image-text models fine-tuned by compo_pipeline; each version's description is its model "
-        f"card. Aliases: `{alias}`, registered last, waits for `kedro run --pipeline=promotion`; "
-        f"`{CHAMPION}` is served; `{PREVIOUS}` was, before it."
+        f"Image-text models fine-tuned by compo_pipeline on {dataset}; each version's description "
+        f"is its model card. Aliases: {waits if alias else ''}`{CHAMPION}` is served; "
+        f"`{PREVIOUS}` was, before it. `compo-pipeline versions` lists all versions."
     )
 
 

@@ -209,6 +209,27 @@ def adopt(run_id: str) -> Iterator[Record]:
         mlflow.set_experiment(experiment_id=configured)
 
 
+def inner_run(run_id: str, name: str) -> str:
+    """Id of the run of that name within another one, opened where there is none.
+
+    It has the outer run's tags, the outer name as a prefix, and the tag `role`.
+    """
+    import mlflow
+    from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
+
+    client = mlflow.MlflowClient()
+    outer = client.get_run(run_id)
+    query = f"tags.{MLFLOW_PARENT_RUN_ID} = '{run_id}' AND tags.role = '{name}'"
+    found = client.search_runs([outer.info.experiment_id], query, max_results=1)
+    if found:
+        return str(found[0].info.run_id)
+    own = {MLFLOW_PARENT_RUN_ID: run_id, "role": name}
+    tags = {key: value for key, value in outer.data.tags.items() if key != MLFLOW_RUN_NAME} | own
+    run_name = f"{outer.info.run_name}-{name}"
+    made = client.create_run(outer.info.experiment_id, run_name=run_name, tags=tags)
+    return str(made.info.run_id)
+
+
 def mark_failed(run_id: str, error: Exception) -> None:
     """Note that a stage failed after its run had been closed."""
     import mlflow

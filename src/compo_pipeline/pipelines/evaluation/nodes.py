@@ -28,12 +28,12 @@ def score_models(
     """Scores of every item, figures by model for DVC, and the comparison of the models."""
     from compo_pipeline.configuration import parse
     from compo_pipeline.evaluation import benchmarks as adapters
-    from compo_pipeline.evaluation.comparison import by_role
+    from compo_pipeline.evaluation.comparison import CONTROL, FINE_TUNED, by_role
     from compo_pipeline.evaluation.contamination import trained
     from compo_pipeline.evaluation.evaluate import evaluate, loaders
     from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
     from compo_pipeline.models.loading import ModelSettings
-    from compo_pipeline.registry import kept_scores, tracking
+    from compo_pipeline.registry import figures, kept_scores, tracking
 
     settings = parse(EvaluationSettings, evaluation, "evaluation")
     wanted = parse(BenchmarksSettings, benchmarks, "benchmarks")
@@ -45,7 +45,10 @@ def score_models(
     scores, comparison = evaluate(subtasks, models, method, dataset, known, settings)
     metrics = by_role(comparison.rows)
     with tracking.adopt(run["run_id"]) as record:
-        record.metrics(metrics)
+        record.metrics(figures.metrics(comparison.rows, FINE_TUNED))
+        if CONTROL in comparison.models:
+            with tracking.adopt(tracking.inner_run(record.run_id, CONTROL)) as beside:
+                beside.metrics(figures.metrics(comparison.rows, CONTROL))
         record.document(comparison.to_json(), "comparison.json")
         asked = (subtasks, wanted.root, settings)
         kept_scores.keep_evaluation(record, scores, comparison, *asked)

@@ -28,7 +28,7 @@ def act(
     Raises:
         PromotionError: the challenger was refused, or somebody else moved an alias meanwhile.
     """
-    from compo_pipeline.configuration import parse
+    from compo_pipeline.configuration import SettingsError, parse
     from compo_pipeline.registry import copying
     from compo_pipeline.registry import promotion as promotions
     from compo_pipeline.registry.registration import RegistrationSettings
@@ -50,6 +50,10 @@ def act(
     if settings.action == "rollback":
         decided = promotions.roll_back(registered.name, settings)
     else:
+        if registered.alias is None:
+            raise SettingsError(
+                "registration.alias: expected the alias of the version to promote, got null"
+            )
         parts = (evaluation, benchmarks, model, data_root)
         decided = _promoted(settings, registered.name, registered.alias, *parts)
     _tell(decided, folder)

@@ -13,7 +13,6 @@ def export_checkpoint(
     manifest: Mapping[str, Any],
     comparison: Mapping[str, Any],
     registration: Mapping[str, Any],
-    method: str,
     folder: str,
 ) -> Path:
     """Write the checkpoint as a folder that open_clip alone loads, with its model card."""
@@ -23,8 +22,8 @@ def export_checkpoint(
     from compo_pipeline.registry.registration import RegistrationSettings, export_for
 
     settings = parse(RegistrationSettings, registration, "registration")
-    export = export_for(checkpoint, Path(folder), method, settings)
     found = Comparison.from_json(comparison)
+    export = export_for(checkpoint, Path(folder), {**run, "dataset": found.dataset}, settings)
     model_card.write(export, settings.name, manifest, found, run["run_id"], settings.licence)
     return export
 

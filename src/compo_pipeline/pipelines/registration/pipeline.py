@@ -19,7 +19,6 @@ def create_pipeline() -> Pipeline:
                     "manifest",
                     "comparison",
                     "params:registration",
-                    "params:method",
                     "params:paths.export",
                 ],
                 outputs="export",

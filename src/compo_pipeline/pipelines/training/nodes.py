@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,12 +35,17 @@ def train_model(
     split: str,
     root: str,
     seed: int,
+    dataset: str,
     variant: str,
     paths: Mapping[str, str],
     method: str,
     **methods: Mapping[str, Any],
 ) -> tuple[Path, Path, dict[str, Any], pd.DataFrame]:
-    """The method's checkpoint, its control's, the record of the run, and the curves."""
+    """The method's checkpoint, its control's, the record of the run, and the curves.
+
+    In MLflow the control has a run within the method's, so that the curves of both share names
+    and charts.
+    """
     import pandas as pd
 
     from compo_pipeline.datasets.splits import training_rows
@@ -62,30 +68,37 @@ def train_model(
     )
     runner = Runner(plan)
     runner.done(trained, method)  # a state of another configuration is refused before a run opens
-    tags = {"method": method, "variant": variant, "data_hash": plan.data}
-    run_id = _run_of(runner.mark(trained), plan.resume, f"{method}-{variant}-seed{seed}", tags)
+    tags = {"dataset": dataset, "method": method, "variant": variant, "seed": str(seed)}
+    tags["data_hash"] = plan.data
+    run_name = f"{dataset}-{method}-{variant}-seed{seed}"
+    run_id = _run_of(runner.mark(trained), plan.resume, run_name, tags)
     folders = {method: Path(paths["checkpoint"]), "control": Path(paths["control_checkpoint"])}
     curves = []
     with tracking.adopt(run_id) as record:
         settings = {"model": model, "training": training, method: methods[method]}
         if counterfactuals_report["edits"]:
             settings["counterfactuals"] = counterfactuals_report
-        record.params({**tags, "seed": seed, **settings})
+        record.params({**tags, **settings})
         record.artefact(views_preview, "views")
         for name, learner in ((method, trained), ("control", control_of(trained))):
             if name == "control" and (reason := _no_control(trained, control)):
                 _mark_absent(folders[name], reason)
                 continue
-            report = partial(_log_point, record, name)
-            progress = runner.train(learner, name, folders[name], report)
-            record.metrics({f"{name}_batches": dict(progress.counts)})
+            inside: AbstractContextManager[Record] = nullcontext(record)
+            if name == "control":
+                inside = tracking.adopt(tracking.inner_run(record.run_id, name))
+            with inside as own:
+                progress = runner.train(learner, name, folders[name], partial(_log, own, learner))
+                own.document(dict(progress.counts), "batches.json")
             curves.append(pd.DataFrame(progress.curve).assign(model=name))
         run = {"run_id": record.run_id, "method": method, "variant": variant, "seed": seed}
     return folders[method], folders["control"], run, pd.concat(curves, ignore_index=True)
 
 
-def _log_point(record: Record, name: str, point: Mapping[str, float]) -> None:
-    record.curves([point], name)
+def _log(record: Record, learner: Method, point: Mapping[str, float]) -> None:
+    """Add a point to the curves; a scale that is not trained is none."""
+    constant = () if learner.trains_scale else ("scale",)
+    record.curves([{name: value for name, value in point.items() if name not in constant}], "train")
 
 
 def _method(name: str, methods: Mapping[str, Mapping[str, Any]]) -> Method:

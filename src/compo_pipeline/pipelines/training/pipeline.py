@@ -23,6 +23,7 @@ def create_pipeline() -> Pipeline:
         "split": "params:views.split",
         "root": "params:data.root",
         "seed": "params:seed",
+        "dataset": "params:dataset",
         "variant": "params:variant",
         "paths": "params:paths",
         "method": "params:method",
