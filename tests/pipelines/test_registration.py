@@ -36,10 +36,12 @@ def entries(tiny_clip: Path, tmp_path: Path, mlflow_project: Path) -> dict[str, 
     checkpoint = export(load(tiny_clip), tmp_path / "checkpoint", metadata={"seed": 3})
     return {
         "checkpoint": checkpoint,
-        "run": {"run_id": tracking.open_run("clic", {"method": "clic"})},
+        "run": {
+            **{"run_id": tracking.open_run("clic", {"method": "clic"}), "method": "clic"},
+            **{"variant": "wide", "seed": 3},
+        },
         "manifest": {"data_hash": "d" * 64, "count": 3},
         "comparison": FOUND.to_json(),
-        "params:method": "clic",
         "params:data.root": str(tmp_path),
         "params:paths.export": str(tmp_path / "export"),
         "params:registration": {"name": "pipeline-clip", "alias": "fresh", "precision": "fp16"},
@@ -63,11 +65,13 @@ def test_a_checkpoint_becomes_a_version_in_its_own_run(entries: dict[str, Any]) 
     version = mlflow.MlflowClient().get_model_version_by_alias("pipeline-clip", "fresh")
     assert int(version.version) == registered["version"]
     assert version.tags["data_hash"] == "d" * 64
+    names = {"dataset": "toy", "method": "clic", "variant": "wide", "seed": "3"}
+    assert version.tags.items() >= names.items()
     recorded = mlflow.get_run(registered["run_id"])
     assert recorded.info.status == "FINISHED"
-    assert recorded.data.metrics["fine_tuned/retrieval/i2t_r1/raw"] == 75
+    assert recorded.data.metrics["headline/retrieval.i2t_r1.raw"] == 75
     card = (Path(entries["params:paths.export"]) / "README.md").read_text()
-    assert registered["run_id"] in card and "| 75.0 [" in card
+    assert registered["run_id"] in card and "| 75.0 [" in card and "variant wide" in card
     assert run(entries) == {**registered, "fresh": False}
 
 

@@ -91,6 +91,7 @@ def node(
             "split": "train",
             "root": str(tmp_path),
             "seed": 0,
+            "dataset": "toy",
             "variant": "default",
             "paths": {name: str(tmp_path / "models" / name) for name in names},
             "method": "clic",
@@ -102,7 +103,9 @@ def node(
     return run
 
 
-def test_method_and_control_in_one_run(node: Node, tmp_path: Path, tiny_clip: Path) -> None:
+def test_method_and_control_are_trained_and_recorded(
+    node: Node, tmp_path: Path, tiny_clip: Path
+) -> None:
     checkpoint, control, run, curves = node()
     assert checkpoint == tmp_path / "models" / "checkpoint"
     assert control == tmp_path / "models" / "control_checkpoint"
@@ -126,12 +129,21 @@ def test_method_and_control_in_one_run(node: Node, tmp_path: Path, tiny_clip: Pa
 
     recorded = mlflow.get_run(run["run_id"])
     assert recorded.info.status == "FINISHED"
-    assert recorded.data.tags["data_hash"] == "d1" and recorded.data.tags["method"] == "clic"
+    assert recorded.info.run_name == "toy-clic-default-seed0"
+    names = {"dataset": "toy", "method": "clic", "variant": "default", "seed": "0"}
+    assert recorded.data.tags.items() >= {**names, "data_hash": "d1"}.items()
     assert recorded.data.params["training.optimizer.lr"]
     assert recorded.data.params["clic.objective.weights.s_neg"] == "0.5"
-    assert {f"clic/{name}" for name in CLIC_POINTS} <= set(recorded.data.metrics)
-    assert recorded.data.metrics["clic_batches/rows"] == 12
-    assert recorded.data.metrics["control_batches/rows"] == 12
+    curves_of_clic = {f"train/{name}" for name in (*CLIC_POINTS, "loss", "lr", "scale")}
+    assert curves_of_clic <= set(recorded.data.metrics)
+    beside = mlflow.get_run(tracking.inner_run(run["run_id"], "control"))
+    assert beside.info.status == "FINISHED"
+    assert beside.info.run_name == "toy-clic-default-seed0-control"
+    assert beside.data.tags.items() >= {**names, "role": "control"}.items()
+    assert {"train/clip", "train/loss", "train/lr"} <= set(beside.data.metrics)
+    for each in (recorded, beside):
+        assert {name.partition("/")[0] for name in each.data.metrics} == {"train"}
+        assert mlflow.artifacts.load_dict(f"{each.info.artifact_uri}/batches.json")["rows"] == 12
     kept = mlflow.MlflowClient().list_artifacts(run["run_id"], "views")
     assert [file.path for file in kept] == ["views/index.html"]
 

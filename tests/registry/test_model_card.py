@@ -15,6 +15,8 @@ MANIFEST = {"data_hash": "d" * 64, "count": 1234}
 NOTED = {
     "name": "scenes-base",
     "method": "clic",
+    "variant": "default",
+    "seed": 7,
     "precision": "fp16",
     "checkpoint_sha256": "c" * 64,
     "training": {"fingerprint": {"objective": {"positives": 4}, "seed": 7, "code": "x"}},

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 import runpy
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.registry import aliases, decision, tracking
 from compo_pipeline.registry.aliases import Aliases, Contested
 from compo_pipeline.registry.decision import Decision
+from compo_pipeline.registry.gate import Rule
 from compo_pipeline.registry.promotion import PromotionError, promote, roll_back
 from compo_pipeline.registry.version_scores import ScoresMissing
 
@@ -121,6 +123,27 @@ def test_a_worse_challenger_is_refused_and_told_why(model: str) -> None:
     assert decided.failed and "itt (SugarCrepe++ ITT swap att)" in decided.reason
     assert tags(model, 3)["promotion.outcome"] == "refused"
     assert tags(model, 3)["promotion.reason"] == decided.reason
+
+
+def test_a_refusal_says_what_to_do_next(model: str) -> None:
+    """The limit that it names is enough, and nothing smaller is."""
+    put(model, champion=1)
+    rules = {"itt": Rule("sugar_crepe_pp/itt/swap_att", "hold", 1.0)}
+    strict = replace(SETTINGS.gate, rules=rules)
+    scorer = Known({1: 30, 3: 28})
+    refused = promoted(model, scorer, gate=strict, dry_run=True)
+    page = decision.markdown(refused)
+    assert "-5.0 points [" in page and "training.wise_ft.ratio" in page
+    given = re.search(r"--params promotion\.gate\.rules\.itt\.by=([\d.]+)`", page)
+    assert given is not None
+    limit = float(given[1])
+    for by, outcome in ((limit, "promoted"), (limit - 0.1, "refused")):
+        loose = replace(strict, rules={"itt": replace(rules["itt"], by=by)})
+        decided = promoted(model, scorer, gate=loose, dry_run=True)
+        assert decided.outcome == outcome
+    assert "What to do next" not in decision.markdown(
+        promoted(model, Known({1: 10, 3: 36}), dry_run=True)
+    )
 
 
 @pytest.mark.parametrize("missing", [1, 3])

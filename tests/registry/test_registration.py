@@ -1,7 +1,9 @@
 """A checkpoint becomes one version in the registry, and that version scores pictures."""
 
+import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,13 +16,14 @@ import mlflow
 import pytest
 import torch
 from PIL import Image
+from rich.console import Console
 
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.models.export import export
 from compo_pipeline.models.identity import file_sha256, read_record
 from compo_pipeline.models.loading import load
-from compo_pipeline.registry import model_card, tracking
+from compo_pipeline.registry import model_card, tracking, version_table
 from compo_pipeline.registry.registration import (
     Registered,
     RegistrationSettings,
@@ -30,6 +33,7 @@ from compo_pipeline.registry.registration import (
 )
 
 SETTINGS = RegistrationSettings()
+RUN = {"dataset": "toy", "method": "clic", "variant": "default", "seed": 7}
 MANIFEST = {"data_hash": "d" * 64, "count": 3}
 
 
@@ -48,7 +52,7 @@ def checkpoint(tiny_clip: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def registered_in_a_run(
     checkpoint: Path, folder: Path, comparison: Comparison, settings: RegistrationSettings
 ) -> Registered:
-    export_for(checkpoint, folder, "clic", settings)
+    export_for(checkpoint, folder, RUN, settings)
     run_id = tracking.open_run("registering", {})
     model_card.write(folder, settings.name, MANIFEST, comparison, run_id, settings.licence)
     with tracking.adopt(run_id) as record:
@@ -76,12 +80,16 @@ def test_version_tells_where_it_came_from(registered: Registered, checkpoint: Pa
     assert registered.fresh
     assert (int(version.version), version.run_id) == (registered.version, registered.run_id)
     commit = mlflow.get_run(registered.run_id).data.tags["git_commit"]
+    headline = version.tags.pop("headline")
+    assert headline.startswith("Retrieval image to text R@1 95.0, against base +45.0 [")
     assert version.tags == {
+        "dataset": "toy",
         "method": "clic",
+        "variant": "default",
+        "seed": "7",
         "base_model": read_record(checkpoint)["name"],
         "base_fingerprint": read_record(checkpoint)["training"]["fingerprint"]["model"],
         "fingerprint": read_record(checkpoint)["fingerprint"],
-        "views_seed": "7",
         "data_hash": "d" * 64,
         "git_commit": commit,
         "checkpoint_sha256": file_sha256(checkpoint / "open_clip_model.safetensors"),
@@ -90,8 +98,12 @@ def test_version_tells_where_it_came_from(registered: Registered, checkpoint: Pa
         "benchmarks": '{"retrieval/i2t_r1/raw": 95.0, "retrieval/t2i_r1/raw": 50.0}',
     }
     assert mlflow.get_run(registered.run_id).data.metrics == {
-        "fine_tuned/retrieval/i2t_r1/raw": 95.0,
-        "fine_tuned/retrieval/t2i_r1/raw": 50.0,
+        "headline/retrieval.i2t_r1.raw": 95.0,
+        "headline/retrieval.t2i_r1.raw": 50.0,
+        "headline_vs_base/retrieval.i2t_r1.raw": 45.0,
+        "headline_vs_base/retrieval.t2i_r1.raw": -45.0,
+        "test/retrieval/i2t_r1/raw": 95.0,
+        "test/retrieval/t2i_r1/raw": 50.0,
     }
 
 
@@ -138,6 +150,27 @@ def test_a_description_that_a_kill_prevented_is_made_up_for(
         client.update_model_version("compo-clip", str(registered.version), left)
         registered_in_a_run(checkpoint, tmp_path / "export", comparison, SETTINGS)
         assert version_of("challenger").description.startswith(expected)
+
+
+def test_without_an_alias_a_version_waits_for_nobody(
+    registered: Registered, checkpoint: Path, comparison: Comparison, tmp_path: Path
+) -> None:
+    before = mlflow.MlflowClient().get_registered_model("compo-clip").aliases
+    other = export(load(checkpoint), tmp_path / "other", precision="fp16")
+    ablation = replace(SETTINGS, alias=None)
+    made = registered_in_a_run(other, tmp_path / "export", comparison, ablation)
+    assert made.fresh and made.alias is None and made.version > registered.version
+    assert mlflow.MlflowClient().get_registered_model("compo-clip").aliases == before
+
+
+def test_versions_are_listed_with_what_made_them(registered: Registered) -> None:
+    console = Console(file=io.StringIO(), width=200)
+    version_table.show(console)
+    assert isinstance(console.file, io.StringIO)
+    table = console.file.getvalue().partition("\ncompo-clip\n")[2]
+    (row,) = [line for line in table.splitlines() if re.search(r"\bchallenger\b", line)]
+    said = [str(registered.version), "challenger", "toy", "clic", "default", "7"]
+    assert row.split()[: len(said)] == said and "+45.0 [" in row
 
 
 @pytest.mark.parametrize("alias", ["champion", "previous"])

@@ -40,6 +40,7 @@ from compo_pipeline.registry.version_scores import VersionScores
 pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).with_name("promoting.py")
+RUN = {"dataset": "toy", "method": "clic", "variant": "default", "seed": 0}
 MANIFEST = {"data_hash": "d" * 64, "count": 3}
 PROMOTING = SimpleNamespace(**runpy.run_path(str(SCRIPT)))
 SETTINGS = replace(PROMOTING.SETTINGS, reevaluate=False, settle=0.1)
@@ -187,7 +188,7 @@ def make(tiny_clip: Path, scorer: VersionScores, comparison: Comparison, tmp_pat
         if not checkpoint.exists():
             train(tiny_clip, scale, checkpoint)
         settings = RegistrationSettings(name=name)
-        folder = export_for(checkpoint, tmp_path / "export", "clic", settings)
+        folder = export_for(checkpoint, tmp_path / "export", RUN, settings)
         run_id = tracking.open_run("made", {})
         model_card.write(folder, name, MANIFEST, comparison, run_id, None)
         weights = str(read_record(folder)["fingerprint"])
@@ -245,7 +246,7 @@ def test_a_checkpoint_becomes_one_version(
     assert version.description.startswith(f"# {name}: CLIC")
     run = client.get_run(registered.run_id)
     assert run.inputs.dataset_inputs[0].dataset.digest == "d" * 36
-    assert run.data.metrics["fine_tuned/retrieval/i2t_r1/raw"] == 95.0
+    assert run.data.metrics["headline/retrieval.i2t_r1.raw"] == 95.0
     assert client.get_model_version_by_alias(name, "challenger").version == "2"
     found = mlflow.pyfunc.load_model(f"models:/{name}@challenger").predict(
         pd.DataFrame(table(picture))

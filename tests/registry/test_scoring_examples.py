@@ -55,7 +55,8 @@ def document(request: pytest.FixtureRequest, comparison: Comparison, tmp_path: P
     if request.param in DOCUMENTS:
         return DOCUMENTS[request.param].read_text(encoding="utf-8")
     (tmp_path / "compo.json").write_text(
-        '{"name": "scenes-base", "method": "clic", "precision": "fp32", "checkpoint_sha256": "c"}'
+        '{"name": "scenes-base", "method": "clic", "variant": "default", "seed": 0, '
+        '"precision": "fp32", "checkpoint_sha256": "c"}'
     )
     manifest = {"data_hash": "d", "count": 1}
     return model_card.write(tmp_path, "compo-clip", manifest, comparison, "run", None).read_text()

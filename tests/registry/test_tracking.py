@@ -180,6 +180,7 @@ def test_params_beyond_the_limits(client: mlflow.MlflowClient) -> None:
 def test_metrics_keep_numbers_and_curves_their_steps(client: mlflow.MlflowClient) -> None:
     run_id = tracking.open_run("metrics", {})
     rows = [{"step": step, "loss": 1 / (1 + step), "rate": float("nan")} for step in range(1500)]
+    rows[-1]["val/loss"] = 0.5
     with tracking.adopt(run_id) as record:
         record.metrics({"base": {"sugar_crepe": {"swap": 0.6, "n": 3, "which": "x", "ci": [0, 1]}}})
         record.curves(rows, "train")
@@ -187,6 +188,7 @@ def test_metrics_keep_numbers_and_curves_their_steps(client: mlflow.MlflowClient
     assert metrics["base/sugar_crepe/swap"] == 0.6
     assert "base/sugar_crepe/which" not in metrics
     assert "base/sugar_crepe/ci" not in metrics
+    assert "val/loss" in metrics and "train/val/loss" not in metrics
     history = client.get_metric_history(run_id, "train/loss")
     assert [point.step for point in history] == list(range(1500))
     assert history[3].value == 0.25

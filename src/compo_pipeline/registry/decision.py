@@ -12,6 +12,7 @@ from rich.console import Console
 from compo_pipeline.console import table as plain_table
 from compo_pipeline.console import terminal
 from compo_pipeline.registry.gate import Check
+from compo_pipeline.registry.next_steps import next_steps
 
 Outcome = Literal["promoted", "refused", "unchanged", "contested", "rolled back"]
 ROLLED_BACK: Outcome = "rolled back"
@@ -111,6 +112,8 @@ def _lines(decision: Decision) -> Iterator[str]:
     yield _row(["---"] * len(_COLUMNS))
     for check in decision.checks:
         yield _row(_cells(check))
+    if steps := next_steps(decision.checks):
+        yield from ("", "## What to do next", "", *(f"- {step}" for step in steps))
 
 
 def _row(cells: Sequence[str]) -> str:
@@ -128,3 +131,6 @@ def show(decision: Decision, console: Console | None = None) -> None:
             table.add_row(*_cells(check), style="" if check.passed else "red")
         console.print(table)
     console.print(decision.summary(), markup=False)
+    for step in next_steps(decision.checks):
+        # Each on a line of its own that can be copied, however narrow the terminal.
+        console.print(f"- {step}", markup=False, highlight=False, soft_wrap=True)

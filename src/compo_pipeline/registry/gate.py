@@ -115,13 +115,19 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What one rule made of one figure (or of the tables as a whole, then without numbers)."""
+    """What one rule made of one figure (or of the tables as a whole, then without numbers).
+
+    `key` is the YAML key of the limit that decided, empty where none did; `enough` is the value of
+    it that would let a failed figure pass, where there is one.
+    """
 
     rule: str
     subject: str
     passed: bool
     finding: str
     numbers: Numbers | None = None
+    key: str = ""
+    enough: float | None = None
 
 
 def judge(
@@ -209,19 +215,22 @@ def _figure(name: str, rule: Rule, row: Row, gate: Gate) -> Check:
     # Intervals are drawn over pictures: many items of few pictures would look certain.
     if min(row.items, row.pictures) < gate.items:
         finding = f"{row.items} items of {row.pictures} pictures, {gate.items} of each are needed"
-        return Check(name, row.label, False, finding, numbers)
+        return Check(name, row.label, False, finding, numbers, "promotion.gate.items")
     # Items are there: the check before has seen to it.
     if row.skipped / (row.items + row.skipped) > gate.skipped:
         finding = f"{row.skipped} items could not be scored, at most {gate.skipped:.2%} may be"
-        return Check(name, row.label, False, finding, numbers)
+        return Check(name, row.label, False, finding, numbers, "promotion.gate.skipped")
     if not all(math.isfinite(value) for value in asdict(numbers).values()):
         return Check(name, row.label, False, "a number is missing", numbers)
+    enough = None
     if rule.must == "rise":
         passed, wanted = difference.low > rule.by, f"above {rule.by:g}"
     else:
         passed, wanted = difference.low >= -rule.by, f"at least {0 - rule.by:g}"
+        enough = math.ceil(-10 * difference.low) / 10
     finding = f"lower end {wanted} is asked"
-    return Check(name, row.label, passed, finding, numbers)
+    key = f"promotion.gate.rules.{name}.by"
+    return Check(name, row.label, passed, finding, numbers, key, None if passed else enough)
 
 
 def _contamination(
@@ -249,7 +258,8 @@ def _contamination(
                 clean[what, limit] += 1
                 continue
             finding = f"{found} of {of} were trained on, at most {limit:.2%} may be"
-            yield Check(f"contamination by {what}", subject, False, finding)
+            key = f"promotion.gate.contamination.{what}"
+            yield Check(f"contamination by {what}", subject, False, finding, key=key)
     for (what, limit), count in clean.items():
         finding = f"of none more than {limit:.2%} was trained on"
         yield Check(f"contamination by {what}", f"{count} subtasks", True, finding)
