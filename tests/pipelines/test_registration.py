@@ -37,8 +37,10 @@ def entries(tiny_clip: Path, tmp_path: Path, mlflow_project: Path) -> dict[str, 
     return {
         "checkpoint": checkpoint,
         "run": {
-            **{"run_id": tracking.open_run("clic", {"method": "clic"}), "method": "clic"},
-            **{"variant": "wide", "seed": 3},
+            "run_id": tracking.open_run("clic", {"method": "clic"}),
+            "method": "clic",
+            "variant": "wide",
+            "seed": 3,
         },
         "manifest": {"data_hash": "d" * 64, "count": 3},
         "comparison": FOUND.to_json(),

@@ -33,8 +33,10 @@ def run(
 
     Raises:
         SettingsError: gradio, the version or its base is not there.
+        ClickException: the address cannot be listened on.
     """
     page.require_gradio()
+    page.require_free(host, port)
     registered = parse(RegistrationSettings, parameters["registration"], "registration")
     store = parse(tracking.TrackingSettings, parameters["tracking"], "tracking")
     base = parse(ModelSettings, parameters["model"], "model")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -20,11 +21,17 @@ from typing import TYPE_CHECKING, Any
 from click import ClickException
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.images.decoding import PictureError
+from compo_pipeline.images.decoding import Limits, PictureError, load
 from compo_pipeline.ui import showing
 from compo_pipeline.ui.examples import Example
 from compo_pipeline.ui.opening import Opened
-from compo_pipeline.ui.trying import NoAttention, Unanswerable, captions_of, short_enough
+from compo_pipeline.ui.trying import (
+    NoAttention,
+    Unanswerable,
+    captions_of,
+    short_enough,
+    unusable,
+)
 
 if TYPE_CHECKING:
     import gradio as gr
@@ -44,6 +51,27 @@ def require_gradio() -> None:
         )
 
 
+def require_free(host: str, port: int) -> None:
+    """Make sure that the address can be listened on, before models are loaded.
+
+    Raises:
+        ClickException: it is in use, or none of this machine.
+    """
+    try:
+        # Probed as the server will bind it: a port whose connections have just ended is free.
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM
+        )[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        raise ClickException(
+            f"--port: cannot listen on {host}:{port} ({error.strerror}); give another one, "
+            f"such as --port {port + 1}"
+        ) from None
+
+
 def serve(opened: Opened, examples: Sequence[Example], host: str, port: int) -> None:
     """Serve the page until the process is interrupted.
 
@@ -56,7 +84,7 @@ def serve(opened: Opened, examples: Sequence[Example], host: str, port: int) -> 
         port: likewise.
 
     Raises:
-        ClickException: the address cannot be had.
+        ClickException: the address cannot be listened on.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with tempfile.TemporaryDirectory(prefix="compo_ui_") as folder:
@@ -82,25 +110,34 @@ def serve(opened: Opened, examples: Sequence[Example], host: str, port: int) -> 
                 max_file_size="50mb",
             )
         except OSError as error:
-            raise ClickException(f"--port: {host}:{port} cannot be had: {error}") from None
+            raise ClickException(f"--port: cannot listen on {host}:{port}: {error}") from None
 
 
 def build(opened: Opened, examples: Sequence[Example]) -> gr.Blocks:
-    """Lay the page out.
+    """Lay the page out; it opens with the first example and its scores.
 
     Args:
         opened: the models.
-        examples: pictures with captions to begin with.
+        examples: images with captions to begin with.
     """
     import gradio as gr
 
+    first = {"image": None, "captions": "", "scores": ""}
+    if examples:
+        found = opened.pair.scores(examples[0].picture, examples[0].captions)
+        first = {
+            "image": str(examples[0].picture),
+            "captions": "\n".join(examples[0].captions),
+            "scores": showing.table(found, opened.pair.label),
+        }
     page = gr.Blocks(title=opened.title, analytics_enabled=False)
     with page:
         gr.HTML(showing.heading(opened), padding=False, elem_id="heading")
         with gr.Row():
             with gr.Column(scale=2):
                 picture: Any = gr.Image(
-                    label="picture",
+                    first["image"],
+                    label="image",
                     type="filepath",
                     image_mode=None,
                     height=320,
@@ -110,27 +147,34 @@ def build(opened: Opened, examples: Sequence[Example]) -> gr.Blocks:
                 )
                 # The file as it is: this project's own decoding has limits, and says why not.
                 picture.preprocess = lambda given: given and given.path
+                problem = gr.HTML(padding=False, elem_id="problem")
             with gr.Column(scale=3):
                 captions = gr.Textbox(
-                    label="captions, one a line", lines=4, max_lines=12, elem_id="captions"
+                    first["captions"],
+                    label="captions, one a line",
+                    lines=4,
+                    max_lines=12,
+                    elem_id="captions",
                 )
                 compare = gr.Button("Compare", variant="primary", elem_id="compare")
-                scores = gr.HTML(padding=False, elem_id="scores")
+                scores = gr.HTML(first["scores"], padding=False, elem_id="scores")
         if examples:
             gr.Examples(
                 [[str(each.picture), "\n".join(each.captions)] for each in examples],
                 inputs=[picture, captions],
                 visible_columns=[0],
-                label="pictures of the benchmarks; the last caption of each is wrong",
+                label="images of the benchmarks; the last caption of each is wrong",
                 elem_id="examples",
             )
         phrase = gr.Textbox(
-            label="a phrase, to see where in the picture it is looked for",
+            label="a phrase, to see where in the image it is looked for",
             submit_btn="Show",
             elem_id="phrase",
         )
         maps = gr.HTML(padding=False, elem_id="maps")
         _answering(opened, picture, captions, compare, scores, phrase, maps)
+        # At once, not when scores are asked for; uploads, examples and clearing all are changes.
+        picture.change(_problem, picture, problem, api_visibility="private", show_progress="hidden")
     return page
 
 
@@ -172,14 +216,26 @@ def _told() -> Iterator[None]:
     try:
         yield
     except PictureError as error:
-        raise gr.Error(f"The picture cannot be used: {error}.", print_exception=False) from error
+        raise gr.Error(unusable(error), print_exception=False) from error
     except Unanswerable as error:
         raise gr.Error(str(error), print_exception=False) from error
 
 
+def _problem(file: str | None) -> str:
+    """What is wrong with the image, to stay beside it; empty where nothing is."""
+    if file is None:
+        return ""
+    path = Path(file)
+    try:
+        load(path.parent, path.name, Limits())
+    except PictureError as error:
+        return showing.problem(unusable(error))
+    return ""
+
+
 def _given(file: str | None) -> Path:
     if file is None:
-        raise Unanswerable("Give a picture first.")
+        raise Unanswerable("Upload an image, or click on one below.")
     return Path(file)
 
 

@@ -46,6 +46,11 @@ def sentence(text: str) -> str:
     return _filled("sentence.html", text=text)
 
 
+def problem(text: str) -> str:
+    """A paragraph that says what is wrong with what was given."""
+    return _filled("problem.html", text=text)
+
+
 def _filled(template: str, **given: Any) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 

@@ -16,7 +16,7 @@ from compo_pipeline.evaluation.attention_figures import render
 from compo_pipeline.evaluation.embed import tokenised
 from compo_pipeline.evaluation.panels import panels_of
 from compo_pipeline.evaluation.regions import Case
-from compo_pipeline.images.decoding import Limits, load
+from compo_pipeline.images.decoding import FORMATS, Limits, PictureError, load
 from compo_pipeline.models.dense import NoPatches
 from compo_pipeline.models.encoding import encode_images, encode_texts
 from compo_pipeline.models.loading import LoadedModel
@@ -118,6 +118,25 @@ class Pair:
             raise NoAttention(f"There is no attention to show: {error.reason}.") from error
         # An uploaded file's name says nothing.
         return render([replace(panel, picture="", names=("base", self.label))])
+
+
+# By the reasons of a PictureError, for the person who gave the file.
+_UNUSABLE = {
+    "empty": "This file is empty.",
+    "not_a_picture": (
+        f"This file is no image of a format that is read ({', '.join(FORMATS)}). Convert it first, "
+        "an iPhone's HEIC for instance to JPEG."
+    ),
+    "oversized": "This image is too large: {}.",
+    "truncated": "This image file is incomplete: its end is missing. Upload it again.",
+    "corrupt": "This image file is damaged and cannot be decoded: {}.",
+}
+
+
+def unusable(error: PictureError) -> str:
+    """Why an image cannot be used, for the person who gave it."""
+    detail = str(error).removeprefix(f"{error.reason}: ")
+    return _UNUSABLE.get(error.reason, "This file cannot be used: {}.").format(detail)
 
 
 def captions_of(typed: str) -> list[str]:
