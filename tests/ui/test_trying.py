@@ -15,7 +15,7 @@ from compo_pipeline.evaluation.attention import attend, embed_phrases
 from compo_pipeline.evaluation.panels import Panel
 from compo_pipeline.images.decoding import Limits, PictureError
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.ui import showing, trying
+from compo_pipeline.ui import page, showing, trying
 from compo_pipeline.ui.trying import (
     MOST_CAPTIONS,
     MOST_CHARACTERS,
@@ -47,6 +47,24 @@ def test_scores_are_the_models_own(
     assert [line.tuned for line in lines] == pytest.approx(tuned, abs=1e-6)
     assert [line.best_of_base for line in lines] == [value == max(base) for value in base]
     assert [line.best_of_tuned for line in lines] == [value == max(tuned) for value in tuned]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "This file is empty"),
+        (b"%PDF-1.7", "JPEG, PNG"),
+        (b"\x89PNG\r\n\x1a\n", "damaged|incomplete"),
+    ],
+)
+def test_a_bad_upload_is_explained_beside_it(content: bytes, told: str, tmp_path: Path) -> None:
+    upload = tmp_path / "upload.png"
+    upload.write_bytes(content)
+    assert re.search(told, page._problem(str(upload)))
+
+
+def test_a_good_upload_has_no_problem(picture: Path) -> None:
+    assert page._problem(str(picture)) == page._problem(None) == ""
 
 
 @pytest.mark.parametrize(("best", "agree"), [((0, 0), True), ((0, 1), False)])
