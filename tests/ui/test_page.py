@@ -225,7 +225,11 @@ def test_no_answer_about_a_former_picture(
     slow = Slow()
     opened = Opened("compo-clip", 1, "CLIC", cast("Pair", slow))
     port = free_port()
+    # The example that it opens with is answered at once.
+    slow.told.set()
     page = layout.build(opened, [Example(picture, ("another",))])
+    for event in (slow.asked, slow.told, slow.answered):
+        event.clear()
     page.launch(
         server_port=port, prevent_thread_lock=True, quiet=True, allowed_paths=[str(tmp_path)],
         theme=gradio.themes.Base(font=["sans-serif"], font_mono=["monospace"]),
@@ -233,6 +237,8 @@ def test_no_answer_about_a_former_picture(
     try:
         with chromium(tmp_path / "chromium") as person:
             person.go(f"http://127.0.0.1:{port}")
+            person.wait("document.querySelector('#scores')?.innerText.includes('another')")
+            emptied(person)
             person.upload("#picture input[type=file]", picture)
             person.wait("!!document.querySelector('#picture img')")
             person.write("#captions textarea", "a cup")

@@ -49,18 +49,12 @@ def test_scores_are_the_models_own(
     assert [line.best_of_tuned for line in lines] == [value == max(tuned) for value in tuned]
 
 
-@pytest.mark.parametrize(
-    ("content", "told"),
-    [
-        (b"", "This file is empty"),
-        (b"%PDF-1.7", "JPEG, PNG"),
-        (b"\x89PNG\r\n\x1a\n", "damaged|incomplete"),
-    ],
-)
-def test_a_bad_upload_is_explained_beside_it(content: bytes, told: str, tmp_path: Path) -> None:
-    upload = tmp_path / "upload.png"
-    upload.write_bytes(content)
-    assert re.search(told, page._problem(str(upload)))
+def test_a_bad_upload_is_explained_beside_it(picture: Path, tmp_path: Path) -> None:
+    half = picture.read_bytes()[: picture.stat().st_size // 2]
+    for content, told in ((b"", "empty"), (b"%PDF-1.7", "JPEG, PNG"), (half, "incomplete")):
+        upload = tmp_path / "upload.png"
+        upload.write_bytes(content)
+        assert told in page._problem(str(upload))
 
 
 def test_a_good_upload_has_no_problem(picture: Path) -> None:

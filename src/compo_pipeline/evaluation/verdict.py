@@ -55,6 +55,13 @@ def _words(found: Standing) -> str:
     return "not told apart from" if found == "level" else found
 
 
+def foremost(rows: Sequence[Row]) -> Row | None:
+    """The figure that speaks for a run in one line; None where nothing was scored."""
+    by_key = {(row.benchmark, row.metric, row.name): row for row in rows}
+    headlines = (row for row in rows if row.headline)
+    return next((by_key[key] for key in _FOREMOST if key in by_key), next(headlines, None))
+
+
 def signed(difference: Difference) -> str:
     """A difference with its interval: `+3.1 [+1.2, +5.0]`."""
     return f"{difference.value:+.1f} [{difference.low:+.1f}, {difference.high:+.1f}]"

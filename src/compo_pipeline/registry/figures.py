@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from compo_pipeline.evaluation.comparison import FINE_TUNED, Estimate, Row
-from compo_pipeline.evaluation.verdict import signed
-
-# The first of these that was scored speaks for a model in one line.
-_FOREMOST = (
-    ("sugar_crepe_pp", "itt", "average"),
-    ("sugar_crepe", "accuracy", "average"),
-)
+from compo_pipeline.evaluation.verdict import foremost, signed
 
 
-def metrics(rows: Iterable[Row], role: str) -> dict[str, float]:
+def metrics(rows: Sequence[Row], role: str) -> dict[str, float]:
     """All figures of one model as metrics, per cent.
 
     `headline/...` are the few that a summary shows; `headline_vs_base/...`, of the fine-tuned
@@ -23,28 +17,28 @@ def metrics(rows: Iterable[Row], role: str) -> dict[str, float]:
 
     Args:
         rows: of the comparison.
-        role: base, control or fine_tuned.
+        role: control or fine_tuned.
     """
-    found: dict[str, float] = {}
-    for row in rows:
-        estimate: Estimate | None = getattr(row, role)
-        if estimate is None:
-            continue
-        found[f"test/{row.benchmark}/{row.metric}/{row.name}"] = round(estimate.value, 3)
-        if row.headline:
-            # Dots, for MLflow makes a section of its charts of all that is before the last slash.
-            name = f"{row.benchmark}.{row.metric}.{row.name}"
-            found[f"headline/{name}"] = round(estimate.value, 3)
-            if role == FINE_TUNED:
-                found[f"headline_vs_base/{name}"] = round(row.vs_base.value, 3)
-    return found
+    values: dict[Row, Estimate] = {
+        row: estimate for row in rows if (estimate := getattr(row, role)) is not None
+    }
+    headlines = [row for row in values if row.headline]
+    found = {f"headline/{_flat(row)}": values[row].value for row in headlines}
+    if role == FINE_TUNED:
+        found |= {f"headline_vs_base/{_flat(row)}": row.vs_base.value for row in headlines}
+    for row, estimate in values.items():
+        found[f"test/{row.benchmark}/{row.metric}/{row.name}"] = estimate.value
+    return {name: round(value, 3) for name, value in found.items()}
 
 
 def line(rows: Sequence[Row]) -> str:
     """The foremost figure with its difference from the base; empty where nothing was scored."""
-    headlines = {(row.benchmark, row.metric, row.name): row for row in rows if row.headline}
-    wanted = next((key for key in _FOREMOST if key in headlines), next(iter(headlines), None))
-    if wanted is None:
+    row = foremost(rows)
+    if row is None:
         return ""
-    row = headlines[wanted]
     return f"{row.label} {row.fine_tuned.value:.1f}, against base {signed(row.vs_base)}"
+
+
+def _flat(row: Row) -> str:
+    """Dots: MLflow puts all before the last slash into a section of charts of its own."""
+    return f"{row.benchmark}.{row.metric}.{row.name}"

@@ -21,6 +21,7 @@ def search_space(
     tuning: Mapping[str, Any],
     spaces: Mapping[str, Any],
     benchmarks: Mapping[str, Any],
+    dataset: str,
     variant: str,
     paths: Mapping[str, str],
     command: Mapping[str, Any],
@@ -37,7 +38,8 @@ def search_space(
     settings = _settings(tuning)
     material = _material(**shared)
     space = _space(spaces, shared["method"], shared)
-    tags = {"method": material.method, "variant": variant, "data_hash": material.plan.data}
+    tags = {"dataset": dataset, "method": material.method, "variant": variant}
+    tags |= {"seed": str(material.plan.seed), "data_hash": material.plan.data}
     recorder = TuningRecord.here(tags)
     trials = Trials(
         material=material.as_trial(settings.trial),

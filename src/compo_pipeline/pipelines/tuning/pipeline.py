@@ -41,6 +41,7 @@ def create_pipeline() -> Pipeline:
                     **_STUDY,
                     **_SPACE,
                     "benchmarks": "params:benchmarks",
+                    "dataset": "params:dataset",
                     "variant": "params:variant",
                 },
                 outputs="study",
