@@ -16,7 +16,8 @@ from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.gallery import cards
 from compo_pipeline.evaluation.settings import Bootstrap
-from compo_pipeline.evaluation.verdict import verdict
+from compo_pipeline.evaluation.verdict import sentence, verdict
+from compo_pipeline.presentation.pages import links
 from compo_pipeline.records import Rejected, Score
 
 MODELS = {"base": "base", "control": "control", "fine_tuned": "clic"}
@@ -69,26 +70,40 @@ def comparison() -> Comparison:
 
 
 @pytest.fixture
-def material(comparison: Comparison, subtask: Subtask) -> report.Material:
+def material(comparison: Comparison, subtask: Subtask, tmp_path: Path) -> report.Material:
     curves = pd.DataFrame({"model": ["clic"] * 3, "step": [0, 1, 2], "loss": [3.0, 2.0, 1.5]})
     quarantine = [Rejected(3, "s3", "x.jpg", "words", "2 words")]
     return report.Material(
-        comparison, _scores(), [subtask], quarantine, curves, {"run_id": "abc123"}, 10
+        comparison,
+        _scores(),
+        [subtask],
+        quarantine,
+        curves,
+        gallery=10,
+        facts={"commit": "abc123", "command": "kedro run --env=<b>"},
+        settings={"training": {"epochs": 4}},
+        links=links(tmp_path / "report", {"Views": (tmp_path / "views/index.html", "kedro run")}),
     )
 
 
 def test_the_page_needs_nothing_but_itself(material: report.Material, tmp_path: Path) -> None:
     folder = report.write(material, tmp_path / "report")
     page = (folder / report.PAGE).read_text(encoding="utf-8")
-    assert not re.search(r"""(?:src|href)=["'](?!data:)""", page)
-    assert "http" not in page.replace("http-equiv", "")
+    fetched = re.findall(r"""(?:src|href)=["']([^"']*)|url\(([^)]*)\)""", page)
+    # Besides embedded data and parts of its own figures, only links to the pages beside it.
+    others = {
+        one or other for one, other in fetched if not (one or other).startswith(("data:", "#"))
+    }
+    assert others == {"../views/index.html"}
+    assert "http" not in page
     assert (folder / report.SUBTASKS).stat().st_size > 1000
     assert (folder / report.CURVES).stat().st_size > 1000
 
 
 def test_the_page_says_what_there_is_to_say(material: report.Material, tmp_path: Path) -> None:
     page = (report.write(material, tmp_path) / report.PAGE).read_text(encoding="utf-8")
-    assert "CLIC on scenes" in page and "scenes-base" in page and "abc123" in page
+    assert "CLIC on scenes" in page and "abc123" in page and "epochs: 4" in page
+    assert "kedro run --env=&lt;b&gt;" in page
     # Captions are text, never markup.
     assert "a &lt;b&gt;red&lt;/b&gt; cup &amp; a plate" in page and CAPTION not in page
     assert "a &lt;i&gt;cup&lt;/i&gt;" in page
@@ -183,7 +198,7 @@ def _moved(row: Row, low: float, high: float) -> Row:
     [
         (1.0, 3.0, "ITT average: above base +2.0 [+1.0, +3.0]"),
         (-3.0, -1.0, "ITT average: below base -2.0 [-3.0, -1.0]"),
-        (-1.0, 3.0, "ITT average: not told apart from base +1.0 [-1.0, +3.0]"),
+        (-1.0, 3.0, "ITT average: no significant difference from base +1.0 [-1.0, +3.0]"),
     ],
 )
 def test_the_verdict_follows_the_interval(
@@ -198,6 +213,23 @@ def test_the_verdict_tells_what_a_gain_cost(comparison: Comparison, low: float, 
     other = replace(_moved(gain, low, low + 1), benchmark="zero_shot", metric="top1", headline=True)
     assert len(verdict([gain, other], MODELS)) == told
     assert len(verdict([gain, replace(other, headline=False)], MODELS)) == 1
+
+
+def test_the_first_sentence_follows_the_intervals(comparison: Comparison) -> None:
+    gain = _moved(comparison.rows[0], 1.0, 3.0)
+    zero_shot = {"benchmark": "zero_shot", "metric": "top1", "name": "colours", "headline": True}
+    fall = replace(_moved(gain, -4.4, -2.0), label="Zero-shot colours top-1", **zero_shot)
+    assert sentence([gain, fall]) == "Better at composition; zero-shot colours fell 3.2 points"
+    assert sentence([gain, replace(fall, headline=False)]) == "Better at composition"
+    unsure = replace(fall, vs_base=replace(fall.vs_base, low=-7.0, high=0.6))
+    assert sentence([_moved(gain, -1.0, 3.0), unsure]) == (
+        "No significant difference from the base at composition"
+    )
+    assert sentence([_moved(gain, -3.0, -1.0)]) == "Worse at composition"
+    control = replace(gain, vs_control=unsure.vs_base)
+    assert sentence([control]).endswith("; no significant difference from the control")
+    # Photos without a compositional benchmark: what was scored.
+    assert sentence([fall]) == "Worse at zero-shot colours"
 
 
 def test_published_figures_need_the_same_protocol(comparison: Comparison) -> None:

@@ -104,7 +104,7 @@ def catalog(
             "quarantine": [Rejected(9, "s9", "x.png", "words", "none")],
             "checkpoint": trained,
             "control_checkpoint": tiny_clip,
-            "run": {"run_id": run_id},
+            "run": {"run_id": run_id, "variant": "mine", "seed": 7},
             "training_curves": pd.DataFrame({"step": [0, 1], "loss": [2.0, 1.0]}),
             "params:evaluation": settings,
             "params:benchmarks": {**content["benchmarks"], **places},
@@ -112,7 +112,19 @@ def catalog(
             "params:method": "clic",
             "params:dataset": "toy",
             "params:data.root": str(data),
-            "params:paths.report": str(folder / "report"),
+            "params:command": {"env": "toy", "params": {"evaluation": {"workers": 2}}},
+            "params:paths": {
+                name: str(folder / name)
+                for name in (
+                    "report",
+                    "data_docs",
+                    "counterfactuals_preview",
+                    "views_preview",
+                    "wise_ft_report",
+                    "attention_report",
+                    "promotion_report",
+                )
+            },
         }
         outputs: dict[str, Any] = {
             "scores": RowsDataset(filepath=str(folder / "scores.parquet"), row="Score"),
@@ -185,7 +197,10 @@ def test_figures_and_report_are_kept_with_the_run(done: DataCatalog) -> None:
     assert {name.partition("/")[0] for name in beside} == {"headline", "test"}
     kept = {file.path for file in client.list_artifacts(run_id, "report")}
     assert {"report/report.html", "report/subtasks.png"} <= kept
-    assert (done.load("report") / "report.html").is_file()
+    page = (done.load("report") / "report.html").read_text(encoding="utf-8")
+    # What a reader needs to make it again.
+    assert "kedro run --pipeline=train_eval --env=toy --params evaluation.workers=2" in page
+    assert "CLIC, variant mine, seed 7" in page and run_id in page
 
 
 def test_files_hold_no_number_that_json_has_not(done: DataCatalog, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Figures of a report, as PNG files."""
+"""Figures of a report: a PNG file each, and SVG for the page."""
 
 from __future__ import annotations
 
@@ -7,35 +7,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compo_pipeline.evaluation.comparison import ROLES, Estimate, Row
+from compo_pipeline.presentation.figures import COLOURS, STYLE, THEME, save
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-COLOURS = {"base": "#8a8f98", "control": "#c08a2d", "fine_tuned": "#0f6b6f"}
-STYLE: dict[Any, Any] = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#b9b6ae",
-    "axes.labelcolor": "#55524b",
-    "xtick.color": "#55524b",
-    "ytick.color": "#22201c",
-    "axes.titlesize": 9.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "legend.frameon": False,
-    "savefig.dpi": 200,
-    "savefig.bbox": "tight",
-    "figure.facecolor": "white",
-}
 
-
-def subtasks(rows: Sequence[Row], models: Mapping[str, str], path: Path) -> bool:
+def subtasks(rows: Sequence[Row], models: Mapping[str, str], path: Path) -> str:
     """Every subtask of the choice benchmarks: each model's figure with its interval.
 
+    Args:
+        rows: all figures.
+        models: names by role.
+        path: of the PNG file.
+
     Returns:
-        Whether there was anything to draw.
+        SVG for a page; empty where there is nothing to draw.
     """
     panels: dict[str, list[Row]] = {}
     for row in rows:
@@ -43,7 +31,7 @@ def subtasks(rows: Sequence[Row], models: Mapping[str, str], path: Path) -> bool
             title = row.label.removesuffix(f" {row.name.replace('_', ' ')}")
             panels.setdefault(title, []).append(row)
     if not panels:
-        return False
+        return ""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -58,8 +46,7 @@ def subtasks(rows: Sequence[Row], models: Mapping[str, str], path: Path) -> bool
         axes[-1, 0].set_xlabel("per cent right, with 95% interval; the tick is the chance level")
         axes[0, 0].legend(loc="lower right", bbox_to_anchor=(1, 1.0), ncols=3, handletextpad=0.1)
         figure.subplots_adjust(hspace=0.4)
-        figure.savefig(path)
-    return True
+        return save(figure, path)
 
 
 def _dots(ax: Axes, panel: Sequence[Row], models: Mapping[str, str]) -> None:
@@ -83,25 +70,29 @@ def _dots(ax: Axes, panel: Sequence[Row], models: Mapping[str, str]) -> None:
         [place for _, place in known],
         marker="|",
         s=160,
-        color="#6b675e",
+        color=THEME["soft"],
         lw=1,
     )
     ax.set_yticks(list(places), [row.name.replace("_", " ") for row in panel])
     ax.invert_yaxis()
     ax.tick_params(axis="y", length=0)
-    ax.grid(axis="x", color="#ece9e2", lw=0.8)
+    ax.grid(axis="x", lw=0.8)
     ax.set_axisbelow(True)
 
 
-def curves(frame: pd.DataFrame, path: Path) -> bool:
+def curves(frame: pd.DataFrame, path: Path) -> str:
     """Training curves: a panel per column but `step`, a line per value of a text column.
 
+    Args:
+        frame: the curves.
+        path: of the PNG file.
+
     Returns:
-        Whether there was anything to draw.
+        SVG for a page; empty where there is nothing to draw.
     """
     names = [name for name in frame.columns if frame[name].dtype.kind in "if" and name != "step"]
     if "step" not in frame.columns or not names or frame.empty:
-        return False
+        return ""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -109,7 +100,7 @@ def curves(frame: pd.DataFrame, path: Path) -> bool:
     parts: list[tuple[Any, Any]] = [("", frame)]
     if labels:
         parts = list(frame.groupby(labels[0], sort=False))
-    palette = [COLOURS["fine_tuned"], COLOURS["control"], COLOURS["base"], "#7a4e7e"]
+    palette = [*(COLOURS[role] for role in ("fine_tuned", "control", "base")), THEME["other"]]
     across = min(3, len(names))
     down = -(-len(names) // across)
     with mpl.rc_context(STYLE):
@@ -121,11 +112,10 @@ def curves(frame: pd.DataFrame, path: Path) -> bool:
                 if len(drawn):
                     ax.plot(drawn["step"], drawn[name], color=colour, lw=1.3, label=str(label))
             ax.set_title(name.replace("_", " "))
-            ax.grid(color="#ece9e2", lw=0.8)
+            ax.grid(lw=0.8)
         for ax in axes[len(names) :]:
             ax.set_visible(False)
         if labels:
             axes[0].legend()
         figure.tight_layout()
-        figure.savefig(path)
-    return True
+        return save(figure, path)

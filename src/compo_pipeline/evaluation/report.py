@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from compo_pipeline.evaluation import anchors, figures
 from compo_pipeline.evaluation.benchmarks import Subtask
@@ -15,7 +16,8 @@ from compo_pipeline.evaluation.comparison import FINE_TUNED, Difference, Row
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.gallery import FATES, cards
 from compo_pipeline.evaluation.measures import BENCHMARK_LABELS
-from compo_pipeline.evaluation.verdict import standing, tally
+from compo_pipeline.evaluation.verdict import sentence, standing, tally
+from compo_pipeline.presentation import pages
 from compo_pipeline.records import Rejected, Score
 
 if TYPE_CHECKING:
@@ -36,8 +38,10 @@ class Material:
         subtasks: the choice benchmarks, whose items are pictured.
         quarantine: rows that validation set aside.
         curves: training curves, with a `step` column.
-        run: what training noted of the run (`run_id`, ...).
         gallery: items of each fate to picture.
+        facts: what the page says of the run, label to text: date, command, commit, recipe, ...
+        settings: that the model was trained with, for the page's last part.
+        links: related pages.
     """
 
     comparison: Comparison
@@ -45,28 +49,16 @@ class Material:
     subtasks: Sequence[Subtask]
     quarantine: Sequence[Rejected]
     curves: pd.DataFrame
-    run: Mapping[str, Any]
     gallery: int
+    facts: Mapping[str, str]
+    settings: Mapping[str, Any]
+    links: Sequence[pages.Link] = ()
 
 
 def write(material: Material, folder: Path) -> Path:
-    """Write `report.html` and its figures; the page needs no other file and no network."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
+    """Write `report.html` and its figures; the page itself needs no other file and no network."""
     folder.mkdir(parents=True, exist_ok=True)
-    environment = Environment(
-        loader=PackageLoader("compo_pipeline.evaluation"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(
-        signed=lambda value: f"{value:+.1f}".replace("-", "\N{MINUS SIGN}"),
-        p_value=_p_value,
-        share=lambda part, whole: f"{100 * part / whole:.1f}" if whole else "0.0",
-    )
-    page = environment.get_template("report.html").render(_context(material, folder))
+    page = pages.render(__package__, PAGE, _context(material, folder))
     (folder / PAGE).write_text(page, encoding="utf-8")
     return folder
 
@@ -74,15 +66,20 @@ def write(material: Material, folder: Path) -> Path:
 def _context(material: Material, folder: Path) -> dict[str, Any]:
     comparison = material.comparison
     rows, models = comparison.rows, comparison.models
-    drawn_subtasks = figures.subtasks(rows, comparison.labels, folder / SUBTASKS)
-    drawn_curves = figures.curves(material.curves, folder / CURVES)
     pictured = cards(material.subtasks, material.scores, models, material.gallery)
+    name = comparison.labels[FINE_TUNED]
     return {
+        "title": f"{name} on {comparison.dataset}",
+        "facts": material.facts,
+        "links": material.links,
+        "settings": yaml.safe_dump(dict(material.settings), sort_keys=False),
+        "sentence": sentence(rows),
         "comparison": comparison,
         "models": models,
         "labels": comparison.labels,
-        "name": comparison.labels[FINE_TUNED],
-        "run_id": str(material.run.get("run_id", "")),
+        "name": name,
+        "p_value": _p_value,
+        "share": _share,
         "opponents": [role for role in ("base", "control") if role in models],
         "headlines": _grouped([row for row in rows if row.headline]),
         "every": _grouped(rows),
@@ -91,8 +88,8 @@ def _context(material: Material, folder: Path) -> dict[str, Any]:
         "standing": standing,
         "tally": tally(rows),
         "benchmarks": BENCHMARK_LABELS,
-        "subtask_figure": _embedded(folder / SUBTASKS) if drawn_subtasks else None,
-        "curve_figure": _embedded(folder / CURVES) if drawn_curves else None,
+        "subtask_figure": figures.subtasks(rows, comparison.labels, folder / SUBTASKS),
+        "curve_figure": figures.curves(material.curves, folder / CURVES),
         "fates": FATES,
         "cards": pictured,
         "fate_counts": Counter(card.fate for card in pictured),
@@ -135,5 +132,5 @@ def _p_value(p: float) -> str:
     return "< .001" if p < 0.001 else f"{p:.3f}".removeprefix("0")
 
 
-def _embedded(path: Path) -> str:
-    return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f}" if whole else "0.0"

@@ -41,6 +41,51 @@ def verdict(rows: Sequence[Row], models: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(_line(row, models) for row in told)
 
 
+def sentence(rows: Sequence[Row]) -> str:
+    """What a run came to, in a plain sentence: what it is judged by, and what fell.
+
+    Only intervals clear of zero are called a difference.
+    """
+    by_key = {(row.benchmark, row.metric, row.name): row for row in rows}
+    headlines = [row for row in rows if row.headline]
+    foremost = next((by_key[key] for key in _FOREMOST if key in by_key), None)
+    # Without a compositional benchmark, retrieval is the first headline.
+    main = foremost or next(iter(headlines), None)
+    if main is None:
+        return "Nothing could be scored, so there is nothing to compare"
+    subject = "composition" if foremost else _plain(main)
+    parts = [_SENTENCES[standing(main.vs_base)].format(subject)]
+    if standing(main.vs_base) == "above" and main.vs_control is not None:
+        parts += _BESIDE_CONTROL[standing(main.vs_control)]
+    fell = sorted(
+        (row for row in headlines if row is not main and standing(row.vs_base) == "below"),
+        key=lambda row: row.vs_base.value,
+    )
+    parts += [f"{_plain(row)} fell {-row.vs_base.value:.1f} points" for row in fell[:_TOLD]]
+    if len(fell) > _TOLD:
+        parts.append(f"{len(fell) - _TOLD} more figures fell")
+    return "; ".join(parts)
+
+
+_SENTENCES: dict[Standing, str] = {
+    "above": "Better at {}",
+    "below": "Worse at {}",
+    "level": "No significant difference from the base at {}",
+}
+_BESIDE_CONTROL: dict[Standing, list[str]] = {
+    "above": [],
+    "below": ["the control is better still"],
+    "level": ["no significant difference from the control"],
+}
+_TOLD = 3
+
+
+def _plain(row: Row) -> str:
+    """A figure's label within a sentence."""
+    label = row.label.removesuffix(" top-1")
+    return label[0].lower() + label[1:] if row.benchmark in ("zero_shot", "retrieval") else label
+
+
 def _line(row: Row, models: Mapping[str, str]) -> str:
     against = [(BASE, row.vs_base), (CONTROL, row.vs_control)]
     parts = [
@@ -52,7 +97,7 @@ def _line(row: Row, models: Mapping[str, str]) -> str:
 
 
 def _words(found: Standing) -> str:
-    return "not told apart from" if found == "level" else found
+    return "no significant difference from" if found == "level" else found
 
 
 def foremost(rows: Sequence[Row]) -> Row | None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import shlex
 import shutil
 import warnings
 from collections import Counter
@@ -20,10 +18,12 @@ from optuna.exceptions import ExperimentalWarning
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from compo_pipeline.presentation.commands import kedro_run
 from compo_pipeline.tuning.constraints import SCORE
 from compo_pipeline.tuning.space import Value, overlay
 
 RECIPE = "best_params.yml"
+_PIPELINE = "train_eval"
 # The trial's attribute that holds how many steps it was trained for.
 STEPS = "steps"
 # Environments whose recipe is that of conf/base: another one can take their place.
@@ -46,7 +46,7 @@ class Run:
 
     def command(self, values: Mapping[str, Value]) -> str:
         """The command line that trains and evaluates with values by dotted key."""
-        return self._line(self.env, {**self.given, **values})
+        return kedro_run(_PIPELINE, self.env, {**self.given, **values})
 
     def advice(self) -> list[str]:
         """How the values are kept for good, and the command that reads them from there."""
@@ -55,17 +55,7 @@ class Run:
         return [f"or write them into conf/{self.env}/parameters.yml and run", self._kept(self.env)]
 
     def _kept(self, env: str | None) -> str:
-        return f"  {self._line(env, self.given)}"
-
-    @staticmethod
-    def _line(env: str | None, values: Mapping[str, Value]) -> str:
-        words = ["kedro run --pipeline=train_eval"]
-        if env is not None:
-            words.append(f"--env={shlex.quote(env)}")
-        if values:
-            shown = ",".join(f"{name}={_scalar(value)}" for name, value in values.items())
-            words.append(f"--params {shlex.quote(shown)}")
-        return " ".join(words)
+        return f"  {kedro_run(_PIPELINE, env, self.given)}"
 
 
 def snapshot(study: Study, change: Callable[[FrozenTrial], None] | None = None) -> Study:
@@ -255,10 +245,3 @@ def _gain(trial: FrozenTrial, study: Study) -> tuple[float, ...]:
         value if direction == StudyDirection.MAXIMIZE else -value
         for value, direction in zip(trial.values, study.directions, strict=True)
     )
-
-
-def _scalar(value: Value) -> str:
-    """A value as `--params` reads it; a text that could be read as something else is quoted."""
-    if isinstance(value, str) and not (value.isidentifier() and yaml.safe_load(value) == value):
-        return json.dumps(value)
-    return str(yaml.safe_dump(value)).splitlines()[0]

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from compo_pipeline.presentation.pages import Link, links
 from compo_pipeline.records import Caption, Fact, Rejected, Score
+from compo_pipeline.registry.record import flatten
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,9 +63,11 @@ def write_report(
     quarantine: list[Rejected],
     training_curves: pd.DataFrame,
     run: Mapping[str, Any],
+    checkpoint: Path,
     evaluation: Mapping[str, Any],
     benchmarks: Mapping[str, Any],
-    folder: str,
+    command: Mapping[str, Any],
+    paths: Mapping[str, str],
 ) -> Path:
     """The page with figures and items, and the table on the terminal."""
     from compo_pipeline.configuration import parse
@@ -71,20 +75,62 @@ def write_report(
     from compo_pipeline.evaluation import report, terminal
     from compo_pipeline.evaluation.evaluate import Comparison
     from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
+    from compo_pipeline.models.identity import read_record
     from compo_pipeline.registry import tracking
+    from compo_pipeline.registry.origin import origin
 
     found = Comparison.from_json(comparison)
+    wanted = parse(BenchmarksSettings, benchmarks, "benchmarks")
+    folder = Path(paths["report"])
+    trained = read_record(checkpoint).get("training", {}).get("fingerprint", {})
+    settings = {key: trained[key] for key in ("objective", "training") if key in trained}
     material = report.Material(
         comparison=found,
         scores=scores,
-        subtasks=adapters.from_files(parse(BenchmarksSettings, benchmarks, "benchmarks")),
+        subtasks=adapters.from_files(wanted),
         quarantine=quarantine,
         curves=training_curves,
-        run=run,
         gallery=parse(EvaluationSettings, evaluation, "evaluation").gallery,
+        facts={
+            **origin(command, "train_eval"),
+            "environment": command["env"] or "base",
+            "recipe": f"{found.labels['fine_tuned']}, variant {run['variant']}, seed {run['seed']}",
+            "training": _main_settings(settings.get("training", {})),
+            "base model": found.weights["base"],
+            "benchmarks": wanted.root,
+            "MLflow run": run["run_id"],
+        },
+        settings=settings,
+        links=_links(folder, paths),
     )
-    written = report.write(material, Path(folder))
+    written = report.write(material, folder)
     with tracking.adopt(run["run_id"]) as record:
         record.artefact(written, "report")
     terminal.show(found)
     return written
+
+
+def _main_settings(training: Mapping[str, Any]) -> str:
+    """The settings of a training that matter most, by their YAML keys."""
+    found = dict(flatten(training, "."))
+    keys = ("epochs", "max_steps", "batch_size", "optimizer.lr", "precision")
+    return ", ".join(f"{key} {found[key]}" for key in keys if found.get(key) is not None)
+
+
+def _links(folder: Path, paths: Mapping[str, str]) -> list[Link]:
+    """Pages of the same dataset and run; some are made by other pipelines, later or never."""
+    pages = {
+        "Data Docs": ("data_docs", "index.html", "validation"),
+        "Counterfactuals": ("counterfactuals_preview", "index.html", "counterfactuals"),
+        "Views": ("views_preview", "index.html", "views"),
+        "WiSE-FT": ("wise_ft_report", "wise_ft.html", "wise_ft"),
+        "Attention": ("attention_report", "attention.html", "attention"),
+        "Promotion": ("promotion_report", "promotion.html", "promotion"),
+    }
+    return links(
+        folder,
+        {
+            label: (Path(paths[entry]) / page, f"kedro run --pipeline={pipeline}")
+            for label, (entry, page, pipeline) in pages.items()
+        },
+    )

@@ -1,0 +1,1 @@
+"""Presentation: what all HTML pages and figures share."""
