@@ -79,6 +79,7 @@ def run(
             },
             "params:model": {"name": f"local-dir:{base}"},
             "params:data.root": str(data),
+            "params:command": {"env": "toy", "params": {}},
             "params:paths.promotion_report": str(tmp_path / "report"),
         }
         outputs = {"promotion_report": FolderDataset(filepath=str(tmp_path / "report"))}
@@ -97,11 +98,18 @@ def aliases() -> dict[str, int]:
 def test_a_refusal_is_an_error_with_a_page(
     run: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    report = tmp_path / "clic" / "default" / "seed=0" / "report" / "report.html"
+    report.parent.mkdir(parents=True)
+    report.touch()
     with pytest.raises(PromotionError, match="refused.*compositionality"):
         run()
     assert aliases() == {"previous": 1, "champion": 2, "challenger": 3}
     page = (tmp_path / "report" / "promotion.md").read_text()
     assert page.startswith(f"# {NAME} version 3: refused")
+    html = (tmp_path / "report" / "promotion.html").read_text()
+    assert f"<h1>{NAME} version 3: refused</h1>" in html and '<td class="bad">FAILED</td>' in html
+    assert "kedro run --pipeline=promotion --env=toy" in html
+    assert 'href="../clic/default/seed=0/report/report.html"' in html
     assert "FAILED" in capsys.readouterr().out
 
 

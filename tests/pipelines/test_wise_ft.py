@@ -8,6 +8,7 @@ from typing import Any
 
 import mlflow
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import yaml
@@ -20,6 +21,7 @@ from compo_pipeline.configuration import SettingsError
 from compo_pipeline.datasets.folder import FolderDataset
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
+from compo_pipeline.pipelines.wise_ft.page import sentence
 from compo_pipeline.pipelines.wise_ft.pipeline import create_pipeline
 from compo_pipeline.records import Caption
 from compo_pipeline.registry import tracking
@@ -82,13 +84,23 @@ def catalog(
     inputs: dict[str, Any] = {
         "valid_captions": captions,
         "checkpoint": tuned,
-        "run": {"run_id": tracking.open_run("wise_ft", {})},
+        "run": {
+            "run_id": tracking.open_run("wise_ft", {}),
+            "method": "clic",
+            "variant": "mine",
+            "seed": 0,
+        },
         "params:wise_ft": yaml.safe_load((conf / "parameters_wise_ft.yml").read_text())["wise_ft"],
         "params:evaluation": {**settings["evaluation"], "bootstrap": {"resamples": 20}},
         "params:benchmarks": {**settings["benchmarks"], **wanted, **places},
         "params:model": {"name": f"local-dir:{tiny_clip}"},
         "params:data.root": str(data),
-        "params:paths.wise_ft_report": str(tmp_path / "report"),
+        "params:command": {"env": None, "params": {}},
+        "params:paths": {
+            "wise_ft_report": str(tmp_path / "report"),
+            "report": str(tmp_path / "run"),
+            "promotion_report": str(tmp_path / "promotion"),
+        },
     }
     outputs: dict[str, Any] = {
         "wise_ft": CSVDataset(filepath=str(tmp_path / "wise_ft.csv"), save_args={"index": False}),
@@ -109,13 +121,17 @@ def test_every_ratio_is_scored_drawn_and_kept_with_the_run(
     assert {path.name for path in catalog.load("wise_ft_report").iterdir()} == {
         "trade_off.png",
         "figures.csv",
+        "wise_ft.html",
     }
+    page = (catalog.load("wise_ft_report") / "wise_ft.html").read_text(encoding="utf-8")
+    assert 'href="../run/report.html"' in page and "kedro run --pipeline=wise_ft" in page
+    assert f"<td>{figures.label.iloc[0]}</td>" in page
     shown = capsys.readouterr().out
     assert "SugarCrepe++" in shown and "0.9" in shown
 
     client, run = mlflow.MlflowClient(), catalog.load("run")["run_id"]
     kept = {file.path for file in client.list_artifacts(run, "wise_ft")}
-    assert kept == {"wise_ft/trade_off.png", "wise_ft/figures.csv"}
+    assert kept == {f"wise_ft/{name}" for name in ("trade_off.png", "figures.csv", "wise_ft.html")}
     history = client.get_metric_history(run, "wise_ft/sugar_crepe_pp_itt")
     assert [point.step for point in history] == list(range(0, 101, 10))
     assert [point.value for point in history] == pytest.approx(list(figures.value))
@@ -125,3 +141,28 @@ def test_another_base_than_the_checkpoints_is_refused(catalog: DataCatalog, tune
     catalog["params:model"] = MemoryDataset({"name": f"local-dir:{tuned}"})
     with pytest.raises(SettingsError, match="set model.name and model.pretrained"):
         SequentialRunner().run(create_pipeline(), catalog)
+
+
+def test_the_recommended_ratio_costs_no_main_figure() -> None:
+    def figure(ratio: float, benchmark: str, gain: float, sure: bool) -> dict[str, Any]:
+        metric, name = {"sugar_crepe_pp": ("itt", "average"), "zero_shot": ("top1", "things")}[
+            benchmark
+        ]
+        spread = 0.5 if sure else 9.0
+        return {
+            "ratio": ratio, "benchmark": benchmark, "metric": metric, "name": name,
+            "headline": True, "against_base": gain,
+            "against_base_low": gain - spread, "against_base_high": gain + spread,
+        }  # fmt: skip
+
+    rows = [
+        figure(0.2, "sugar_crepe_pp", 1.0, sure=True),
+        figure(0.2, "zero_shot", 0.0, sure=True),
+        figure(0.5, "sugar_crepe_pp", 3.0, sure=True),
+        figure(0.5, "zero_shot", -2.0, sure=False),
+        figure(1.0, "sugar_crepe_pp", 5.0, sure=True),
+        figure(1.0, "zero_shot", -2.0, sure=True),
+    ]
+    assert sentence(pd.DataFrame(rows)).startswith("Ratio 0.5 is 3.0 points better")
+    assert sentence(pd.DataFrame(rows[-2:])).startswith("No ratio is better")
+    assert sentence(pd.DataFrame(rows[1::2])).startswith("No compositional benchmark")

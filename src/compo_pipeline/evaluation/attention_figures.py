@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from compo_pipeline.evaluation.figures import STYLE
 from compo_pipeline.evaluation.panels import Panel
+from compo_pipeline.presentation.figures import STYLE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,7 @@ from compo_pipeline.evaluation.comparison import BASE, CONTROL, Difference, Row
 Standing = Literal["above", "below", "level"]
 
 # The first of these that was scored is what the verdict is about; the others follow it.
-_FOREMOST = (
+FOREMOST = (
     ("sugar_crepe_pp", "itt", "average"),
     ("sugar_crepe", "accuracy", "average"),
 )
@@ -32,7 +32,7 @@ def verdict(rows: Sequence[Row], models: Mapping[str, str]) -> tuple[str, ...]:
         models: names by role.
     """
     by_key = {(row.benchmark, row.metric, row.name): row for row in rows}
-    foremost = next((by_key[key] for key in _FOREMOST if key in by_key), None)
+    foremost = next((by_key[key] for key in FOREMOST if key in by_key), None)
     told = [foremost] if foremost else []
     told += [by_key[key] for key in _BESIDE if key in by_key]
     told += [row for row in rows if row.metric in ("i2t_r1", "t2i_r1")]
@@ -48,7 +48,7 @@ def sentence(rows: Sequence[Row]) -> str:
     """
     by_key = {(row.benchmark, row.metric, row.name): row for row in rows}
     headlines = [row for row in rows if row.headline]
-    foremost = next((by_key[key] for key in _FOREMOST if key in by_key), None)
+    foremost = next((by_key[key] for key in FOREMOST if key in by_key), None)
     # Without a compositional benchmark, retrieval is the first headline.
     main = foremost or next(iter(headlines), None)
     if main is None:

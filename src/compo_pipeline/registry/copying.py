@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.presentation import pages
 from compo_pipeline.registry import decision, kept_scores, tracking
 from compo_pipeline.registry.aliases import refuse_gates_own
 from compo_pipeline.registry.versions import run_of
@@ -95,6 +97,29 @@ def markdown(name: str, settings: CopySettings, version: int | None, *, dry_run:
         f"# {name}: copied{dry}\n\n- what: the version with the alias '{settings.alias}'\n"
         f"- to: {tracking.masked(str(settings.to))}, {there}, alias '{settings.gives}'\n"
     )
+
+
+def html(
+    name: str,
+    settings: CopySettings,
+    version: int | None,
+    facts: Mapping[str, str],
+    links: Sequence[pages.Link],
+    *,
+    dry_run: bool,
+) -> str:
+    """The same as an HTML page."""
+    there = "a new version" if version is None else f"version {version}"
+    dry = " (dry run: nothing was changed)" if dry_run else ""
+    context = {
+        "title": f"{name}: copied{dry}",
+        "reason": f"The version with the alias '{settings.alias}' is {there} over there, with the "
+        f"alias '{settings.gives}'.",
+        "facts": {"to": tracking.masked(str(settings.to)), **facts},
+        "links": links,
+        "checks": [],
+    }
+    return pages.render(__package__, "promotion.html", context)
 
 
 def _there(target: Any, version: ModelVersion) -> ModelVersion | None:

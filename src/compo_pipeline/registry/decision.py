@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -11,6 +11,7 @@ from rich.console import Console
 
 from compo_pipeline.console import table as plain_table
 from compo_pipeline.console import terminal
+from compo_pipeline.presentation import pages
 from compo_pipeline.registry.gate import Check
 from compo_pipeline.registry.next_steps import next_steps
 
@@ -118,6 +119,29 @@ def _lines(decision: Decision) -> Iterator[str]:
 
 def _row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+
+
+def html(decision: Decision, facts: Mapping[str, str], links: Sequence[pages.Link]) -> str:
+    """The decision as an HTML page.
+
+    Args:
+        decision: what was decided.
+        facts: date, command and commit.
+        links: related pages.
+    """
+    dry = " (dry run: nothing was changed)" if decision.dry_run else ""
+    known = {"decided": decision.at, "champion before": str(decision.former or "none")}
+    if decision.checks:
+        known |= {"held against": decision.opponent, "gate": decision.gate}
+    context = {
+        "title": f"{decision.name} version {decision.version}: {decision.outcome}{dry}",
+        "reason": decision.reason,
+        "facts": {**known, **facts},
+        "links": links,
+        "columns": _COLUMNS,
+        "checks": [list(zip(_COLUMNS, _cells(check), strict=True)) for check in decision.checks],
+    }
+    return pages.render(__package__, "promotion.html", context)
 
 
 def show(decision: Decision, console: Console | None = None) -> None:

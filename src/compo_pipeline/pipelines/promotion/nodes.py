@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from compo_pipeline.presentation.pages import Link, links
 
 if TYPE_CHECKING:
     from compo_pipeline.registry.decision import Decision
     from compo_pipeline.registry.promotion import PromotionSettings
 
-PAGE = "promotion.md"
+# For people, and for comments on a pull request.
+PAGE, MARKDOWN = "promotion.html", "promotion.md"
 
 
 def act(
@@ -21,6 +24,7 @@ def act(
     benchmarks: Mapping[str, Any],
     model: Mapping[str, Any],
     data_root: str,
+    command: Mapping[str, Any],
     report: str,
 ) -> Path:
     """Promote, roll back or copy; the folder of the page that tells it.
@@ -31,6 +35,7 @@ def act(
     from compo_pipeline.configuration import SettingsError, parse
     from compo_pipeline.registry import copying
     from compo_pipeline.registry import promotion as promotions
+    from compo_pipeline.registry.origin import origin
     from compo_pipeline.registry.registration import RegistrationSettings
     from compo_pipeline.registry.tracking import TrackingSettings, connect
 
@@ -41,11 +46,16 @@ def act(
     connect(parse(TrackingSettings, tracking, "tracking"), Path.cwd())
     folder = Path(report)
     folder.mkdir(parents=True, exist_ok=True)
+    facts, related = origin(command, "promotion"), _links(folder)
     if settings.action == "copy":
         dry_run = settings.dry_run
         copied = copying.copy_version(registered.name, settings.copy, dry_run=dry_run)
         told = copying.markdown(registered.name, settings.copy, copied, dry_run=dry_run)
-        (folder / PAGE).write_text(told, encoding="utf-8")
+        (folder / MARKDOWN).write_text(told, encoding="utf-8")
+        shown = copying.html(
+            registered.name, settings.copy, copied, facts, related, dry_run=dry_run
+        )
+        (folder / PAGE).write_text(shown, encoding="utf-8")
         return folder
     if settings.action == "rollback":
         decided = promotions.roll_back(registered.name, settings)
@@ -56,7 +66,7 @@ def act(
             )
         parts = (evaluation, benchmarks, model, data_root)
         decided = _promoted(settings, registered.name, registered.alias, *parts)
-    _tell(decided, folder)
+    _tell(decided, folder, facts, related)
     return folder
 
 
@@ -97,12 +107,21 @@ def _promoted(
     return promote(name, alias, scorer, settings, scored.bootstrap)
 
 
-def _tell(decided: Decision, folder: Path) -> None:
-    from compo_pipeline.registry.decision import markdown, show
+def _links(folder: Path) -> list[Link]:
+    """Reports of the runs of this dataset; the versions that were decided about are among them."""
+    reports = sorted(folder.parent.glob("*/*/seed=*/report/report.html"))
+    return links(folder, {" ".join(page.parts[-5:-2]): (page, "kedro run") for page in reports})
+
+
+def _tell(
+    decided: Decision, folder: Path, facts: Mapping[str, str], related: Sequence[Link]
+) -> None:
+    from compo_pipeline.registry.decision import html, markdown, show
     from compo_pipeline.registry.promotion import PromotionError
 
     page = folder / PAGE
-    page.write_text(markdown(decided), encoding="utf-8")
+    page.write_text(html(decided, facts, related), encoding="utf-8")
+    (folder / MARKDOWN).write_text(markdown(decided), encoding="utf-8")
     show(decided)
     if decided.failed:
         raise PromotionError(f"{decided.summary()} More in {page}; the rules: promotion.gate")

@@ -21,6 +21,7 @@ def create_pipeline() -> Pipeline:
                     "params:benchmarks",
                     "params:model",
                     "params:data.root",
+                    "params:command",
                     "params:paths.promotion_report",
                 ],
                 outputs="promotion_report",

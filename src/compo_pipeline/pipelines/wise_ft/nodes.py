@@ -44,20 +44,40 @@ def score_mixtures(
     return pd.DataFrame(sweep(subtasks, base, tuned, ratios, settings))
 
 
-def draw_trade_off(wise_ft: pd.DataFrame, run: Mapping[str, Any], folder: str) -> Path:
-    """The figure and the table beside it, kept with the run; the main figures on the terminal."""
-    from compo_pipeline.pipelines.wise_ft import trade_off
+def draw_trade_off(
+    wise_ft: pd.DataFrame,
+    run: Mapping[str, Any],
+    command: Mapping[str, Any],
+    paths: Mapping[str, str],
+) -> Path:
+    """Page, figure and table, kept with the run; the main figures on the terminal."""
+    from compo_pipeline.pipelines.wise_ft import page, trade_off
+    from compo_pipeline.presentation.pages import links
     from compo_pipeline.registry import tracking
+    from compo_pipeline.registry.origin import origin
 
-    written = Path(folder)
+    written = Path(paths["wise_ft_report"])
     written.mkdir(parents=True, exist_ok=True)
-    if not trade_off.draw(wise_ft, written / "trade_off.png"):
+    figure = trade_off.draw(wise_ft, written / "trade_off.png")
+    if not figure:
         log.warning(
             "No figure is drawn: it needs all subtasks of SugarCrepe or SugarCrepe++, and "
             "zero-shot classification or retrieval (benchmarks.* says what is scored)."
         )
     means = trade_off.summary(wise_ft)
     wise_ft.to_csv(written / "figures.csv", index=False)
+    facts = {
+        **origin(command, "wise_ft"),
+        "recipe": f"{run['method']}, variant {run['variant']}, seed {run['seed']}",
+        "MLflow run": run["run_id"],
+    }
+    report = Path(paths["report"]) / "report.html"
+    promotion = Path(paths["promotion_report"]) / "promotion.html"
+    pages = {
+        "Report": (report, "kedro run --pipeline=evaluation"),
+        "Promotion": (promotion, "kedro run --pipeline=promotion"),
+    }
+    page.write(wise_ft, figure, facts, links(written, pages), written)
     with tracking.adopt(run["run_id"]) as record:
         record.artefact(written, "wise_ft")
         # MLflow's steps are whole numbers: the ratio in per cent.

@@ -27,7 +27,7 @@ def create_pipeline() -> Pipeline:
             ),
             node(
                 draw_trade_off,
-                inputs=["wise_ft", "run", "params:paths.wise_ft_report"],
+                inputs=["wise_ft", "run", "params:command", "params:paths"],
                 outputs="wise_ft_report",
                 name="draw_trade_off",
             ),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from compo_pipeline.console import table as plain_table
 from compo_pipeline.console import terminal
-from compo_pipeline.evaluation.figures import COLOURS, STYLE
+from compo_pipeline.presentation.figures import COLOURS, STYLE, THEME, save
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,19 +64,30 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({key: column for key, column in columns.items() if len(column)})
 
 
-def draw(frame: pd.DataFrame, path: Path) -> bool:
+def draw(frame: pd.DataFrame, path: Path) -> str:
     """Compositionality against zero-shot accuracy and retrieval, along the ratios.
 
+    Args:
+        frame: rows of `wise_ft.Figure`.
+        path: of the PNG file.
+
     Returns:
-        Whether there was anything to draw.
+        SVG for a page; empty where there is nothing to draw.
     """
     means = summary(frame)
     up = [quantity for quantity in COMPOSITIONALITY if quantity.key in means]
     right = [quantity for quantity in KNOWLEDGE if quantity.key in means]
     if not up or not right:
-        return False
+        return ""
     import matplotlib as mpl
     from matplotlib.figure import Figure
+
+    shades = {ratio: _shade(ratio) for ratio in means.index}
+    # Within a page the mixed colours follow its theme too.
+    mixed = {
+        shade: f"color-mix(in srgb, var(--ours) {100 * ratio:.0f}%, var(--base))"
+        for ratio, shade in shades.items()
+    }
 
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(2.9 * len(right) + 0.3, 2.3 * len(up) + 0.4))
@@ -83,31 +95,39 @@ def draw(frame: pd.DataFrame, path: Path) -> bool:
         for line, above in zip(axes, up, strict=True):
             interval = above.rows(frame).set_index("ratio")[["low", "high"]]
             for ax, across in zip(line, right, strict=True):
-                _path(ax, means[across.key], means[above.key], interval)
+                _path(ax, means[across.key], means[above.key], interval, shades)
             line[0].set_ylabel(f"{above.label}, %")
         for ax, across in zip(axes[-1], right, strict=True):
             ax.set_xlabel(f"{across.label}, %")
         figure.tight_layout()
         # After the layout, which would make room beside the panels for a legend above them.
         axes[0, 0].legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
-        figure.savefig(path)
-    return True
+        return save(figure, path, mixed)
+
+
+def _shade(ratio: float) -> str:
+    """The colour of a ratio, from the base's to the fine-tuned model's."""
+    from matplotlib.colors import LinearSegmentedColormap, to_hex
+
+    shades = LinearSegmentedColormap.from_list("", [COLOURS["base"], COLOURS["fine_tuned"]])
+    return to_hex(shades(ratio))
 
 
 def _path(
-    ax: Axes, across: pd.Series[float], above: pd.Series[float], interval: pd.DataFrame
+    ax: Axes,
+    across: pd.Series[float],
+    above: pd.Series[float],
+    interval: pd.DataFrame,
+    shades: Mapping[float, str],
 ) -> None:
-    """One panel: a dot per ratio, from the base's colour to the fine-tuned model's."""
-    from matplotlib.colors import LinearSegmentedColormap
-
-    shades = LinearSegmentedColormap.from_list("", [COLOURS["base"], COLOURS["fine_tuned"]])
-    ax.vlines(across, interval.low, interval.high, color="#dcd8cf", lw=1, label="95% interval")
-    ax.plot(across, above, color="#b9b6ae", lw=1)
+    """One panel: a dot per ratio."""
+    ax.vlines(across, interval.low, interval.high, color=THEME["line"], lw=1, label="95% interval")
+    ax.plot(across, above, color=THEME["soft"], lw=1)
     for ratio in above.index:
         marker, size, label = ENDS.get(ratio, ("o", 16, ""))
         place = ([across[ratio]], [above[ratio]])
-        ax.scatter(*place, color=shades(ratio), marker=marker, s=size, label=label, zorder=3)
-    ax.grid(color="#ece9e2", lw=0.8)
+        ax.scatter(*place, color=shades[ratio], marker=marker, s=size, label=label, zorder=3)
+    ax.grid(lw=0.8)
     ax.set_axisbelow(True)
 
 
