@@ -11,6 +11,7 @@ import pytest
 from compo_pipeline.datasets import readers
 from compo_pipeline.datasets.readers.record import RawCaption, SourceError
 from compo_pipeline.datasets.settings import Columns, DataSettings
+from compo_pipeline.datasets.sources import locate
 from compo_pipeline.records import Rejected
 
 ROWS = [
@@ -195,3 +196,64 @@ def test_cogvlm_laion(tmp_path: Path) -> None:
     assert isinstance(rows[3], Rejected)
     assert isinstance(rows[4], RawCaption)
     assert rows[4].own == ("",)
+
+
+SHARED = {"train": "t.*", "val": "t.*", "test": "t.*"}
+SHARES = {"train": 0.6, "val": 0.2, "test": 0.2}
+
+
+def divided(root: Path, **settings: Any) -> dict[str, set[str]]:
+    """Images by split; every record is of one split."""
+    data = DataSettings(root, "table", settings.pop("splits", SHARED), **settings)
+    rows = [row for row in readers.read(data) if isinstance(row, RawCaption)]
+    assert all(row.sample_id.startswith(f"{row.split}-") for row in rows)
+    found: dict[str, set[str]] = {}
+    for row in rows:
+        found.setdefault(row.split, set()).add(row.image)
+    assert sum(map(len, found.values())) == len(set().union(*found.values()))
+    return found
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_one_file_is_divided_by_image(tmp_path: Path, suffix: str) -> None:
+    rows = [{"image": f"{n // 2}.jpg", "caption": f"Caption {n}."} for n in range(800)]
+    write(tmp_path / f"t.{suffix}", rows)
+    found = divided(tmp_path, shares=SHARES)
+    assert {split: round(len(images) / 400, 1) for split, images in found.items()} == SHARES
+    assert found != divided(tmp_path, shares=SHARES, shares_seed=1)
+    write(tmp_path / f"t.{suffix}", [*rows, {"image": "new.jpg", "caption": "One more."}][::-1])
+    more = divided(tmp_path, shares=SHARES)
+    assert all(found[split] <= more[split] for split in found), "images keep their split"
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_a_column_says_the_split_where_there_is_one(tmp_path: Path, suffix: str) -> None:
+    names = ["train", "test", "val", "train", "holdout"]
+    rows = [{**ROWS[0], "image": f"{n}.jpg", "split": name} for n, name in enumerate(names)]
+    write(tmp_path / f"t.{suffix}", rows)
+    expected = {"train": {"0.jpg", "3.jpg"}, "test": {"1.jpg"}, "val": {"2.jpg"}}
+    assert divided(tmp_path, shares=SHARES) == expected
+    assert divided(tmp_path, columns=Columns(split="split")) == expected
+    data = DataSettings(tmp_path, "table", SHARED)
+    (bad,) = [row for row in readers.read(data) if isinstance(row, Rejected)]
+    assert (bad.sample_id, bad.image) == ("train-4", "4.jpg")
+    assert bad.detail == "split is 'holdout', expected one of train, val, test"
+    source = locate(data)
+    assert {name: split["records"] for name, split in source["splits"].items()} == {
+        "train": 3,
+        "val": 1,
+        "test": 1,
+    }
+
+
+def test_a_file_of_a_split_of_its_own_is_not_divided(tmp_path: Path) -> None:
+    write(tmp_path / "t.csv", [{**ROWS[0], "split": "whatever"}])
+    assert divided(tmp_path, splits={"train": "t.csv"}) == {"train": {"a.jpg"}}
+
+
+def test_a_share_that_is_missing_is_named(tmp_path: Path) -> None:
+    write(tmp_path / "t.csv", ROWS)
+    with pytest.raises(SourceError, match=r"data\.shares has none of test"):
+        divided(tmp_path, shares={"train": 0.9, "val": 0.1})
+    with pytest.raises(ValueError, match=r"shares\.train: expected more than 0, got 0"):
+        divided(tmp_path, shares={"train": 0.0})

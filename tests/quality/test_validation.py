@@ -37,7 +37,7 @@ BREAKING = {
     "picture_decodes": replace(GOOD, decode_error="truncated: cut off", width=0, height=0),
     "width": replace(GOOD, width=31),
     "height": replace(GOOD, height=31),
-    "enough_sentences": replace(GOOD, sentences=1),
+    "enough_sentences": replace(GOOD, sentences=0),
     "shortest_sentence": replace(GOOD, least_words=3),
     "longest_sentence": replace(GOOD, most_words=35),
     "unique_pair": replace(GOOD, repeats_pair=True),
@@ -166,7 +166,7 @@ def test_only_more_than_the_tolerated_share_stops_a_run() -> None:
         refuse_too_many(result_of(11, 100, unparseable=9))
     message = str(raised.value)
     assert "11 of 100 records are bad (11.0%), validation.tolerated_share allows 10.0%" in message
-    assert "width (expected width at least 32): 2 rows, such as 3, 7" in message
+    assert "validation.rules.width (expected width at least 32): 2 rows, such as 3, 7" in message
     assert "unparseable: 9 records" in message
     assert "no_leak" not in message
 
@@ -174,8 +174,23 @@ def test_only_more_than_the_tolerated_share_stops_a_run() -> None:
 def test_no_record_and_no_good_record_stop_a_run() -> None:
     with pytest.raises(TooManyBadRows, match="holds no record"):
         refuse_too_many(result_of(0, 0))
-    with pytest.raises(TooManyBadRows, match="5 of 5"):
+    with pytest.raises(TooManyBadRows, match="5 of 5") as raised:
         refuse_too_many({**result_of(5, 5), "tolerated_share": 1.0})
+    assert "Raising validation.tolerated_share does not help" in str(raised.value)
+
+
+def test_the_advice_of_a_refusal_is_true() -> None:
+    found = result_of(11, 100)
+    with pytest.raises(TooManyBadRows) as raised:
+        refuse_too_many(found)
+    message = str(raised.value)
+    assert "--params validation.rules.width=null" in message
+    (share,) = re.findall(r"validation\.tolerated_share=([\d.]+)", message)
+    refuse_too_many({**found, "tolerated_share": float(share)})
+    found["rules"] = {"picture_present": {**found["rules"]["width"], "column": "decode_error"}}
+    with pytest.raises(TooManyBadRows) as raised:
+        refuse_too_many(found)
+    assert "null" not in str(raised.value), "an image that is not there trains nothing"
 
 
 def test_dead_links_are_told_but_use_up_nothing_that_is_tolerated(

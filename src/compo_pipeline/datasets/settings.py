@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,12 +16,15 @@ class Columns:
         image: holds the picture's path; or a pattern of columns such as `{key:.5}/{key}.jpg`.
         caption: holds the caption, one sentence or many.
         sentences: holds a list of sentences, instead of `caption`.
+        split: holds our name of the record's split, where one file serves several splits; null
+            takes the column `split` where the file has one.
     """
 
     id: str | None = None
     image: str | None = None
     caption: str | None = None
     sentences: str | None = None
+    split: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse two homes of the caption."""
@@ -63,6 +67,10 @@ class DataSettings:
             folder. Tables: a file, or a pattern of files, below the root.
         images: folder below the root from which the picture paths of a table start.
         columns: what a table's columns mean.
+        shares: relative sizes of the splits that one file of a table serves without a column that
+            says which; an image has the split that a hash of its path draws, and keeps it when
+            others are added.
+        shares_seed: of that hash.
         sample: a random part of one split in the place of all of it.
     """
 
@@ -71,10 +79,15 @@ class DataSettings:
     splits: dict[str, str | None]
     images: str = ""
     columns: Columns = field(default_factory=Columns)
+    shares: dict[str, float] = field(default_factory=dict)
+    shares_seed: int = 0
     sample: SampleSettings = field(default_factory=SampleSettings)
 
     def __post_init__(self) -> None:
-        """Refuse a sample of a split that is not there."""
+        """Refuse a sample of a split that is not there, and shares that are none."""
+        for split, share in self.shares.items():
+            if not (math.isfinite(share) and share > 0):
+                raise ValueError(f"shares.{split}: expected more than 0, got {share}")
         if self.sample.rows is not None and self.sample.split not in self.sources:
             raise ValueError(
                 f"sample.split: '{self.sample.split}' is none of {', '.join(self.sources)}"
@@ -84,3 +97,7 @@ class DataSettings:
     def sources(self) -> dict[str, str]:
         """The source's name of each split that was not taken away."""
         return {split: source for split, source in self.splits.items() if source is not None}
+
+    def sharing(self, source: str) -> list[str]:
+        """Our names of the splits that a source serves."""
+        return [split for split, named in self.sources.items() if named == source]

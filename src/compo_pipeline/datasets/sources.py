@@ -35,12 +35,13 @@ def locate(data: DataSettings) -> dict[str, Any]:
     for split, source in data.sources.items():
         try:
             annotations = chosen.caption_files(data, source)
-            records = chosen.count(data, source)
+            records = _records(data, split, source)
         except SourceError as error:
             raise SourceError(f"data.splits.{split}: {error}") from error
         if not records:
             raise SourceError(
                 f"data.splits.{split}: {', '.join(map(str, annotations))} holds no record"
+                + (" of this split" if len(data.sharing(source)) > 1 else "")
             )
         folder = chosen.picture_folder(data, source)
         if folder not in files_in:
@@ -52,6 +53,14 @@ def locate(data: DataSettings) -> dict[str, Any]:
             "files": files_in[folder],
         }
     return {"format": data.format, "root": str(data.root), "splits": splits}
+
+
+def _records(data: DataSettings, split: str, source: str) -> int:
+    """Records of a split; those of a file that several splits share must be read to be told."""
+    chosen = reader(data)
+    if len(data.sharing(source)) > 1:
+        return sum(1 for _ in chosen.read(data, split, source))
+    return chosen.count(data, source)
 
 
 def _files_below(folder: Path, split: str) -> int:

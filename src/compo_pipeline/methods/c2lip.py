@@ -107,6 +107,7 @@ class C2lip:
     name: ClassVar[str] = "c2lip"
     views_type: ClassVar[type] = C2lipViews
     objective_type: ClassVar[type] = C2lipObjective
+    sentences: ClassVar[int] = 1
     parsed_sentences: ClassVar[int] = 1
     trains_scale: ClassVar[bool] = True
 

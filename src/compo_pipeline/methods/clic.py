@@ -117,6 +117,7 @@ class Clic:
     name: ClassVar[str] = "clic"
     views_type: ClassVar[type] = ClicViews
     objective_type: ClassVar[type] = ClicObjective
+    sentences: ClassVar[int] = 2  # positives after the second say further ones
     parsed_sentences: ClassVar[int] = 1  # words are swapped in first sentences only
     reads_patches: ClassVar[bool] = False
     trains_scale: ClassVar[bool] = True

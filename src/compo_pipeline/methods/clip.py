@@ -78,6 +78,7 @@ class Clip:
     name: ClassVar[str] = "clip"
     views_type: ClassVar[type] = ClipViews
     objective_type: ClassVar[type] = ClipObjective
+    sentences: ClassVar[int] = 1
     parsed_sentences: ClassVar[int] = 0  # plain captions need no parse
     reads_patches: ClassVar[bool] = False
 

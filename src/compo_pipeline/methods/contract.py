@@ -163,6 +163,12 @@ class Method(Protocol):
         """
 
     @property
+    def sentences(self) -> int:
+        """How many sentences a caption should have; every method trains on one, and those that
+        show more repeat it.
+        """
+
+    @property
     def parsed_sentences(self) -> int:
         """How many of a caption's sentences must be parsed, from the first on."""
 

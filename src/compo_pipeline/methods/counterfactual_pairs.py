@@ -51,6 +51,7 @@ class CounterfactualPairs:
 
     name: ClassVar[str]
     views_type: ClassVar[type] = CounterfactualViews
+    sentences: ClassVar[int] = 1
     parsed_sentences: ClassVar[int] = 0  # whatever edits captions parses them for itself
     reads_patches: ClassVar[bool] = False
     kinds: ClassVar[tuple[int, ...]] = KINDS

@@ -66,6 +66,7 @@ class TextNegatives:
     """
 
     name: ClassVar[str]
+    sentences: ClassVar[int] = 1
     parsed_sentences: ClassVar[int] = 1
     trains_scale: ClassVar[bool] = True
     bias: ClassVar[float | None] = None

@@ -73,20 +73,27 @@ def write(
                 "composites need two pictures of one orientation"
             )
         if epoch == 0:
-            _tell(method.name, captions, views)
+            _tell(method, captions, views)
         pq.write_table(to_table(views, View), partial / f"epoch={epoch:02d}.parquet")
     shutil.rmtree(folder, ignore_errors=True)
     partial.rename(folder)
 
 
-def _tell(method: str, captions: Sequence[Caption], views: Sequence[View]) -> None:
+def _tell(method: Method, captions: Sequence[Caption], views: Sequence[View]) -> None:
     lost = sum(negative is None for view in views for negative in view.negatives)
     log.info(
         "%s: %d views of %d captions an epoch, %d negatives could not be made.",
-        *(method, len(views), len(captions), lost),
+        *(method.name, len(views), len(captions), lost),
     )
+    short = sum(len(caption.sentences) < method.sentences for caption in captions)
+    if short:
+        log.warning(
+            "%s: %d of %d captions have fewer than %d sentences: further positives repeat the "
+            "first.",
+            *(method.name, short, len(captions), method.sentences),
+        )
     if any(view.counterfactuals for view in views):
-        _tell_pictures(method, views)
+        _tell_pictures(method.name, views)
     if len(views) < len(captions) and views[0].kind == "composite":
         log.warning(
             "%d captions have no view: no other picture has their orientation.",

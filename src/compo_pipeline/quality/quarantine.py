@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -137,8 +138,8 @@ def refuse_too_many(result: Mapping[str, Any]) -> None:
     if result["bad"] < result["records"] and result["bad_share"] <= result["tolerated_share"]:
         return
     lines = [
-        f"  {name} (expected {rule['column']} {rule['expected']}): {rule['broken_by']} rows, "
-        f"such as {', '.join(map(str, rule['rows']))}"
+        f"  validation.rules.{name} (expected {rule['column']} {rule['expected']}): "
+        f"{rule['broken_by']} rows, such as {', '.join(map(str, rule['rows']))}"
         for name, rule in result["rules"].items()
         if rule["broken_by"]
     ]
@@ -148,6 +149,27 @@ def refuse_too_many(result: Mapping[str, Any]) -> None:
         f"validation: {result['bad']} of {result['records']} records are bad "
         f"({result['bad_share']:.1%}), validation.tolerated_share allows "
         f"{result['tolerated_share']:.1%}:\n" + "\n".join(lines) + "\n"
-        "Quarantine holds every one with its reason and the Data Docs show them; mend the data, "
-        "or raise validation.tolerated_share."
+        f"Quarantine holds every one with its reason and the Data Docs show them. {_advice(result)}"
+    )
+
+
+def _advice(result: Mapping[str, Any]) -> str:
+    """What helps: tolerating more does not where nothing would be left."""
+    broken = {name: rule for name, rule in result["rules"].items() if rule["broken_by"]}
+    # An image that cannot be read trains nothing, whatever the rules are.
+    optional = [name for name, rule in broken.items() if rule["column"] != "decode_error"]
+    ways = ["Fix the data"]
+    if optional:
+        name = max(optional, key=lambda name: broken[name]["broken_by"])
+        ways.append(
+            f"loosen a rule or take it away (--params validation.rules.{name}=null, or null in "
+            "the environment's parameters.yml)"
+        )
+    if result["bad"] < result["records"]:
+        share = math.ceil(100 * result["bad_share"]) / 100
+        ways.append(f"tolerate more (validation.tolerated_share={share:g})")
+        return f"{'; or '.join(ways)}."
+    return (
+        f"{'; or '.join(ways)}. Raising validation.tolerated_share does not help: no record "
+        "is left to train on."
     )

@@ -120,7 +120,8 @@ class ValidationSettings:
     """The rules, and when a run fails.
 
     Args:
-        tolerated_share: the run fails when more than this share of the records is bad.
+        tolerated_share: the run fails when more than this share of the records is bad, and always
+            when all are.
         rules: by name; of several that a row breaks, quarantine names the first.
         shown: bad rows named per rule in results and errors.
     """

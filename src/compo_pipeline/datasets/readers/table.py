@@ -1,4 +1,8 @@
-"""A table of captions: CSV, TSV, JSON lines or parquet, with columns named by configuration."""
+"""A table of captions: CSV, TSV, JSON lines or parquet, with columns named by configuration.
+
+One file may serve several splits: a column says which record is of which split, or images are
+divided at random.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import json
 import string
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +23,10 @@ from compo_pipeline.datasets.readers.record import (
 )
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.records import Rejected
+from compo_pipeline.seeding import digest
 
 _BATCH = 4096
+_SPLIT = "split"
 
 
 class UnreadableRecord(ValueError):
@@ -60,16 +67,20 @@ def count(data: DataSettings, source: str) -> int:
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
-    """One record per row of the split's files."""
+    """One record per row of the split's files; of a file of several splits, the split's own."""
     meaning = _Meaning.of(data)
     number = 0
     for path in caption_files(data, source):
-        for values in _RECORDS[path.suffix](path, meaning.columns):
+        division = _Division.of(data, source, path)
+        for values in _RECORDS[path.suffix](path, [*meaning.columns, *division.columns]):
+            record: RawCaption | Rejected
             if isinstance(values, UnreadableRecord):
-                yield rejected(f"{split}-{number}", "", f"{path.name}: {values}")
+                record = rejected(f"{split}-{number}", "", f"{path.name}: {values}")
             else:
-                yield meaning.record(values, split, number)
+                record = division.checked(meaning.record(values, split, number), values)
             number += 1
+            if division.split(record, values) == split:
+                yield record
 
 
 @dataclass(frozen=True)
@@ -118,6 +129,79 @@ class _Meaning:
         if not own:
             return rejected(sample_id, image, f"{self.text} is {text!r}, expected a list of texts")
         return checked(sample_id, f"{split}-{image}", image, own, (), split)
+
+
+@dataclass(frozen=True)
+class _Division:
+    """Which record of a file is of which of its splits. Records that cannot be used are of the
+    first.
+    """
+
+    splits: list[str]
+    column: str | None
+    shares: Mapping[str, float]
+    seed: int
+
+    @classmethod
+    def of(cls, data: DataSettings, source: str, path: Path) -> _Division:
+        """The division of one of a source's files.
+
+        Raises:
+            SourceError: neither a column nor shares say how the file is divided.
+        """
+        splits, column = data.sharing(source), data.columns.split
+        if column is None and len(splits) > 1 and _SPLIT in _names(path):
+            column = _SPLIT
+        missing = [split for split in splits if split not in data.shares]
+        if column is None and len(splits) > 1 and missing:
+            raise SourceError(
+                f"{path} serves the splits {', '.join(splits)}, and data.shares has none of "
+                f"{', '.join(missing)}: set it, or data.columns.split to the column that says "
+                "which record is of which split"
+            )
+        return cls(splits, column, data.shares, data.shares_seed)
+
+    @property
+    def columns(self) -> list[str]:
+        """The column that is read for it, if any."""
+        return [self.column] if self.column else []
+
+    def checked(
+        self, record: RawCaption | Rejected, values: Mapping[str, Any]
+    ) -> RawCaption | Rejected:
+        """The record, or why its split is none."""
+        if self.column and isinstance(record, RawCaption):
+            named = _trimmed(values.get(self.column))
+            if named not in self.splits:
+                detail = f"{self.column} is {named!r}, expected one of {', '.join(self.splits)}"
+                return rejected(record.sample_id, record.image, detail)
+        return record
+
+    def split(self, record: RawCaption | Rejected, values: Values) -> str:
+        """The split of a record."""
+        if len(self.splits) == 1 or isinstance(record, Rejected):
+            return self.splits[0]
+        if self.column and isinstance(values, Mapping):
+            return str(_trimmed(values[self.column]))
+        shares = [self.shares[split] for split in self.splits]
+        place = digest(self.seed, record.image) / 2**64 * sum(shares)
+        # The last split also takes what rounding leaves over.
+        bounds = zip(self.splits, accumulate(shares), strict=True)
+        return next((split for split, bound in bounds if place < bound), self.splits[-1])
+
+
+def _trimmed(value: Any) -> Any:
+    return value.strip() if isinstance(value, str) else value
+
+
+def _names(path: Path) -> list[str]:
+    """Names of a file's columns, by its header or its first record."""
+    if path.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        return list(pq.read_schema(path).names)
+    first = next(_RECORDS[path.suffix](path, []), None)
+    return list(first) if isinstance(first, Mapping) else []
 
 
 def _as_pattern(image: str) -> str:
