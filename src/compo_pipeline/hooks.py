@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kedro.framework.hooks import hook_impl
 
-from compo_pipeline import beforehand, keys, quiet
+from compo_pipeline import beforehand, keys, preflight, quiet
 from compo_pipeline.configuration import SettingsError, nearest, parse
+from compo_pipeline.datasets.settings import SCENES
 from compo_pipeline.models.settings import ModelSettings, needs_network
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class ProjectHooks:
         parameters = keys.without_null(loader["parameters"], open_mappings)
         # Names with an underscore only serve the other values.
         parameters = {name: v for name, v in parameters.items() if not name.startswith("_")}
+        parameters = _with_own_benchmarks(parameters)
         _check_names(parameters)
         _check_method(parameters["method"], Path(loader.conf_source) / loader.base_env)
         # What was typed, for commands that are shown to the user.
@@ -67,16 +69,38 @@ class ProjectHooks:
         """Refuse what cannot end well before the first node starts.
 
         Raises:
-            SettingsError: a value that a node could not use.
+            SettingsError: a value that a node could not use, or something outside that is not
+                there.
             NotThere: something that the pipeline reads has not been made.
         """
         beforehand.check_settings(self._parameters, pipeline)
         beforehand.check_inputs(pipeline, catalog)
+        preflight.check(self._parameters, pipeline, catalog)
 
     @hook_impl
     def before_node_run(self, node: Node) -> None:
         """One line for every node: Kedro's own lists all parameters."""
         log.info("%s -> %s", node.name, ", ".join(node.outputs))
+
+
+def _with_own_benchmarks(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Rendered scenes are asked about in the benchmarks beside them, other data in none.
+
+    Where others are wanted, `benchmarks.root` names them.
+    """
+    data, tuning = parameters["data"], parameters["tuning"]
+    if data["format"] != SCENES:
+        return parameters
+
+    def beside(benchmarks: Mapping[str, Any], split: str) -> dict[str, Any]:
+        own = f"{data['root']}/benchmarks/{split}"
+        return {**benchmarks, "root": own if benchmarks["root"] is None else benchmarks["root"]}
+
+    return {
+        **parameters,
+        "benchmarks": beside(parameters["benchmarks"], "test"),
+        "tuning": {**tuning, "benchmarks": beside(tuning["benchmarks"], "val")},
+    }
 
 
 def _check_names(parameters: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 
 from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.records import Score
@@ -40,6 +41,8 @@ class Slow:
     def of(self, version):
         self.wait()
         return made_up(10 * int(version.version))
+
+    titles = MappingProxyType({})
 
     def base_of(self, version):
         raise AssertionError("there is a champion")

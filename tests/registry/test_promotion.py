@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import mlflow
 import pytest
@@ -40,6 +40,8 @@ class Known:
     ) -> None:
         self.right, self.base, self.meanwhile = right, base, meanwhile
         self.looked: list[Overlap] = []
+
+    titles: ClassVar[dict[str, str]] = {}
 
     def overlaps(self, version: Any) -> list[Overlap]:
         assert version.version == 3

@@ -6,6 +6,9 @@ import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
+SCENES = "scenes"
+"""The format of data that is rendered by the run that reads it."""
+
 
 @dataclass(frozen=True)
 class Columns:

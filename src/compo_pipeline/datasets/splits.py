@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 from compo_pipeline.records import Caption
 
-
 log = logging.getLogger(__name__)
 
 

@@ -89,6 +89,7 @@ def compare(
     models: Mapping[str, str],
     bootstrap: Bootstrap,
     chance: Mapping[Key, float],
+    titles: Mapping[str, str] | None = None,
 ) -> list[Row]:
     """All figures of one run, or of the same run under several training seeds.
 
@@ -99,6 +100,7 @@ def compare(
             be missing.
         bootstrap: number of resamples and their seed.
         chance: chance levels of the subtasks.
+        titles: of benchmarks that are not the official ones.
 
     Raises:
         ValueError: models or seeds were not scored on the same items.
@@ -109,7 +111,7 @@ def compare(
     rows = []
     for benchmark in benchmarks:
         own = [key for key in keys if key[0] == benchmark]
-        rows += _compare_benchmark(own, tables, models, bootstrap, chance)
+        rows += _compare_benchmark(own, tables, models, bootstrap, chance, titles)
     return _with_holm(rows)
 
 
@@ -143,6 +145,7 @@ def _compare_benchmark(
     models: Mapping[str, str],
     bootstrap: Bootstrap,
     chance: Mapping[Key, float],
+    titles: Mapping[str, str] | None,
 ) -> list[Row]:
     base = [tables[0].get((models[BASE], key), {}) for key in keys]
     named = {group for part in base for group, right in part.values() if right is not None}
@@ -154,7 +157,7 @@ def _compare_benchmark(
         return []
     draws = _draws(parts, len(pictures), len(tables), models, bootstrap)
     rows = []
-    for measure in measures(keys):
+    for measure in measures(keys, titles):
         members = [(measure.benchmark, measure.metric, part) for part in measure.parts]
         # An average over fewer subtasks than it names would be another figure.
         if all(key in parts for key in members):

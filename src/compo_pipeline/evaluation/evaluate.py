@@ -11,7 +11,7 @@ from typing import Any
 
 from compo_pipeline.configuration import parse
 from compo_pipeline.evaluation.audit import Audit, audit
-from compo_pipeline.evaluation.benchmarks import Subtask
+from compo_pipeline.evaluation.benchmarks import Subtask, titles
 from compo_pipeline.evaluation.comparison import (
     BASE,
     CONTROL,
@@ -22,7 +22,7 @@ from compo_pipeline.evaluation.comparison import (
 )
 from compo_pipeline.evaluation.contamination import Overlap, Trained, overlaps
 from compo_pipeline.evaluation.embed import Embedder
-from compo_pipeline.evaluation.measures import METHOD_LABELS, Key
+from compo_pipeline.evaluation.measures import BENCHMARK_LABELS, METHOD_LABELS, Key
 from compo_pipeline.evaluation.scoring import score
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.verdict import verdict
@@ -39,7 +39,7 @@ class Comparison:
 
     `models` maps roles (base, control, fine_tuned) to the names that the scores bear, `weights`
     to what the models call themselves, `fingerprints` to digests of their weights. Figures are per
-    cent.
+    cent. `titles` holds those of benchmarks that are not the official ones.
     """
 
     dataset: str
@@ -51,6 +51,12 @@ class Comparison:
     audits: tuple[Audit, ...]
     overlaps: tuple[Overlap, ...]
     fingerprints: dict[str, str] = field(default_factory=dict)
+    titles: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def benchmarks(self) -> dict[str, str]:
+        """Benchmarks to names for readers."""
+        return {**BENCHMARK_LABELS, **self.titles}
 
     @property
     def labels(self) -> dict[str, str]:
@@ -104,7 +110,8 @@ def evaluate(
                 chance[scored.benchmark, scored.metric, scored.subtask] = scored.chance
         if role == BASE:
             audits = [audit(subtask, embedded) for subtask in subtasks]
-    rows = compare([scores], names, settings.bootstrap, chance)
+    named = titles(subtasks)
+    rows = compare([scores], names, settings.bootstrap, chance, named)
     comparison = Comparison(
         dataset=dataset,
         models=names,
@@ -115,6 +122,7 @@ def evaluate(
         audits=tuple(audits),
         overlaps=tuple(overlaps(subtasks, known, settings.workers)),
         fingerprints=fingerprints,
+        titles=named,
     )
     return scores, comparison
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from compo_pipeline.records import PER_CLASS, Score
@@ -43,6 +43,7 @@ HEADLINES: dict[str, Callable[[str, str], bool]] = {
     "zero_shot": lambda metric, name: metric == "top1",
 }
 
+# The official names; files that are not the official ones have titles of their own.
 BENCHMARK_LABELS = {
     "sugar_crepe": "SugarCrepe",
     "sugar_crepe_pp": "SugarCrepe++",
@@ -80,6 +81,7 @@ class Measure:
     metric: str
     name: str
     parts: tuple[str, ...]
+    title: str
 
     @property
     def averaged(self) -> bool:
@@ -94,21 +96,25 @@ class Measure:
     @property
     def label(self) -> str:
         """Its name for readers."""
-        benchmark = BENCHMARK_LABELS.get(self.benchmark, self.benchmark)
         metric = METRIC_LABELS.get(self.metric, self.metric)
         words = [metric, self.name.replace("_", " ")]
         if self.benchmark == "retrieval":
             words = [metric]
         elif self.benchmark == "zero_shot":
             words.reverse()
-        return " ".join(word for word in (benchmark, *words) if word)
+        return " ".join(word for word in (self.title, *words) if word)
 
 
-def measures(keys: Iterable[Key]) -> list[Measure]:
+def measures(keys: Iterable[Key], titles: Mapping[str, str] | None = None) -> list[Measure]:
     """Every figure that can be made of what was scored, benchmark by benchmark.
 
     An average is made only where all its subtasks were scored.
+
+    Args:
+        keys: what was scored.
+        titles: of benchmarks that are not the official ones.
     """
+    known = {**BENCHMARK_LABELS, **(titles or {})}
     parts: dict[tuple[str, str], list[str]] = {}
     for benchmark, metric, subtask in dict.fromkeys(keys):
         parts.setdefault((benchmark, metric), []).append(subtask)
@@ -122,7 +128,8 @@ def measures(keys: Iterable[Key]) -> list[Measure]:
                 named[name] = members
         order = {name: place for place, name in enumerate(_ORDER)}
         for name in sorted(named, key=lambda name: order.get(name, -1)):
-            found.append(Measure(benchmark, metric, name, named[name]))
+            title = known.get(benchmark, benchmark)
+            found.append(Measure(benchmark, metric, name, named[name], title))
     return found
 
 

@@ -15,7 +15,6 @@ from compo_pipeline.evaluation.benchmarks import Subtask
 from compo_pipeline.evaluation.comparison import FINE_TUNED, Difference, Row
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.gallery import FATES, cards
-from compo_pipeline.evaluation.measures import BENCHMARK_LABELS
 from compo_pipeline.evaluation.verdict import sentence, standing, tally
 from compo_pipeline.presentation import pages
 from compo_pipeline.records import Rejected, Score
@@ -87,7 +86,7 @@ def _context(material: Material, folder: Path) -> dict[str, Any]:
         "limit": _limit(rows),
         "standing": standing,
         "tally": tally(rows),
-        "benchmarks": BENCHMARK_LABELS,
+        "benchmarks": comparison.benchmarks,
         "subtask_figure": figures.subtasks(rows, comparison.labels, folder / SUBTASKS),
         "curve_figure": figures.curves(material.curves, folder / CURVES),
         "fates": FATES,

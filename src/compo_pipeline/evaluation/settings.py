@@ -73,16 +73,17 @@ class BenchmarksSettings:
     """Which benchmarks are scored and where their files lie.
 
     Attributes:
-        root: folder with one folder of annotation files per benchmark.
-        images: folder that holds the pictures of those files.
+        root: folder with one folder of annotation files per benchmark; null leaves all of them
+            out.
+        images: folder that holds the images of those files; null is `<root>/images`.
         sugar_crepe: score `<root>/sugar_crepe/*.json`.
         sugar_crepe_pp: score `<root>/sugar_crepe_pp/*.json`.
         zero_shot: score `<root>/zero_shot/*.json`.
         retrieval: score retrieval over the dataset's own captions.
     """
 
-    root: str
-    images: str
+    root: str | None = None
+    images: str | None = None
     sugar_crepe: bool = True
     sugar_crepe_pp: bool = True
     zero_shot: bool = True

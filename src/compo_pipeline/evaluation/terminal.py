@@ -10,10 +10,8 @@ from rich.text import Text
 
 from compo_pipeline.console import table as plain_table
 from compo_pipeline.console import terminal
-from compo_pipeline.evaluation.audit import Audit
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
 from compo_pipeline.evaluation.evaluate import Comparison
-from compo_pipeline.evaluation.measures import BENCHMARK_LABELS
 from compo_pipeline.evaluation.verdict import signed, standing
 
 STYLES = {"above": "green", "below": "red", "level": "dim"}
@@ -32,7 +30,7 @@ def show(comparison: Comparison, console: Console | None = None) -> None:
     ):
         table = _table(comparison, wide=False)
     console.print(table)
-    for line in left_out(comparison.audits):
+    for line in left_out(comparison):
         console.print(Text(line, style="yellow"))
     if not comparison.verdict:
         console.print("No item could be scored, so there is nothing to compare.")
@@ -56,7 +54,7 @@ def _table(comparison: Comparison, *, wide: bool) -> Table:
     for row in comparison.rows:
         if not row.headline:
             continue
-        name = BENCHMARK_LABELS.get(row.benchmark, row.benchmark)
+        name = comparison.benchmarks.get(row.benchmark, row.benchmark)
         if row.benchmark != previous:
             table.add_row(Text(name, style="bold"))
         previous = row.benchmark
@@ -89,9 +87,9 @@ def _cells(
     return cells
 
 
-def left_out(audits: Sequence[Audit]) -> list[str]:
+def left_out(comparison: Comparison) -> list[str]:
     """A line for each benchmark with items that were skipped, cut short or degenerate."""
-    lines = []
+    lines, audits = [], comparison.audits
     for benchmark in dict.fromkeys(audit.benchmark for audit in audits):
         own = [audit for audit in audits if audit.benchmark == benchmark]
         items, skipped = sum(a.items for a in own), sum(a.skipped for a in own)
@@ -106,5 +104,6 @@ def left_out(audits: Sequence[Audit]) -> list[str]:
         if truncated := sum(a.truncated for a in own):
             parts.append(f"{truncated:,} of {sum(a.texts for a in own):,} texts were cut")
         if parts:
-            lines.append(f"{BENCHMARK_LABELS.get(benchmark, benchmark)}: " + "; ".join(parts))
+            name = comparison.benchmarks.get(benchmark, benchmark)
+            lines.append(f"{name}: " + "; ".join(parts))
     return lines

@@ -136,6 +136,7 @@ def judge(
     overlaps: Sequence[Overlap],
     gate: Gate,
     bootstrap: Bootstrap,
+    titles: Mapping[str, str] | None = None,
 ) -> tuple[Check, ...]:
     """Hold a challenger's scores against its opponent's; it passes where all checks do.
 
@@ -146,6 +147,7 @@ def judge(
             looked.
         gate: what is asked.
         bootstrap: of the intervals.
+        titles: of benchmarks that are not the official ones.
     """
     tables = {
         name: [replace(score, model=name) for score in scores]
@@ -156,7 +158,7 @@ def judge(
         return tuple(unsound)
     both = [score for scores in tables.values() for score in scores]
     try:
-        rows = compare([both], {BASE: OPPONENT, FINE_TUNED: CHALLENGER}, bootstrap, {})
+        rows = compare([both], {BASE: OPPONENT, FINE_TUNED: CHALLENGER}, bootstrap, {}, titles)
     except ValueError as error:
         return (Check("same items", "scores", False, str(error)),)
     checks = [

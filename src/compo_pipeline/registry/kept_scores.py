@@ -61,7 +61,7 @@ def keep_evaluation(
     scores: Sequence[Score],
     comparison: Comparison,
     subtasks: Sequence[Subtask],
-    root: str,
+    root: str | None,
     settings: EvaluationSettings,
 ) -> None:
     """Keep what an evaluation found of a fine-tuned model and of its base.
@@ -71,7 +71,7 @@ def keep_evaluation(
         scores: of all its models.
         comparison: of the models; says which weights were scored.
         subtasks: what was scored.
-        root: where the benchmarks lie.
+        root: where the benchmarks lie; None where the dataset's own captions alone are asked.
         settings: how.
     """
     by_weights = {

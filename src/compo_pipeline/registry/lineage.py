@@ -23,12 +23,12 @@ def training_data(record: Record, name: str, data_hash: str, root: str) -> None:
     _note(record, name, data_hash, root, "training")
 
 
-def questions(record: Record, stamp: Stamp, root: str) -> None:
-    """Note what the models of a run were asked: digest and folder of the benchmarks."""
+def questions(record: Record, stamp: Stamp, root: str | None) -> None:
+    """Note what the models of a run were asked: digest and folder of the benchmarks, if any."""
     _note(record, "benchmarks", f"{stamp.questions}-{stamp.pictures}", root, "evaluation")
 
 
-def _note(record: Record, name: str, digest: str, root: str, context: str) -> None:
+def _note(record: Record, name: str, digest: str, root: str | None, context: str) -> None:
     import mlflow
     from mlflow.entities import Dataset, DatasetInput, InputTag
     from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT

@@ -11,7 +11,7 @@ from typing import Any
 
 from compo_pipeline.evaluation.comparison import Row
 from compo_pipeline.evaluation.evaluate import Comparison
-from compo_pipeline.evaluation.measures import BENCHMARK_LABELS, METHOD_LABELS
+from compo_pipeline.evaluation.measures import METHOD_LABELS
 from compo_pipeline.evaluation.terminal import left_out
 from compo_pipeline.evaluation.verdict import signed, standing
 from compo_pipeline.models.identity import read_record
@@ -74,7 +74,7 @@ def _header(
     name: str, noted: Mapping[str, Any], comparison: Comparison, licence: str | None
 ) -> dict[str, Any]:
     """What the hub indexes; a base of the hub under its name there."""
-    results = [_result(row) for row in comparison.rows if row.headline]
+    results = [_result(row, comparison.benchmarks) for row in comparison.rows if row.headline]
     header = {
         "license": licence or "other",
         "library_name": "open_clip",
@@ -87,8 +87,8 @@ def _header(
     return header
 
 
-def _result(row: Row) -> dict[str, Any]:
-    benchmark = BENCHMARK_LABELS.get(row.benchmark, row.benchmark)
+def _result(row: Row, benchmarks: Mapping[str, str]) -> dict[str, Any]:
+    benchmark = benchmarks.get(row.benchmark, row.benchmark)
     value = round(row.fine_tuned.value, 2)
     return {
         "task": {"type": "image-text-matching"},
@@ -109,14 +109,15 @@ def _limits(comparison: Comparison) -> Iterator[str]:
     ]
     if guessed:
         yield f"Not told apart from guessing: {', '.join(guessed)}."
-    for line in left_out(comparison.audits):
+    for line in left_out(comparison):
         yield f"{line}."
     for overlap in comparison.overlaps:
         if overlap.known_pictures or overlap.same_caption:
             yield (
                 f"Trained on {overlap.known_pictures:,} of {overlap.pictures:,} pictures and on "
                 f"{overlap.same_caption:,} of {overlap.captions:,} captions of "
-                f"{BENCHMARK_LABELS.get(overlap.benchmark, overlap.benchmark)} {overlap.subtask}."
+                f"{comparison.benchmarks.get(overlap.benchmark, overlap.benchmark)} "
+                f"{overlap.subtask}."
             )
     yield "A cosine ranks; it is no probability, and was measured on the figures above alone."
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -54,6 +54,10 @@ class PromotionSettings:
 
 class Scorer(Protocol):
     """Gives the scores of a version and of the base that it was fine-tuned from."""
+
+    @property
+    def titles(self) -> Mapping[str, str]:
+        """Of benchmarks that are not the official ones."""
 
     def of(self, version: ModelVersion) -> list[Score]:
         """The version's scores."""
@@ -179,7 +183,7 @@ def _judged(
         checks: tuple[Check, ...] = (Check("scores", "", False, error.message),)
     else:
         known = scorer.overlaps(challenger)
-        checks = gate.judge(ours, theirs, known, settings.gate, bootstrap)
+        checks = gate.judge(ours, theirs, known, settings.gate, bootstrap, scorer.titles)
     failed = [f"{check.rule} ({check.subject})" for check in checks if not check.passed]
     return replace(
         undecided,

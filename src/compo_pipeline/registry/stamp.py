@@ -79,8 +79,9 @@ def of_subtask(subtask: Subtask) -> str:
 def _questions(subtasks: Sequence[Subtask]) -> str:
     digest = hashlib.sha256()
     for task in subtasks:
-        # The pictures' folder is a place on this machine.
-        asked = {key: value for key, value in asdict(task).items() if key != "images"}
+        # The images' folder is a place on this machine, the title is for readers.
+        asked = asdict(task)
+        del asked["images"], asked["title"]
         digest.update(json.dumps(asked, sort_keys=True).encode())
     return digest.hexdigest()[:16]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from click import ClickException
 
-from compo_pipeline.evaluation.benchmarks import Subtask
+from compo_pipeline.evaluation.benchmarks import Subtask, titles
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.scoring import score
@@ -62,6 +62,11 @@ class VersionScores:
     def stamp(self) -> Stamp:
         """What scores must have been made of."""
         return stamp.make(self.subtasks, self.evaluation)
+
+    @property
+    def titles(self) -> dict[str, str]:
+        """Of benchmarks that are not the official ones."""
+        return titles(self.subtasks)
 
     def of(self, version: ModelVersion) -> list[Score]:
         """A version's scores.

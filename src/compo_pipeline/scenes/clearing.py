@@ -19,7 +19,7 @@ _OURS = re.compile(
     r"|benchmarks/(?P<held_out>val|test)/("
     r"images/(?P=held_out)-(benchmark|classification)-\d{6,}\.jpg"
     rf"|sugar_crepe(_pp)?/({'|'.join(SUGAR_CREPE)})\.json"
-    r"|zero_shot/(things|colours)\.json)"
+    r"|zero_shot/(things|colours)\.json|benchmarks\.json)"
 )
 
 

@@ -26,6 +26,11 @@ from compo_pipeline.seeding import rng
 
 log = logging.getLogger(__name__)
 
+# The official benchmarks ask about photographs: reports call these by names of their own.
+TITLES = {
+    "source": "scenes rendered by compo_pipeline, asked about in the benchmarks' formats",
+    "titles": {"sugar_crepe": "SugarCrepe-style", "sugar_crepe_pp": "SugarCrepe++-style"},
+}
 THING_TEMPLATES = ("a {}", "a picture of a {}", "there is a {}", "a drawing of a {}")
 # A colour is asked for with every thing that may have it: captions hardly ever speak of a "thing".
 COLOUR_TEMPLATE = "there is a {{}} {thing}"
@@ -99,7 +104,7 @@ def write(settings: SceneSettings, root: Path) -> dict[str, Any]:
     Layout: `<split>/*.jpg`, `annotations/captions_<split>.json`, beside it `instances_<split>.json`
     (where each thing is seen) and `scenes_<split>.jsonl` (the records), and
     `benchmarks/<val|test>/{sugar_crepe,sugar_crepe_pp,zero_shot}/*.json` with `images/` beside
-    them.
+    them, and `benchmarks.json`, which says that these are not the official benchmarks.
 
     Raises:
         SettingsError: the world cannot be drawn, or `root` holds anything but scenes.
@@ -183,6 +188,7 @@ def _write_benchmarks(
         counts[subtask] = len(items)
         _write_items(items, subtask, folder)
     _write_pictures(scenes, folder / "images")
+    _write_json(TITLES, folder / "benchmarks.json")
     counts["zero_shot"] = settings.classified
     _write_classification(settings, world, split, folder)
     return counts

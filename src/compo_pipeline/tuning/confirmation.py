@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from compo_pipeline.evaluation.benchmarks import Subtask
+from compo_pipeline.evaluation.benchmarks import Subtask, titles
 from compo_pipeline.evaluation.comparison import BASE, CONTROL, FINE_TUNED, Row, compare
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.evaluate import Comparison
@@ -93,7 +93,8 @@ class Confirmation:
             tables[job.seed] += job.scores(scorer)
         for job in jobs:
             shutil.rmtree(job.work, ignore_errors=True)
-        return compare(list(tables.values()), ROLES, settings.bootstrap, scorer.chance)
+        named = titles(self.questions)
+        return compare(list(tables.values()), ROLES, settings.bootstrap, scorer.chance, named)
 
     def _key(self, base: LoadedModel) -> int:
         """Of all that decides the scores, beside values and seed."""
@@ -209,7 +210,9 @@ class Confirmed:
     reason: str | None = None
 
 
-def report(rows: Sequence[Row], dataset: str, resamples: int) -> Comparison:
+def report(
+    rows: Sequence[Row], dataset: str, resamples: int, titles: Mapping[str, str]
+) -> Comparison:
     """The rows as a comparison that can be shown; the tuned recipe is held to the configured."""
     return Comparison(
         dataset=dataset,
@@ -220,6 +223,7 @@ def report(rows: Sequence[Row], dataset: str, resamples: int) -> Comparison:
         rows=tuple(rows),
         audits=(),
         overlaps=(),
+        titles=dict(titles),
     )
 
 

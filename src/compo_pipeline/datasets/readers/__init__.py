@@ -20,11 +20,11 @@ from compo_pipeline.datasets.readers import (
     table,
 )
 from compo_pipeline.datasets.readers.record import RawCaption, Reader
-from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.datasets.settings import SCENES, DataSettings
 from compo_pipeline.records import Rejected
 
 READERS: dict[str, Reader] = {
-    "scenes": coco_captions,
+    SCENES: coco_captions,
     "coco_captions": coco_captions,
     "table": table,
     "pixelprose": pixelprose,

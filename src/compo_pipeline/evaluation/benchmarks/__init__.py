@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
+from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks import (
     retrieval,
     sugar_crepe,
     sugar_crepe_pp,
     zero_shot,
 )
-from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
+from compo_pipeline.evaluation.benchmarks.items import Item, Subtask, stated_titles, titles
 from compo_pipeline.evaluation.settings import BenchmarksSettings
 from compo_pipeline.records import Caption
 
-__all__ = ["Item", "Subtask", "from_files", "gather"]
+__all__ = ["Item", "Subtask", "from_files", "gather", "titles"]
 
 # The benchmarks that live in files under `benchmarks.root`; each has a switch of its name.
 FILES: dict[str, Callable[[Path, Path], list[Subtask]]] = {
@@ -31,9 +33,14 @@ def from_files(settings: BenchmarksSettings) -> list[Subtask]:
     Raises:
         SettingsError: one of them has no files.
     """
-    root, images = Path(settings.root), Path(settings.images)
+    if settings.root is None:
+        return []
+    root = Path(settings.root)
+    images = Path(settings.images) if settings.images else root / "images"
+    stated = stated_titles(root)
     wanted = [load for name, load in FILES.items() if getattr(settings, name)]
-    return [subtask for load in wanted for subtask in load(root, images)]
+    found = (subtask for load in wanted for subtask in load(root, images))
+    return [replace(subtask, title=stated.get(subtask.benchmark)) for subtask in found]
 
 
 def gather(
@@ -47,9 +54,14 @@ def gather(
         data_root: folder under which the captions' pictures lie.
 
     Raises:
-        SettingsError: a benchmark that is on has no files or captions.
+        SettingsError: a benchmark that is on has no files or captions, or none is on.
     """
     subtasks = from_files(settings)
     if settings.retrieval.split is not None:
         subtasks += retrieval.load(captions, data_root, settings.retrieval)
+    if not subtasks:
+        raise SettingsError(
+            "benchmarks: nothing is scored; name a split at benchmarks.retrieval.split, or the "
+            "folder of benchmarks at benchmarks.root"
+        )
     return subtasks

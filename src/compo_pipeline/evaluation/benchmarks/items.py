@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from compo_pipeline.configuration import SettingsError
+
+TITLES = "benchmarks.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class Subtask:
     """Items that are scored together, and the protocols that score them.
 
     `classes` and `templates` (with `{}` where the class goes) are zero-shot classification's.
+    `title` is what readers are told that the benchmark is, where it is not the official one.
     """
 
     benchmark: str
@@ -39,6 +42,8 @@ class Subtask:
     items: tuple[Item, ...]
     classes: tuple[str, ...] = ()
     templates: tuple[str, ...] = ()
+    # No part of what is asked.
+    title: str | None = field(default=None, repr=False, compare=False)
 
     def texts(self, unreadable: Container[str] = ()) -> Iterator[str]:
         """Every text that a model must encode to score the items, repeats included.
@@ -63,6 +68,30 @@ class Subtask:
     def path(self, item: Item) -> Path:
         """Where an item's picture should lie."""
         return self.images / item.image
+
+
+def titles(subtasks: Iterable[Subtask]) -> dict[str, str]:
+    """Titles of the benchmarks that are not the official ones."""
+    return {task.benchmark: task.title for task in subtasks if task.title}
+
+
+def stated_titles(root: Path) -> dict[str, str]:
+    """What `benchmarks.json` beside the folders of annotation files calls them.
+
+    Official files come without it. Whoever makes files of their own in an official format says so
+    there: {"source": "...", "titles": {"sugar_crepe": "SugarCrepe-style"}}.
+
+    Raises:
+        SettingsError: the file is of another form.
+    """
+    path = root / TITLES
+    if not path.is_file():
+        return {}
+    try:
+        stated = json.loads(path.read_text(encoding="utf-8"))["titles"]
+    except (ValueError, LookupError, TypeError) as error:
+        raise SettingsError(f'{path}: expected {{"titles": {{...}}}} ({error!r})') from None
+    return {str(name): str(title) for name, title in stated.items()}
 
 
 def read_folder(root: Path, benchmark: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,8 @@ from compo_pipeline.registry.record import flatten
 
 if TYPE_CHECKING:
     import pandas as pd
+
+log = logging.getLogger(__name__)
 
 
 def score_models(
@@ -41,6 +44,11 @@ def score_models(
     wanted = parse(BenchmarksSettings, benchmarks, "benchmarks")
     root = Path(data_root)
     subtasks = adapters.gather(wanted, valid_captions, root)
+    if wanted.root is None:
+        log.info(
+            "benchmarks.root is null: %s is judged by retrieval over its own split '%s' alone.",
+            *(dataset, wanted.retrieval.split),
+        )
     control = control_checkpoint if settings.control else None
     models = loaders(parse(ModelSettings, model, "model"), control, checkpoint, settings.device)
     known = trained(valid_captions, facts, root, settings)
@@ -51,6 +59,9 @@ def score_models(
         if CONTROL in comparison.models:
             with tracking.adopt(tracking.inner_run(record.run_id, CONTROL)) as beside:
                 beside.metrics(figures.metrics(comparison.rows, CONTROL))
+        # Metrics bear the benchmarks' names in the code, official or not.
+        found = {subtask.benchmark for subtask in subtasks}
+        record.tags({f"benchmark.{name}": comparison.benchmarks[name] for name in sorted(found)})
         record.document(comparison.to_json(), "comparison.json")
         asked = (subtasks, wanted.root, settings)
         kept_scores.keep_evaluation(record, scores, comparison, *asked)

@@ -7,15 +7,13 @@ from typing import Any
 
 from compo_pipeline.configuration import parse
 
-SCENES = "scenes"
-
 
 def prepare_source(data: Mapping[str, Any], scenes: Mapping[str, Any]) -> dict[str, Any]:
     """Render scenes where `data.format` is `scenes`, and say what the source holds.
 
     Rendered scenes lie in COCO's own layout and are read as such from here on.
     """
-    from compo_pipeline.datasets.settings import DataSettings
+    from compo_pipeline.datasets.settings import SCENES, DataSettings
     from compo_pipeline.datasets.sources import locate
     from compo_pipeline.scenes.dataset import SceneSettings, write
 

@@ -112,7 +112,8 @@ def confirm_best(
     chosen = [material.plan.seed + 1 + place for place in range(seeds)]
     processes = settings.study.workers or cores.natural(Runner(material.plan).device)
     rows = confirmation.run(study["best"]["values"], chosen, min(processes, 2 * seeds))
-    comparison = report(rows, dataset, material.evaluation.bootstrap.resamples)
+    resamples = material.evaluation.bootstrap.resamples
+    comparison = report(rows, dataset, resamples, adapters.titles(confirmation.questions))
     with tracking.adopt(study["run_id"]) as record:
         record.metrics({ROLES[role]: figures for role, figures in by_role(rows).items()})
         record.document(comparison.to_json(), "confirmation.json")

@@ -6,12 +6,12 @@ Source: Wortsman et al., Robust fine-tuning of zero-shot models; FSC-CLIP, Sec. 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks import Subtask
-from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, compare
+from compo_pipeline.evaluation.benchmarks import Subtask, titles
+from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Row, compare
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.measures import Key
 from compo_pipeline.evaluation.scoring import score
@@ -130,7 +130,9 @@ def sweep(
         of_base = of_base or scores
         if ratio in ratios:
             pair = {BASE: _name(0.0), FINE_TUNED: name}
-            found += _figures(ratio, [*of_base, *scores], pair, settings, chance)
+            every = [*of_base, *scores]
+            rows = compare([every], pair, settings.bootstrap, chance, titles(subtasks))
+            found += _figures(ratio, rows)
     return found
 
 
@@ -148,14 +150,8 @@ def _scored(
     return [row for one in every for row in one.rows], chance
 
 
-def _figures(
-    ratio: float,
-    scores: Sequence[Score],
-    models: Mapping[str, str],
-    settings: EvaluationSettings,
-    chance: Mapping[Key, float],
-) -> Iterator[Figure]:
-    for row in compare([scores], models, settings.bootstrap, chance):
+def _figures(ratio: float, rows: Iterable[Row]) -> Iterator[Figure]:
+    for row in rows:
         estimate, difference = row.fine_tuned, row.vs_base
         yield Figure(
             ratio=ratio,

@@ -33,6 +33,12 @@ class Quantity(NamedTuple):
         wanted = (frame.benchmark == self.benchmark) & frame.metric.isin(self.metrics)
         return frame[wanted if self.name is None else wanted & (frame.name == self.name)]
 
+    def title(self, frame: pd.DataFrame) -> str:
+        """Its name for readers: an average has its rows' own, which say whose benchmark it is."""
+        if self.name is None:
+            return self.label
+        return str(self.rows(frame).label.iloc[0]).removesuffix(f" {self.name}")
+
 
 # What fine-tuning is for, upwards in the figure, and what it may cost, to the right.
 COMPOSITIONALITY = (
@@ -96,7 +102,7 @@ def draw(frame: pd.DataFrame, path: Path) -> str:
             interval = above.rows(frame).set_index("ratio")[["low", "high"]]
             for ax, across in zip(line, right, strict=True):
                 _path(ax, means[across.key], means[above.key], interval, shades)
-            line[0].set_ylabel(f"{above.label}, %")
+            line[0].set_ylabel(f"{above.title(frame)}, %")
         for ax, across in zip(axes[-1], right, strict=True):
             ax.set_xlabel(f"{across.label}, %")
         figure.tight_layout()
@@ -135,8 +141,8 @@ def show(frame: pd.DataFrame, console: Console | None = None) -> None:
     """Print the figures of the trade-off, a line per ratio."""
     means = summary(frame)
     table = plain_table("per cent, by the share of the fine-tuned weights")
-    labels = {quantity.key: quantity.label for quantity in (*COMPOSITIONALITY, *KNOWLEDGE)}
-    for name in ("ratio", *(labels[key] for key in means.columns)):
+    scored = [one for one in (*COMPOSITIONALITY, *KNOWLEDGE) if one.key in means]
+    for name in ("ratio", *(quantity.title(frame) for quantity in scored)):
         table.add_column(name, justify="right")
     for ratio, values in zip(means.index, means.to_numpy(), strict=True):
         table.add_row(f"{ratio:g}", *(f"{value:.1f}" for value in values))
