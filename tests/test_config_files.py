@@ -16,7 +16,10 @@ from compo_pipeline.pipeline_registry import TRAIN_EVAL
 PROJECT = Path(__file__).parents[1]
 CONF = PROJECT / "conf"
 FILES = sorted(path for path in CONF.rglob("*.yml") if "local" not in path.parts)
+# Environments of rendered scenes; the others' data are real.
+SCENES = re.compile("base|local|smoke|scenes$")
 ENVIRONMENTS = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir())
+OTHER_DATA = {folder for folder in ENVIRONMENTS if not SCENES.search(folder)}
 LAYERS = {
     "raw",
     "intermediate",
@@ -103,9 +106,23 @@ def test_defaults_named_in_globals_reach_the_parameters(context, env):
     params = context(env).params
     for name, value in {**declared, **given}.items():
         if isinstance(value, dict):
-            assert params[name]["root"] == value["root"]
+            # Scenes bring benchmarks of their own.
+            own = f"{params['data']['root']}/benchmarks/test" if env not in OTHER_DATA else None
+            assert params[name]["root"] == (value["root"] or own)
         else:
             assert params[name] == value
+
+
+def test_data_of_ones_own_are_not_judged_on_scenes(context):
+    mine = {"dataset": "mine", "data": {"format": "table", "root": "/mine"}}
+    params = context("base", **mine).params
+    assert params["benchmarks"]["root"] is None
+    assert params["tuning"]["benchmarks"]["root"] is None
+    named = context("base", **mine, benchmarks={"root": "/official"}).params
+    assert named["benchmarks"]["root"] == "/official"
+    few = context("base", data={"root": "few"}).params
+    assert few["benchmarks"]["root"] == "few/benchmarks/test"
+    assert few["tuning"]["benchmarks"]["root"] == "few/benchmarks/val"
 
 
 def test_runtime_roots_reach_the_parameters(context):

@@ -169,7 +169,8 @@ def _model(values: Mapping[str, Any]) -> Iterator[str]:
     try:
         blueprint.draw(parse(ModelSettings, values, "model"))
     except SettingsError as error:
-        yield error.message
+        # A folder's own faults are told of checkpoints too, which no key names.
+        yield error.message if error.message.startswith("model.") else f"model.name: {error}"
 
 
 def _folders(made: set[str], catalog: CatalogProtocol[Any, Any]) -> Iterator[str]:

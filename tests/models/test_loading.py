@@ -314,7 +314,7 @@ def test_failed_download_says_which_file_to_provide(monkeypatch: pytest.MonkeyPa
     with pytest.raises(SettingsError) as tag:
         load(ModelSettings(name="ViT-B-32-quickgelu", pretrained="openai"))
     assert "timm/vit_base_patch32_clip_224.openai" in str(tag.value)
-    assert "model.pretrained=<file> and model.quick_gelu=true" in str(tag.value)
+    assert "model.pretrained=<file>,model.quick_gelu=true" in str(tag.value)
     with pytest.raises(SettingsError, match=r"model\.name=local-dir:<folder>"):
         load(ModelSettings(name="hf-hub:someone/model"))
 

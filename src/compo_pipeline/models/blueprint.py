@@ -220,10 +220,11 @@ def _download_tag(name: str, tag: str, entry: dict[str, Any]) -> Path:
     except Exception as error:
         place = repository or entry.get("url", "")
         raise SettingsError(
-            f"the weights '{tag}' of {name} could not be downloaded ({type(error).__name__}: "
-            f"{hub.first_line(error)}). Without a network, fetch them elsewhere ({place}) and set "
-            f"model.pretrained=<file> and "
-            f"model.quick_gelu={str(bool(entry.get('quick_gelu', False))).lower()}"
+            f"model.pretrained: the weights '{tag}' of {name} could not be downloaded "
+            f"({type(error).__name__}: {hub.first_line(error)}). Without a network, fetch them "
+            f"elsewhere ({place}) and set model.pretrained=<file>,"
+            f"model.quick_gelu={str(bool(entry.get('quick_gelu', False))).lower()}; or name a "
+            f"folder that open_clip or `export` wrote: model.name={LOCAL_PREFIX}<folder>"
         ) from error
 
 
@@ -238,7 +239,7 @@ def _download_repository(identifier: str) -> Path:
             folder = Path(snapshot_download(identifier, allow_patterns=wanted))
     except Exception as error:
         raise SettingsError(
-            f"the model {HUB_PREFIX}{identifier} could not be downloaded "
+            f"model.name: {HUB_PREFIX}{identifier} could not be downloaded "
             f"({type(error).__name__}: {hub.first_line(error)}). Without a network, fetch its "
             f"folder ({CONFIG_FILE}, open_clip_model.safetensors, tokenizer files) elsewhere and "
             f"set model.name={LOCAL_PREFIX}<folder>"

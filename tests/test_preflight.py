@@ -1,0 +1,162 @@
+"""What is missing outside the project is told before the first node, all of it at once."""
+
+import csv
+import json
+import os
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kedro.framework.project import pipelines
+from kedro.framework.session import KedroSession
+from kedro.framework.startup import bootstrap_project
+from kedro.io import DataCatalog
+from kedro_datasets.json import JSONDataset
+
+from compo_pipeline import preflight
+from compo_pipeline.configuration import SettingsError
+
+Problems = Callable[..., list[str]]
+
+
+@pytest.fixture(scope="module")
+def parameters(project: Path) -> dict[str, Any]:
+    """Those of conf/table, as a session gives them."""
+    bootstrap_project(project)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(project)
+        with KedroSession.create(project, env="table") as session:
+            return dict(session.load_context().params)
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    with (folder / "captions.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["image", "caption"], ["a.jpg", "A dog on a sofa."]])
+    (folder / "a.jpg").touch()
+    return folder
+
+
+@pytest.fixture
+def problems(parameters: dict[str, Any], photos: Path) -> Problems:
+    """Lines of the refusal of a run on the photos, with some parameters changed."""
+
+    def merge(into: dict[str, Any], changes: dict[str, Any]) -> None:
+        for key, value in changes.items():
+            if isinstance(value, dict):
+                merge(into.setdefault(key, {}), value)
+            else:
+                into[key] = value
+
+    def found(
+        pipeline: str = "train_eval", catalog: DataCatalog | None = None, **changes: Any
+    ) -> list[str]:
+        given = deepcopy(parameters)
+        sane = {"data": {"root": str(photos)}, "model": {"name": "scenes-base"}}
+        merge(given, sane)
+        merge(given, changes)
+        try:
+            preflight.check(given, pipelines[pipeline], catalog or DataCatalog())
+        except SettingsError as error:
+            return error.message.splitlines()
+        return []
+
+    return found
+
+
+def test_a_folder_of_photos_and_a_table_is_enough(problems: Problems) -> None:
+    assert problems() == []
+
+
+def test_everything_that_is_wrong_is_told_at_once(problems: Problems, tmp_path: Path) -> None:
+    root, split, language, model = problems(
+        data={"root": str(tmp_path / "nowhere")},
+        benchmarks={"retrieval": {"split": "tset"}},
+        language={"model": "no_such_pipeline"},
+        model={"name": "ViT-B-23", "pretrained": None},
+    )
+    assert root.startswith("data.root: there is no folder ")
+    assert split.startswith("benchmarks.retrieval.split: 'tset' is no split")
+    assert "train, val, test" in split
+    assert language.startswith("language.model: 'no_such_pipeline' is neither")
+    assert model.startswith("model.name: 'ViT-B-23' is unknown; did you mean 'ViT-B-32'?")
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"data": {"columns": {"caption": "text"}}}, "has no column text (it has image, caption)"),
+        ({"data": {"splits": {"train": "captoins.csv"}}}, "data.splits.train: no file below "),
+        ({"data": {"images": "jpg"}}, "data.images: none of the first 1 images of the split"),
+        ({"views": {"split": "training"}}, "views.split: 'training' is no split"),
+        ({"model": {"name": "local-dir:/nowhere"}}, "model.name: "),
+        ({"benchmarks": {"retrieval": {"split": None}}}, "benchmarks: nothing is scored"),
+        ({"benchmarks": {"root": "/nowhere"}}, "there is no /nowhere/sugar_crepe/*.json"),
+    ],
+)
+def test_a_mistake_is_named_by_its_key(
+    problems: Problems, changes: dict[str, Any], told: str
+) -> None:
+    found = problems(**changes)
+    assert found and all(told in line for line in found)
+
+
+def test_the_tag_of_weights_gets_the_nearest(problems: Problems) -> None:
+    model = {"name": "ViT-B-32-quickgelu", "pretrained": "opneai"}
+    (line,) = problems(model=model)
+    assert line.startswith("model.pretrained: 'opneai' is no tag of ViT-B-32-quickgelu")
+    assert "did you mean 'openai'?" in line
+
+
+def test_images_of_a_benchmark_must_be_there(problems: Problems, tmp_path: Path) -> None:
+    (tmp_path / "sugar_crepe").mkdir()
+    item = {"filename": "1.jpg", "caption": "A dog.", "negative_caption": "A cat."}
+    (tmp_path / "sugar_crepe" / "swap_obj.json").write_text(json.dumps({"0": item}))
+    wanted = {"root": str(tmp_path), "sugar_crepe_pp": False, "zero_shot": False}
+    (line,) = problems(benchmarks=wanted)
+    assert line.startswith("benchmarks.images: none of the 1 images")
+    (tmp_path / "1.jpg").touch()
+    assert problems(benchmarks={**wanted, "images": str(tmp_path)}) == []
+
+
+def test_scenes_that_the_run_renders_need_not_be_there(problems: Problems, tmp_path: Path) -> None:
+    root = tmp_path / "scenes"
+    scenes = {
+        "data": {"format": "scenes", "root": str(root)},
+        "benchmarks": {"root": f"{root}/benchmarks/test"},
+    }
+    assert problems(**scenes) == []
+    assert [line.split(":")[0] for line in problems("evaluation", **scenes)] == [
+        "data.root",
+        "benchmarks.root",
+    ]
+
+
+def test_edits_of_scenes_are_refused_for_photos(problems: Problems) -> None:
+    (line,) = problems(method="sparcl", counterfactuals={"writer": "scenes"})
+    assert line.startswith("counterfactuals.writer: 'scenes' is for rendered scenes")
+    assert problems(method="clip", counterfactuals={"writer": "scenes"}) == []
+
+
+def test_a_folder_that_cannot_be_written_is_told_once(
+    problems: Problems, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked = tmp_path / "locked"
+    locked.mkdir()
+    places = {"captions": locked / "a" / "captions.json", "facts": locked / "facts.json"}
+    catalog = DataCatalog({name: JSONDataset(filepath=str(p)) for name, p in places.items()})
+    assert problems(catalog=catalog) == []
+    # Root may write anywhere.
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != locked)
+    (line,) = problems(catalog=catalog)
+    assert line.startswith(f"{locked}: cannot be written to")
+    assert "catalog entry captions" in line
+
+
+def test_rolling_back_needs_no_data(problems: Problems) -> None:
+    gone = {"data": {"root": "/nowhere"}, "benchmarks": {"root": "/nowhere"}}
+    assert problems("promotion", promotion={"action": "rollback"}, **gone) == []
