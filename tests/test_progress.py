@@ -1,9 +1,11 @@
 """Progress passes everything on and says how far it is."""
 
+import io
 import logging
-from typing import Any
 
 import pytest
+import rich
+from rich.console import Console
 
 from compo_pipeline import progress
 
@@ -20,49 +22,38 @@ def test_log_lines_where_there_is_no_terminal(
     caplog.set_level(logging.INFO)
     clock = iter(range(0, 1000, 6))
     monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(clock)))
-    list(progress.track(range(4), 4, "counting"))
+    with progress.Meter(6, "training", done=2) as meter:
+        meter.advance(loss=0.5)
+        for _ in range(3):
+            meter.advance()
     assert caplog.messages == [
-        "counting: 2 of 4, about 12 s left",
-        "counting: 4 of 4, about 0 s left",
-        "counting: 4 in 30.0 s",
+        "training: 4 of 6, 0.167 a second, loss 0.5, about 12 s left",
+        "training: 4 in 30.0 s, 0.133 a second, loss 0.5",
     ]
 
 
-@pytest.fixture
-def bars(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What bars on a terminal are called."""
-    import tqdm
-
-    made: list[str] = []
-
-    class Bar:
-        def __init__(self, items: Any = (), *, desc: str, **options: Any) -> None:
-            self.items = items
-            made.append(desc)
-
-        def __iter__(self) -> Any:
-            return iter(self.items)
-
-        def set_postfix(self, *given: Any, **named: Any) -> None: ...
-
-        def update(self) -> None: ...
-
-        def close(self) -> None: ...
-
-    monkeypatch.setattr(tqdm, "tqdm", Bar)
-    monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: True)
-    return made
+def test_a_loop_that_fails_claims_no_end(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with pytest.raises(ValueError, match="third"):
+        for number in progress.track(range(3), 3, "counting"):
+            if number == 2:
+                raise ValueError("third")
+    with pytest.raises(RuntimeError), progress.Meter(3, "training") as meter:
+        meter.advance()
+        raise RuntimeError
+    assert caplog.messages == []
 
 
-@pytest.mark.parametrize(
-    ("level", "shown"), [(logging.INFO, ["spelling", "training"]), (logging.WARNING, [])]
-)
-def test_a_terminal_has_bars_unless_this_log_was_told_to_be_quiet(
-    bars: list[str], caplog: pytest.LogCaptureFixture, level: int, shown: list[str]
+@pytest.mark.parametrize(("level", "shown"), [(logging.INFO, True), (logging.WARNING, False)])
+def test_a_terminal_has_bars_unless_this_log_is_silenced(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, level: int, shown: bool
 ) -> None:
+    screen = Console(file=io.StringIO(), force_terminal=True, width=100)
+    monkeypatch.setattr(rich, "get_console", lambda: screen)
     caplog.set_level(level, "compo_pipeline.progress")
     assert list(progress.track("abc", 3, "spelling")) == ["a", "b", "c"]
     with progress.Meter(1, "training") as meter:
         meter.advance(loss=1.0)
-    assert bars == shown
-    assert caplog.messages == []
+    drawn = screen.file.getvalue()
+    assert all((text in drawn) == shown for text in ("spelling", "training", "3/3", "loss 1"))
+    assert bool(caplog.messages) == shown

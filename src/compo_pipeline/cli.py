@@ -1,4 +1,7 @@
-"""Kedro imports this module before it runs any command, which makes it the place to be quiet."""
+"""Commands of the project; Kedro imports this module before it runs any command.
+
+Telemetry is switched off and the log set up here for that reason.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,43 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from kedro.framework.cli.project import run as kedro_run
 from kedro.framework.cli.utils import _split_params
 
-from compo_pipeline import quiet
+from compo_pipeline import console, quiet
+from compo_pipeline.configuration import SettingsError, nearest
 
 if TYPE_CHECKING:
     from kedro.framework.startup import ProjectMetadata
 
+# What shells report for a program that Ctrl+C ended.
+_INTERRUPTED = 130
+
 quiet.apply()
+console.log_lines_off_terminals()
 
 
 @click.group(name="compo-pipeline")
 def cli() -> None:
     """Commands of the project's own, beside Kedro's."""
+
+
+def _run(**given: Any) -> None:
+    """Kedro's `run`; a misspelt pipeline and Ctrl+C end in one line each."""
+    from compo_pipeline.pipeline_registry import NAMES
+
+    for name in filter(None, [given["pipeline"], *given["pipelines"]]):
+        if name not in NAMES:
+            hint = nearest(name, NAMES)
+            raise SettingsError(f"--pipeline: no '{name}'{hint} (known: {', '.join(NAMES)})")
+    try:
+        kedro_run.callback(**given)
+    except KeyboardInterrupt:
+        click.echo("\nInterrupted. The same command resumes; saved work is reused.", err=True)
+        raise click.exceptions.Exit(_INTERRUPTED) from None
+
+
+cli.add_command(click.Command("run", callback=_run, params=kedro_run.params, help=kedro_run.help))
 
 
 @cli.command(name="try")

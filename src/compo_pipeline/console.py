@@ -1,19 +1,25 @@
-"""Where results are printed, and how their tables look."""
+"""Where results and log lines are printed, and how tables look."""
 
 from __future__ import annotations
 
+import logging
+import sys
+
+import rich
 from rich import box
 from rich.console import Console
+from rich.logging import RichHandler
 from rich.table import Table
 
-_LOG_WIDTH = 120
+# A file or a pipe has no width: more than any line needs.
+_UNBOUNDED = 1000
 
 
 def terminal(given: Console | None = None) -> Console:
-    """The given console, or the terminal's own; in a log, which has no width, one wide enough."""
+    """The given console, or the terminal's own; off a terminal one that wraps no line."""
     console = given or Console()
     if not console.is_terminal:
-        console.width = _LOG_WIDTH
+        console.width = _UNBOUNDED
     return console
 
 
@@ -27,3 +33,31 @@ def table(caption: str | None = None, *, collapse_padding: bool = False) -> Tabl
         show_edge=False,
         collapse_padding=collapse_padding,
     )
+
+
+class LineHandler(logging.Handler):
+    """Writes each log record as one line with its time, whatever its length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)-8s %(message)s", "%H:%M:%S"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write to what is the standard output now: tests and notebooks replace it."""
+        sys.stdout.write(f"{self.format(record)}\n")
+        sys.stdout.flush()
+
+
+def log_lines_off_terminals() -> None:
+    """Where there is no terminal, replace the handler of conf/logging.yml: it wraps at 80 columns.
+
+    It draws tracebacks in frames of that width too; Python's own take their place.
+    """
+    root = logging.getLogger()
+    framed = [handler for handler in root.handlers if isinstance(handler, RichHandler)]
+    if not framed or rich.get_console().is_terminal:
+        return
+    for handler in framed:
+        root.removeHandler(handler)
+    root.addHandler(LineHandler())
+    sys.excepthook = sys.__excepthook__

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kedro.framework.hooks import hook_impl
 
-from compo_pipeline import beforehand, keys, preflight, quiet
+from compo_pipeline import afterwards, beforehand, keys, preflight, quiet
 from compo_pipeline.configuration import SettingsError, nearest, parse
 from compo_pipeline.datasets.settings import SCENES
 from compo_pipeline.models.settings import ModelSettings, needs_network
@@ -76,6 +76,11 @@ class ProjectHooks:
         beforehand.check_settings(self._parameters, pipeline)
         beforehand.check_inputs(pipeline, catalog)
         preflight.check(self._parameters, pipeline, catalog)
+
+    @hook_impl
+    def after_pipeline_run(self, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> None:
+        """Print where the results are, and the commands that usually come next."""
+        afterwards.show(pipeline, catalog, self._parameters)
 
     @hook_impl
     def before_node_run(self, node: Node) -> None:

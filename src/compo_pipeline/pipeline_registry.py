@@ -21,6 +21,7 @@ TRAIN_EVAL = (
 APART = ("language", "pretraining")
 # Asked of what the chain has made: of views, of a finished run, of registered versions.
 AFTERWARDS = ("tuning", "wise_ft", "attention", "export", "promotion")
+NAMES = (*TRAIN_EVAL, *APART, *AFTERWARDS, "train_eval", "__default__")
 
 
 def register_pipelines() -> dict[str, Pipeline]:

@@ -1,25 +1,25 @@
-"""Progress of long loops: a bar on a terminal, now and then a log line elsewhere.
+"""Progress of long loops: a bar on a terminal, a log line now and then elsewhere.
 
-Whoever sets this module's log to warnings alone hears and sees nothing of it.
+On a terminal the bar is below the log lines and disappears when the loop ends. With this module's
+logger set to warnings there is neither.
 """
 
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+import rich
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 Item = TypeVar("Item")
 
 _log = logging.getLogger(__name__)
 _SECONDS_BETWEEN_LINES = 10.0
-
-
-def _bars() -> bool:
-    """Whether progress is shown as bars: on a terminal, unless this log was told to be quiet."""
-    return sys.stderr.isatty() and _log.isEnabledFor(logging.INFO)
 
 
 def track(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
@@ -28,28 +28,16 @@ def track(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
     Args:
         items: what the loop runs over.
         total: how many there will be.
-        what: what is done, for the bar and the log ("measuring pictures").
+        what: what is done, for the bar and the log ("measuring images").
     """
-    if _bars():
-        from tqdm import tqdm
-
-        yield from tqdm(items, total=total, desc=what, dynamic_ncols=True)
-        return
-    started = shown = time.monotonic()
-    done = 0
-    for item in items:
-        yield item
-        done += 1
-        now = time.monotonic()
-        if now - shown >= _SECONDS_BETWEEN_LINES:
-            shown = now
-            left = (total - done) * (now - started) / done
-            _log.info("%s: %d of %d, about %.0f s left", what, done, total, left)
-    _log.info("%s: %d in %.1f s", what, done, time.monotonic() - started)
+    with Meter(total, what) as meter:
+        for item in items:
+            yield item
+            meter.advance()
 
 
 class Meter:
-    """Progress of a loop that has figures to show: a bar on a terminal, log lines elsewhere.
+    """Progress of a loop that may have figures to show.
 
     Args:
         total: steps there will be.
@@ -59,38 +47,69 @@ class Meter:
 
     def __init__(self, total: int, what: str, done: int = 0) -> None:
         self._total, self._what, self._done, self._begun = total, what, done, done
-        self._started = self._shown = time.monotonic()
-        self._bar: Any = None
+        self._started = self._logged = time.monotonic()
+        self._figures: dict[str, float] = {}
+        self._bar: Progress | None = None
 
     def __enter__(self) -> Meter:
         """Show the bar, where there is a terminal."""
-        if _bars():
-            from tqdm import tqdm
-
-            self._bar = tqdm(
-                total=self._total, initial=self._done, desc=self._what, dynamic_ncols=True
-            )
+        self._bar = _bar()
+        if self._bar is not None:
+            self._bar.add_task(self._what, total=self._total, completed=self._done, figures="")
+            self._bar.start()
         return self
 
     def advance(self, **figures: float) -> None:
-        """One step is done; `figures` are its numbers."""
+        """One step is done; `figures` are its numbers. Without any, the last ones stay."""
         self._done += 1
-        if self._bar is not None:
-            self._bar.set_postfix({k: f"{v:.3g}" for k, v in figures.items()}, refresh=False)
-            self._bar.update()
-            return
+        self._figures = figures or self._figures
         now = time.monotonic()
-        if now - self._shown >= _SECONDS_BETWEEN_LINES or self._done == self._total:
-            self._shown = now
-            rate = (self._done - self._begun) / (now - self._started)
-            shown = ", ".join(f"{name} {value:.3g}" for name, value in figures.items())
-            _log.info(
-                "%s: step %d of %d, %s, %.1f steps a second, about %.0f s left",
-                *(self._what, self._done, self._total, shown, rate),
-                (self._total - self._done) / rate,
-            )
-
-    def __exit__(self, *error: object) -> None:
-        """Leave the bar as it stands."""
         if self._bar is not None:
-            self._bar.close()
+            shown = ", ".join(self._words(now))
+            self._bar.update(self._bar.task_ids[0], completed=self._done, figures=shown)
+        elif now - self._logged >= _SECONDS_BETWEEN_LINES and self._done < self._total:
+            self._logged = now
+            left = (self._total - self._done) / self._rate(now)
+            words = [
+                f"{self._done} of {self._total}",
+                *self._words(now),
+                f"about {left:.0f} s left",
+            ]
+            _log.info("%s: %s", self._what, ", ".join(words))
+
+    def __exit__(self, error: type[BaseException] | None, *rest: object) -> None:
+        """Take the bar away, and say how long the loop took if it came to its end."""
+        now = time.monotonic()
+        if self._bar is not None:
+            self._bar.stop()
+        if error is None and self._done > self._begun:
+            seconds = f"{self._done - self._begun} in {now - self._started:.1f} s"
+            _log.info("%s: %s", self._what, ", ".join([seconds, *self._words(now)]))
+
+    def _rate(self, now: float) -> float:
+        """Steps a second."""
+        return (self._done - self._begun) / max(now - self._started, 1e-9)
+
+    def _words(self, now: float) -> list[str]:
+        figures = [f"{name} {value:.3g}" for name, value in self._figures.items()]
+        return [f"{self._rate(now):.3g} a second", *figures]
+
+
+def _bar() -> Progress | None:
+    """A bar on the terminal where the log goes; None elsewhere, or if this logger is silenced."""
+    console = rich.get_console()
+    if not (console.is_terminal and _log.isEnabledFor(logging.INFO)):
+        return None
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as Remaining
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[figures]}", style="dim"),
+        Remaining(compact=True),
+        console=console,
+        refresh_per_second=4,  # the processor is busy with the loop itself
+        transient=True,
+    )

@@ -7,9 +7,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.presentation.commands import kedro_run
+from compo_pipeline.command_line import kedro_run
 from compo_pipeline.registry.git import git_state
-from compo_pipeline.registry.record import flatten
 
 
 def origin(command: Mapping[str, Any], pipeline: str) -> dict[str, str]:
@@ -23,6 +22,6 @@ def origin(command: Mapping[str, Any], pipeline: str) -> dict[str, str]:
     changes = ", with uncommitted changes" if state.dirty else ""
     return {
         "date": f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}",
-        "command": kedro_run(pipeline, command["env"], dict(flatten(command["params"], "."))),
+        "command": kedro_run(pipeline, command["env"], command["params"]),
         "commit": f"{state.commit[:12]}{changes}",
     }

@@ -172,7 +172,8 @@ class Runner:
             report=report,
             watch=watch,
         )
-        log.info("%s: %d steps; %s", name, progress.step, dict(progress.counts))
+        counts = [f"{what} {count}" for what, count in progress.counts.items() if count]
+        log.info("%s: %d steps; %s", name, progress.step, ", ".join(counts))
         if rank is not None:
             lora.merge(loaded.model)
         self._mix_with_base(method, loaded)
