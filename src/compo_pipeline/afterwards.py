@@ -19,19 +19,18 @@ if TYPE_CHECKING:
     from kedro.pipeline import Pipeline
     from rich.console import Console
 
-# Catalog entries that a person opens.
+# Catalog entries that a person opens: what they are called, and the page in their folder.
 _RESULTS = {
-    "report": "Report",
-    "tuning_report": "Study",
-    "wise_ft_report": "WiSE-FT",
-    "promotion_report": "Decision",
-    "export": "Model",
-    "exported": "Exports",
-    "base_model": "Base model",
-    "views_preview": "Training examples",
-    "data_docs": "Data Docs",
+    "report": ("Report", "*.html"),
+    "tuning_report": ("Study", "*.html"),
+    "wise_ft_report": ("WiSE-FT", "*.html"),
+    "promotion_report": ("Decision", "promotion.*"),
+    "export": ("Model", ""),
+    "exported": ("Exports", ""),
+    "base_model": ("Base model", ""),
+    "views_preview": ("Training examples", "*.html"),
+    "data_docs": ("Data Docs", "*.html"),
 }
-_PAGES = ("*.html", "*.md")
 
 
 def show(
@@ -50,8 +49,8 @@ def show(
     """
     made = pipeline.all_outputs()
     rows = [
-        (label, _opened(Path(catalog[entry]._describe()["filepath"])))
-        for entry, label in _RESULTS.items()
+        (label, _opened(Path(catalog[entry]._describe()["filepath"]), page))
+        for entry, (label, page) in _RESULTS.items()
         if entry in made and catalog.exists(entry)
     ]
     commands: list[tuple[str, str]] = []
@@ -68,16 +67,16 @@ def show(
     lines = [Text(), *(Text.assemble((f"{label:<{width}}", "dim"), shown) for label, shown in rows)]
     if commands:
         lines += [Text(), Text("Next:", style="dim")]
-        lines += [Text.assemble(f"  {typed}", (f"  # {why}", "dim")) for typed, why in commands]
+        for typed, why in commands:
+            lines += [Text(f"  # {why}", style="dim"), Text(f"  {typed}")]
     for line in lines:
         # Paths and commands are copied whole: only the terminal itself breaks them.
         console.print(line, soft_wrap=True)
 
 
-def _opened(place: Path) -> str:
+def _opened(folder: Path, page: str) -> str:
     """The page of a result's folder, or the folder; Kedro makes paths absolute."""
-    pages = sorted(page for pattern in _PAGES for page in place.glob(pattern))
-    return os.path.relpath(pages[0] if pages else place)
+    return os.path.relpath(next(folder.glob(page), folder) if page else folder)
 
 
 def _after_registration(alias: str | None, parameters: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -39,13 +39,35 @@ def _run(**given: Any) -> None:
             hint = nearest(name, NAMES)
             raise SettingsError(f"--pipeline: no '{name}'{hint} (known: {', '.join(NAMES)})")
     try:
-        kedro_run.callback(**given)
+        click.get_current_context().invoke(kedro_run, **given)
     except KeyboardInterrupt:
         click.echo("\nInterrupted. The same command resumes; saved work is reused.", err=True)
         raise click.exceptions.Exit(_INTERRUPTED) from None
 
 
 cli.add_command(click.Command("run", callback=_run, params=kedro_run.params, help=kedro_run.help))
+
+
+@cli.command()
+@click.argument("prefix", default="")
+@click.option("-e", "--env", help="Also show the values of this environment.  [default: local]")
+@click.option("--markdown", is_flag=True, help="All keys as the page docs/parameters.md.")
+@click.pass_obj
+def params(project: ProjectMetadata, prefix: str, env: str | None, markdown: bool) -> None:
+    """List the parameters, or those that begin with PREFIX: defaults, types, meanings."""
+    from compo_pipeline.reference import entries, show
+
+    conf, env = Path(project.project_path) / "conf", env or "local"
+    if markdown:
+        click.echo(show.markdown(entries.collect(conf, "base")), nl=False)
+        return
+    found = entries.chosen(entries.collect(conf, env), prefix)
+    screen = console.terminal()
+    if screen.is_terminal:
+        show.show(found, env, screen)
+    else:
+        for line in show.lines(found, env):
+            click.echo(line)
 
 
 @cli.command(name="try")

@@ -46,14 +46,13 @@ def sentence(rows: Sequence[Row]) -> str:
 
     Only intervals clear of zero are called a difference.
     """
-    by_key = {(row.benchmark, row.metric, row.name): row for row in rows}
     headlines = [row for row in rows if row.headline]
-    foremost = next((by_key[key] for key in FOREMOST if key in by_key), None)
-    # Without a compositional benchmark, retrieval is the first headline.
-    main = foremost or next(iter(headlines), None)
+    main = foremost(rows)
     if main is None:
         return "Nothing could be scored, so there is nothing to compare"
-    subject = "composition" if foremost else _plain(main)
+    # Without a compositional benchmark, retrieval is the first headline.
+    compositional = (main.benchmark, main.metric, main.name) in FOREMOST
+    subject = "composition" if compositional else _plain(main)
     parts = [_SENTENCES[standing(main.vs_base)].format(subject)]
     if standing(main.vs_base) == "above" and main.vs_control is not None:
         parts += _BESIDE_CONTROL[standing(main.vs_control)]
@@ -104,7 +103,7 @@ def foremost(rows: Sequence[Row]) -> Row | None:
     """The figure that speaks for a run in one line; None where nothing was scored."""
     by_key = {(row.benchmark, row.metric, row.name): row for row in rows}
     headlines = (row for row in rows if row.headline)
-    return next((by_key[key] for key in _FOREMOST if key in by_key), next(headlines, None))
+    return next((by_key[key] for key in FOREMOST if key in by_key), next(headlines, None))
 
 
 def signed(difference: Difference) -> str:

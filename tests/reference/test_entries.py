@@ -1,0 +1,81 @@
+"""The reference says of every key what it is, from where that is written once."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kedro.framework.startup import bootstrap_project
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.reference import show
+from compo_pipeline.reference.entries import Entry, chosen, collect
+
+
+@pytest.fixture(scope="module")
+def conf(project: Path) -> Path:
+    bootstrap_project(project)
+    return project / "conf"
+
+
+@pytest.fixture(scope="module")
+def entries(conf: Path) -> list[Entry]:
+    return collect(conf, "smoke")
+
+
+@pytest.mark.parametrize(
+    ("key", "type_", "default", "value"),
+    [
+        ("training.batch_size", "integer", 64, 16),
+        ("training.optimizer.betas", "[number, number]", [0.9, 0.98], [0.9, 0.98]),
+        ("training.crop_scale", "[number, number] or null", None, None),
+        ("clic.views.images", "composite or single", "composite", "composite"),
+        ("siglip.objective.trains", "list of image or text", ["text"], ["text"]),
+        ("tuning.study.workers", "integer >= 1 or null", None, None),
+        ("tuning.trial.share", "number > 0 and <= 1", 0.6, 0.6),
+        ("counterfactuals.rules.order", "given or drawn", "given", "given"),
+        ("data.root", "path", "data/01_raw/scenes", "data/01_raw/smoke"),
+        ("seed", "integer", 0, 0),
+    ],
+)
+def test_a_key_has_its_type_default_and_value(
+    entries: list[Entry], key: str, type_: str, default: Any, value: Any
+) -> None:
+    entry = next(entry for entry in entries if entry.key == key)
+    assert (entry.type, entry.default, entry.value) == (type_, default, value)
+    assert entry.meaning
+
+
+def test_settings_under_names_of_ones_own_are_explained_once(entries: list[Entry]) -> None:
+    rules = chosen(entries, "promotion.gate.rules")
+    keys = [entry.key.removeprefix("promotion.gate.rules") for entry in rules]
+    assert keys == ["", ".<name>.figure", ".<name>.must", ".<name>.by"]
+    assert "zero_shot" in rules[0].default
+    # Smoke changes every rule, and the reference shows what it makes of them.
+    assert rules[0].value["zero_shot"]["by"] == 100.0
+
+
+def test_nearly_every_key_says_what_it_means(entries: list[Entry]) -> None:
+    silent = [
+        entry.key for entry in entries if not entry.meaning and not entry.key.startswith("paths.")
+    ]
+    assert len(silent) < 0.1 * len(entries), silent
+
+
+def test_a_key_is_chosen_before_a_mere_prefix(entries: list[Entry]) -> None:
+    assert {entry.key for entry in chosen(entries, "data")} & {"dataset"} == set()
+    assert [entry.key for entry in chosen(entries, "training.log")] == ["training.log_every"]
+    with pytest.raises(SettingsError, match="did you mean 'training'"):
+        chosen(entries, "trainign")
+    with pytest.raises(SettingsError, match=r"training\.batch_size"):
+        chosen(entries, "batch_size")
+
+
+def test_a_line_of_a_pipe_names_what_an_environment_changes(entries: list[Entry]) -> None:
+    (line,) = show.lines(chosen(entries, "training.batch_size"), "smoke")
+    assert line.split("\t") == ["training.batch_size", "64", "integer", "rows a step.", "smoke: 16"]
+
+
+def test_the_page_is_up_to_date(project: Path, conf: Path) -> None:
+    page = (project / "docs" / "parameters.md").read_text(encoding="utf-8")
+    advice = "stale: compo-pipeline params --markdown > docs/parameters.md"
+    assert page == show.markdown(collect(conf, "base")), advice
