@@ -1,0 +1,76 @@
+"""The README's images of a finished demo: its last lines on the terminal, and its report.
+
+python benchmarks/screenshots.py            # after `make demo`; needs chromium and Pillow
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from kedro.framework.project import pipelines
+from kedro.framework.session import KedroSession
+from kedro.framework.startup import bootstrap_project
+from PIL import Image
+from rich.console import Console
+
+from compo_pipeline import afterwards
+from compo_pipeline.evaluation import terminal
+from compo_pipeline.evaluation.evaluate import Comparison
+
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
+COLUMNS = 100
+WIDTH, HEIGHT = 1280, 1000
+CHROMIUM = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--hide-scrollbars",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+def photograph(page: Path, image: Path) -> None:
+    """Save the top of a page as it looks in a browser, in few colours."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        raise SystemExit("chromium is not on PATH")
+    with tempfile.TemporaryDirectory() as folder:
+        shot = Path(folder) / "shot.png"
+        options = [f"--user-data-dir={folder}/profile", f"--window-size={WIDTH},{HEIGHT}"]
+        options.append(f"--screenshot={shot}")
+        command = [browser, *CHROMIUM, *options, page.absolute().as_uri()]
+        subprocess.run(command, check=True, capture_output=True)
+        with Image.open(shot) as opened:
+            opened.convert("RGB").quantize(128).save(image, optimize=True)
+
+
+def main() -> None:
+    """Write docs/images/terminal.svg and docs/images/report.png."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--project", type=Path, default=Path.cwd(), help="where the demo has run")
+    project = parser.parse_args().project.absolute()
+    bootstrap_project(project)
+    with KedroSession.create(project, env="base") as session:
+        context = session.load_context()
+    screen = Console(record=True, force_terminal=True, width=COLUMNS, file=io.StringIO())
+    terminal.show(Comparison.from_json(context.catalog.load("comparison")), screen)
+    typed = {**context.params, "command": {"env": None, "params": {}}}
+    afterwards.show(pipelines["train_eval"], context.catalog, typed, screen)
+    # Rich names a font on a server; the viewer's own does.
+    drawn = re.sub(r"@font-face \{.*?\}", "", screen.export_svg(title="make demo"), flags=re.DOTALL)
+    (IMAGES / "terminal.svg").write_text(drawn, encoding="utf-8")
+    photograph(context.catalog.load("report") / "report.html", IMAGES / "report.png")
+
+
+if __name__ == "__main__":
+    main()
