@@ -65,3 +65,18 @@ def test_an_unknown_method_is_told_before_anything_runs(workspace):
     known = "c2lip, clic, clip, fsc_clip, negclip, siglip, sparcl, triplet_clip"
     expected = f"Error: method: 'clicc' is unknown; did you mean 'clic'? (known: {known})"
     assert done.stderr.strip() == expected
+
+
+def test_a_misspelt_pipeline_is_told_in_one_line(workspace):
+    done = kedro(workspace, "run", "--pipeline=train_evl")
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: --pipeline: no 'train_evl'; did you mean 'train_eval'?")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_parameters_are_listed_for_other_programs(workspace):
+    done = kedro(workspace, "params", "training.optimizer", "--env=coco")
+    assert done.returncode == 0, done.stderr
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    rate = next(row for row in rows if row[0] == "training.optimizer.lr")
+    assert rate[1:3] == ["0.002", "number"] and rate[-1] == "coco: 1.0e-06"
