@@ -44,6 +44,14 @@ SETTINGS = {
 }
 
 
+# Settings that say where and how precisely to compute: their keys of precisions.
+_COMPUTES = {
+    "evaluation": ("image_precision", "text_precision"),
+    "pretraining": ("precision",),
+    "training": ("precision",),
+}
+
+
 class NotThere(ClickException, FileNotFoundError):
     """What a pipeline reads has not been made."""
 
@@ -62,7 +70,9 @@ def check_settings(parameters: Mapping[str, Any], pipeline: Pipeline) -> None:
     for key in sorted(asked & SETTINGS.keys()):
         module, _, name = SETTINGS[key].rpartition(".")
         settings = getattr(import_module(f"{__package__}.{module}"), name)
-        parse(settings, _at(parameters, key), key)
+        parsed = parse(settings, _at(parameters, key), key)
+        if key in _COMPUTES:
+            _check_compute(parsed, key)
     method = parameters["method"]
     for part in ("views", "objective"):
         if {method, f"{method}.{part}"} & asked:
@@ -70,6 +80,19 @@ def check_settings(parameters: Mapping[str, Any], pipeline: Pipeline) -> None:
 
             settings = getattr(method_type(method), f"{part}_type")
             parse(settings, parameters[method][part], f"{method}.{part}")
+
+
+def _check_compute(settings: Any, key: str) -> None:
+    """Resolve device and precision, report them, and give this process its threads."""
+    from compo_pipeline import compute, cores
+
+    cores.use()
+    found = {
+        compute.resolve(settings.device, getattr(settings, name), key=key, precision_key=name)
+        for name in _COMPUTES[key]
+    }
+    for each in sorted(found, key=str):
+        compute.report(key, each)
 
 
 def check_inputs(pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
+from compo_pipeline.compute import Compute
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import Drawing, Method
 from compo_pipeline.methods.view_tables import write
@@ -138,7 +139,11 @@ def terms_of(world: World) -> Callable[..., dict[str, tuple[float, float]]]:
         batches = Batches(*(world.captions, views, method, reader), batch_size=6, epochs=1, seed=0)
         freeze(loaded.model, method.trains)
         encoder = ModelEncoder(
-            loaded.model, loaded.name, None, "image" in method.trains, torch.device("cpu"), "fp32"
+            loaded.model,
+            loaded.name,
+            None,
+            "image" in method.trains,
+            Compute(torch.device("cpu"), "fp32"),
         )
         losses = method.loss(encoder, batches[0].batch)
         return {name: (value.item(), weight) for name, (value, weight) in losses.items()}

@@ -16,6 +16,7 @@ import pytest
 import torch
 import yaml
 
+from compo_pipeline.compute import Compute
 from compo_pipeline.configuration import parse
 from compo_pipeline.methods.clic import Clic, ClicBatch, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import Drawing
@@ -121,7 +122,7 @@ def test_ablation(
     batches = Batches(world.captions, folder, method, reader, batch_size=6, epochs=1, seed=0)
     freeze(tiny.model, method.trains)
     encoder = ModelEncoder(
-        tiny.model, tiny.name, None, "image" in method.trains, torch.device("cpu"), "fp32"
+        tiny.model, tiny.name, None, "image" in method.trains, Compute(torch.device("cpu"), "fp32")
     )
 
     even, odd = (method.loss(encoder, batches[step].batch) for step in (0, 1))

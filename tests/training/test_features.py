@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 import torch
 
+from compo_pipeline.compute import Compute
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.methods.contract import Picture
 from compo_pipeline.models.dense import encode_images_densely
 from compo_pipeline.models.encoding import encode_images
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.training import features
-from compo_pipeline.training.device import autocast
 from compo_pipeline.training.features import embed
 from compo_pipeline.training.reading import TensorReader
 
@@ -27,11 +27,11 @@ def pictures(world: Any) -> list[Picture]:
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-6), ("bf16", 2e-2)])
 def test_kept_features_are_fresh_ones(
-    tiny: LoadedModel, world: Any, pictures: list[Picture], precision: str, tolerance: float
+    tiny: LoadedModel, world: Any, pictures: list[Picture], precision: Any, tolerance: float
 ) -> None:
     reader = TensorReader(tiny, world.root)
     tiny.model.train()
-    kept = embed(pictures, tiny, reader, device=CPU, precision=precision, workers=0)
+    kept = embed(pictures, tiny, reader, compute=Compute(CPU, precision), workers=0)
     with torch.no_grad():
         fresh = encode_images(tiny.model.eval(), reader.pictures(pictures))
     assert kept.values.dtype == torch.float32 and not kept.values.requires_grad
@@ -45,14 +45,14 @@ def test_features_do_not_hang_on_the_pictures_beside(
     tiny: LoadedModel,
     world: Any,
     pictures: list[Picture],
-    precision: str,
+    precision: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(features, "BATCH", 7)
     reader = TensorReader(tiny, world.root)
-    together = embed(pictures, tiny, reader, device=CPU, precision=precision, workers=0)
+    together = embed(pictures, tiny, reader, compute=Compute(CPU, precision), workers=0)
     for some in (pictures[5:], pictures[::-2], pictures[3:4]):
-        apart = embed(some, tiny, reader, device=CPU, precision=precision, workers=0)
+        apart = embed(some, tiny, reader, compute=Compute(CPU, precision), workers=0)
         rows = [together.rows[picture] for picture in some]
         assert torch.equal(apart.values, together.values[rows])
 
@@ -61,7 +61,7 @@ def test_tables_join(tiny: LoadedModel, world: Any, pictures: list[Picture]) -> 
     reader = TensorReader(tiny, world.root)
 
     def part(some: list[Picture]) -> features.Features:
-        return embed(some, tiny, reader, device=CPU, precision="fp32", workers=0)
+        return embed(some, tiny, reader, compute=Compute(CPU, "fp32"), workers=0)
 
     nothing = features.Features({}, torch.empty(0))
     both = nothing.joined(part(pictures[:3])).joined(part(pictures[3:5]))
@@ -72,24 +72,24 @@ def test_tables_join(tiny: LoadedModel, world: Any, pictures: list[Picture]) -> 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_patch_tokens_are_kept_beside_the_same_embeddings(
-    tiny: LoadedModel, world: Any, pictures: list[Picture], precision: str
+    tiny: LoadedModel, world: Any, pictures: list[Picture], precision: Any
 ) -> None:
     """To the bit: a control that is resumed alone embeds without patches what its method's run
     embedded with them.
     """
     reader = TensorReader(tiny, world.root)
     plain, dense = (
-        embed(pictures, tiny, reader, device=CPU, precision=precision, workers=0, patches=patches)
+        embed(pictures, tiny, reader, compute=Compute(CPU, precision), workers=0, patches=patches)
         for patches in (False, True)
     )
     assert plain.patches is None and dense.patches is not None
     assert torch.equal(plain.values, dense.values)
     assert dense.patches.shape == (16, 4, 16)
-    with torch.no_grad(), autocast(CPU, precision):
+    with torch.no_grad(), Compute(CPU, precision).autocast():
         fresh = encode_images_densely(tiny.model.eval(), reader.pictures(pictures), tiny.name)
     torch.testing.assert_close(dense.patches.float(), fresh.patches, atol=2e-2, rtol=0)
     halves = [
-        embed(some, tiny, reader, device=CPU, precision=precision, workers=0, patches=True)
+        embed(some, tiny, reader, compute=Compute(CPU, precision), workers=0, patches=True)
         for some in (pictures[:5], pictures[5:])
     ]
     joined = features.Features({}, torch.empty(0)).joined(halves[0]).joined(halves[1])
@@ -104,7 +104,7 @@ def test_features_that_do_not_fit_are_refused(
 
     def kept(free: int) -> features.Features:
         monkeypatch.setattr(features, "_free", lambda device: free)
-        return embed(pictures, tiny, reader, device=CPU, precision="fp32", workers=0, patches=True)
+        return embed(pictures, tiny, reader, compute=Compute(CPU, "fp32"), workers=0, patches=True)
 
     assert len(kept(2 * 16 * 320).rows) == 16
     with pytest.raises(SettingsError, match="cache_features: the features of 16 pictures take"):

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 import torch
 
+from compo_pipeline.compute import Compute
 from compo_pipeline.methods.clic import ClicObjective, ClicWeights
 from compo_pipeline.training import checkpoint, fingerprint
 from compo_pipeline.training.fingerprint import FingerprintError, check, make, of_code, of_folder
 
+COMPUTE = Compute(torch.device("cpu"), "fp32")
 INPUTS = {"data": "d", "views": "v", "model": "m", "code": "c"}
 
 
@@ -18,7 +20,7 @@ INPUTS = {"data": "d", "views": "v", "model": "m", "code": "c"}
 def state(tmp_path: Path, recipe: Any) -> Path:
     """A state of six steps."""
     model = torch.nn.Linear(2, 2)
-    mark = make("clic", ClicObjective(), recipe(), 0, INPUTS)
+    mark = make("clic", ClicObjective(), recipe(), COMPUTE, 0, INPUTS)
     saved = {"fingerprint": mark, "progress": {"step": 6}}
     path = tmp_path / "clic.safetensors"
     checkpoint.save(path, {"model": model}, torch.optim.AdamW(model.parameters()), saved)
@@ -26,7 +28,7 @@ def state(tmp_path: Path, recipe: Any) -> Path:
 
 
 def test_the_same_run_goes_on(state: Path, recipe: Any, tmp_path: Path) -> None:
-    mark = make("clic", ClicObjective(), recipe(), 0, INPUTS)
+    mark = make("clic", ClicObjective(), recipe(), COMPUTE, 0, INPUTS)
     saved = check(state, mark, overwrite=False)
     assert saved is not None and saved["progress"]["step"] == 6
     assert check(state, mark, overwrite=True) == saved
@@ -35,12 +37,12 @@ def test_the_same_run_goes_on(state: Path, recipe: Any, tmp_path: Path) -> None:
 
 def test_what_changes_no_outcome_changes_no_fingerprint(state: Path, recipe: Any) -> None:
     same = recipe(workers=3, save_every=9, log_every=9, overwrite=True)
-    assert check(state, make("clic", ClicObjective(), same, 0, INPUTS), overwrite=False)
+    assert check(state, make("clic", ClicObjective(), same, COMPUTE, 0, INPUTS), overwrite=False)
 
 
 def test_another_run_is_refused_with_keys_and_both_ways_out(state: Path, recipe: Any) -> None:
     objective = ClicObjective(weights=ClicWeights(s_neg=0.25))
-    mark = make("clic", objective, recipe(batch_size=8), 0, {**INPUTS, "views": "w"})
+    mark = make("clic", objective, recipe(batch_size=8), COMPUTE, 0, {**INPUTS, "views": "w"})
     with pytest.raises(FingerprintError) as error:
         check(state, mark, overwrite=False)
     message = str(error.value)
@@ -55,15 +57,28 @@ def test_another_run_is_refused_with_keys_and_both_ways_out(state: Path, recipe:
 @pytest.mark.parametrize("key", ["data", "views", "model", "code"])
 def test_every_input_counts(state: Path, recipe: Any, key: str) -> None:
     """A model of another architecture has another fingerprint, as have other weights."""
-    mark = make("clic", ClicObjective(), recipe(), 0, {**INPUTS, key: "other"})
+    mark = make("clic", ClicObjective(), recipe(), COMPUTE, 0, {**INPUTS, key: "other"})
     with pytest.raises(FingerprintError, match=rf"\({key}: {INPUTS[key]} -> other\)"):
         check(state, mark, overwrite=False)
+
+
+def test_a_state_of_another_precision_names_the_keys_that_keep_it(state: Path, recipe: Any) -> None:
+    """`auto` is another precision and device on another machine."""
+    automatic = recipe(device="auto", precision="auto")
+    here = Compute(torch.device("cpu"), "fp32")
+    assert check(state, make("clic", ClicObjective(), automatic, here, 0, INPUTS), overwrite=False)
+    there = Compute(torch.device("cuda", 1), "bf16")
+    mark = make("clic", ClicObjective(), automatic, there, 0, INPUTS)
+    with pytest.raises(FingerprintError) as error:
+        check(state, mark, overwrite=False)
+    assert "training.device: cpu -> cuda, training.precision: fp32 -> bf16" in str(error.value)
+    assert "--params training.device=cpu,training.precision=fp32." in str(error.value)
 
 
 def test_overwrite_starts_afresh_and_says_so(
     state: Path, recipe: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    mark = make("clic", ClicObjective(), recipe(), 1, INPUTS)
+    mark = make("clic", ClicObjective(), recipe(), COMPUTE, 1, INPUTS)
     with caplog.at_level(logging.WARNING):
         assert check(state, mark, overwrite=True) is None
     assert "another configuration (seed): starting afresh" in caplog.text

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from compo_pipeline.compute import Compute
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.clip import Clip, ClipObjective, ClipViews
 from compo_pipeline.methods.contract import Term
@@ -58,7 +59,7 @@ def run(world: Any, views: Path, recipe: Any, tmp_path: Path) -> Run:
         report = [].append if points is None else points.append
         return train(
             *(loaded, method, batches, features, settings),
-            device=CPU,
+            compute=Compute(CPU, settings.precision),
             state=state,
             fingerprint=mark,
             report=report,
@@ -302,7 +303,7 @@ def test_features_of_a_frozen_tower_train_the_same(
     other = load(tiny_clip)
     reader = TensorReader(other, world.root)
     batches = Batches(world.captions, views, CLIC, reader, batch_size=4, epochs=2, seed=0)
-    kept = embed(batches.pictures(), other, reader, device=CPU, precision="fp32", workers=0)
+    kept = embed(batches.pictures(), other, reader, compute=Compute(CPU, "fp32"), workers=0)
     other.model.visual.forward = None  # whoever calls the tower now fails
     cached = run(other, features=kept, state=tmp_path / "cached.safetensors")
     for one, two in zip(fresh.curve, cached.curve, strict=True):

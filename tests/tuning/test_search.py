@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+from compo_pipeline import cores
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.training import fingerprint
-from compo_pipeline.tuning import cores
-from compo_pipeline.tuning.cores import natural, share
 from compo_pipeline.tuning.recording import NoRecorder
 from compo_pipeline.tuning.search import plan_of, search
 from compo_pipeline.tuning.settings import StudySettings, TrialSettings
@@ -106,22 +105,13 @@ def test_what_changes_no_value_keeps_no_one_out(world: Any, tmp_path: Path) -> N
     assert plan.directions == ("maximize",)
 
 
-def test_workers_share_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
-    threads: list[int] = []
-    monkeypatch.setattr(cores.torch, "set_num_threads", threads.append)
-    monkeypatch.setattr(cores, "_cores", lambda: 8)
-    for workers in (1, 3, 20):
-        share(workers)
-    assert threads == [8, 2, 1]
-
-
 @pytest.mark.parametrize(("count", "workers"), [(1, 1), (2, 2), (64, 4)])
 def test_there_are_as_many_workers_as_the_machine_has_use_for(
     world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, workers: int
 ) -> None:
-    monkeypatch.setattr(cores, "_cores", lambda: count)
+    monkeypatch.setattr(cores, "available", lambda: count)
     trials = world.trials(tmp_path)
     for given, expected in ((None, workers), (3, 3)):
         settings = StudySettings("toy", 1, workers=given)
         assert plan_of(trials, settings, {}, tmp_path).settings.workers == expected
-    assert natural(torch.device("cuda")) == 1
+    assert StudySettings("toy").processes(torch.device("cuda")) == 1

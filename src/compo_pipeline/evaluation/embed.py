@@ -20,8 +20,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from compo_pipeline.compute import Compute
 from compo_pipeline.evaluation.benchmarks.items import Subtask
-from compo_pipeline.evaluation.settings import EvaluationSettings, Precision
+from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.images.decoding import Limits, PictureError
 from compo_pipeline.images.decoding import load as load_picture
 from compo_pipeline.models.encoding import encode_images, encode_texts
@@ -152,7 +153,7 @@ class Embedder:
     @torch.inference_mode()
     def _forward(self, loaded: LoadedModel, inputs: Tensor) -> Tensor:
         device = _device(loaded.model)
-        with _autocast(device, self.settings.image_precision):
+        with Compute(device, self.settings.image_precision).autocast():
             return encode_images(loaded.model, inputs.to(device)).cpu()
 
     @torch.inference_mode()
@@ -166,7 +167,7 @@ class Embedder:
         rows = []
         batches = torch.split(order, self.settings.text_batch)
         for chosen in track(batches, len(batches), f"{name}: encoding batches of texts"):
-            with _autocast(device, self.settings.text_precision):
+            with Compute(device, self.settings.text_precision).autocast():
                 rows.append(encode_texts(loaded.model, ids[chosen].to(device)).cpu())
         vectors = _stacked(rows)
         places = {texts[place]: row for row, place in enumerate(order.tolist())}
@@ -189,10 +190,6 @@ def tokenised(texts: Sequence[str], tokenize: Any) -> Tokens:
 def _device(model: torch.nn.Module) -> torch.device:
     """Where a model's weights lie."""
     return next(model.parameters()).device
-
-
-def _autocast(device: torch.device, precision: Precision) -> torch.autocast:
-    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
 def _lengths(ids: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from compo_pipeline.compute import choose_device
 from compo_pipeline.configuration import parse
 from compo_pipeline.evaluation.audit import Audit, audit
 from compo_pipeline.evaluation.benchmarks import Subtask, titles
@@ -130,26 +131,21 @@ def evaluate(
 def loaders(
     base: ModelSettings, control: Path | None, fine_tuned: Path, device: str
 ) -> dict[str, Callable[[], LoadedModel]]:
-    """What loads each model of a run, by role; `auto` is a GPU where there is one.
+    """What loads each model of a run, by role, onto `evaluation.device`.
 
     A method that is its own control has none: training leaves a note in the control's place.
     """
-    import torch
-
     if control is not None and not (control / CONFIG_FILE).is_file():
         log.warning("There is no control to compare with in %s.", control)
         control = None
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+    place = choose_device(device, key="evaluation.device")
     sources: dict[str, ModelSettings | Path | None] = {
         BASE: base,
         CONTROL: control,
         FINE_TUNED: fine_tuned,
     }
     return {
-        role: partial(load, source, device)
-        for role, source in sources.items()
-        if source is not None
+        role: partial(load, source, place) for role, source in sources.items() if source is not None
     }
 
 

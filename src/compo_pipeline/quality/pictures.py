@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
+from compo_pipeline import cores
 from compo_pipeline.images import decoding
 from compo_pipeline.images.decoding import Limits, Picture
 from compo_pipeline.progress import track
@@ -48,7 +48,7 @@ def _inspected(root: Path, paths: list[str], settings: IngestSettings) -> Iterat
     """Pictures in the order of their paths, inspected by as many workers as are worth starting."""
     groups = [paths[i : i + _PICTURES_PER_TASK] for i in range(0, len(paths), _PICTURES_PER_TASK)]
     inspect_all = partial(_inspect_all, root, settings.limits)
-    workers = min(settings.workers or os.cpu_count() or 1, len(groups))
+    workers = min(settings.workers or cores.available(), len(groups))
     if workers <= 1:
         yield from (picture for group in groups for picture in inspect_all(group))
         return

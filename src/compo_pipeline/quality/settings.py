@@ -36,7 +36,7 @@ class IngestSettings:
         max_pixels: pictures of more pixels are not decoded; Pillow's own limit is the highest.
         follow_symlinks: whether pictures may be links that lead out of the data's root.
         pool: threads, or processes where decoding must not share an interpreter.
-        workers: how many; 0 for one per processor.
+        workers: how many; 0 for one per core that the process may use.
         journal: file that keeps what was measured, so that a run that was cut short goes on and
             unchanged pictures are not measured again; null for none.
         shown: examples of cleaned captions in the report.

@@ -56,6 +56,7 @@ def write(
         name=name,
         method=METHOD_LABELS.get(noted["method"], noted["method"]),
         noted=noted,
+        compute=noted.get("training", {}).get("compute"),
         manifest=manifest,
         comparison=comparison,
         run_id=run_id,

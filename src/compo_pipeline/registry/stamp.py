@@ -9,13 +9,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import compo_pipeline
+from compo_pipeline.compute import choose_device
 from compo_pipeline.evaluation.benchmarks import Subtask
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.file_identity import identity
-from compo_pipeline.training import device
 
 # Code that decides a model's similarities and verdicts.
 CODE = (
+    "compute.py",
     "evaluation/benchmarks",
     "evaluation/embed.py",
     "evaluation/protocols",
@@ -60,7 +61,7 @@ class Stamp:
 
 def make(subtasks: Sequence[Subtask], settings: EvaluationSettings) -> Stamp:
     """The stamp that scoring these subtasks with these settings, here and now, would bear."""
-    kind = device.choose(settings.device, key="evaluation.device").type
+    kind = choose_device(settings.device, key="evaluation.device").type
     precision = {"image": settings.image_precision, "text": settings.text_precision}
     return Stamp(
         questions=_questions(subtasks),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from click import ClickException
 
+from compo_pipeline.compute import choose_device
 from compo_pipeline.evaluation.benchmarks import Subtask, titles
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.embed import Embedder
@@ -23,7 +24,6 @@ from compo_pipeline.registry import kept_scores, stamp
 from compo_pipeline.registry.record import Record
 from compo_pipeline.registry.stamp import Stamp
 from compo_pipeline.registry.versions import load_base, load_version, run_of
-from compo_pipeline.training import device
 
 if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
@@ -109,7 +109,7 @@ class VersionScores:
 
     @property
     def _device(self) -> str:
-        return str(device.choose(self.evaluation.device, key="evaluation.device"))
+        return str(choose_device(self.evaluation.device, key="evaluation.device"))
 
     def _kept(self, version: ModelVersion, weights: str, what: str) -> list[Score] | None:
         run_id = run_of(version)

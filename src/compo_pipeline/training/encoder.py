@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from compo_pipeline.compute import Compute
 from compo_pipeline.models.dense import (
     DenseImages,
     DenseTexts,
@@ -18,7 +19,6 @@ from compo_pipeline.models.dense import (
     encode_texts_densely,
 )
 from compo_pipeline.models.encoding import bias_of, encode_images, encode_texts, scale_of
-from compo_pipeline.training.device import autocast
 from compo_pipeline.training.features import Features
 
 
@@ -32,16 +32,14 @@ class ModelEncoder:
         name: of the model, for errors.
         features: of a frozen image tower; None encodes pictures as they come.
         image_trains: whether gradients reach the image tower.
-        device: of the model.
-        precision: bf16 or fp32.
+        compute: device and precision of the towers.
     """
 
     model: nn.Module
     name: str
     features: Features | None
     image_trains: bool
-    device: torch.device
-    precision: str
+    compute: Compute
 
     @property
     def scale(self) -> Tensor:
@@ -62,7 +60,7 @@ class ModelEncoder:
 
     def texts(self, tokens: Tensor) -> Tensor:
         """Normalised embeddings [K, D] of token ids [K, T]."""
-        with autocast(self.device, self.precision):
+        with self.compute.autocast():
             return encode_texts(self.model, tokens)
 
     def dense_images(self, images: Tensor) -> DenseImages:
@@ -77,18 +75,18 @@ class ModelEncoder:
 
     def dense_texts(self, tokens: Tensor) -> DenseTexts:
         """Embeddings [K, D] and tokens [K, T, D], with their mask [K, T], of token ids."""
-        with autocast(self.device, self.precision):
+        with self.compute.autocast():
             pooled, dense, mask = encode_texts_densely(self.model, tokens, self.name)
         return DenseTexts(pooled, dense.float(), mask)
 
     def text_tokens(self, tokens: Tensor) -> TextTokens:
         """Embeddings [K, D] and all tokens [K, T, D] of token ids."""
-        with autocast(self.device, self.precision):
+        with self.compute.autocast():
             return encode_text_tokens(self.model, tokens, self.name)
 
     @contextmanager
     def _seeing(self) -> Iterator[None]:
         """How the image tower runs: without a graph where it is frozen."""
         graph = self.image_trains and torch.is_grad_enabled()
-        with torch.set_grad_enabled(graph), autocast(self.device, self.precision):
+        with torch.set_grad_enabled(graph), self.compute.autocast():
             yield

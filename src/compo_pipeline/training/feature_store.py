@@ -27,7 +27,8 @@ class FeatureStore:
 
     Args:
         folder: of the parts of all towers.
-        decides: all that decides a picture's features: tower and preprocessing, data, precision.
+        decides: all that decides a picture's features: tower and preprocessing, data, precision
+            and kind of device.
         patches: whether patch tokens are kept too.
         device: where features go.
     """

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from compo_pipeline.compute import Compute
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.methods.contract import Picture
 from compo_pipeline.models.dense import encode_images_densely
 from compo_pipeline.models.encoding import encode_images
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.progress import track
-from compo_pipeline.training.device import autocast
 from compo_pipeline.training.reading import TensorReader
 
 # Towers round by the number of pictures that they get at a time. It is always this one, so that a
@@ -70,8 +70,7 @@ def embed(
     loaded: LoadedModel,
     reader: TensorReader,
     *,
-    device: torch.device,
-    precision: str,
+    compute: Compute,
     workers: int,
     patches: bool = False,
 ) -> Features:
@@ -81,8 +80,7 @@ def embed(
         pictures: distinct pictures.
         loaded: whose image tower embeds, already on the device.
         reader: reads pixels (without feature rows of its own).
-        device: of the model.
-        precision: bf16 or fp32.
+        compute: device and precision of the model.
         workers: processes that read.
         patches: keep the patch tokens too.
 
@@ -94,20 +92,20 @@ def embed(
     loader = DataLoader(chunks, batch_size=None, num_workers=workers)
     pooled, tokens = [], []
     for pixels in track(loader, len(chunks), f"embedding {len(pictures)} pictures"):
-        with autocast(device, precision):
+        with compute.autocast():
             filler = pixels.new_zeros(BATCH - len(pixels), *pixels.shape[1:])
-            filled = torch.cat([pixels, filler]).to(device)
+            filled = torch.cat([pixels, filler]).to(compute.device)
             if patches:
                 embedded, dense = encode_images_densely(loaded.model, filled, loaded.name)
-                # Under autocast they were bf16 before they were made float32: nothing is lost.
-                dense = dense.bfloat16() if precision == "bf16" else dense
-                tokens.append(dense[: len(pixels)])
+                # Under autocast they had this precision before they were made float32: nothing is
+                # lost.
+                tokens.append(dense[: len(pixels)].to(compute.dtype))
             else:
                 embedded = encode_images(loaded.model, filled)
             pooled.append(embedded[: len(pixels)])
         if len(pooled) == 1:
             first = [pooled[0], *tokens]
-            _refuse_too_many(len(pictures), sum(part[0].nbytes for part in first), device)
+            _refuse_too_many(len(pictures), sum(part[0].nbytes for part in first), compute.device)
     rows = {picture: row for row, picture in enumerate(pictures)}
     return Features(rows, torch.cat(pooled), torch.cat(tokens) if patches else None)
 

@@ -12,6 +12,7 @@ from typing import Any
 from click import ClickException
 
 import compo_pipeline
+from compo_pipeline.compute import Compute
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.settings import INCIDENTAL, TrainingSettings
 
@@ -19,6 +20,7 @@ log = logging.getLogger(__name__)
 
 # Code that decides the weights that come out of training. What views hold is in their own hash.
 CODE = (
+    "compute.py",
     "images/composites.py",
     "images/crops.py",
     "images/decoding.py",
@@ -29,6 +31,8 @@ CODE = (
     "records.py",
     "seeding.py",
 )
+# What `auto` may be on this machine and not on the one where a state was begun.
+_RESOLVED = ("training.device", "training.precision")
 
 
 class FingerprintError(ClickException, RuntimeError):
@@ -59,6 +63,7 @@ def make(
     method: str,
     objective: Any,
     settings: TrainingSettings,
+    compute: Compute,
     seed: int,
     inputs: Mapping[str, str],
 ) -> dict[str, Any]:
@@ -68,10 +73,12 @@ def make(
         method: its name.
         objective: the method's frozen settings.
         settings: the recipe.
+        compute: what its device and precision are on this machine.
         seed: of the order of rows.
         inputs: hashes by name, of what the run starts from: data, views, base weights, code.
     """
     recipe = {key: value for key, value in asdict(settings).items() if key not in INCIDENTAL}
+    recipe |= {"device": compute.device.type, "precision": compute.precision}
     return {
         "method": method,
         "objective": _plain(asdict(objective)),
@@ -115,8 +122,10 @@ def check(state: Path, fingerprint: Mapping[str, Any], *, overwrite: bool) -> di
         )
         return None
     shown = ", ".join(f"{key}: {old.get(key)} -> {new.get(key)}" for key in differing)
+    first = ",".join(f"{key}={old.get(key)}" for key in _RESOLVED if key in differing)
+    same = f"Go on as it was begun with --params {first}. " if first else ""
     raise FingerprintError(
-        f"{state} was begun with another configuration ({shown}). Keep it and give this run a "
-        "name of its own with --params variant=<name>, or start afresh with "
+        f"{state} was begun with another configuration ({shown}). {same}Keep it and give this run "
+        "a name of its own with --params variant=<name>, or start afresh with "
         "--params training.overwrite=true"
     )

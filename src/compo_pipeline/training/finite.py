@@ -21,6 +21,11 @@ class TrainingError(ClickException, RuntimeError):
         self.problem = problem
 
 
+def wrong_figures(figures: Mapping[str, float]) -> list[str]:
+    """Names of the figures that are not finite."""
+    return [name for name, value in figures.items() if not math.isfinite(value)]
+
+
 def refuse_non_finite(
     figures: Mapping[str, float], step: int, *, state: Path | None, advice: str
 ) -> None:
@@ -35,8 +40,7 @@ def refuse_non_finite(
     Raises:
         TrainingError: naming what is not finite.
     """
-    wrong = [name for name, value in figures.items() if not math.isfinite(value)]
-    if wrong:
+    if wrong := wrong_figures(figures):
         saved = state is not None and state.exists()
         kept = f"the state of an earlier step is kept in {state}" if saved else "no state"
         raise TrainingError(

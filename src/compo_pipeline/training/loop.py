@@ -10,21 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 from torch.utils.data import DataLoader
 
-from compo_pipeline.methods.contract import Collated, LossTerms, Method
+from compo_pipeline.compute import Compute, moved
+from compo_pipeline.methods.contract import Collated, Method
 from compo_pipeline.models.encoding import clamp_scale
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.progress import Meter
 from compo_pipeline.seeding import digest
 from compo_pipeline.training import checkpoint, optimisation
 from compo_pipeline.training.batches import Batches
-from compo_pipeline.training.device import moved
+from compo_pipeline.training.descent import Descent, StepFigures
 from compo_pipeline.training.encoder import ModelEncoder
 from compo_pipeline.training.features import Features
 from compo_pipeline.training.fingerprint import check
-from compo_pipeline.training.finite import refuse_non_finite
+from compo_pipeline.training.finite import refuse_non_finite, wrong_figures
 from compo_pipeline.training.progress import Point, Progress
 from compo_pipeline.training.settings import TrainingSettings
 
@@ -40,7 +40,7 @@ def train(
     features: Features | None,
     settings: TrainingSettings,
     *,
-    device: torch.device,
+    compute: Compute,
     state: Path,
     fingerprint: Mapping[str, Any],
     report: Callable[[Point], None],
@@ -54,7 +54,7 @@ def train(
         batches: one a step.
         features: of a frozen image tower; None encodes pictures as they come.
         settings: the recipe.
-        device: of the model.
+        compute: where, and in which precision.
         state: file to save to and resume from; its name labels the progress.
         fingerprint: of all that decides the outcome; a state of another one is refused.
         report: gets every new point of the curves.
@@ -67,36 +67,53 @@ def train(
     model = loaded.model
     optimisation.freeze(model, method.trains, scale=method.trains_scale)
     optimizer = optimisation.adamw(model, settings.optimizer)
+    descent = Descent(optimizer, compute, settings.optimizer.clip_norm)
     progress = Progress()
     if check(state, fingerprint, overwrite=settings.overwrite):
         saved = checkpoint.restore(state, {"model": model}, optimizer)
+        descent.load_state_dict(saved["loss_scale"])
         progress = Progress.from_dict(saved["progress"])
         log.info("%s: %d of %d steps are done.", state.stem, progress.step, len(batches))
     images = "image" in method.trains
-    encoder = ModelEncoder(model, loaded.name, features, images, device, settings.precision)
+    device = compute.device
+    encoder = ModelEncoder(model, loaded.name, features, images, compute)
     remaining = range(progress.step, len(batches))
+    figures = StepFigures()
+    shown: dict[str, float] = {}
     with (
         Meter(len(batches), f"training {state.stem}", done=progress.step) as meter,
         torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
     ):
-        for batch, counts in _loader(batches, remaining, settings.workers, device):
+        loader = _loader(batches, remaining, settings.workers, device)
+        for done, (batch, counts) in enumerate(loader, progress.step + 1):
             # Towers with dropout draw from torch's global state: the same at a step of any run.
-            torch.manual_seed(digest(batches.seed, "step", progress.step))
-            rate = optimisation.learning_rate(progress.step, len(batches), settings.optimizer)
+            torch.manual_seed(digest(batches.seed, "step", done - 1))
+            rate = optimisation.learning_rate(done - 1, len(batches), settings.optimizer)
             terms = method.loss(encoder, moved(batch, device))
-            losses = _step(terms, optimizer, rate, settings.optimizer.clip_norm)
+            total = torch.stack([weight * value for value, weight in terms.values()]).sum()
+            norm = descent.step(total, rate)
             clamp_scale(model)
-            refuse_non_finite(losses, progress.step, state=state, advice=ADVICE)
-            progress.note(losses, counts)
-            meter.advance(loss=losses["loss"], lr=rate)
-            last = progress.step == len(batches)
-            if progress.step % settings.log_every == 0 or last:
+            losses = {name: value for name, (value, _) in terms.items()}
+            figures.add(loss=total, **losses, gradient_norm=norm)
+            progress.counts.update(counts)
+            last = done == len(batches)
+            logs, saves = (
+                last or done % every == 0 for every in (settings.log_every, settings.save_every)
+            )
+            if logs or saves:
+                shown = _take_in(figures, progress, descent, state) or shown
+            meter.advance(**shown, lr=rate)
+            if logs:
                 report(progress.close(lr=rate, scale=encoder.scale.item()))
-            if progress.step % settings.save_every == 0 or last:
-                saved = {"fingerprint": dict(fingerprint), "progress": progress.as_dict()}
+            if saves:
+                saved = {
+                    "fingerprint": dict(fingerprint),
+                    "progress": progress.as_dict(),
+                    "loss_scale": descent.state_dict(),
+                }
                 checkpoint.save(state, {"model": model}, optimizer, saved)
                 if watch is not None:
-                    _show(watch, progress.step, loaded, method)
+                    _show(watch, done, loaded, method)
     model.eval()
     return progress
 
@@ -125,28 +142,23 @@ def _loader(
     )
 
 
-def _step(
-    terms: LossTerms, optimizer: torch.optim.Optimizer, rate: float, clip_norm: float | None
+def _take_in(
+    figures: StepFigures, progress: Progress, descent: Descent, state: Path
 ) -> dict[str, float]:
-    """One optimiser step, left out where the loss or its gradient is not finite.
+    """Read the losses of the steps since the last reading; those of the last finite one.
 
-    Returns:
-        The weighted sum, each loss by its name, and the norm of the gradient.
+    Raises:
+        TrainingError: a loss or a gradient was not finite. No weight has changed by that step.
     """
-    total = torch.stack([weight * value for value, weight in terms.values()]).sum()
-    losses = {"loss": total.item(), **{name: value.item() for name, (value, _) in terms.items()}}
-    if not math.isfinite(losses["loss"]):
-        return losses
-    optimizer.zero_grad(set_to_none=True)
-    total.backward()  # type: ignore[no-untyped-call]
-    trained = [p for group in optimizer.param_groups for p in group["params"]]
-    norm = nn.utils.get_total_norm([p.grad for p in trained if p.grad is not None])
-    losses["gradient_norm"] = norm.item()
-    if not math.isfinite(losses["gradient_norm"]):
-        return losses
-    if clip_norm is not None:
-        nn.utils.clip_grads_with_norm_(trained, clip_norm, norm)
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-    optimizer.step()
-    return losses
+    steps, adapts = figures.read(), descent.adapts()
+    shown: dict[str, float] = {}
+    for losses in steps:
+        if adapts and wrong_figures(losses):
+            progress.note({}, {"steps left out for overflow": 1})
+            continue
+        if not math.isfinite(losses["loss"]):
+            del losses["gradient_norm"]  # only a consequence
+        refuse_non_finite(losses, progress.step, state=state, advice=ADVICE)
+        progress.note(losses, {})
+        shown = {"loss": losses["loss"]}
+    return shown

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from compo_pipeline.compute import resolve
 from compo_pipeline.images.decoding import PILLOW_LIMIT, Limits
 from compo_pipeline.methods.clip import Clip, ClipObjective, ClipViews
 from compo_pipeline.methods.contract import Method, Picture
@@ -22,7 +23,6 @@ from compo_pipeline.models.interpolation import interpolate
 from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
 from compo_pipeline.models.pairwise import give_bias
 from compo_pipeline.records import Caption
-from compo_pipeline.training import device as devices
 from compo_pipeline.training import fingerprint
 from compo_pipeline.training.batches import Batches
 from compo_pipeline.training.feature_store import FeatureStore
@@ -96,8 +96,13 @@ class Runner:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.device = devices.choose(plan.settings.device, key="training.device")
+        self.compute = resolve(plan.settings.device, plan.settings.precision, key="training")
         self._features = Features({}, torch.empty(0, device=self.device))
+
+    @property
+    def device(self) -> torch.device:
+        """Where models are trained."""
+        return self.compute.device
 
     @cached_property
     def _inputs(self) -> dict[str, str]:
@@ -112,7 +117,7 @@ class Runner:
         """The fingerprint of all that decides what training with a method gives."""
         plan = self.plan
         return fingerprint.make(
-            method.name, method.objective, plan.settings, plan.seed, self._inputs
+            method.name, method.objective, plan.settings, self.compute, plan.seed, self._inputs
         )
 
     def done(self, method: Method, name: str) -> int:
@@ -166,7 +171,7 @@ class Runner:
             batches,
             features,
             plan.settings,
-            device=self.device,
+            compute=self.compute,
             state=self._state(name),
             fingerprint=mark,
             report=report,
@@ -182,6 +187,7 @@ class Runner:
             "fingerprint": mark,
             "wise_ft_ratio": plan.settings.wise_ft.ratio,
             "counts": dict(progress.counts),
+            "compute": self.compute.facts(),
         }
         export(loaded, folder, metadata={"training": note})
         return progress
@@ -255,8 +261,8 @@ class Runner:
         if self.plan.features is None:
             self._embed(pictures, loaded, reader, patches)
         elif not self._features.rows.keys() >= set(pictures):
-            precision = self.plan.settings.precision
-            decides = (loaded.image_fingerprint, self.plan.data, precision)
+            how = (self.compute.precision, self.device.type)
+            decides = (loaded.image_fingerprint, self.plan.data, *how)
             store = FeatureStore(self.plan.features, decides, patches=patches, device=self.device)
             with store.alone():
                 self._features = store.read()
@@ -276,8 +282,7 @@ class Runner:
             missing,
             loaded,
             reader,
-            device=self.device,
-            precision=self.plan.settings.precision,
+            compute=self.compute,
             workers=self.plan.settings.workers,
             patches=patches,
         )

@@ -83,8 +83,9 @@ class TrainingSettings:
             again in another order.
         batch_size: rows a step.
         optimizer: AdamW and its schedule.
-        device: auto takes CUDA where there is one.
-        precision: bf16 is autocast over float32 weights.
+        device: auto, cpu, cuda, cuda:<n> or mps; auto is CUDA where there is a GPU, else the CPU.
+        precision: of the towers' matrix products; weights, losses and optimiser are in float32.
+            auto is the fastest that the device has instructions for (docs/compute.md).
         workers: processes that read pictures and texts; 0 reads in the main process.
         cache_features: embed every picture once, before training; needs a frozen image tower.
         crop_scale: least and greatest share of a picture's area that a random crop keeps, drawn
@@ -102,7 +103,7 @@ class TrainingSettings:
     batch_size: int
     optimizer: OptimizerSettings
     device: str = "auto"
-    precision: Literal["bf16", "fp32"] = "bf16"
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     workers: int = 1
     cache_features: bool = False
     crop_scale: tuple[float, float] | None = None

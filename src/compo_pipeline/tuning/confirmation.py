@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from compo_pipeline import cores
 from compo_pipeline.evaluation.benchmarks import Subtask, titles
 from compo_pipeline.evaluation.comparison import BASE, CONTROL, FINE_TUNED, Row, compare
 from compo_pipeline.evaluation.embed import Embedder
@@ -33,7 +34,6 @@ from compo_pipeline.records import Score, from_table, to_table
 from compo_pipeline.seeding import digest
 from compo_pipeline.training import fingerprint
 from compo_pipeline.training.run import Runner
-from compo_pipeline.tuning import cores
 from compo_pipeline.tuning.questions import identity
 from compo_pipeline.tuning.space import Value, applied
 from compo_pipeline.tuning.trial import Material
@@ -99,6 +99,7 @@ class Confirmation:
     def _key(self, base: LoadedModel) -> int:
         """Of all that decides the scores, beside values and seed."""
         plan, scoring = self.material.plan, self.material.evaluation
+        compute = Runner(plan).compute
         return digest(
             fingerprint.of_code("evaluation", "language"),
             plan.data,
@@ -106,6 +107,8 @@ class Confirmation:
             base.fingerprint,
             identity(self.questions),
             json.dumps(self.material.parameters, sort_keys=True),
+            compute.precision,
+            compute.device.type,
             self.epochs,
             self.drawing.language,
             scoring.image_precision,
@@ -166,7 +169,7 @@ def _spread(jobs: Sequence[_Job], processes: int) -> None:
     drawn = jobs[0].of.drawing._replace(parses={}, counterfactuals={})
     light = replace(jobs[0].of, drawing=drawn)
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, context, cores.share, (processes,)) as pool:
+    with ProcessPoolExecutor(processes, context, cores.use, (processes,)) as pool:
         log.info("confirming: %d trainings, %d at a time", len(jobs), processes)
         for done in as_completed([pool.submit(_work, replace(job, of=light)) for job in jobs]):
             log.info("confirming: trained and scored the %s values, seed %d", *done.result())

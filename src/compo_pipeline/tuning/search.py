@@ -9,11 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from compo_pipeline import cores
 from compo_pipeline.evaluation.settings import BenchmarksSettings
 from compo_pipeline.models.loading import load
 from compo_pipeline.training import fingerprint
 from compo_pipeline.training.run import Runner
-from compo_pipeline.tuning import cores, workers
+from compo_pipeline.tuning import workers
 from compo_pipeline.tuning.judging import ObjectiveSettings
 from compo_pipeline.tuning.questions import identity
 from compo_pipeline.tuning.recording import Recorder
@@ -60,7 +61,7 @@ def plan_of(
         folder: for its file.
     """
     wanted, material = trials.wanted, trials.material
-    count = settings.workers or cores.natural(Runner(material.plan).device)
+    count = settings.processes(Runner(material.plan).device)
     return Plan(
         settings=replace(settings, workers=count),
         folder=folder,
@@ -93,7 +94,7 @@ def search(trials: Trials, plan: Plan, recorder: Recorder) -> optuna.Study:
     Runner(replace(trials.material.plan, settings=recipe)).embed_ahead(method)
     settings = plan.settings
     with Board(settings.trials, settings.retries) as board:
-        prepare = partial(cores.share, settings.workers or 1)
+        prepare = partial(cores.use, settings.workers or 1)
         return workers.run(plan, trials, recorder, prepare, board.show)
 
 
@@ -107,6 +108,7 @@ def _identity(trials: Trials) -> dict[str, str]:
         for key, value in parameters["training"].items()
         if key not in ("device", "workers", "log_every", "overwrite")
     }
+    recipe["precision"] = Runner(plan).compute.precision
     return {
         "method": material.method,
         "configuration of the method": json.dumps(parameters[material.method], sort_keys=True),

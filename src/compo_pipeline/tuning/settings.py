@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
 
+from compo_pipeline import cores
+
+if TYPE_CHECKING:
+    import torch
+
 # Where StudySettings stand in the parameters, for messages.
 KEY = "tuning.study"
+
+# Each process holds a model and the features of all images.
+_MOST_PROCESSES = 4
 
 Direction = Literal["maximize", "minimize"]
 Positive = Annotated[int, Ge(1)]
@@ -91,8 +99,8 @@ class StudySettings:
         name: workers that give the same name and storage share one study, and a study that was
             interrupted goes on.
         trials: that finish, all workers together. A killed trial and its retries count as one.
-        workers: processes of this machine; further ones may be started elsewhere. Null is what
-            `cores.natural` says.
+        workers: processes of this machine; further ones may be started elsewhere. Null is
+            what `processes` says.
         retries: of a trial whose worker was killed.
         storage: where the study is kept.
         sampler: what proposes parameters.
@@ -108,6 +116,12 @@ class StudySettings:
     sampler: SamplerSettings = field(default_factory=SamplerSettings)
     pruner: PrunerSettings = field(default_factory=PrunerSettings)
     warm_start: WarmStartSettings = field(default_factory=WarmStartSettings)
+
+    def processes(self, device: torch.device) -> int:
+        """`workers`; unless given, one where a GPU trains, else one a core, at most four."""
+        if self.workers is not None:
+            return self.workers
+        return 1 if device.type == "cuda" else min(_MOST_PROCESSES, cores.available())
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline import progress
+from compo_pipeline import cores, progress
+from compo_pipeline.compute import choose_device
 from compo_pipeline.configuration import parse
 from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
 from compo_pipeline.models.loading import ModelSettings
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.registration import RegistrationSettings
-from compo_pipeline.training import device
 from compo_pipeline.ui import examples, opening, page
 
 _EXAMPLES = 6
@@ -45,7 +45,8 @@ def run(
     tracking.connect(store, Path.cwd())
     found = opening.find(registered.name, alias, version)
     label = alias if version is None else f"version {version}"
-    where = str(device.choose(evaluation.device, key="evaluation.device"))
+    where = str(choose_device(evaluation.device, key="evaluation.device"))
+    cores.use()
     opened = opening.open_version(found, label, base, where)
     # Every question would have its line.
     logging.getLogger(progress.__name__).setLevel(logging.WARNING)

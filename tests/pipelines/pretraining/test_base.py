@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from compo_pipeline.compute import Compute
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.pipelines.pretraining import base
 from compo_pipeline.pipelines.pretraining.base import BaseSettings, pairs_of_scenes, probe
@@ -15,6 +16,8 @@ from compo_pipeline.pipelines.pretraining.supervision import boxes, truth
 from compo_pipeline.pipelines.pretraining.tower import Readouts
 from compo_pipeline.scenes.world import Scene, World
 from compo_pipeline.training.finite import TrainingError
+
+COMPUTE = Compute(torch.device("cpu"), "fp32")
 
 
 def test_near_duplicates_exchange_places(world: World) -> None:
@@ -30,7 +33,7 @@ def test_near_duplicates_exchange_places(world: World) -> None:
 
 def test_near_duplicates_share_a_batch(fresh: LoadedModel, world: World) -> None:
     settings = BaseSettings(scenes=12, batch_size=8, duplicates=1.0)
-    data = base._Captioned(fresh, world, settings, seed=0)
+    data = base._Captioned(fresh, world, settings, COMPUTE, seed=0)
     assert data.features.shape == (len(data.scenes), 192)
     chosen, texts = data.batch(3)
     assert data.batch(3) == (chosen, texts)
@@ -79,6 +82,6 @@ def test_a_loss_that_is_not_finite_stops(
     monkeypatch.setattr(base, "binding_losses", lost)
     settings = BaseSettings(scenes=4, steps=2, batch_size=4)
     with pytest.raises(TrainingError, match=r"step 0: loss.*no state.*pretraining\.base\.lr"):
-        base.train_base(spoilt, Readouts(world, 128, 192), world, settings, seed=0)
+        base.train_base(spoilt, Readouts(world, 128, 192), world, settings, COMPUTE, seed=0)
     for name, parameter in spoilt.model.named_parameters():
         assert parameter.equal(fresh.model.get_parameter(name)), name

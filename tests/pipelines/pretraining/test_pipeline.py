@@ -11,6 +11,7 @@ from open_clip.model import CLIP
 from safetensors.torch import load_file
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from compo_pipeline.compute import Compute, moved
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.pipelines.pretraining import tower
@@ -20,7 +21,6 @@ from compo_pipeline.pipelines.pretraining.nodes import train_base_model, train_i
 from compo_pipeline.pipelines.pretraining.supervision import PictureBatches
 from compo_pipeline.scenes.render import picture
 from compo_pipeline.scenes.world import Scene, World
-from compo_pipeline.training.device import moved
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
 
@@ -94,6 +94,8 @@ def test_batches_follow_the_model_to_its_device(
             model, readouts = CLIP(**MODEL), tower.Readouts(world, 128, 192)
         there = replace(fresh, model=model, preprocess=lambda _: torch.zeros(3, 64, 64))
         told = moved(type(truth)(*map(pretended.from_tensor, truth)), gpu)
-        loss, embedding = tower._forward(there, readouts, pretended.from_tensor(pixels), told)
+        compute = Compute(gpu, "bf16")
+        shown = pretended.from_tensor(pixels)
+        loss, embedding = tower._forward(there, readouts, shown, told, compute)
         assert loss.device == embedding.device == gpu
-        assert embed_scenes(there, [wide], "embedding").device == gpu
+        assert embed_scenes(there, [wide], compute, "embedding").device == gpu

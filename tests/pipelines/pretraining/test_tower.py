@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from PIL import Image
 from safetensors.torch import load_file
 
+from compo_pipeline.compute import Compute
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.pipelines.pretraining import tower
@@ -75,6 +76,7 @@ def test_binding_losses_equal_the_loop(world: World, wide: Scene, tall: Scene) -
     assert got[1].item() == pytest.approx(where, rel=1e-5)
 
 
+COMPUTE = Compute(torch.device("cpu"), "fp32")
 TOWER = TowerSettings(steps=4, batch_size=2, warmup=1, save_every=1, workers=0)
 
 
@@ -90,7 +92,7 @@ def test_an_interrupted_tower_ends_with_the_same_weights(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     whole, first, second = copy(), copy(), copy()
-    train_tower(whole, world, TOWER, seed=0, state=tmp_path / "whole.safetensors")
+    train_tower(whole, world, TOWER, COMPUTE, seed=0, state=tmp_path / "whole.safetensors")
 
     forward, calls = tower._forward, itertools.count()
 
@@ -103,9 +105,9 @@ def test_an_interrupted_tower_ends_with_the_same_weights(
     with monkeypatch.context() as patch:
         patch.setattr(tower, "_forward", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            train_tower(first, world, TOWER, seed=0, state=state)
+            train_tower(first, world, TOWER, COMPUTE, seed=0, state=state)
     torch.rand(1)  # whatever else drew in between
-    train_tower(second, world, TOWER, seed=0, state=state)
+    train_tower(second, world, TOWER, COMPUTE, seed=0, state=state)
     assert any(not v.equal(weights(fresh)[k]) for k, v in weights(second).items())
     for name, value in weights(whole).items():
         assert value.equal(weights(second)[name]), name
@@ -116,13 +118,18 @@ def test_an_interrupted_tower_ends_with_the_same_weights(
     again = copy()  # a finished one is only loaded
     with monkeypatch.context() as patch:
         patch.setattr(tower, "_forward", None)
-        train_tower(again, world, TOWER, seed=0, state=state)
+        train_tower(again, world, TOWER, COMPUTE, seed=0, state=state)
     assert all(v.equal(weights(again)[k]) for k, v in weights(whole).items())
 
-    for other in ({"seed": 1}, {"settings": replace(TOWER, lr=1.0)}, {"world": World()}):
-        arguments = {"world": world, "settings": TOWER, "seed": 0, **other}
-        with pytest.raises(SettingsError, match=r"seed: 0 -> 1|lr: 0.0015 -> 1.0|world: "):
-            train_tower(copy(), state=state, **arguments)  # type: ignore[arg-type]
+    for other, told in (
+        ({"seed": 1}, "seed: 0 -> 1.*pretraining.seed=0$"),
+        ({"settings": replace(TOWER, lr=1.0)}, r"tower.lr: 0.0015 -> 1.0"),
+        ({"compute": replace(COMPUTE, precision="bf16")}, "pretraining.precision=fp32$"),
+        ({"world": World()}, "world: "),
+    ):
+        arguments = {"world": world, "settings": TOWER, "compute": COMPUTE, "seed": 0}
+        with pytest.raises(SettingsError, match=told):
+            train_tower(copy(), state=state, **arguments | other)  # type: ignore[arg-type]
 
 
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_state(
@@ -137,7 +144,7 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_state(
 
     monkeypatch.setattr(tower, "_forward", lost)
     with pytest.raises(TrainingError, match=r"step 2: loss.*kept in .*pretraining\.tower\.lr"):
-        train_tower(spoilt, world, TOWER, seed=0, state=state)
+        train_tower(spoilt, world, TOWER, COMPUTE, seed=0, state=state)
     progress = checkpoint.read_progress(state)
     assert progress is not None and progress["step"] == 2
     saved = load_file(state)

@@ -21,10 +21,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from compo_pipeline.compute import Compute, moved
 from compo_pipeline.losses import contrastive
 from compo_pipeline.models.encoding import clamp_scale, encode_images, encode_texts, scale_of
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.pipelines.pretraining.descent import descend
+from compo_pipeline.pipelines.pretraining.descent import CLIP_NORM, descend
 from compo_pipeline.pipelines.pretraining.supervision import boxes, truth
 from compo_pipeline.pipelines.pretraining.tower import Readouts, binding_losses
 from compo_pipeline.progress import Meter, track
@@ -32,7 +33,7 @@ from compo_pipeline.scenes.captions import alt_text
 from compo_pipeline.scenes.render import picture
 from compo_pipeline.scenes.world import Relation, Scene, World, counterfactual, relation
 from compo_pipeline.seeding import rng
-from compo_pipeline.training.device import autocast, moved
+from compo_pipeline.training.descent import Descent
 
 log = logging.getLogger(__name__)
 
@@ -79,16 +80,17 @@ def pairs_of_scenes(world: World, count: int, seed: int) -> list[tuple[Scene, Sc
 
 
 @torch.no_grad()
-def embed_scenes(loaded: LoadedModel, scenes: Sequence[Scene], what: str) -> Tensor:
+def embed_scenes(
+    loaded: LoadedModel, scenes: Sequence[Scene], compute: Compute, what: str
+) -> Tensor:
     """Embeddings of rendered scenes, [n, D], normalised, on the model's device."""
     parts = []
-    device = scale_of(loaded.model).device
     loaded.model.eval()
     starts = range(0, len(scenes), 256)
     for start in track(starts, len(starts), what):
         shown = [loaded.preprocess(picture(scene)) for scene in scenes[start : start + 256]]
-        pixels = torch.stack(shown).to(device)
-        with autocast(device, "bf16"):
+        pixels = torch.stack(shown).to(compute.device)
+        with compute.autocast():
             parts.append(encode_images(loaded.model, pixels))
     return torch.cat(parts)
 
@@ -97,7 +99,12 @@ class _Captioned:
     """Scenes and their near-duplicates, embedded once, and batches of captions drawn from them."""
 
     def __init__(
-        self, loaded: LoadedModel, world: World, settings: BaseSettings, seed: int
+        self,
+        loaded: LoadedModel,
+        world: World,
+        settings: BaseSettings,
+        compute: Compute,
+        seed: int,
     ) -> None:
         self.settings, self.seed = settings, seed
         self.scenes: list[Scene] = []
@@ -107,7 +114,7 @@ class _Captioned:
             self.rows.append(list(range(len(self.scenes), len(self.scenes) + len(pair))))
             self.scenes += pair
         what = f"embedding {len(self.scenes)} scenes"
-        self.features = embed_scenes(loaded, self.scenes, what)
+        self.features = embed_scenes(loaded, self.scenes, compute, what)
 
     def batch(self, step: int) -> tuple[list[int], list[str]]:
         """Numbers of the scenes of a step, and a caption of each."""
@@ -124,7 +131,13 @@ class _Captioned:
 
 
 def train_base(
-    loaded: LoadedModel, readouts: Readouts, world: World, settings: BaseSettings, *, seed: int
+    loaded: LoadedModel,
+    readouts: Readouts,
+    world: World,
+    settings: BaseSettings,
+    compute: Compute,
+    *,
+    seed: int,
 ) -> list[dict[str, float]]:
     """Train the text tower and the image projection in place, on the model's device.
 
@@ -134,7 +147,7 @@ def train_base(
     Raises:
         TrainingError: a loss or its gradient is not finite.
     """
-    data = _Captioned(loaded, world, settings, seed)
+    data = _Captioned(loaded, world, settings, compute, seed)
     model: Any = loaded.model
     head = model.visual.head.proj
     device = head.weight.device
@@ -146,19 +159,20 @@ def train_base(
     optimizer = torch.optim.AdamW(
         trained, settings.lr, (0.9, 0.98), weight_decay=settings.weight_decay, fused=True
     )
+    descent = Descent(optimizer, compute, CLIP_NORM)
     model.train()
     curve = []
     with Meter(settings.steps, "training the base") as meter:
         for step in range(settings.steps):
             chosen, texts = data.batch(step)
             images = F.normalize(projection(data.features[chosen]), dim=-1)
-            with autocast(device, "bf16"):
+            with compute.autocast():
                 embedded = encode_texts(model, loaded.tokenize(texts).to(device))
             contrast = contrastive.clip(images, embedded, scale_of(model))
             shown = truth([boxes(data.scenes[i]) for i in chosen], world, 1)
             what, where = binding_losses(readouts, images, moved(shown, device))
             loss = contrast + settings.readout_weight * (what + 3 * where)
-            descend(loss, optimizer, settings.rate(step), step=step, key="pretraining.base.lr")
+            descend(loss, descent, settings.rate(step), step=step, key="pretraining.base.lr")
             clamp_scale(model)
             figures = {"contrast": contrast.item(), "what": what.item(), "where": where.item()}
             meter.advance(**figures)

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from compo_pipeline.training.finite import refuse_non_finite
+from compo_pipeline.training.descent import Descent
+from compo_pipeline.training.finite import refuse_non_finite, wrong_figures
+
+# Largest norm of the whole gradient.
+CLIP_NORM = 1.0
 
 
 def descend(
     loss: Tensor,
-    optimizer: torch.optim.Optimizer,
+    descent: Descent,
     rate: float,
     *,
     step: int,
     key: str,
     state: Path | None = None,
 ) -> float:
-    """Take a step down the gradient, clipped to norm 1.
+    """Take a step and read its loss.
 
     Args:
         loss: a scalar.
-        optimizer: of all that trains.
+        descent: of all that trains.
         rate: learning rate of this step.
         step: counted from 0, for the error.
         key: where the learning rate is configured, for the error.
@@ -35,13 +38,9 @@ def descend(
     Raises:
         TrainingError: the loss or its gradient is not finite; no weight has changed.
     """
-    trained = [p for group in optimizer.param_groups for p in group["params"]]
-    optimizer.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
-    norm = nn.utils.clip_grad_norm_(trained, 1.0)
+    norm = descent.step(loss, rate)
     figures = {"loss": loss.item(), "gradient_norm": norm.item()}
-    refuse_non_finite(figures, step, state=state, advice=f"Lower {key}")
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-    optimizer.step()
+    if wrong_figures(figures) and not descent.adapts():
+        advice = f"Lower {key}, or set pretraining.precision=fp32"
+        refuse_non_finite(figures, step, state=state, advice=advice)
     return figures["loss"]

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from compo_pipeline.configuration import parse
 
 if TYPE_CHECKING:
-    import torch
-
+    from compo_pipeline.compute import Compute
     from compo_pipeline.pipelines.pretraining.settings import PretrainingSettings
     from compo_pipeline.scenes.world import World
 
@@ -24,9 +23,10 @@ def train_image_tower(
     from compo_pipeline.pipelines.pretraining.tower import train_tower
 
     settings, world = _settings(pretraining, scenes)
-    loaded = build(settings.seed, _device(settings))
+    compute = _compute(settings)
+    loaded = build(settings.seed, compute.device)
     state = Path(folder) / "tower.safetensors"
-    train_tower(loaded, world, settings.tower, seed=settings.seed, state=state)
+    train_tower(loaded, world, settings.tower, compute, seed=settings.seed, state=state)
     return Path(folder)
 
 
@@ -39,19 +39,21 @@ def train_base_model(
     from compo_pipeline.pipelines.pretraining.architecture import build, with_tower
 
     settings, world = _settings(pretraining, scenes)
-    loaded = build(settings.seed, _device(settings))
+    compute = _compute(settings)
+    loaded = build(settings.seed, compute.device)
     readouts = with_tower(loaded, tower / "tower.safetensors", world)
-    curve = base.train_base(loaded, readouts, world, settings.base, seed=settings.seed)
+    curve = base.train_base(loaded, readouts, world, settings.base, compute, seed=settings.seed)
     shown = list(itertools.islice(world.scenes(settings.seed, "train", "probe"), settings.probed))
     unseen = list(itertools.islice(world.scenes(settings.seed, "val", "probe", 2), settings.probed))
     probes = base.probe(
-        base.embed_scenes(loaded, shown, "embedding scenes to probe"),
+        base.embed_scenes(loaded, shown, compute, "embedding scenes to probe"),
         shown,
-        base.embed_scenes(loaded, unseen, "embedding unseen scenes"),
+        base.embed_scenes(loaded, unseen, compute, "embedding unseen scenes"),
         unseen,
         world,
     )
-    export(loaded, Path(folder), precision="fp16", metadata={"linear probes": probes})
+    made = {"linear probes": probes, "compute": compute.facts()}
+    export(loaded, Path(folder), precision="fp16", metadata=made)
     return Path(folder), {"linear probes": probes, "curve": curve}
 
 
@@ -65,7 +67,7 @@ def _settings(
     return parse(PretrainingSettings, pretraining, "pretraining"), world
 
 
-def _device(settings: PretrainingSettings) -> torch.device:
-    from compo_pipeline.training.device import choose
+def _compute(settings: PretrainingSettings) -> Compute:
+    from compo_pipeline.compute import resolve
 
-    return choose(settings.device, key="pretraining.device")
+    return resolve(settings.device, settings.precision, key="pretraining")

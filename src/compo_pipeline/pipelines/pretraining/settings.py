@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from compo_pipeline.pipelines.pretraining.base import BaseSettings
 from compo_pipeline.pipelines.pretraining.tower import TowerSettings
@@ -14,7 +15,8 @@ class PretrainingSettings:
 
     Attributes:
         seed: of scenes, captions and initial weights.
-        device: auto takes CUDA where there is one.
+        device: auto, cpu, cuda, cuda:<n> or mps; auto is CUDA where there is a GPU, else the CPU.
+        precision: as of training.
         tower: the image tower.
         base: the text tower and the projection.
         probed: training scenes that linear probes are fitted on, and unseen ones they are judged
@@ -23,6 +25,7 @@ class PretrainingSettings:
 
     seed: int = 0
     device: str = "auto"
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     tower: TowerSettings = field(default_factory=TowerSettings)
     base: BaseSettings = field(default_factory=BaseSettings)
     probed: int = 3000

@@ -22,14 +22,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from compo_pipeline.compute import Compute, moved
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.pipelines.pretraining.descent import descend
+from compo_pipeline.pipelines.pretraining.descent import CLIP_NORM, descend
 from compo_pipeline.pipelines.pretraining.supervision import SIZE_NAMES, PictureBatches, Truth
 from compo_pipeline.progress import Meter
 from compo_pipeline.scenes.world import PATTERNS, World
 from compo_pipeline.training import checkpoint
-from compo_pipeline.training.device import autocast, moved
+from compo_pipeline.training.descent import Descent
 
 log = logging.getLogger(__name__)
 
@@ -136,16 +137,21 @@ def readings(readouts: Readouts, embedding: Tensor, truth: Truth) -> dict[str, f
 
 
 def train_tower(
-    loaded: LoadedModel, world: World, settings: TowerSettings, *, seed: int, state: Path
+    loaded: LoadedModel,
+    world: World,
+    settings: TowerSettings,
+    compute: Compute,
+    *,
+    seed: int,
+    state: Path,
 ) -> list[dict[str, float]]:
-    """Train the image tower of a model with a timm trunk in place, on the device where it lies;
-    resumes from `state`.
+    """Train the image tower of a model with a timm trunk in place; resumes from `state`.
 
     Returns:
         The history of readings on fresh training pictures.
 
     Raises:
-        SettingsError: `state` was begun with another seed, world or recipe.
+        SettingsError: `state` was begun with another seed, world, recipe, precision or device.
         TrainingError: a loss or its gradient is not finite; the last good state is kept.
     """
     visual: Any = loaded.model.visual
@@ -159,37 +165,48 @@ def train_tower(
     optimizer = torch.optim.AdamW(
         parameters, settings.lr, (0.9, 0.98), weight_decay=settings.weight_decay, fused=True
     )
+    descent = Descent(optimizer, compute, CLIP_NORM)
     modules = {"visual": visual, "readouts": readouts}
-    recipe = _recipe(settings, world, seed)
+    recipe = _recipe(settings, world, compute, seed)
     start, history = 0, []
     if _resumable(state, recipe):
         progress = checkpoint.restore(state, modules, optimizer)
         start, history = progress["step"], progress["history"]
+        descent.load_state_dict(progress["loss_scale"])
         log.info("The image tower continues from step %d of %d.", start, settings.steps)
     loader = _loader(loaded, world, settings, seed, start)
     visual.train()
     with Meter(settings.steps, "training the image tower", done=start) as meter:
         for step, (pixels, truth) in enumerate(loader, start):
             told = moved(truth, head.weight.device)
-            loss, embedding = _forward(loaded, readouts, pixels, told)
+            loss, embedding = _forward(loaded, readouts, pixels, told, compute)
             rate, key = settings.rate(step), "pretraining.tower.lr"
-            value = descend(loss, optimizer, rate, step=step, key=key, state=state)
+            value = descend(loss, descent, rate, step=step, key=key, state=state)
             if (step + 1) % 50 == 0:
                 reading = readings(readouts, embedding, told)
                 history.append({"step": step + 1, "loss": value, **reading})
             meter.advance(loss=value)
             if (step + 1) % settings.save_every == 0 or step + 1 == settings.steps:
                 progress = {"step": step + 1, "history": history, "recipe": recipe}
+                progress["loss_scale"] = descent.state_dict()
                 checkpoint.save(state, modules, optimizer, progress)
     visual.eval()
     return history
 
 
-def _recipe(settings: TowerSettings, world: World, seed: int) -> dict[str, Any]:
+def _recipe(settings: TowerSettings, world: World, compute: Compute, seed: int) -> dict[str, Any]:
     """What decides the weights, JSON-ready: how often they are saved and who renders does not."""
     decisive = {k: v for k, v in asdict(settings).items() if k not in ("save_every", "workers")}
     recipe: dict[str, Any] = json.loads(
-        json.dumps({"seed": seed, "world": asdict(world), **decisive})
+        json.dumps(
+            {
+                "seed": seed,
+                "device": compute.device.type,
+                "precision": compute.precision,
+                "world": asdict(world),
+                **{f"tower.{name}": value for name, value in decisive.items()},
+            }
+        )
     )
     return recipe
 
@@ -208,9 +225,13 @@ def _resumable(state: Path, recipe: Mapping[str, Any]) -> bool:
     }
     if differing:
         shown = ", ".join(f"{key}: {old} -> {new}" for key, (old, new) in differing.items())
+        first = ",".join(
+            f"pretraining.{key}={old}" for key, (old, _) in differing.items() if key != "world"
+        )
         raise SettingsError(
-            f"pretraining.tower: {state} was begun with other settings ({shown}); "
-            "delete it to start afresh, or take them back"
+            f"pretraining: {state} was begun with other settings ({shown}); delete it to start "
+            "afresh, or go on as it was begun"
+            f"{f' with --params {first}' if first else ''}"
         )
     return True
 
@@ -243,7 +264,7 @@ def _loader(
 
 
 def _forward(
-    loaded: LoadedModel, readouts: Readouts, pixels: Tensor, truth: Truth
+    loaded: LoadedModel, readouts: Readouts, pixels: Tensor, truth: Truth, compute: Compute
 ) -> tuple[Tensor, Tensor]:
     """Loss of a batch of raw pixels [m, 3, H, W], and its normalised embeddings [m, D]."""
     visual: Any = loaded.model.visual
@@ -254,7 +275,7 @@ def _forward(
     inputs = ((pixels.to(device, non_blocking=True) - mean) / std).contiguous(
         memory_format=torch.channels_last
     )
-    with autocast(device, "bf16"):
+    with compute.autocast():
         patches = tokens(visual, inputs)
         embedding = F.normalize(visual.head(patches.mean(1)).float(), dim=-1)
         return tower_loss(readouts, patches, embedding, truth), embedding

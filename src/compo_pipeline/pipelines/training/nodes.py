@@ -78,7 +78,7 @@ def train_model(
         settings = {"model": model, "training": training, method: methods[method]}
         if counterfactuals_report["edits"]:
             settings["counterfactuals"] = counterfactuals_report
-        record.params({**tags, **settings})
+        record.params({**tags, **settings, "compute": runner.compute.facts()})
         record.artefact(views_preview, "views")
         for name, learner in ((method, trained), ("control", control_of(trained))):
             if name == "control" and (reason := _no_control(trained, control)):

@@ -91,7 +91,6 @@ def confirm_best(
     from compo_pipeline.methods.view_tables import ViewSettings, by_sample
     from compo_pipeline.registry import tracking
     from compo_pipeline.training.run import Runner
-    from compo_pipeline.tuning import cores
     from compo_pipeline.tuning.confirmation import ROLES, Confirmation, report
 
     settings = _settings(tuning)
@@ -110,7 +109,7 @@ def confirm_best(
         folder=Path(paths["tuning_confirmed"]),
     )
     chosen = [material.plan.seed + 1 + place for place in range(seeds)]
-    processes = settings.study.workers or cores.natural(Runner(material.plan).device)
+    processes = settings.study.processes(Runner(material.plan).device)
     rows = confirmation.run(study["best"]["values"], chosen, min(processes, 2 * seeds))
     resamples = material.evaluation.bootstrap.resamples
     comparison = report(rows, dataset, resamples, adapters.titles(confirmation.questions))

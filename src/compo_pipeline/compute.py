@@ -1,0 +1,179 @@
+"""Where and how precisely to compute: device, precision and attention kernel, resolved once.
+
+Training, pretraining, tuning, evaluation, attention and the registry all ask here. What `auto`
+means on which machine is in docs/compute.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from compo_pipeline.configuration import SettingsError
+
+Precision = Literal["fp32", "bf16", "fp16"]
+
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+# Apple's GPUs (mps) are untried, and only used when they are named.
+_DEVICES = ("cpu", "cuda", "mps")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Compute:
+    """A device, and the precision of matrix products on it.
+
+    Weights, losses and the optimiser stay in float32 whatever the precision.
+    """
+
+    device: torch.device
+    precision: Precision
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of what comes out of a tower under `autocast`."""
+        return _DTYPES[self.precision]
+
+    @contextmanager
+    def autocast(self) -> Iterator[None]:
+        """Within the block, matrix products run in this precision, and attention by the kernel that
+        is fastest on this device.
+
+        On the CPU that is plain matrix products, which beat the fused kernel at the sizes of CLIP's
+        towers.
+        """
+        enabled = self.precision != "fp32"
+        with torch.autocast(self.device.type, self.dtype if enabled else None, enabled=enabled):
+            if self.device.type == "cpu":
+                with sdpa_kernel(SDPBackend.MATH):
+                    yield
+            else:
+                yield
+
+    def facts(self) -> dict[str, str | int]:
+        """What a run records of it: kind of device, its name, precision, threads."""
+        return {
+            "device": self.device.type,
+            "hardware": _hardware(self.device),
+            "precision": self.precision,
+            "threads": torch.get_num_threads(),
+        }
+
+    def __str__(self) -> str:
+        threads = torch.get_num_threads()
+        return (
+            f"{self.precision} on {self.device} "
+            f"({_hardware(self.device)}, {threads} CPU thread{'s' if threads > 1 else ''})"
+        )
+
+
+def resolve(device: str, precision: str, *, key: str, precision_key: str = "precision") -> Compute:
+    """What a configured device and precision, either of which may be `auto`, mean here.
+
+    Args:
+        device: auto, cpu, cuda, cuda:<n> or mps.
+        precision: auto, fp32, bf16 or fp16.
+        key: the YAML key above both (`training`), for errors.
+        precision_key: the precision's own name below it.
+
+    Raises:
+        SettingsError: there is no such device here, or it does not compute in this precision.
+    """
+    place = choose_device(device, key=f"{key}.device")
+    offered = _offered(place)
+    if precision == "auto":
+        return Compute(place, _fastest(place))
+    if precision not in offered:
+        raise SettingsError(
+            f"{key}.{precision_key}: '{precision}' is not supported on {place} "
+            f"({_hardware(place)}); allowed here: auto, {', '.join(offered)}"
+        )
+    return Compute(place, precision)
+
+
+def choose_device(name: str, *, key: str) -> torch.device:
+    """The device of a configured name; `auto` is CUDA where there is a GPU, else the CPU.
+
+    Args:
+        name: auto, cpu, cuda, cuda:<n> or mps.
+        key: the YAML key, for the error.
+
+    Raises:
+        SettingsError: there is no such device here.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    reason = "no such kind of device"
+    try:
+        device = torch.device(name)
+        if device.type in _DEVICES:
+            return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError) as error:
+        reason = (str(error).splitlines() or ["no reason given"])[0]
+    raise SettingsError(
+        f"{key}: '{name}' cannot be used here ({reason}); allowed here: "
+        f"{', '.join(_devices_here())}"
+    )
+
+
+def report(key: str, compute: Compute) -> None:
+    """Log what the settings under a key were resolved to; a warning where they are ill-advised."""
+    log.info("%s: %s", key, compute)
+    if compute.precision == "bf16" and not multiplies_bf16(compute.device):
+        log.warning("%s: this processor emulates bf16, more slowly than it computes in fp32.", key)
+    if compute.device.type == "mps":
+        log.warning("%s: mps has not been tried.", key)
+
+
+def moved(batch: Any, device: torch.device) -> Any:
+    """A NamedTuple of tensors on the device."""
+    return type(batch)(*[tensor.to(device, non_blocking=True) for tensor in batch])
+
+
+def multiplies_bf16(device: torch.device) -> bool:
+    """Whether a device has instructions for bf16; where it is emulated, fp32 is faster."""
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    if device.type == "cpu":
+        has = torch.cpu.get_capabilities()
+        return bool(has.get("amx_bf16") or has.get("avx512_bf16"))
+    return False
+
+
+def _fastest(device: torch.device) -> Precision:
+    """What `auto` is on a device."""
+    if multiplies_bf16(device):
+        return "bf16"
+    return "fp16" if device.type == "cuda" else "fp32"
+
+
+def _offered(device: torch.device) -> tuple[Precision, ...]:
+    """What may be asked of a device by name. A CPU that emulates bf16 can still go on with what
+    was begun in it.
+    """
+    if device.type == "cuda":
+        return ("fp32", "bf16", "fp16") if multiplies_bf16(device) else ("fp32", "fp16")
+    return ("fp32", "bf16") if device.type == "cpu" else ("fp32",)
+
+
+def _devices_here() -> list[str]:
+    cards = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    apple = ["mps"] if torch.backends.mps.is_available() else []
+    return ["auto", "cpu", *(["cuda", *cards] if cards else []), *apple]
+
+
+def _hardware(device: torch.device) -> str:
+    """The name of the GPU or of the processor."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    name = torch.cpu.get_capabilities().get("cpu_name")
+    return str(name or platform.processor() or platform.machine())
