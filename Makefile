@@ -11,8 +11,7 @@ UV_COMPILE = $(UV) pip compile --quiet --no-annotate --all-extras --group instal
 INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 
-# Two test processes share two cores: one thread each.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --cov --cov-report=term
+PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --cov --cov-report=term
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo repro test test-all lint format viz lock lock-check clean

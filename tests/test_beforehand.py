@@ -39,6 +39,12 @@ def context(project: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
     [
         ("train_eval", {"registration": {"alias": "champion"}}, "registration.alias: 'champion'"),
         ("train_eval", {"training": {"batch_size": 0}}, "training.batch_size: expected at least"),
+        ("train_eval", {"training": {"precision": "fp17"}}, "training.precision: Input should be"),
+        ("train_eval", {"training": {"precision": "fp16"}}, "training.precision: 'fp16' is not"),
+        ("train_eval", {"training": {"device": "cuda:99"}}, "training.device: 'cuda:99' cannot"),
+        ("tuning", {"training": {"device": "cuda:99"}}, "training.device: 'cuda:99' cannot"),
+        ("attention", {"evaluation": {"device": "cuda:99"}}, "evaluation.device: 'cuda:99' cannot"),
+        ("pretraining", {"pretraining": {"precision": "fp16"}}, "pretraining.precision: 'fp16' is"),
         ("views", {"clic": {"views": {"images": "three"}}}, "clic.views.images: "),
         ("train_eval", {"clic": {"objective": {"positives": 99}}}, "clic.objective.positives: "),
         (

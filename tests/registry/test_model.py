@@ -18,7 +18,7 @@ from PIL import Image
 from compo_pipeline.images import decoding
 from compo_pipeline.models.loading import load
 from compo_pipeline.registry import model
-from compo_pipeline.registry.model import Limits, Refused, read_image
+from compo_pipeline.registry.model import Limits, Refused, chosen_device, read_image
 
 LIMITS = Limits()
 
@@ -181,6 +181,12 @@ def test_limits_come_from_the_environment(tmp_path: Path) -> None:
         Limits.of({"COMPO_CLIP_MAX_PIXELS": "many"})
     with pytest.raises(ValueError, match="COMPO_CLIP_IMAGE_ROOT is '/nowhere', expected a folder"):
         Limits.of({"COMPO_CLIP_IMAGE_ROOT": "/nowhere"})
+
+
+def test_a_device_that_is_not_there_is_refused_by_its_variable() -> None:
+    assert chosen_device("cpu") == "cpu" and chosen_device("auto") in ("cpu", "cuda")
+    with pytest.raises(ValueError, match="COMPO_CLIP_DEVICE is 'cuda:99', which is not there"):
+        chosen_device("cuda:99")
 
 
 def test_rows_keep_their_order_and_equal_pictures_are_decoded_once(

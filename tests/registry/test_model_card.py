@@ -19,7 +19,10 @@ NOTED = {
     "seed": 7,
     "precision": "fp16",
     "checkpoint_sha256": "c" * 64,
-    "training": {"fingerprint": {"objective": {"positives": 4}, "seed": 7, "code": "x"}},
+    "training": {
+        "fingerprint": {"objective": {"positives": 4}, "seed": 7, "code": "x"},
+        "compute": {"device": "cuda", "hardware": "A100", "precision": "bf16", "threads": 8},
+    },
 }
 
 
@@ -40,7 +43,15 @@ def test_numbers_are_the_runs_own(folder: Path, comparison: Comparison) -> None:
     ours = row.fine_tuned
     line = f"| {row.label} | 40 | 50.0 | 95.0 [{ours.low:.1f}, {ours.high:.1f}] | +45.0 ["
     assert line in text
-    for said in ("toy, 1,234 files", "d" * 64, "c" * 64, "`run7`", "fp16", "# compo-clip: CLIC"):
+    for said in (
+        "toy, 1,234 files",
+        "d" * 64,
+        "c" * 64,
+        "`run7`",
+        "fp16",
+        "bf16 on cuda (A100)",
+        "# compo-clip: CLIC",
+    ):
         assert said in text
     settings = yaml.safe_load(text.partition("```yaml")[2].partition("```")[0])
     assert settings == {"objective": {"positives": 4}, "seed": 7}

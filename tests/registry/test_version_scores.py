@@ -261,7 +261,7 @@ def test_copying_needs_a_place_and_a_version(version: ModelVersion) -> None:
 def test_a_stamp_changes_with_what_decides_scores(subtask: Subtask) -> None:
     ours = stamp.make([subtask], EVALUATION)
     assert stamp.make([subtask], replace(EVALUATION, image_batch=7, workers=1)).id == ours.id
-    exact = stamp.make([subtask], replace(EVALUATION, image_precision="fp32"))
+    exact = stamp.make([subtask], replace(EVALUATION, image_precision="bf16"))
     assert ours.differences(exact) == ["settings"]
     reworded = replace(subtask.items[0], negatives=("keys",))
     asked = replace(subtask, items=(reworded, *subtask.items[1:]))

@@ -195,6 +195,65 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_state(
     assert changed(weights(good), again) == set()
 
 
+class Overflowing(Spoilt):
+    """CLIP whose loss overflows at one step."""
+
+    def loss(self, encoder: Any, batch: Any) -> dict[str, Term]:
+        self.from_step = self.steps if self.steps == 3 else self.steps + 1
+        return super().loss(encoder, batch)
+
+
+def test_a_step_that_overflows_in_fp16_is_left_out(
+    tiny: LoadedModel, run: Run, tmp_path: Path
+) -> None:
+    """On the CPU, whose fp16 only tests use; on a GPU it was not tried."""
+    method = Overflowing(ClipViews(), ClipObjective())
+    method.what = "infinite"
+    progress = run(tiny, method, precision="fp16")
+    assert progress.step == 6 and progress.counts["steps left out for overflow"] == 1
+    assert ["loss" in point for point in progress.curve] == [True] * 3 + [False] + [True] * 2
+    saved = checkpoint.read_progress(tmp_path / "state.safetensors")
+    assert saved is not None and saved["loss_scale"]["scale"] == 2**15
+
+
+def test_a_loss_that_stays_infinite_in_fp16_is_an_error(tiny: LoadedModel, run: Run) -> None:
+    before = weights(tiny)
+    method = Spoilt(ClipViews(), ClipObjective())
+    method.from_step = 0
+    with pytest.raises(TrainingError, match=r"step 16: loss, bad is not finite"):
+        run(tiny, method, precision="fp16", epochs=8)
+    assert changed(before, tiny) == set()
+
+
+def test_a_bad_step_between_two_readings_is_named_and_never_saved(
+    tiny: LoadedModel, run: Run, tmp_path: Path
+) -> None:
+    """The steps after it went on from the weights before it."""
+    method = Overflowing(ClipViews(), ClipObjective())
+    with pytest.raises(TrainingError, match=r"step 3: loss, bad is not finite"):
+        run(tiny, method, log_every=6, save_every=6)
+    assert all(tensor.isfinite().all() for tensor in weights(tiny).values())
+    assert not (tmp_path / "state.safetensors").exists()
+
+
+def test_losses_are_read_where_they_are_logged_and_not_at_each_step(
+    tiny: LoadedModel, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every reading makes a GPU wait."""
+    reads: list[str] = []
+    for name in ("item", "tolist"):
+        old = getattr(Tensor, name)
+
+        def read(self: Tensor, name: str = name, old: Any = old) -> Any:
+            reads.append(name)
+            return old(self)
+
+        monkeypatch.setattr(Tensor, name, read)
+    run(tiny, log_every=3, save_every=6)
+    # At each of two points of the curve: the losses together, and the scale.
+    assert reads.count("tolist") == 2 and reads.count("item") == 2
+
+
 def test_without_a_state_the_error_says_so(tiny: LoadedModel, run: Run) -> None:
     method = Spoilt(ClipViews(), ClipObjective())
     method.from_step = 0
@@ -219,7 +278,7 @@ def test_a_finished_run_takes_no_step(
     assert changed(weights(tiny), other) == set()
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_a_run_cut_short_ends_as_one_that_was_not(
     tiny: LoadedModel,
     tiny_clip: Path,

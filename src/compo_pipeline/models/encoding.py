@@ -6,6 +6,7 @@ space.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -129,4 +130,4 @@ def bias_of(model: Any) -> Tensor:
 @torch.no_grad()
 def clamp_scale(model: Any, most: float = MOST_SCALE) -> None:
     """Keep exp(logit_scale) within [1, most], after an optimiser step."""
-    model.logit_scale.clamp_(0.0, torch.tensor(most).log().item())
+    model.logit_scale.clamp_(0.0, math.log(most))

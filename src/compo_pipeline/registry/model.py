@@ -140,7 +140,7 @@ class ImageTextModel(PythonModel):
         """Load the folder logged as the artefact `model`."""
         folder = f"local-dir:{context.artifacts['model']}"
         self.limits = Limits.of(os.environ)
-        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.device = chosen_device(os.environ.get("COMPO_CLIP_DEVICE", "auto"))
         model, _, self.preprocess = open_clip.create_model_and_transforms(
             folder, device=self.device
         )
@@ -289,6 +289,24 @@ class ImageTextModel(PythonModel):
             ]
         vectors: Vectors = torch.cat(parts).float().cpu().numpy()[places]
         return vectors
+
+
+def chosen_device(name: str) -> str:
+    """The device that COMPO_CLIP_DEVICE names; `auto` is CUDA where there is a GPU, else the CPU.
+
+    Raises:
+        ValueError: there is no such device here.
+    """
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError):
+        raise ValueError(
+            f"COMPO_CLIP_DEVICE is '{name}', which is not there; expected auto, cpu, cuda, cuda:<n> "
+            "or mps"
+        ) from None
+    return name
 
 
 def checked(params: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
