@@ -117,6 +117,7 @@ def _parameters(
     from kedro.framework.session import KedroSession
 
     path = Path(project.project_path)
-    with KedroSession.create(path, env=env, runtime_params=params) as session:
+    session: Any = KedroSession.create(path, env=env, runtime_params=params)
+    with session:
         parameters: dict[str, Any] = session.load_context().params
     return parameters

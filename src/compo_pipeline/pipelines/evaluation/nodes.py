@@ -108,7 +108,7 @@ def write_report(
             "recipe": f"{found.labels['fine_tuned']}, variant {run['variant']}, seed {run['seed']}",
             "training": _main_settings(settings.get("training", {})),
             "base model": found.weights["base"],
-            "benchmarks": wanted.root,
+            "benchmarks": wanted.root or "none named: retrieval over the data's own captions",
             "MLflow run": run["run_id"],
         },
         settings=settings,

@@ -63,7 +63,7 @@ def sentence(frame: pd.DataFrame) -> str:
     found = own[(own.against_base_low > 0) & ~own.ratio.isin(fell)]
     if found.empty:
         return "No ratio is better at composition without a main figure below the base"
-    best = found.loc[found.against_base.idxmax()]
+    best = found.sort_values("against_base").iloc[-1]
     return (
         f"Ratio {best.ratio:g} is {best.against_base:.1f} points better at composition than the "
         "base, and no main figure is significantly below the base"
