@@ -27,8 +27,8 @@ def test_log_lines_where_there_is_no_terminal(
         for _ in range(3):
             meter.advance()
     assert caplog.messages == [
-        "training: 4 of 6, 0.167 a second, loss 0.5, about 12 s left",
-        "training: 4 in 30.0 s, 0.133 a second, loss 0.5",
+        "training: 4 of 6, loss 0.5, 0.167/s, about 12 s left",
+        "training: 4 in 30.0 s, loss 0.5, 0.133/s",
     ]
 
 

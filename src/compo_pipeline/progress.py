@@ -92,7 +92,7 @@ class Meter:
 
     def _words(self, now: float) -> list[str]:
         figures = [f"{name} {value:.3g}" for name, value in self._figures.items()]
-        return [f"{self._rate(now):.3g} a second", *figures]
+        return [*figures, f"{self._rate(now):.3g}/s"]
 
 
 def _bar() -> Progress | None:
@@ -105,10 +105,10 @@ def _bar() -> Progress | None:
 
     return Progress(
         TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
+        BarColumn(bar_width=12),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[figures]}", style="dim"),
         Remaining(compact=True),
+        TextColumn("{task.fields[figures]}", style="dim"),
         console=console,
         refresh_per_second=4,  # the processor is busy with the loop itself
         transient=True,
