@@ -29,7 +29,7 @@ class Rule:
     """What a figure must do; every figure that the pattern matches must do it.
 
     Attributes:
-        figure: `benchmark/metric/name`, as MLflow names it; `*` stands for any text.
+        figure: `benchmark/metric/name`, as MLflow names it below `test/`; `*` stands for any text.
         must: `rise` asks that the 95% interval of the difference lies above `by`, `hold` that it
             does not reach below `-by`.
         by: points.
