@@ -170,7 +170,7 @@ def test_versions_are_listed_with_what_made_them(registered: Registered) -> None
     table = console.file.getvalue().partition("\ncompo-clip\n")[2]
     (row,) = [line for line in table.splitlines() if re.search(r"\bchallenger\b", line)]
     said = [str(registered.version), "challenger", "toy", "clic", "default", "7"]
-    assert row.split()[: len(said)] == said and "+45.0 [" in row
+    assert row.split()[: len(said)] == said and "+45.0 [" in table
 
 
 @pytest.mark.parametrize("alias", ["champion", "previous"])

@@ -126,6 +126,20 @@ def test_unknown_run_is_restored_once(client: mlflow.MlflowClient) -> None:
     assert run.data.metrics == {"itt": 0.7}
 
 
+def test_a_run_within_a_run_is_opened_once(client: mlflow.MlflowClient) -> None:
+    foreign = "76543210fedcba9876543210fedcba98"
+    with tracking.adopt(foreign) as outer:
+        inner = tracking.inner_run(outer.run_id, "control")
+        with tracking.adopt(inner) as own:
+            own.metrics({"loss": 0.5})
+    assert tracking.inner_run(outer.run_id, "control") == inner != outer.run_id
+    with tracking.adopt(foreign) as again:
+        assert again.run_id == outer.run_id
+    run = client.get_run(inner)
+    assert run.data.tags["mlflow.parentRunId"] == outer.run_id
+    assert (run.info.status, run.data.metrics) == ("FINISHED", {"loss": 0.5})
+
+
 def test_deleted_run_is_restored(client: mlflow.MlflowClient) -> None:
     run_id = tracking.open_run("deleted", {})
     client.delete_run(run_id)

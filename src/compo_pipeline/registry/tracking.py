@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mlflow.entities.model_registry import RegisteredModel
 
 RESTORED_FROM = "restored_from"
+ERROR = "error"
 _LOCAL = "sqlite:///"
 
 log = logging.getLogger(__name__)
@@ -223,10 +224,14 @@ def inner_run(run_id: str, name: str) -> str:
     found = client.search_runs([outer.info.experiment_id], query, max_results=1)
     if found:
         return str(found[0].info.run_id)
-    own = {MLFLOW_PARENT_RUN_ID: run_id, "role": name}
-    tags = {key: value for key, value in outer.data.tags.items() if key != MLFLOW_RUN_NAME} | own
-    run_name = f"{outer.info.run_name}-{name}"
-    made = client.create_run(outer.info.experiment_id, run_name=run_name, tags=tags)
+    # Who restores the outer run must not find this one.
+    left_out = (MLFLOW_RUN_NAME, RESTORED_FROM, ERROR)
+    tags = {key: value for key, value in outer.data.tags.items() if key not in left_out}
+    made = client.create_run(
+        outer.info.experiment_id,
+        run_name=f"{outer.info.run_name}-{name}",
+        tags={**tags, MLFLOW_PARENT_RUN_ID: run_id, "role": name},
+    )
     return str(made.info.run_id)
 
 
@@ -236,7 +241,7 @@ def mark_failed(run_id: str, error: Exception) -> None:
 
     if find(run_id) is not None:
         client = mlflow.MlflowClient()
-        client.set_tag(run_id, "error", f"{type(error).__name__}: {error}"[:500])
+        client.set_tag(run_id, ERROR, f"{type(error).__name__}: {error}"[:500])
         client.set_terminated(run_id, "FAILED")
 
 
