@@ -157,7 +157,7 @@ def test_what_counts_stands_on_the_page(page, study):
         row("details", False, 9.0, 8.0, 10.0),
     ]
     # As the catalog keeps it.
-    kept = {"seeds": [1, 2], "comparison": report(rows, "scenes", 50).to_json()}
+    kept = {"seeds": [1, 2], "comparison": report(rows, "scenes", 50, {}).to_json()}
     confirmed = parse(Confirmed, json.loads(json.dumps(kept)), "confirmation")
     html = page(study, confirmed=confirmed)
     told = words(html)

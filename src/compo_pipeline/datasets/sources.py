@@ -39,9 +39,10 @@ def locate(data: DataSettings) -> dict[str, Any]:
         except SourceError as error:
             raise SourceError(f"data.splits.{split}: {error}") from error
         if not records:
+            shared = len(data.sharing(source)) > 1
             raise SourceError(
                 f"data.splits.{split}: {', '.join(map(str, annotations))} holds no record"
-                + (" of this split" if len(data.sharing(source)) > 1 else "")
+                + (f" of this split; raise data.shares.{split}" if shared else "")
             )
         folder = chosen.picture_folder(data, source)
         if folder not in files_in:
