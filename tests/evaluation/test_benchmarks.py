@@ -8,8 +8,10 @@ from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation import benchmarks
 from compo_pipeline.evaluation.benchmarks import retrieval, sugar_crepe, sugar_crepe_pp, zero_shot
 from compo_pipeline.evaluation.benchmarks.retrieval import clic_text
+from compo_pipeline.evaluation.measures import measures
 from compo_pipeline.evaluation.settings import BenchmarksSettings, RetrievalSettings
 from compo_pipeline.records import Caption
+from compo_pipeline.registry import stamp
 
 # Complete official files, as their authors published them.
 OFFICIAL = {
@@ -148,3 +150,28 @@ def test_gather_reads_what_is_switched_on(write: Callable[[str, object], Path]) 
     ]
     with pytest.raises(SettingsError, match=r"benchmarks\.zero_shot is on, but there is no"):
         benchmarks.gather(BenchmarksSettings(str(root), "", True, False, True), CAPTIONS, root)
+
+
+def test_files_that_are_not_the_official_ones_say_so(write: Callable[[str, object], Path]) -> None:
+    record = {"filename": "1.jpg", "caption": "a dog", "negative_caption": "a cat"}
+    root = write("sugar_crepe/swap_obj.json", {"0": record})
+    settings = BenchmarksSettings(str(root), sugar_crepe_pp=False, zero_shot=False)
+    (official,) = benchmarks.from_files(settings)
+    assert benchmarks.titles([official]) == {}
+    write("benchmarks.json", {"source": "mine", "titles": {"sugar_crepe": "SugarCrepe-style"}})
+    (own,) = benchmarks.from_files(settings)
+    named = benchmarks.titles([own])
+    keys = [("sugar_crepe", "accuracy", "swap_obj")]
+    assert measures(keys, named)[0].label == "SugarCrepe-style swap obj"
+    assert measures(keys)[0].label == "SugarCrepe swap obj"
+    assert (stamp.of_subtask(own), repr(own)) == (stamp.of_subtask(official), repr(official))
+    write("benchmarks.json", ["SugarCrepe-style"])
+    with pytest.raises(SettingsError, match=r"benchmarks\.json: expected"):
+        benchmarks.from_files(settings)
+
+
+def test_without_a_folder_retrieval_alone_is_asked() -> None:
+    (subtask,) = benchmarks.gather(BenchmarksSettings(), CAPTIONS, Path("root"))
+    assert subtask.benchmark == "retrieval"
+    with pytest.raises(SettingsError, match="nothing is scored"):
+        benchmarks.gather(BenchmarksSettings(retrieval=RetrievalSettings(None)), CAPTIONS, Path())

@@ -188,6 +188,15 @@ def test_the_terminal_table(comparison: Comparison) -> None:
     assert "…" not in narrow
 
 
+def test_benchmarks_that_are_not_the_official_ones_have_their_own_names(
+    comparison: Comparison, material: report.Material, tmp_path: Path
+) -> None:
+    titled = replace(comparison, titles={"sugar_crepe_pp": "SugarCrepe++-style"})
+    assert "SugarCrepe++-style: 3 of 8 items" in _printed(titled, 120)
+    page = report.write(replace(material, comparison=titled), tmp_path) / "report.html"
+    assert "<dt>SugarCrepe++-style ITT</dt>" in page.read_text()
+
+
 def _moved(row: Row, low: float, high: float) -> Row:
     difference = replace(row.vs_base, value=(low + high) / 2, low=low, high=high)
     return replace(row, name="average", label="ITT average", vs_base=difference, vs_control=None)

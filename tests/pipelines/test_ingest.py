@@ -74,7 +74,7 @@ def test_the_bad_input_list(tmp_path: Path, chain: Callable[[], tuple[Any, Any, 
         ("2.jpg", CAPTION, "picture_present: empty"),
         ("3.png", CAPTION, "picture_decodes: oversized"),
         ("../outside.jpg", CAPTION, "picture_inside_root: out_of_root"),
-        ("4.jpg", "A single sentence stands alone here.", "enough_sentences"),
+        ("4.jpg", "A single sentence stands alone here.", ""),
         ("5.jpg", "", "enough_sentences"),
         ("6.jpg", "🐶🐶🐶", "enough_sentences"),
         ("7.jpg", "A dog 🐶 sleeps on the sofa. Der Hund schläft auf dem Sofa.", ""),
@@ -102,8 +102,8 @@ def test_the_bad_input_list(tmp_path: Path, chain: Callable[[], tuple[Any, Any, 
     broken = [entry for entry in quarantine if entry.row < 0]
     assert [entry.rule for entry in broken] == ["unparseable", "unparseable"]
     assert len(valid) + len(quarantine) == len(records) + len(broken)
-    assert [caption.image for caption in valid] == ["0.jpg", "7.jpg", "9.jpg"]
-    assert valid[1].sentences[0] == "A dog 🐶 sleeps on the sofa."
+    assert [caption.image for caption in valid] == ["0.jpg", "4.jpg", "7.jpg", "9.jpg"]
+    assert valid[2].sentences[0] == "A dog 🐶 sleeps on the sofa."
     assert (valid[0].width, valid[0].height) == (64, 48)
     assert report["pictures_unreadable"] == {
         "empty": 1,

@@ -14,7 +14,14 @@ from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.datasets.readers.coco_captions import read
 from compo_pipeline.datasets.readers.record import RawCaption
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.evaluation.benchmarks import sugar_crepe, sugar_crepe_pp, zero_shot
+from compo_pipeline.evaluation.benchmarks import (
+    from_files,
+    sugar_crepe,
+    sugar_crepe_pp,
+    titles,
+    zero_shot,
+)
+from compo_pipeline.evaluation.settings import BenchmarksSettings, RetrievalSettings
 from compo_pipeline.scenes.benchmark import SUGAR_CREPE, SUGAR_CREPE_PP
 from compo_pipeline.scenes.dataset import SceneSettings, WorldSettings, write
 from compo_pipeline.scenes.world import Scene
@@ -72,6 +79,11 @@ def test_official_files_of_sugar_crepe(written: tuple[Path, dict[str, Any]], spl
     folder = written[0] / "benchmarks" / split
     subtasks = sugar_crepe.load(folder, folder / "images")
     assert {s.name for s in subtasks} == set(SUGAR_CREPE)
+    wanted = BenchmarksSettings(str(folder), retrieval=RetrievalSettings(None))
+    assert titles(from_files(wanted)) == {
+        "sugar_crepe": "SugarCrepe-style",
+        "sugar_crepe_pp": "SugarCrepe++-style",
+    }
     for subtask in subtasks:
         assert len(subtask.items) == 3
         for item in subtask.items:
