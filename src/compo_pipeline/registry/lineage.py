@@ -33,6 +33,8 @@ def _note(record: Record, name: str, digest: str, root: str | None, context: str
     from mlflow.entities import Dataset, DatasetInput, InputTag
     from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 
-    data = Dataset(name, digest[:_DIGEST], "local", json.dumps({"uri": root}))
+    data = Dataset(
+        name, digest[:_DIGEST], "local", json.dumps({} if root is None else {"uri": root})
+    )
     tags = [InputTag(MLFLOW_DATASET_CONTEXT, context), InputTag("digest", digest)]
     mlflow.MlflowClient().log_inputs(record.run_id, [DatasetInput(data, tags)])
