@@ -298,6 +298,41 @@ def test_metrics_lie_in_git_and_everything_else_in_the_cache(stages, recipe, sta
         assert [path.rsplit("/", 1)[-1] for path in paths(declared["metrics"])] == ["metrics.json"]
 
 
+def test_the_smoke_recipe_has_the_same_stages_on_its_own_data(stages):
+    """An example for an environment of one's own: all code and configuration, and the same data."""
+    path = PROJECT / "recipes/smoke/dvc.yaml"
+    definition = yaml.safe_load(path.read_text(encoding="utf-8"))
+    found = DataResolver(Repo(str(PROJECT)), str(path.parent), definition).resolve()["stages"]
+    assert list(found) == list(STAGES)
+    for name, stage in found.items():
+        chain = stages["dvc.yaml"][name]
+        assert stage["cmd"] == chain["cmd"].replace("--env=base", "--env=smoke")
+        assert paths(stage["deps"]) - {"conf/base", "conf/smoke", f"src/{PACKAGE}"} == {
+            dep.replace("/scenes", "/smoke") for dep in paths(chain["deps"]) if is_data(dep)
+        }
+        for kind in ("outs", "metrics"):
+            moved = {out.replace("/scenes", "/smoke") for out in paths(chain.get(kind))}
+            assert paths(stage.get(kind)) == moved
+
+
+def is_data(dep):
+    return dep.startswith("data/")
+
+
+def test_experiments_can_set_every_file_of_settings_that_a_stage_reads(stages):
+    """`dvc exp run -S` resolves a whole file and writes it back: it takes no `${...}`."""
+    files = {
+        file
+        for recipe in stages.values()
+        for stage in recipe.values()
+        for entry in stage.get("params", ())
+        for file in entry
+    }
+    for file in files:
+        if not file.endswith("parameters_places.yml"):
+            assert "${" not in (PROJECT / file).read_text(encoding="utf-8"), file
+
+
 def test_no_stage_makes_what_the_repository_holds(stages):
     """Else DVC would want to make the shipped models before anything that reads them."""
     for recipe in stages.values():
