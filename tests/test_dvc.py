@@ -32,9 +32,10 @@ PICTURES = {**{stage: {ROOT} for stage in READ_ROOT}, "evaluation": {ROOT, QUEST
 LANGUAGE = "src/compo_pipeline/resources/language"
 BASE = "src/compo_pipeline/resources/scenes_base"
 STYLE = "src/compo_pipeline/quality/data_docs.css"
+DATA_DOCS = "src/compo_pipeline/quality/templates/data_docs.html"
 REPORT = "src/compo_pipeline/evaluation/templates/report.html"
 SHIPPED = {
-    "validation": {STYLE},
+    "validation": {STYLE, DATA_DOCS},
     "counterfactuals": {LANGUAGE},
     "views": {LANGUAGE},
     "training": {BASE},

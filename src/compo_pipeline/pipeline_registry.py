@@ -30,6 +30,11 @@ def register_pipelines() -> dict[str, Pipeline]:
         name: import_module(f"compo_pipeline.pipelines.{name}.pipeline").create_pipeline()
         for name in (*TRAIN_EVAL, *APART, *AFTERWARDS)
     }
+    # Groups of `kedro viz`, and names for `kedro run --namespaces`; catalog entries keep theirs.
+    for name in TRAIN_EVAL:
+        pipelines[name] = Pipeline(
+            pipelines[name], namespace=name, prefix_datasets_with_namespace=False
+        )
     pipelines["train_eval"] = sum((pipelines[name] for name in TRAIN_EVAL), Pipeline([]))
     pipelines["__default__"] = pipelines["train_eval"]
     return pipelines

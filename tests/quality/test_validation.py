@@ -110,6 +110,16 @@ def test_the_data_docs_open_without_the_web(
     assert "truncated: cut off" in pages["validations"].read_text()
 
 
+def test_the_index_profiles_the_data(outcome: Outcome) -> None:
+    index = (outcome[2] / "index.html").read_text()
+    rows = len(BREAKING) + 2
+    assert f"<td>train</td><td>{rows}</td><td>1</td><td>3</td>" in index  # three are unreadable
+    assert "<title>31: 1 rows</title>" in index or "<title>31 to" in index  # the narrow image
+    assert "<td>rows with the sample_id of an earlier row</td><td>1</td>" in index
+    # What a rule means, never the expression that it is made of.
+    assert "^(?:missing|empty)" not in index
+
+
 def test_nothing_in_a_picture_name_runs_in_the_data_docs(
     settings: ValidationSettings, tmp_path: Path
 ) -> None:

@@ -1,7 +1,8 @@
 """Great Expectations' Data Docs as a site that opens anywhere: nothing is fetched from the web.
 
 Its pages ask content networks for styles, scripts and pictures, and their index is empty without
-those. Here all of that is taken out, a style sheet is put in, and the index is a table of rules.
+those. Here all of that is taken out, a style sheet is put in, and the index is a profile of the
+data with the rules.
 """
 
 from __future__ import annotations
@@ -9,10 +10,15 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Mapping
-from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from compo_pipeline.presentation.pages import render
+from compo_pipeline.quality.profile import profile
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _REMOTE = re.compile(
     r"<script[^>]*\bsrc=[^>]*>\s*</script>"
@@ -29,30 +35,15 @@ _POLICY = (
     '<meta http-equiv="Content-Security-Policy" '
     "content=\"default-src 'none'; style-src 'unsafe-inline'\">"
 )
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head><meta charset="UTF-8"><title>Validation of captions</title><style>{style}</style></head>
-<body class="index">
-<h1>Validation of captions</h1>
-<p class="{verdict}">{bad} of {records} records are bad ({bad_share:.2%}; tolerated are
-{tolerated_share:.2%}). {unparseable} of them could not be parsed. {not_downloaded} more were never
-downloaded. All of these stand in quarantine, each with its reason.</p>
-<table>
-<tr><th>rule</th><th>expected</th><th>a row that breaks it</th><th>rows</th><th>such as</th></tr>
-{rules}
-</table>
-<p>Pages of Great Expectations: {links}.</p>
-</body>
-</html>
-"""
 
 
-def make_local(site: Path, result: Mapping[str, Any]) -> None:
+def make_local(site: Path, result: Mapping[str, Any], facts: pd.DataFrame) -> None:
     """Rewrite a site's pages in place.
 
     Args:
         site: the folder that Great Expectations filled.
         result: the summary of the validation that it shows.
+        facts: one row per caption row, for the profile.
     """
     style = files("compo_pipeline.quality").joinpath("data_docs.css").read_text(encoding="utf-8")
     shutil.rmtree(site / "static", ignore_errors=True)
@@ -62,18 +53,18 @@ def make_local(site: Path, result: Mapping[str, Any]) -> None:
         text = _REMOTE.sub("", page.read_text(encoding="utf-8"))
         text = text.replace("<head>", f"<head>{_POLICY}", 1)
         page.write_text(text.replace("</head>", f"<style>{style}</style></head>", 1), "utf-8")
-    links = [
-        f'<a href="{page.relative_to(site).as_posix()}">{page.relative_to(site).parts[0]}</a>'
-        for page in pages
-    ]
-    rules = "\n".join(_row(name, rule) for name, rule in result["rules"].items())
-    verdict = "bad" if result["bad_share"] > result["tolerated_share"] else "good"
-    index.write_text(
-        _PAGE.format(
-            **{**result, "rules": rules}, style=style, verdict=verdict, links=", ".join(links)
-        ),
-        "utf-8",
-    )
+    context = {
+        **result,
+        "title": "Captions and images",
+        "facts": {},
+        "links": [],
+        "policy": _POLICY,
+        "profile": profile(facts),
+        "pages": {
+            page.relative_to(site).parts[0]: page.relative_to(site).as_posix() for page in pages
+        },
+    }
+    index.write_text(render(__package__, "data_docs.html", context), "utf-8")
 
 
 def replace(site: Path, new: Path) -> None:
@@ -89,16 +80,3 @@ def replace(site: Path, new: Path) -> None:
             )
         shutil.rmtree(site)
     new.rename(site)
-
-
-def _row(name: str, rule: Mapping[str, Any]) -> str:
-    """One rule as a row of the index."""
-    verdict = "bad" if rule["broken_by"] else "good"
-    cells = [
-        name,
-        f"{rule['column']}: {rule['expected']}",
-        rule["means"],
-        str(rule["broken_by"]),
-        ", ".join(map(str, rule["rows"])),
-    ]
-    return f'<tr class="{verdict}">' + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>"

@@ -38,7 +38,7 @@ def validate(
     broken = suite.check(frame, settings.rules, unfinished)
     entries = [*unparseable, *quarantine.quarantined(frame, broken, settings.rules)]
     result = quarantine.summary(len(facts), entries, broken, settings)
-    data_docs.make_local(unfinished, result)
+    data_docs.make_local(unfinished, result, frame)
     data_docs.replace(docs, unfinished)
     _log.info("%d of %d records are bad; %s", result["bad"], result["records"], docs / "index.html")
     return entries, result, docs

@@ -1,0 +1,97 @@
+"""What a dataset looks like: splits, caption lengths, image sizes, duplicates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_BINS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Counts of one split; `images` are distinct by their bytes."""
+
+    name: str
+    rows: int
+    images: int
+    unreadable: int
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """One column: `bars` are (from, to, rows), both ends included."""
+
+    label: str
+    least: int
+    median: float
+    most: int
+    bars: tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A dataset as its Data Docs show it."""
+
+    splits: tuple[Split, ...]
+    distributions: tuple[Distribution, ...]
+    duplicates: dict[str, int]
+
+
+def profile(facts: pd.DataFrame) -> Profile:
+    """The profile of a dataset.
+
+    Args:
+        facts: one row per caption row.
+    """
+    readable = facts[facts.decode_error.isna()]
+    splits = tuple(
+        Split(
+            name=str(name),
+            rows=len(part),
+            images=part.image_hash[part.decode_error.isna()].nunique(),
+            unreadable=int(part.decode_error.notna().sum()),
+        )
+        for name, part in facts.groupby("split", sort=False)
+    )
+    written = facts[facts.sentences > 0]
+    columns = {
+        "sentences a row": facts.sentences,
+        "words of the shortest sentence": written.least_words,
+        "words of the longest sentence": written.most_words,
+        "image width, pixels": readable.width,
+        "image height, pixels": readable.height,
+    }
+    return Profile(
+        splits=splits,
+        distributions=tuple(
+            _distribution(label, column.to_numpy())
+            for label, column in columns.items()
+            if len(column)
+        ),
+        duplicates={
+            "rows with the sample_id of an earlier row": int(facts.repeats_id.sum()),
+            "rows with image and first sentence of an earlier row": int(facts.repeats_pair.sum()),
+            "rows whose image is in a later, held-out split too": int(facts.leaks.sum()),
+            "rows that share their image with another row": int(
+                readable.image_hash.duplicated(keep=False).sum()
+            ),
+        },
+    )
+
+
+def _distribution(label: str, values: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Distribution:
+    least, most = int(values.min()), int(values.max())
+    # Whole numbers in bins of equal width.
+    width = -(-(most - least + 1) // _BINS)
+    counts = np.bincount((values - least) // width)
+    bars = [
+        (least + place * width, min(least + (place + 1) * width - 1, most), int(count))
+        for place, count in enumerate(counts)
+    ]
+    return Distribution(label, least, float(np.median(values)), most, tuple(bars))
