@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from kedro.framework.cli.utils import _split_params
 from kedro.framework.session import KedroSession
 from kedro.framework.startup import bootstrap_project
 
@@ -47,6 +48,13 @@ def test_an_environment_keeps_the_siblings_of_what_it_overrides(parameters):
 
 def test_null_takes_a_split_away(parameters):
     assert parameters("coco")["data"]["splits"] == {"train": "train2017", "test": "val2017"}
+
+
+def test_null_takes_a_rule_away_as_a_refusal_advises(parameters):
+    # What `--params validation.rules.width=null` gives.
+    left = parameters(**_split_params(None, None, "validation.rules.width=null"))
+    plain = parameters()["validation"]["rules"]
+    assert left["validation"]["rules"].keys() == plain.keys() - {"width"}
 
 
 def test_runtime_values_beat_the_environment_and_null_means_none(parameters):
