@@ -47,7 +47,7 @@ class FolderDataset(AbstractDataset[Path, Path]):
         if written.resolve() != self._filepath.resolve():
             raise DatasetError(
                 f"the node wrote to {written}, the catalog says {self._filepath}: "
-                "paths in conf/base/parameters.yml and conf/base/catalog.yml must agree"
+                "paths in conf/base/parameters_places.yml and conf/base/catalog.yml must agree"
             )
         if not written.is_dir():
             raise DatasetError(f"the node returned {written}, but there is no such folder")

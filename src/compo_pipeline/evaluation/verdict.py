@@ -50,7 +50,7 @@ def sentence(rows: Sequence[Row]) -> str:
     main = foremost(rows)
     if main is None:
         return "Nothing could be scored, so there is nothing to compare"
-    # Without a compositional benchmark, retrieval is the first headline.
+    # Without a compositional benchmark, the first headline.
     compositional = (main.benchmark, main.metric, main.name) in FOREMOST
     subject = "composition" if compositional else _plain(main)
     parts = [_SENTENCES[standing(main.vs_base)].format(subject)]

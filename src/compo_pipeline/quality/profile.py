@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,7 +86,7 @@ def profile(facts: pd.DataFrame) -> Profile:
     )
 
 
-def _distribution(label: str, values: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Distribution:
+def _distribution(label: str, values: NDArray[np.int64]) -> Distribution:
     least, most = int(values.min()), int(values.max())
     # Whole numbers in bins of equal width.
     width = -(-(most - least + 1) // _BINS)
