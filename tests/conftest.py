@@ -1,12 +1,16 @@
 """Fixtures shared by all tests."""
 
 import json
+import multiprocessing
 import os
 import shutil
 import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import chdir
+from functools import cache
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +46,28 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip("development data (../shared/data) is not on this machine")
     return folder
+
+
+@pytest.fixture(scope="session")
+def context() -> Callable[..., Any]:
+    """Context of a session of the project, by environment and `--params`; change nothing in it.
+
+    Each is read once for all tests: reading all of conf/ takes a second.
+    """
+    from kedro.framework.session import KedroSession
+    from kedro.framework.startup import bootstrap_project
+
+    @cache
+    def load(env: str, runtime: str) -> Any:
+        bootstrap_project(PROJECT)
+        params = json.loads(runtime)
+        with (
+            chdir(PROJECT),
+            KedroSession.create(PROJECT, env=env, runtime_params=params) as session,
+        ):
+            return session.load_context()
+
+    return lambda env="base", **runtime: load(env, json.dumps(runtime, sort_keys=True))
 
 
 TINY: dict[str, Any] = {
@@ -161,6 +187,14 @@ def mlflow_project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     tracking.configure(tracking.TrackingSettings(), folder)
     yield folder
     mlflow.set_tracking_uri(None)
+
+
+@pytest.fixture(scope="session")
+def imported() -> ForkServerContext:
+    """Context of processes of their own, which need not import again what takes seconds."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["compo_pipeline.methods", "compo_pipeline.tuning.trial"])
+    return context
 
 
 @pytest.fixture(scope="session")

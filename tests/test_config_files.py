@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 import yaml
 from kedro.framework.project import pipelines
-from kedro.framework.session import KedroSession
 from kedro.framework.startup import bootstrap_project
 
 from compo_pipeline import keys
 from compo_pipeline.methods import METHODS
 from compo_pipeline.pipeline_registry import TRAIN_EVAL
+
+# Reading conf/ takes twice the time while coverage is measured, and tests/test_hooks.py covers it.
+pytestmark = pytest.mark.no_cover
 
 PROJECT = Path(__file__).parents[1]
 CONF = PROJECT / "conf"
@@ -57,19 +59,6 @@ PATHS_ALONE = {
 }
 
 
-@pytest.fixture
-def context(monkeypatch):
-    """The context of a session in any environment."""
-    monkeypatch.chdir(PROJECT)
-    bootstrap_project(PROJECT)
-
-    def load(env, **runtime):
-        with KedroSession.create(PROJECT, env=env, runtime_params=runtime) as session:
-            return session.load_context()
-
-    return load
-
-
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(CONF)))
 def test_file_parses_and_says_what_it_is_for(path):
     text = path.read_text(encoding="utf-8")
@@ -77,13 +66,22 @@ def test_file_parses_and_says_what_it_is_for(path):
     assert text.startswith("#")
 
 
+@pytest.fixture(scope="module")
+def base_names():
+    """The top-level names of conf/base's parameters; `command` comes from the session."""
+    names = {"command"}
+    for values in keys.read(CONF / "base", "parameters").values():
+        names |= {name for name in values if not name.startswith("_")}
+    return names
+
+
 @pytest.mark.parametrize("env", ENVIRONMENTS)
-def test_environment_gives_parameters_and_a_catalog_of_real_datasets(context, env):
+def test_environment_gives_parameters_and_a_catalog_of_real_datasets(context, base_names, env):
     made = context(env)
     catalog = made.catalog
     for name in catalog:
         assert catalog.get(name) is not None
-    assert set(made.params) == set(context("base").params)
+    assert set(made.params) == base_names
 
 
 def test_fresh_clone_has_the_folder_of_local_configuration():
@@ -93,10 +91,11 @@ def test_fresh_clone_has_the_folder_of_local_configuration():
 def test_parameters_and_catalog_read_the_same_globals(context):
     runtime = {"dataset": "d", "method": "clip", "variant": "v", "seed": 7}
     made = context("base", **runtime)
+    catalog = made.catalog
     for name, path in made.params["paths"].items():
         assert ("/d/clip/v/seed=7/" in path) if name in RUN_OWNED else ("/d/" in path), name
         if name not in PATHS_ALONE:
-            assert made.catalog[name]._filepath == PROJECT / path
+            assert catalog[name]._filepath == PROJECT / path
 
 
 @pytest.mark.parametrize("env", ENVIRONMENTS)

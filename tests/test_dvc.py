@@ -10,11 +10,12 @@ import yaml
 from dvc.parsing import DataResolver
 from dvc.repo import Repo
 from kedro.framework.project import pipelines
-from kedro.framework.session import KedroSession
-from kedro.framework.startup import bootstrap_project
 
 from compo_pipeline import keys
 from compo_pipeline.pipeline_registry import AFTERWARDS, TRAIN_EVAL
+
+# Reading conf/ takes twice the time while coverage is measured, and tests/test_hooks.py covers it.
+pytestmark = pytest.mark.no_cover
 
 PROJECT = Path(__file__).parents[1]
 PACKAGE = "compo_pipeline"
@@ -88,17 +89,10 @@ def stages():
 
 
 @pytest.fixture(scope="module")
-def catalogs():
+def catalogs(context):
     """The catalog and the parameters of each recipe's environment."""
-    bootstrap_project(PROJECT)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(PROJECT)
-        found = {}
-        for recipe, (env, *_) in RECIPES.items():
-            with KedroSession.create(PROJECT, env=env) as session:
-                context = session.load_context()
-                found[recipe] = (context.catalog, context.params)
-        return found
+    contexts = {recipe: context(env) for recipe, (env, *_) in RECIPES.items()}
+    return {recipe: (made.catalog, made.params) for recipe, made in contexts.items()}
 
 
 def paths(entries):

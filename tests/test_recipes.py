@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 from kedro.framework.cli.utils import _split_params
-from kedro.framework.session import KedroSession
-from kedro.framework.startup import bootstrap_project
 
 from compo_pipeline.configuration import parse
 from compo_pipeline.datasets.settings import DataSettings
@@ -17,6 +15,9 @@ from compo_pipeline.methods.view_tables import ViewSettings
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.quality.settings import IngestSettings, ValidationSettings
 from compo_pipeline.training.settings import INCIDENTAL, TrainingSettings
+
+# Reading conf/ takes twice the time while coverage is measured, and tests/test_hooks.py covers it.
+pytestmark = pytest.mark.no_cover
 
 PROJECT = Path(__file__).parents[1]
 
@@ -236,14 +237,11 @@ OFFERED = {
 
 
 @pytest.fixture
-def parameters(monkeypatch):
+def parameters(context):
     """Parameters as nodes get them."""
-    monkeypatch.chdir(PROJECT)
-    bootstrap_project(PROJECT)
 
     def load(env: str, runtime: dict[str, Any] | None = None) -> dict[str, Any]:
-        with KedroSession.create(PROJECT, env=env, runtime_params=runtime or {}) as session:
-            return session.load_context().params
+        return context(env, **(runtime or {})).params
 
     return load
 

@@ -2,7 +2,7 @@
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kedro.io import DatasetError
 
@@ -34,6 +34,7 @@ def caption(number: int, *sentences: str) -> records.Caption:
 
 
 @pytest.mark.parametrize("row_type", ROW_TYPES, ids=lambda row_type: row_type.__name__)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_any_rows_come_back_as_they_were(tmp_path_factory, row_type, data):
     # Parquet text is UTF-8: lone surrogates never reach a table.

@@ -34,39 +34,40 @@ socket.socket.connect = refuse
 import open_clip, torch
 from PIL import Image
 from safetensors.torch import save_file
-folder, picture, result, *texts = sys.argv[1:]
-model, _, transform = open_clip.create_model_and_transforms("local-dir:" + folder)
-tokens = open_clip.get_tokenizer("local-dir:" + folder)(texts)
-model.eval()
-with torch.no_grad():
-    pixels = transform(Image.open(picture))
-    image = model.encode_image(pixels[None])
-    text = model.encode_text(tokens)
-save_file({"pixels": pixels, "tokens": tokens, "image": image, "text": text}, result)
+picture, *folders, first, second = sys.argv[1:]
+for folder in folders:
+    model, _, transform = open_clip.create_model_and_transforms("local-dir:" + folder)
+    tokens = open_clip.get_tokenizer("local-dir:" + folder)([first, second])
+    model.eval()
+    with torch.no_grad():
+        pixels = transform(Image.open(picture))
+        image = model.encode_image(pixels[None])
+        text = model.encode_text(tokens)
+    found = {"pixels": pixels, "tokens": tokens, "image": image, "text": text}
+    save_file(found, folder + ".safetensors")
 assert "compo_pipeline" not in sys.modules
 """
 
 
-@pytest.mark.parametrize("kind", ["tiny_clip", "tiny_siglip"])
 def test_open_clip_alone_computes_the_same(
-    request: pytest.FixtureRequest, tmp_path: Path, kind: str
+    tiny_clip: Path, tiny_siglip: Path, tmp_path: Path
 ) -> None:
     picture = tmp_path / "picture.png"
     Image.radial_gradient("L").resize((70, 40)).convert("RGB").save(picture)
-    loaded = load(Path(request.getfixturevalue(kind)))
-    folder = export(loaded, tmp_path / "export")
-    command = [sys.executable, "-I", "-c", OPEN_CLIP_ALONE, str(folder), str(picture)]
-    subprocess.run([*command, str(tmp_path / "result.safetensors"), *TEXTS], check=True)
+    models = {tmp_path / folder.name: load(folder) for folder in (tiny_clip, tiny_siglip)}
+    folders = [str(export(loaded, folder)) for folder, loaded in models.items()]
+    command = [sys.executable, "-I", "-c", OPEN_CLIP_ALONE, str(picture), *folders, *TEXTS]
+    subprocess.run(command, check=True)
 
-    result = load_file(tmp_path / "result.safetensors")
-
-    pixels = loaded.preprocess(Image.open(picture))
-    tokens = loaded.tokenize(TEXTS)
-    assert torch.equal(result["pixels"], pixels)
-    assert torch.equal(result["tokens"], tokens)
-    with torch.no_grad():
-        assert torch.equal(result["image"], loaded.model.encode_image(pixels[None]))
-        assert torch.equal(result["text"], loaded.model.encode_text(tokens))
+    for folder, loaded in models.items():
+        result = load_file(f"{folder}.safetensors")
+        pixels = loaded.preprocess(Image.open(picture))
+        tokens = loaded.tokenize(TEXTS)
+        assert torch.equal(result["pixels"], pixels)
+        assert torch.equal(result["tokens"], tokens)
+        with torch.no_grad():
+            assert torch.equal(result["image"], loaded.model.encode_image(pixels[None]))
+            assert torch.equal(result["text"], loaded.model.encode_text(tokens))
 
 
 def test_a_loaded_export_is_the_same_model(tiny_clip: Path, tmp_path: Path) -> None:

@@ -240,13 +240,8 @@ def test_settings_are_checked_at_the_edge(catalog: Callable[..., DataCatalog]) -
 
 
 @pytest.mark.parametrize("environment", ["base", "smoke", "coco"])
-def test_every_environment_can_be_evaluated(project: Path, environment: str) -> None:
-    from kedro.framework.session import KedroSession
-    from kedro.framework.startup import bootstrap_project
-
-    bootstrap_project(project)
-    with KedroSession.create(project, env=environment) as session:
-        params = session.load_context().params
+def test_every_environment_can_be_evaluated(context: Callable[..., Any], environment: str) -> None:
+    params = context(environment).params
     parse(EvaluationSettings, params["evaluation"], "evaluation")
     benchmarks = parse(BenchmarksSettings, params["benchmarks"], "benchmarks")
     assert benchmarks.sugar_crepe and benchmarks.sugar_crepe_pp

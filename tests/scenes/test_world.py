@@ -89,7 +89,7 @@ def test_splits_and_streams_share_no_content() -> None:
         split: {
             drawn.content
             for stream, things in (("captions", None), ("benchmark", 2))
-            for drawn in itertools.islice(WORLD.scenes(0, split, stream, things), 1500)
+            for drawn in itertools.islice(WORLD.scenes(0, split, stream, things), 300)
         }
         for split in ("train", "val", "test")
     }

@@ -2,12 +2,10 @@
 
 import json
 import logging
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +32,9 @@ CLIC = Clic(ClicViews(), ClicObjective())
 # Trains the method and its control, and is killed at a point of the curves: no clean-up, no
 # warning, as by a crash or by a cluster that wants its machine back.
 KILLED = """
-import json, os, signal, sys
+import json, os, signal
 from pathlib import Path
+import torch
 import pyarrow.parquet as pq
 from compo_pipeline.configuration import parse
 from compo_pipeline.methods import METHODS
@@ -44,7 +43,8 @@ from compo_pipeline.records import Caption, from_table
 from compo_pipeline.training.run import Plan, Runner, control_of
 from compo_pipeline.training.settings import TrainingSettings
 
-told = json.loads(sys.argv[1])
+told = json.loads(given)
+torch.set_num_threads(told["threads"])
 root, views, model, resume = (Path(told[name]) for name in ("root", "views", "model", "resume"))
 captions = list(from_table(pq.read_table(told["captions"]), Caption))
 settings = parse(TrainingSettings, told["settings"], "training")
@@ -124,6 +124,7 @@ def test_a_killed_run_ends_with_the_weights_of_one_that_was_not(
     method: Method,
     recipe_: dict[str, Any],
     victim: str,
+    imported: ForkServerContext,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     name = method.name
@@ -142,16 +143,14 @@ def test_a_killed_run_ends_with_the_weights_of_one_that_was_not(
         "step": 18,
         "settings": asdict(settings),
         "captions": tmp_path / "captions.parquet",
+        "threads": torch.get_num_threads(),
     }
     pq.write_table(to_table(plan.captions, Caption), told["captions"])
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED, json.dumps(told, default=str)],
-        env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr[-3000:]
+    given = {"given": json.dumps(told, default=str)}
+    process = imported.Process(target=exec, args=(KILLED, given))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     assert not (plan.resume / "folders" / victim).exists()
 
     with caplog.at_level(logging.INFO):

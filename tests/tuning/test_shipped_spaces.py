@@ -4,13 +4,14 @@ from pathlib import Path
 
 import optuna
 import pytest
-from kedro.framework.session import KedroSession
-from kedro.framework.startup import bootstrap_project
 
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.method_names import METHODS
 from compo_pipeline.tuning.space import applied, at
 from compo_pipeline.tuning.space_reading import read, searchable
+
+# Reading conf/ takes twice the time while coverage is measured, and tests/test_hooks.py covers it.
+pytestmark = pytest.mark.no_cover
 
 PROJECT = Path(__file__).parents[2]
 ENVIRONMENTS = sorted(folder.name for folder in (PROJECT / "conf").iterdir() if folder.is_dir())
@@ -23,16 +24,9 @@ SEARCHED = {
 
 
 @pytest.fixture
-def parameters(project, monkeypatch):
+def parameters(context):
     """Parameters of a session, as nodes get them."""
-    monkeypatch.chdir(project)
-    bootstrap_project(project)
-
-    def load(env="base", **runtime):
-        with KedroSession.create(project, env=env, runtime_params=runtime) as session:
-            return session.load_context().params
-
-    return load
+    return lambda env="base", **runtime: context(env, **runtime).params
 
 
 def space_of(params, method):

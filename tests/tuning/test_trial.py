@@ -3,12 +3,12 @@
 import copy
 import logging
 import math
-import multiprocessing
 import os
 import signal
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
@@ -215,12 +215,14 @@ def test_failing_trials_leave_nothing_and_the_study_goes_on(
     assert left(tmp_path) == []
 
 
-def test_it_goes_to_a_worker_process_without_its_judge(world: Any, tmp_path: Path) -> None:
+def test_it_goes_to_a_worker_process_without_its_judge(
+    world: Any, tmp_path: Path, imported: ForkServerContext
+) -> None:
     trials = world.trials(tmp_path)
     plan = world.study(trials, tmp_path, GENTLE)
     judge = trials._judge
     assert "_judge" not in copy.copy(trials).__dict__ and trials._judge is judge
-    process = multiprocessing.get_context("spawn").Process(target=run, args=(plan, trials))
+    process = imported.Process(target=run, args=(plan, trials))
     process.start()
     process.join()
     assert process.exitcode == 0
