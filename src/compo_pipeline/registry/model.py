@@ -303,8 +303,8 @@ def chosen_device(name: str) -> str:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError):
         raise ValueError(
-            f"COMPO_CLIP_DEVICE is '{name}', which is not there; expected auto, cpu, cuda, cuda:<n> "
-            "or mps"
+            f"COMPO_CLIP_DEVICE is '{name}', which is not there; expected auto, cpu, cuda, "
+            "cuda:<n> or mps"
         ) from None
     return name
 
