@@ -14,6 +14,7 @@ from compo_pipeline.compute import Compute, choose_device, resolve
 from compo_pipeline.configuration import SettingsError
 
 CPU = torch.device("cpu")
+TRAINING = ("auto", "fp32", "bf16", "fp16")
 
 
 @pytest.fixture
@@ -60,18 +61,19 @@ def test_mps_is_used_where_it_is_named_and_in_fp32_alone(
 
 
 @pytest.mark.parametrize(
-    ("kind", "asked", "told"),
+    ("kind", "asked", "among", "told"),
     [
-        ("cpu", "fp16", "'fp16' is not supported on cpu .*allowed here: auto, fp32, bf16$"),
-        ("cuda", "bf16", "'bf16' is not supported on cuda .*allowed here: auto, fp32, fp16$"),
+        ("cpu", "fp16", TRAINING, "'fp16' is not supported on cpu .*: auto, fp32, bf16$"),
+        ("cuda", "bf16", TRAINING, "'bf16' is not supported on cuda .*: auto, fp32, fp16$"),
+        ("cuda", "bf16", ("fp32", "bf16"), "'bf16' is not supported on cuda .*: fp32$"),
     ],
 )
 def test_a_precision_that_the_device_lacks_is_refused_under_its_key(
-    machine: Any, kind: str, asked: str, told: str
+    machine: Any, kind: str, asked: str, among: tuple[str, ...], told: str
 ) -> None:
     machine(kind, bf16=False)
     with pytest.raises(SettingsError, match=f"^evaluation.text_precision: {told}"):
-        resolve("auto", asked, key="evaluation", precision_key="text_precision")
+        resolve("auto", asked, key="evaluation", precision_key="text_precision", among=among)
 
 
 def test_emulated_bf16_on_a_cpu_can_be_asked_for_and_is_warned_of(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from click import ClickException
 
@@ -45,7 +45,7 @@ SETTINGS = {
 
 
 # Settings that say where and how precisely to compute: their keys of precisions.
-_COMPUTES = {
+_PRECISIONS = {
     "evaluation": ("image_precision", "text_precision"),
     "pretraining": ("precision",),
     "training": ("precision",),
@@ -71,7 +71,7 @@ def check_settings(parameters: Mapping[str, Any], pipeline: Pipeline) -> None:
         module, _, name = SETTINGS[key].rpartition(".")
         settings = getattr(import_module(f"{__package__}.{module}"), name)
         parsed = parse(settings, _at(parameters, key), key)
-        if key in _COMPUTES:
+        if key in _PRECISIONS:
             _check_compute(parsed, key)
     method = parameters["method"]
     for part in ("views", "objective"):
@@ -87,9 +87,16 @@ def _check_compute(settings: Any, key: str) -> None:
     from compo_pipeline import compute, cores
 
     cores.use()
+    hints = get_type_hints(type(settings))
     found = {
-        compute.resolve(settings.device, getattr(settings, name), key=key, precision_key=name)
-        for name in _COMPUTES[key]
+        compute.resolve(
+            settings.device,
+            getattr(settings, name),
+            key=key,
+            precision_key=name,
+            among=get_args(hints[name]),
+        )
+        for name in _PRECISIONS[key]
     }
     for each in sorted(found, key=str):
         compute.report(key, each)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -75,7 +75,14 @@ class Compute:
         )
 
 
-def resolve(device: str, precision: str, *, key: str, precision_key: str = "precision") -> Compute:
+def resolve(
+    device: str,
+    precision: str,
+    *,
+    key: str,
+    precision_key: str = "precision",
+    among: Sequence[str] = ("auto", *_DTYPES),
+) -> Compute:
     """What a configured device and precision, either of which may be `auto`, mean here.
 
     Args:
@@ -83,18 +90,20 @@ def resolve(device: str, precision: str, *, key: str, precision_key: str = "prec
         precision: auto, fp32, bf16 or fp16.
         key: the YAML key above both (`training`), for errors.
         precision_key: the precision's own name below it.
+        among: what that key may be at all.
 
     Raises:
         SettingsError: there is no such device here, or it does not compute in this precision.
     """
     place = choose_device(device, key=f"{key}.device")
-    offered = _offered(place)
     if precision == "auto":
         return Compute(place, _fastest(place))
+    offered = _offered(place)
     if precision not in offered:
+        here = [name for name in among if name == "auto" or name in offered]
         raise SettingsError(
             f"{key}.{precision_key}: '{precision}' is not supported on {place} "
-            f"({_hardware(place)}); allowed here: auto, {', '.join(offered)}"
+            f"({_hardware(place)}); allowed here: {', '.join(here)}"
         )
     return Compute(place, precision)
 
