@@ -94,7 +94,8 @@ class Embedder:
     def __call__(self, loaded: LoadedModel, name: str) -> Embedded:
         """Embeddings under one model; `name` is what progress calls it."""
         if loaded.image_fingerprint not in self._images:
-            self._images[loaded.image_fingerprint] = self._encode_images(loaded, name)
+            # The last tower's alone: one that trains is another at each validation.
+            self._images = {loaded.image_fingerprint: self._encode_images(loaded, name)}
         images, unreadable = self._images[loaded.image_fingerprint]
         tokenizer = (tokenizer_fingerprint(loaded.tokenize), loaded.context_length)
         if tokenizer not in self._tokens:

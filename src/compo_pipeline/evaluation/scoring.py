@@ -17,8 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
-from compo_pipeline.evaluation.embed import Embedded
+from compo_pipeline.evaluation.embed import Embedded, Embedder
+from compo_pipeline.evaluation.measures import values
 from compo_pipeline.evaluation.protocols import choice, ranking
+from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.records import PER_CLASS, Score
 
 RECALLS = (1, 5, 10)
@@ -76,6 +78,17 @@ def score(model: str, subtask: Subtask, embedded: Embedded) -> Iterator[Scored]:
     """Apply every protocol of a subtask to one model's embeddings."""
     for protocol in subtask.protocols:
         yield from _PROTOCOLS[protocol](_Sheet(model, subtask), embedded)
+
+
+def figures_of(embedder: Embedder, model: LoadedModel) -> dict[str, float]:
+    """Every figure of a model on the embedder's subtasks, by its key `benchmark/metric/name`."""
+    embedded = embedder(model, model.name)
+    return values(
+        row
+        for subtask in embedder.subtasks
+        for scored in score(model.name, subtask, embedded)
+        for row in scored.rows
+    )
 
 
 def _image_to_text(sheet: _Sheet, embedded: Embedded) -> Iterator[Scored]:

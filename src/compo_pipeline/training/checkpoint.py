@@ -16,6 +16,8 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+_BEST = "best/"
+
 
 def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     state = optimizer.state_dict()["state"]
@@ -31,6 +33,7 @@ def save(
     modules: Mapping[str, nn.Module],
     optimizer: torch.optim.Optimizer,
     progress: Mapping[str, Any],
+    best: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Write modules, optimiser and progress; a kill at any moment leaves the old file or the new.
 
@@ -40,11 +43,14 @@ def save(
             but all are written, so that the file stands alone.
         optimizer: its moments; settings such as the learning rate follow from the step.
         progress: JSON-ready (step, fingerprint, history, ...).
+        best: weights of the best validation so far, in the same file so that they always belong
+            to the progress beside them.
     """
     tensors = _optimizer_tensors(optimizer)
     for name, module in modules.items():
         for key, value in module.state_dict().items():
             tensors[f"{name}/{key}"] = value
+    tensors |= {f"{_BEST}{key}": value for key, value in (best or {}).items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
     # Copies: safetensors refuses tensors that share memory.
@@ -54,6 +60,13 @@ def save(
     }
     save_file(copies, partial, metadata={"progress": json.dumps(dict(progress))})
     partial.replace(path)
+
+
+def read_best(path: Path) -> dict[str, Tensor]:
+    """The weights that `save` got as `best`, by name; empty where it got none."""
+    with safe_open(path, framework="pt") as file:
+        names = [key for key in file.keys() if key.startswith(_BEST)]  # noqa: SIM118
+        return {key.removeprefix(_BEST): file.get_tensor(key) for key in names}
 
 
 def read_progress(path: Path) -> dict[str, Any] | None:

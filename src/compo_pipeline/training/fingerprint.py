@@ -79,6 +79,12 @@ def make(
     """
     recipe = {key: value for key, value in asdict(settings).items() if key not in INCIDENTAL}
     recipe |= {"device": compute.device.type, "precision": compute.precision}
+    if settings.selects:
+        del recipe["validation"]["benchmarks"]  # a place; what it holds is among the inputs
+    else:
+        del recipe["validation"]  # it only measures
+    if settings.early_stopping.patience is None:
+        recipe["early_stopping"] = None
     return {
         "method": method,
         "objective": _plain(asdict(objective)),

@@ -18,11 +18,13 @@ class Progress:
         step: steps done.
         curve: points of the loss curves.
         counts: what batches reported (rows, rows without a negative, truncated texts, ...).
+        finished: no step is left, or early stopping ended the run.
     """
 
     step: int = 0
     curve: list[Point] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
+    finished: bool = False
     _sums: Counter[str] = field(default_factory=Counter)
     _times: Counter[str] = field(default_factory=Counter)
 
@@ -44,7 +46,13 @@ class Progress:
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready; sums of an unfinished window included, so that curves resume exactly."""
         windows = {"sums": dict(self._sums), "times": dict(self._times)}
-        return {"step": self.step, "curve": self.curve, "counts": dict(self.counts), **windows}
+        return {
+            "step": self.step,
+            "curve": self.curve,
+            "counts": dict(self.counts),
+            "finished": self.finished,
+            **windows,
+        }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Progress:
@@ -53,6 +61,7 @@ class Progress:
             values["step"],
             list(values["curve"]),
             Counter(values["counts"]),
+            values["finished"],
             Counter(values["sums"]),
             Counter(values["times"]),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,8 @@ from typing import Any
 import torch
 
 from compo_pipeline.compute import resolve
+from compo_pipeline.evaluation.embed import Embedder
+from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.images.decoding import PILLOW_LIMIT, Limits
 from compo_pipeline.methods.clip import Clip, ClipObjective, ClipViews
 from compo_pipeline.methods.contract import Method, Picture
@@ -31,6 +33,7 @@ from compo_pipeline.training.loop import train
 from compo_pipeline.training.progress import Point, Progress
 from compo_pipeline.training.reading import TensorReader
 from compo_pipeline.training.settings import TrainingSettings
+from compo_pipeline.training.validation import HeldOut, Selection, Validator
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +56,7 @@ class Plan:
         resume: folder of the states to resume from.
         made: folder of the pictures of counterfactuals, where the views show any.
         features: folder where features of frozen towers are kept for other runs; None keeps none.
+        held_out: what is validated on, where the recipe validates.
     """
 
     captions: list[Caption]
@@ -65,6 +69,7 @@ class Plan:
     resume: Path
     made: Path | None = None
     features: Path | None = None
+    held_out: HeldOut | None = None
 
     def batches(self, method: Method, reader: TensorReader) -> Batches:
         """One batch a step of a method."""
@@ -83,7 +88,7 @@ class Plan:
 def control_of(method: Method) -> Clip:
     """Plain CLIP that trains the same weights, or plain SigLIP for a method that tells pairs apart
     by a bias. As its control it runs as many steps, over the same rows, at the same batch size
-    and rate.
+    and rate; its loss is also what validation measures.
     """
     trains = tuple(sorted(method.trains))
     if method.bias is None:
@@ -106,19 +111,30 @@ class Runner:
 
     @cached_property
     def _inputs(self) -> dict[str, str]:
-        return {
+        found = {
             "data": self.plan.data,
             "views": fingerprint.of_folder(self.plan.views),
             "model": load(self.plan.model).fingerprint,
             "code": fingerprint.of_code(),
         }
+        if self.plan.settings.selects and self.plan.held_out is not None:
+            found["validation"] = self.plan.held_out.fingerprint
+            found["validation_code"] = fingerprint.of_code("evaluation")
+        return found
 
-    def mark(self, method: Method) -> dict[str, Any]:
+    @cached_property
+    def _embedder(self) -> Embedder:
+        """Scores the validation items; method and control share embeddings of a frozen tower."""
+        held_out = self.plan.held_out
+        return Embedder(held_out.subtasks if held_out else (), EvaluationSettings())
+
+    def mark(self, method: Method, steps: int | None = None) -> dict[str, Any]:
         """The fingerprint of all that decides what training with a method gives."""
         plan = self.plan
-        return fingerprint.make(
+        mark = fingerprint.make(
             method.name, method.objective, plan.settings, self.compute, plan.seed, self._inputs
         )
+        return mark if steps is None else {**mark, "steps": steps}
 
     def done(self, method: Method, name: str) -> int:
         """Steps that an earlier run of this very configuration has done.
@@ -126,9 +142,14 @@ class Runner:
         Raises:
             FingerprintError: the state on disk belongs to another configuration.
         """
+        progress = self._saved(name, self.mark(method))
+        return progress.step if progress else 0
+
+    def _saved(self, name: str, mark: Mapping[str, Any]) -> Progress | None:
+        """How far an earlier run of a fingerprint has come; None where there was none."""
         overwrite = self.plan.settings.overwrite
-        saved = fingerprint.check(self._state(name), self.mark(method), overwrite=overwrite)
-        return int(saved["progress"]["step"]) if saved else 0
+        saved = fingerprint.check(self._state(name), mark, overwrite=overwrite)
+        return Progress.from_dict(saved["progress"]) if saved else None
 
     def _state(self, name: str) -> Path:
         return self.plan.resume / f"{name}.safetensors"
@@ -140,6 +161,7 @@ class Runner:
         folder: Path,
         report: Callable[[Point], None],
         watch: Callable[[int, LoadedModel], None] | None = None,
+        steps: int | None = None,
     ) -> Progress:
         """Train the base with a method and export it.
 
@@ -150,6 +172,8 @@ class Runner:
             report: gets every new point of the curves.
             watch: gets the step and the model whenever its state has been saved; what it raises
                 ends the training.
+            steps: exactly so many are taken, by the schedule of all; a control takes as many as a
+                method that stopped early.
 
         Raises:
             TrainingError: a loss is not finite.
@@ -159,8 +183,11 @@ class Runner:
         loaded = self._base(method)
         reader = self._reader(loaded)
         batches = plan.batches(method, reader)
-        mark = self.mark(method)
-        features = self._kept(method, name, loaded, batches, reader)
+        mark = self.mark(method, steps)
+        features = None
+        if self._embeds(method, name) and not self._finished(name, mark):
+            features = self._embedded(loaded, batches, reader, method.reads_patches)
+            reader.rows = features.rows
         rank = plan.settings.lora.rank
         if rank is not None:
             adapters = lora.LoraSettings(rank)
@@ -176,9 +203,12 @@ class Runner:
             fingerprint=mark,
             report=report,
             watch=watch,
+            validator=self._validator(method, loaded, features),
+            steps=steps,
         )
+        outcome = self._outcome(progress, len(batches))
         counts = [f"{what} {count}" for what, count in progress.counts.items() if count]
-        log.info("%s: %d steps; %s", name, progress.step, ", ".join(counts))
+        log.info("%s: %s; %s", name, _told(outcome), ", ".join(counts))
         if rank is not None:
             lora.merge(loaded.model)
         self._mix_with_base(method, loaded)
@@ -188,6 +218,7 @@ class Runner:
             "wise_ft_ratio": plan.settings.wise_ft.ratio,
             "counts": dict(progress.counts),
             "compute": self.compute.facts(),
+            **outcome,
         }
         export(loaded, folder, metadata={"training": note})
         return progress
@@ -226,20 +257,40 @@ class Runner:
             base = self._base(method).model.state_dict()
             loaded.model.load_state_dict(interpolate(base, loaded.model.state_dict(), ratio))
 
-    def _kept(
-        self,
-        method: Method,
-        name: str,
-        loaded: LoadedModel,
-        batches: Batches,
-        reader: TensorReader,
-    ) -> Features | None:
-        """Features of a frozen image tower, where they are to be kept and a step is to be done."""
-        if not self._embeds(method, name) or self.done(method, name) == len(batches):
+    def _finished(self, name: str, mark: Mapping[str, Any]) -> bool:
+        progress = self._saved(name, mark)
+        return progress is not None and progress.finished
+
+    def _validator(
+        self, method: Method, loaded: LoadedModel, features: Features | None
+    ) -> Validator | None:
+        """What measures the model while it trains, where the recipe wants it."""
+        plan = self.plan
+        if plan.settings.validation.every is None:
             return None
-        features = self._embedded(loaded, batches, reader, method.reads_patches)
-        reader.rows = features.rows
-        return features
+        if plan.held_out is None:
+            raise ValueError("the recipe validates, and the plan has no held-out rows")
+        rows = features.rows if features else None
+        reader = TensorReader(loaded, plan.root, rows, ADMITTED)
+        workers = 0 if features else plan.settings.workers
+        return Validator(
+            plan.held_out, control_of(method), reader, self._embedder, plan.settings, workers
+        )
+
+    def _outcome(self, progress: Progress, planned: int) -> dict[str, Any]:
+        """How many steps were taken and which weights are exported, JSON-ready."""
+        selection = Selection.of(self.plan.settings)
+        kept: dict[str, Any] = {"rule": "last", "step": progress.step}
+        if selection.keeps_best:
+            best = selection.best(progress.curve)
+            kept = {
+                "rule": "best",
+                "step": int(best["step"]),
+                "by": selection.name,
+                "value": best[selection.name],
+                "base": progress.curve[0][selection.name],
+            }
+        return {"steps": progress.step, "planned_steps": planned, "kept": kept}
 
     def _embeds(self, method: Method, name: str) -> bool:
         """Whether pictures are embedded beforehand."""
@@ -258,6 +309,8 @@ class Runner:
             self._features = Features({}, self._features.values)
         patches = patches or self._features.patches is not None
         pictures = batches.pictures()
+        if self.plan.settings.validation.every is not None and self.plan.held_out is not None:
+            pictures = list(dict.fromkeys([*pictures, *self.plan.held_out.pictures]))
         if self.plan.features is None:
             self._embed(pictures, loaded, reader, patches)
         elif not self._features.rows.keys() >= set(pictures):
@@ -288,3 +341,12 @@ class Runner:
         )
         self._features = self._features.joined(fresh)
         return fresh
+
+
+def _told(outcome: Mapping[str, Any]) -> str:
+    """Steps and kept weights in words."""
+    steps, kept = f"{outcome['steps']} of {outcome['planned_steps']} steps", outcome["kept"]
+    if kept["rule"] == "last":
+        return steps
+    value, base = kept["value"], kept["base"]
+    return f"{steps}, weights of step {kept['step']} ({kept['by']} {value:.4g}, base {base:.4g})"

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from compo_pipeline.configuration import nearest
+from compo_pipeline.evaluation.measures import BENCHMARK_LABELS
+
 
 @dataclass(frozen=True)
 class OptimizerSettings:
@@ -75,6 +78,81 @@ class WiseFtSettings:
 
 
 @dataclass(frozen=True)
+class BenchmarkFiles:
+    """Benchmark files of the validation split.
+
+    Attributes:
+        root: folder with one folder of annotation files per benchmark.
+        images: folder of the images that those files name; null is `<root>/images`.
+    """
+
+    root: str | None = None
+    images: str | None = None
+
+
+@dataclass(frozen=True)
+class ValidationSettings:
+    """Validation during training: a loss and a figure on rows that do not train.
+
+    Attributes:
+        every: steps between validations; the last step is validated too. Null: no validation.
+        split: of the rows; neither the one that trains nor the one that evaluation reports on.
+        rows: at most so many images of the split, chosen once; null takes all.
+        figure: what is measured beside the loss, as `benchmark/metric/name`, and what the best
+            step and early stopping go by. Null: they go by the loss.
+        benchmarks: files of the figure's benchmark; retrieval needs none, it ranks the rows.
+    """
+
+    every: int | None = None
+    split: str = "val"
+    rows: int | None = 512
+    figure: str | None = None
+    benchmarks: BenchmarkFiles = field(default_factory=BenchmarkFiles)
+
+    def __post_init__(self) -> None:
+        """Bounds that a type cannot say."""
+        for name, least in (("every", 1), ("rows", 2)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(f"{name}: expected at least {least}, or null, got {value}")
+        if self.figure is None:
+            return
+        benchmark, *rest = self.figure.split("/")
+        if benchmark not in BENCHMARK_LABELS or len(rest) < 2:
+            raise ValueError(
+                "figure: expected benchmark/metric/name with a benchmark of "
+                f"{', '.join(BENCHMARK_LABELS)}, or null for the loss, got '{self.figure}'"
+                f"{nearest(benchmark, BENCHMARK_LABELS)}"
+            )
+        if benchmark != "retrieval" and self.benchmarks.root is None:
+            raise ValueError(
+                f"benchmarks.root: expected the folder that holds {benchmark}/, since figure is "
+                f"'{self.figure}', got null"
+            )
+
+
+@dataclass(frozen=True)
+class EarlyStoppingSettings:
+    """When training ends before its last step.
+
+    Attributes:
+        patience: validations in a row without a better value; null never stops early.
+        min_delta: a value is better only where it beats the best before it by more than this (of
+            the loss in its unit, of a figure in points).
+    """
+
+    patience: int | None = None
+    min_delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Bounds that a type cannot say."""
+        if self.patience is not None and self.patience < 1:
+            raise ValueError(f"patience: expected at least 1, or null, got {self.patience}")
+        if self.min_delta < 0:
+            raise ValueError(f"min_delta: expected at least 0, got {self.min_delta}")
+
+
+@dataclass(frozen=True)
 class TrainingSettings:
     """How long, how large, where, and how safe.
 
@@ -97,6 +175,10 @@ class TrainingSettings:
         log_every: steps between points of the curves.
         overwrite: start afresh where the state on disk belongs to another configuration.
         max_steps: stop early (for trials); null runs all epochs.
+        validation: loss and figure on rows that do not train.
+        keep: the exported weights, those of the last step or those of the best validation; the
+            earlier of two that are equal.
+        early_stopping: when training ends before its last step.
     """
 
     epochs: int
@@ -113,9 +195,22 @@ class TrainingSettings:
     log_every: int = 25
     overwrite: bool = False
     max_steps: int | None = None
+    validation: ValidationSettings = field(default_factory=ValidationSettings)
+    keep: Literal["last", "best"] = "last"
+    early_stopping: EarlyStoppingSettings = field(default_factory=EarlyStoppingSettings)
+
+    @property
+    def selects(self) -> bool:
+        """Whether validation decides which weights come out."""
+        return self.keep == "best" or self.early_stopping.patience is not None
 
     def __post_init__(self) -> None:
         """Bounds that a type cannot say."""
+        if self.selects and self.validation.every is None:
+            wanted = "keep: best" if self.keep == "best" else "early_stopping.patience"
+            raise ValueError(
+                f"validation.every: expected a number of steps, since {wanted} is set, got null"
+            )
         for name in ("epochs", "batch_size", "save_every", "log_every", "max_steps"):
             value = getattr(self, name)
             if value is not None and value < 1:

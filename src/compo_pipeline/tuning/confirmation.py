@@ -24,6 +24,7 @@ from compo_pipeline.evaluation.benchmarks import Subtask, titles
 from compo_pipeline.evaluation.comparison import BASE, CONTROL, FINE_TUNED, Row, compare
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.evaluation.held_out import identity
 from compo_pipeline.evaluation.measures import Key
 from compo_pipeline.evaluation.scoring import score
 from compo_pipeline.evaluation.verdict import verdict
@@ -34,7 +35,6 @@ from compo_pipeline.records import Score, from_table, to_table
 from compo_pipeline.seeding import digest
 from compo_pipeline.training import fingerprint
 from compo_pipeline.training.run import Runner
-from compo_pipeline.tuning.questions import identity
 from compo_pipeline.tuning.space import Value, applied
 from compo_pipeline.tuning.trial import Material
 

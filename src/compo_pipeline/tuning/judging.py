@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from compo_pipeline.configuration import SettingsError, nearest
 from compo_pipeline.evaluation.benchmarks import Subtask
 from compo_pipeline.evaluation.embed import Embedder
-from compo_pipeline.evaluation.measures import values
-from compo_pipeline.evaluation.scoring import score
+from compo_pipeline.evaluation.scoring import figures_of
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.loading import LoadedModel
 
@@ -119,7 +118,7 @@ class Judge:
             SettingsError: a figure is not among those that the questions give.
         """
         embedder = Embedder(subtasks, settings)
-        figures = _figures(embedder, base)
+        figures = figures_of(embedder, base)
         named = {
             "maximise": wanted.maximise,
             "second": wanted.second,
@@ -137,23 +136,13 @@ class Judge:
 
     def __call__(self, model: LoadedModel) -> Judgement:
         """Score a model, in evaluation mode."""
-        found = _figures(self._embedder, model)
+        found = figures_of(self._embedder, model)
         sought = [self.wanted.maximise, *([self.wanted.second] if self.wanted.second else [])]
         excess = {
             name: _mean(self.base, one.figures) - _mean(found, one.figures) - one.drop
             for name, one in self.wanted.guarded.items()
         }
         return Judgement(tuple(_mean(found, figures) for figures in sought), excess, found)
-
-
-def _figures(embedder: Embedder, model: LoadedModel) -> dict[str, float]:
-    embedded = embedder(model, model.name)
-    return values(
-        row
-        for subtask in embedder.subtasks
-        for scored in score(model.name, subtask, embedded)
-        for row in scored.rows
-    )
 
 
 def _mean(figures: Mapping[str, float], names: Sequence[str]) -> float:

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compo_pipeline import cores
+from compo_pipeline.evaluation.held_out import identity
 from compo_pipeline.evaluation.settings import BenchmarksSettings
 from compo_pipeline.models.loading import load
 from compo_pipeline.training import fingerprint
 from compo_pipeline.training.run import Runner
 from compo_pipeline.tuning import workers
 from compo_pipeline.tuning.judging import ObjectiveSettings
-from compo_pipeline.tuning.questions import identity
 from compo_pipeline.tuning.recording import Recorder
 from compo_pipeline.tuning.settings import ConfirmationSettings, StudySettings, TrialSettings
 from compo_pipeline.tuning.storage import connect

@@ -78,6 +78,8 @@ class Material:
             if (value := getattr(settings, name)) is not None:
                 recipe[name] = value
         steps = _steps(self.plan.views, recipe)
+        # A trial is judged by the study's own objective, at its last step.
+        recipe |= {"validation": {}, "keep": "last", "early_stopping": {}}
         recipe["save_every"] = math.ceil(steps / settings.looks)
         return replace(self, parameters={**self.parameters, "training": recipe})
 

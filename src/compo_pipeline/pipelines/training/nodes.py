@@ -31,6 +31,7 @@ def train_model(
     manifest: Mapping[str, Any],
     model: Mapping[str, Any],
     training: Mapping[str, Any],
+    benchmarks: Mapping[str, Any],
     control: bool,
     split: str,
     root: str,
@@ -49,22 +50,27 @@ def train_model(
     import pandas as pd
 
     from compo_pipeline.datasets.splits import training_rows
+    from compo_pipeline.evaluation.settings import BenchmarksSettings
     from compo_pipeline.models.loading import ModelSettings
     from compo_pipeline.registry import tracking
     from compo_pipeline.training.run import Plan, Runner, control_of
     from compo_pipeline.training.settings import TrainingSettings
+    from compo_pipeline.training.validation import held_out
 
     trained = _method(method, methods)
+    recipe = parse(TrainingSettings, training, "training")
+    reported = parse(BenchmarksSettings, benchmarks, "benchmarks")
     plan = Plan(
         captions=training_rows(valid_captions, split),
         data=str(manifest["data_hash"]),
         views=views,
         root=Path(root),
         model=parse(ModelSettings, model, "model"),
-        settings=parse(TrainingSettings, training, "training"),
+        settings=recipe,
         seed=seed,
         resume=Path(paths["resume"]),
         made=counterfactual_pictures,
+        held_out=held_out(recipe.validation, valid_captions, Path(root), split, reported),
     )
     runner = Runner(plan)
     runner.done(trained, method)  # a state of another configuration is refused before a run opens
@@ -73,7 +79,8 @@ def train_model(
     run_name = f"{dataset}-{method}-{variant}-seed{seed}"
     run_id = _run_of(runner.mark(trained), plan.resume, run_name, tags)
     folders = {method: Path(paths["checkpoint"]), "control": Path(paths["control_checkpoint"])}
-    curves = []
+    # The control trains as long as a method that stopped early, by the same schedule.
+    curves, steps = [], None
     with tracking.adopt(run_id) as record:
         settings = {"model": model, "training": training, method: methods[method]}
         if counterfactuals_report["edits"]:
@@ -88,8 +95,11 @@ def train_model(
             if name == "control":
                 inside = tracking.adopt(tracking.inner_run(record.run_id, name))
             with inside as own:
-                progress = runner.train(learner, name, folders[name], partial(_log, own, learner))
+                report = partial(_log, own, learner)
+                progress = runner.train(learner, name, folders[name], report, steps=steps)
                 own.document(dict(progress.counts), "batches.json")
+            if recipe.early_stopping.patience is not None:
+                steps = progress.step
             curves.append(pd.DataFrame(progress.curve).assign(model=name))
         run = {"run_id": record.run_id, "method": method, "variant": variant, "seed": seed}
     return folders[method], folders["control"], run, pd.concat(curves, ignore_index=True)

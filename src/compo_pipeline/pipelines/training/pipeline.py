@@ -19,6 +19,7 @@ def create_pipeline() -> Pipeline:
         "manifest": "manifest",
         "model": "params:model",
         "training": "params:training",
+        "benchmarks": "params:benchmarks",
         "control": "params:evaluation.control",
         "split": "params:views.split",
         "root": "params:data.root",

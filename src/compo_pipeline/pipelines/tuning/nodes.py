@@ -36,7 +36,7 @@ def search_space(
     from compo_pipeline.tuning.trial import Trials
 
     settings = _settings(tuning)
-    material = _material(**shared)
+    material = _material(benchmarks=benchmarks, **shared)
     space = _space(spaces, shared["method"], shared)
     tags = {"dataset": dataset, "method": material.method, "variant": variant}
     tags |= {"seed": str(material.plan.seed), "data_hash": material.plan.data}
@@ -97,7 +97,7 @@ def confirm_best(
     seeds = settings.confirmation.seeds
     if reason := _nothing_to_confirm(study, seeds):
         return {"reason": reason}
-    material = _material(**shared)
+    material = _material(benchmarks=benchmarks, **shared)
     reported = parse(BenchmarksSettings, benchmarks, "benchmarks")
     first = {row.sample_id: row for row in parses if row.sentence == 0}
     language = identity(load(language_model)) if parses else ""
@@ -174,26 +174,31 @@ def _material(
     seed: int,
     method: str,
     features: str,
+    benchmarks: Mapping[str, Any],
     **methods: Mapping[str, Any],
 ) -> Material:
     from compo_pipeline.datasets.splits import training_rows
-    from compo_pipeline.evaluation.settings import EvaluationSettings
+    from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
     from compo_pipeline.models.loading import ModelSettings
     from compo_pipeline.training.run import Plan
     from compo_pipeline.training.settings import TrainingSettings
+    from compo_pipeline.training.validation import held_out
     from compo_pipeline.tuning.trial import Material
 
+    recipe = parse(TrainingSettings, training, "training")
+    reported = parse(BenchmarksSettings, benchmarks, "benchmarks")
     plan = Plan(
         captions=training_rows(valid_captions, split),
         data=str(manifest["data_hash"]),
         views=views,
         root=Path(root),
         model=parse(ModelSettings, model, "model"),
-        settings=parse(TrainingSettings, training, "training"),
+        settings=recipe,
         seed=seed,
         resume=Path(features),
         made=counterfactual_pictures,
         features=Path(features),
+        held_out=held_out(recipe.validation, valid_captions, Path(root), split, reported),
     )
     parameters = {"training": training, method: methods[method]}
     return Material(method, parameters, plan, parse(EvaluationSettings, evaluation, "evaluation"))
@@ -208,15 +213,16 @@ def _questions(
 ) -> list[Subtask]:
     """The questions that lead a study, none of them among the reported ones."""
     from compo_pipeline.evaluation import benchmarks as adapters
+    from compo_pipeline.evaluation.held_out import held_apart
     from compo_pipeline.evaluation.settings import BenchmarksSettings
-    from compo_pipeline.tuning.questions import KEY, held_apart
 
+    key = "tuning.benchmarks"
     try:
-        asked = adapters.gather(parse(BenchmarksSettings, leading, KEY), captions, root)
+        asked = adapters.gather(parse(BenchmarksSettings, leading, key), captions, root)
     except SettingsError as error:
-        raise SettingsError(f"{KEY}, the questions that lead a study: {error}") from None
+        raise SettingsError(f"{key}, the questions that lead a study: {error}") from None
     published = adapters.gather(parse(BenchmarksSettings, reported, "benchmarks"), captions, root)
-    return held_apart(asked, published, workers)
+    return held_apart(asked, published, workers, key)
 
 
 def _space(spaces: Mapping[str, Any], method: str, configured: Mapping[str, Any]) -> Space:

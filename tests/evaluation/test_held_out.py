@@ -1,4 +1,4 @@
-"""What a study is led by is asked nowhere else."""
+"""Validation items share nothing with the reported ones."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +7,9 @@ import pytest
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
-from compo_pipeline.tuning.questions import held_apart, identity
+from compo_pipeline.evaluation.held_out import held_apart, identity
+
+KEY = "tuning.benchmarks"
 
 
 @pytest.fixture
@@ -34,7 +36,7 @@ def names(tasks: list[Subtask]) -> list[list[str]]:
 
 def test_what_shares_nothing_stays_as_it_is(folders: tuple[Path, Path]) -> None:
     own, reported = map(task, folders)
-    assert held_apart([own], [reported], 2) == [own]
+    assert held_apart([own], [reported], 2, KEY) == [own]
 
 
 def test_the_same_picture_is_left_out_whatever_its_name(
@@ -44,7 +46,7 @@ def test_the_same_picture_is_left_out_whatever_its_name(
     caplog.set_level("INFO")
     own, reported = folders
     (own / "2.png").write_bytes((reported / "1.png").read_bytes())
-    found = held_apart([task(own)], [task(reported, "add_obj")], 2)
+    found = held_apart([task(own)], [task(reported, "add_obj")], 2, KEY)
     assert names(found) == [["0", "1", "3"]]
     assert caplog.messages == [
         "sugar_crepe swap_att: 1 of 4 validation items are reported too: left out"
@@ -57,9 +59,9 @@ def test_the_same_texts_of_another_picture_are_left_out(folders: tuple[Path, Pat
     same = replace(own.items[3], positives=asked.positives, negatives=asked.negatives)
     half = replace(own.items[2], positives=asked.positives)
     own = replace(own, items=(*own.items[:2], half, same))
-    assert names(held_apart([own], [reported], 1)) == [["0", "1", "2"]]
+    assert names(held_apart([own], [reported], 1, KEY)) == [["0", "1", "2"]]
     other = replace(reported, name="add_obj")
-    assert names(held_apart([own], [other], 1)) == [["0", "1", "2", "3"]]
+    assert names(held_apart([own], [other], 1, KEY)) == [["0", "1", "2", "3"]]
 
 
 def test_class_names_and_captions_alone_are_no_question(folders: tuple[Path, Path]) -> None:
@@ -69,7 +71,7 @@ def test_class_names_and_captions_alone_are_no_question(folders: tuple[Path, Pat
             Subtask("b", "t", ("p",), folder, (Item("0", "0.png", ("cat",)),), **more)
             for folder in folders
         )
-        assert held_apart([own], [reported], 1) == [own]
+        assert held_apart([own], [reported], 1, KEY) == [own]
 
 
 def test_pictures_that_cannot_be_read_are_not_taken_for_the_same(
@@ -78,7 +80,7 @@ def test_pictures_that_cannot_be_read_are_not_taken_for_the_same(
     own, reported = map(task, folders)
     for folder in folders:
         (folder / "0.png").unlink()
-    assert held_apart([own], [reported], 1) == [own]
+    assert held_apart([own], [reported], 1, KEY) == [own]
 
 
 @pytest.mark.parametrize("shared", [2, 3])
@@ -87,12 +89,12 @@ def test_more_than_half_are_the_wrong_files(folders: tuple[Path, Path], shared: 
     for number in range(shared):
         (own / f"{number}.png").write_bytes((reported / f"{number}.png").read_bytes())
     if shared == 2:
-        assert names(held_apart([task(own)], [task(reported)], 1)) == [["2", "3"]]
+        assert names(held_apart([task(own)], [task(reported)], 1, KEY)) == [["2", "3"]]
         return
     with pytest.raises(
         SettingsError, match=r"tuning\.benchmarks: 3 of 4 items of sugar_crepe swap_att"
     ):
-        held_apart([task(own)], [task(reported)], 1)
+        held_apart([task(own)], [task(reported)], 1, KEY)
 
 
 def test_identity_is_that_of_what_is_asked_and_how(folders: tuple[Path, Path]) -> None:

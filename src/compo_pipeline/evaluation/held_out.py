@@ -1,4 +1,4 @@
-"""The questions that a study is led by share nothing with those that are reported."""
+"""Validation items: those that choose a model or its settings share nothing with the reported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from compo_pipeline.evaluation.benchmarks import Item, Subtask
 from compo_pipeline.evaluation.contamination import Place, picture_hash
 from compo_pipeline.seeding import digest
 
-KEY = "tuning.benchmarks"
 # Where more than this share of a subtask is reported too, its files are the wrong ones.
 _MOST_SHARED = 0.5
 
@@ -23,18 +22,19 @@ _Texts = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 def held_apart(
-    validation: Sequence[Subtask], reported: Sequence[Subtask], workers: int
+    validation: Sequence[Subtask], reported: Sequence[Subtask], workers: int, key: str
 ) -> list[Subtask]:
-    """The validation questions without those that stand among the reported ones.
+    """The validation items without those that are among the reported ones.
 
     An item is left out where its picture's file has the same bytes as a reported item's, or where
     it asks the same texts of another picture in a subtask of the same name: then the text-only
-    half of the question is the same. Class names are no question.
+    half of the item is the same. Class names alone make no item the same.
 
     Args:
-        validation: questions of the study.
-        reported: questions whose answers are published.
-        workers: threads that read pictures.
+        validation: items that choose.
+        reported: items whose results are reported.
+        workers: threads that read images.
+        key: the YAML key of the validation items, for the error.
 
     Raises:
         SettingsError: more than half of a subtask is reported too.
@@ -50,7 +50,7 @@ def held_apart(
             for item in task.items
             if hashes[_place(task, item)] not in pictures and _texts(task, item) not in known
         )
-        _tell(task, len(task.items) - len(items))
+        _report(task, len(task.items) - len(items), key)
         kept.append(replace(task, items=items))
     return kept
 
@@ -61,13 +61,12 @@ def identity(tasks: Sequence[Subtask]) -> str:
     return f"{digest(*asked):016x}"
 
 
-def _tell(task: Subtask, shared: int) -> None:
+def _report(task: Subtask, shared: int, key: str) -> None:
     name = f"{task.benchmark} {task.name}"
     if shared > _MOST_SHARED * len(task.items):
         raise SettingsError(
-            f"{KEY}: {shared} of {len(task.items)} items of {name} are among the reported ones; "
-            "give root, images and retrieval.split of questions that share nothing with "
-            "those of 'benchmarks'"
+            f"{key}: {shared} of {len(task.items)} items of {name} are among the reported ones; "
+            "name files and a split that share nothing with those of 'benchmarks'"
         )
     if shared:
         log.info(

@@ -1,0 +1,263 @@
+"""Validation during training: a loss and a figure on held-out rows, and what they decide.
+
+The loss is that of plain fine-tuning, whatever the method: the control's, on each image with its
+first sentence. Negatives, composites and counterfactuals are made for the training split alone, so
+a method's own loss has no held-out rows; this one compares methods, controls and the base.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from compo_pipeline.compute import moved
+from compo_pipeline.configuration import SettingsError, nearest
+from compo_pipeline.evaluation import benchmarks
+from compo_pipeline.evaluation.benchmarks import Subtask, retrieval
+from compo_pipeline.evaluation.embed import Embedder
+from compo_pipeline.evaluation.held_out import held_apart, identity
+from compo_pipeline.evaluation.scoring import figures_of
+from compo_pipeline.evaluation.settings import (
+    BenchmarksSettings,
+    EvaluationSettings,
+    RetrievalSettings,
+)
+from compo_pipeline.methods.contract import Collated, Example, Method, Picture, Reader
+from compo_pipeline.methods.singles import single_view
+from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.records import Caption
+from compo_pipeline.seeding import digest, rng
+from compo_pipeline.training.encoder import ModelEncoder
+from compo_pipeline.training.progress import Point
+from compo_pipeline.training.settings import TrainingSettings, ValidationSettings
+
+KEY = "training.validation"
+# Names in the curves.
+PREFIX = "val/"
+LOSS = f"{PREFIX}contrastive_loss"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What a training is validated on.
+
+    Attributes:
+        rows: captions of distinct images, in the order in which they form batches.
+        subtasks: of the figure's benchmark; none where the loss alone is measured.
+    """
+
+    rows: list[Caption]
+    subtasks: Sequence[Subtask] = ()
+
+    @property
+    def pictures(self) -> list[Picture]:
+        """The images of the rows."""
+        return [Picture((row.image,)) for row in self.rows]
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the rows and the items."""
+        rows = (f"{row.sample_id} {row.sentences[0]}" for row in self.rows)
+        return f"{digest(identity(self.subtasks), *rows):016x}"
+
+
+def held_out(
+    settings: ValidationSettings,
+    captions: Sequence[Caption],
+    root: Path,
+    trains: str,
+    reported: BenchmarksSettings,
+) -> HeldOut | None:
+    """The rows and items of validation; None where it is off.
+
+    Args:
+        settings: what is wanted.
+        captions: the dataset's, of all splits.
+        root: folder of their images.
+        trains: the split that trains.
+        reported: what evaluation reports on; no item of it takes part.
+
+    Raises:
+        SettingsError: the split trains, is reported or has no two images, or the figure's items
+            are missing or among the reported ones.
+    """
+    if settings.every is None:
+        return None
+    taken = {trains: "trains (views.split)"}
+    if reported.retrieval.split is not None:
+        taken[reported.retrieval.split] = "is reported on (benchmarks.retrieval.split)"
+    if settings.split in taken:
+        raise SettingsError(
+            f"{KEY}.split: expected a split of its own, got '{settings.split}', which "
+            f"{taken[settings.split]}"
+        )
+    held = [row for row in captions if row.split == settings.split and row.sentences]
+    first = {row.image_id: row for row in reversed(held)}
+    if len(first) < 2:
+        there = ", ".join(sorted({row.split for row in captions}))
+        raise SettingsError(
+            f"{KEY}.split: expected two images at least, got {len(first)} of the split "
+            f"'{settings.split}' (splits: {there}); see data.splits"
+        )
+    # Rows that follow one another in a table are often alike; batches of training mix them too.
+    count = len(first) if settings.rows is None else min(settings.rows, len(first))
+    rows = rng("validation rows").sample(list(first.values()), count)
+    if settings.figure is None:
+        return HeldOut(rows)
+    wanted = _items(settings, settings.figure, held, {row.image_id for row in rows}, root)
+    scored = benchmarks.gather(reported, captions, root)
+    key = f"{KEY}.benchmarks"
+    return HeldOut(rows, held_apart(wanted, scored, EvaluationSettings().workers, key))
+
+
+def _items(
+    settings: ValidationSettings, figure: str, held: list[Caption], images: set[str], root: Path
+) -> list[Subtask]:
+    """The subtasks of a figure's benchmark."""
+    benchmark, *_, name = figure.split("/")
+    if benchmark == retrieval.NAME:
+        text = next((text for text in retrieval.TEXTS if text == name), None)
+        if text is None:
+            raise SettingsError(
+                f"{KEY}.figure: '{figure}' ends with no text protocol of retrieval "
+                f"(there are: {', '.join(retrieval.TEXTS)})"
+            )
+        chosen = [row for row in held if row.image_id in images]
+        return retrieval.load(chosen, root, RetrievalSettings(settings.split, text))
+    folder = str(settings.benchmarks.root)
+    switches = {each: each == benchmark for each in benchmarks.FILES}
+    files = BenchmarksSettings(
+        folder,
+        settings.benchmarks.images or f"{folder}/images",
+        **switches,
+        retrieval=RetrievalSettings(None),
+    )
+    try:
+        return benchmarks.from_files(files)
+    except SettingsError as error:
+        raise SettingsError(f"{KEY}, for the figure '{figure}': {error.message}") from None
+
+
+class _Batches(Dataset[Collated]):
+    """Full batches of the held-out rows; what is left over is left out, as in training."""
+
+    def __init__(self, rows: Sequence[Caption], size: int, plain: Method, reader: Reader) -> None:
+        self.size, self.plain, self.reader = min(size, len(rows)), plain, reader
+        self.examples = [
+            Example(row, single_view(row, row.sentences[:1], (), provenance="")) for row in rows
+        ]
+
+    def __len__(self) -> int:
+        return len(self.examples) // self.size
+
+    def __getitem__(self, index: int) -> Collated:
+        examples = self.examples[index * self.size : (index + 1) * self.size]
+        return self.plain.collate(examples, 0, self.reader)
+
+
+class Validator:
+    """Measures a model on held-out rows.
+
+    Args:
+        data: the rows and items.
+        plain: the method whose loss is measured, plain fine-tuning.
+        reader: of the model that trains, without random crops.
+        embedder: of the data's subtasks; models of one image tower share it.
+        settings: the recipe.
+        workers: processes that read batches.
+    """
+
+    def __init__(
+        self,
+        data: HeldOut,
+        plain: Method,
+        reader: Reader,
+        embedder: Embedder,
+        settings: TrainingSettings,
+        workers: int,
+    ) -> None:
+        batches = _Batches(data.rows, settings.batch_size, plain, reader)
+        self.batches = DataLoader(batches, batch_size=None, num_workers=workers)
+        self.plain, self.embedder, self.figure = plain, embedder, settings.validation.figure
+
+    def __call__(self, model: LoadedModel, encoder: ModelEncoder) -> Point:
+        """Loss and figure, by their names in the curves, of a model in evaluation mode.
+
+        Raises:
+            SettingsError: the items give no such figure.
+        """
+        losses = []
+        for batch, _ in self.batches:
+            terms = self.plain.loss(encoder, moved(batch, encoder.compute.device))
+            losses.append(sum(weight * value for value, weight in terms.values()))
+        point = {LOSS: torch.stack(losses).mean().item()}
+        if self.figure is not None:
+            point[f"{PREFIX}{self.figure}"] = self._figure(self.figure, model)
+        return point
+
+    def _figure(self, name: str, model: LoadedModel) -> float:
+        figures = figures_of(self.embedder, model)
+        if name not in figures:
+            raise SettingsError(
+                f"{KEY}.figure: '{name}' is no figure of the validation items"
+                f"{nearest(name, figures)} (there are: {', '.join(figures)})"
+            )
+        return figures[name]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What validations decide. It follows from the curve alone, so a resumed run decides the same.
+
+    Attributes:
+        name: of the deciding values in the curve.
+        rises: whether a higher value is better.
+        keeps_best: whether the weights of the best validation are exported.
+        patience: validations in a row without a better value that end training; None never.
+        min_delta: by how much more than the best before it a value must be better, for patience.
+    """
+
+    name: str
+    rises: bool
+    keeps_best: bool
+    patience: int | None
+    min_delta: float
+
+    @classmethod
+    def of(cls, settings: TrainingSettings) -> Selection:
+        """As configured."""
+        figure, stopping = settings.validation.figure, settings.early_stopping
+        return cls(
+            LOSS if figure is None else f"{PREFIX}{figure}",
+            rises=figure is not None,
+            keeps_best=settings.keep == "best",
+            patience=stopping.patience,
+            min_delta=stopping.min_delta,
+        )
+
+    def best(self, curve: Sequence[Point]) -> Point:
+        """The first of the best validated points; the base's, at step 0, is none of them."""
+        return max(self._validated(curve), key=self._worth)
+
+    def stops(self, curve: Sequence[Point]) -> bool:
+        """Whether patience is at its end."""
+        reference, waited = float("-inf"), 0
+        for point in self._validated(curve):
+            if self._worth(point) > reference + self.min_delta:
+                reference, waited = self._worth(point), 0
+            else:
+                waited += 1
+        return self.patience is not None and waited >= self.patience
+
+    def _validated(self, curve: Sequence[Point]) -> list[Point]:
+        return [point for point in curve if point["step"] and self.name in point]
+
+    def _worth(self, point: Mapping[str, float]) -> float:
+        return point[self.name] if self.rises else -point[self.name]

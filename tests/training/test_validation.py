@@ -1,0 +1,429 @@
+"""Validation while training: what is measured, what is kept, when it stops, how it goes on."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.evaluation.benchmarks import Item, Subtask
+from compo_pipeline.evaluation.embed import Embedder
+from compo_pipeline.evaluation.scoring import figures_of
+from compo_pipeline.evaluation.settings import (
+    BenchmarksSettings,
+    EvaluationSettings,
+    RetrievalSettings,
+)
+from compo_pipeline.losses import contrastive
+from compo_pipeline.methods import METHODS
+from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
+from compo_pipeline.methods.contract import Drawing, Method
+from compo_pipeline.methods.view_tables import by_sample, write
+from compo_pipeline.models.identity import read_record
+from compo_pipeline.models.loading import load
+from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.records import Counterfactual
+from compo_pipeline.training import checkpoint
+from compo_pipeline.training.fingerprint import FingerprintError
+from compo_pipeline.training.progress import Progress
+from compo_pipeline.training.run import Plan, Runner, control_of
+from compo_pipeline.training.settings import (
+    EarlyStoppingSettings,
+    LowRankSettings,
+    TrainingSettings,
+    ValidationSettings,
+)
+from compo_pipeline.training.validation import LOSS, HeldOut, Selection, Validator, held_out
+
+CLIC = Clic(ClicViews(), ClicObjective())
+FIGURE = "sugar_crepe/accuracy/swap_att"
+BY_FIGURE = ValidationSettings(every=1, figure="retrieval/i2t_r1/raw")
+
+Weights = dict[str, torch.Tensor]
+Trained = tuple[Progress, Weights, dict[str, Any]]
+
+
+@pytest.fixture(scope="session")
+def data(world: Any) -> HeldOut:
+    """Ten rows, and items about their images."""
+    rows = [replace(row, split="val") for row in world.captions[:10]]
+    items = tuple(
+        Item(row.sample_id, row.image, (row.sentences[0],), (other.sentences[0],))
+        for row, other in zip(rows, reversed(rows), strict=True)
+    )
+    return HeldOut(
+        rows, [Subtask("sugar_crepe", "swap_att", ("image_to_text",), world.root, items)]
+    )
+
+
+@pytest.fixture
+def plan(
+    world: Any, views: Path, tiny_clip: Path, recipe: Any, data: HeldOut, tmp_path: Path
+) -> Plan:
+    """Twelve steps of four rows, validated after every other, the best kept; it overshoots."""
+    settings = recipe(epochs=4, save_every=3, validation=ValidationSettings(2), keep="best")
+    settings = replace(settings, optimizer=replace(settings.optimizer, lr=0.05))
+    inputs = world.captions, "data", views, world.root, ModelSettings(f"local-dir:{tiny_clip}")
+    return Plan(*inputs, settings, 0, tmp_path / "resume", held_out=data)
+
+
+def changed(plan: Plan, **changes: Any) -> Plan:
+    """With other settings, and states of its own."""
+    settings = replace(plan.settings, **changes)
+    return replace(plan, settings=settings, resume=plan.resume / f"{len(repr(settings))}")
+
+
+def trained(plan: Plan, method: Method = CLIC, **more: Any) -> Trained:
+    """The curve and counts, the exported weights, and what the checkpoint records."""
+    folder = plan.resume / "out"
+    progress = Runner(plan).train(method, method.name, folder, lambda _: None, **more)
+    weights = load_file(folder / "open_clip_model.safetensors")
+    return progress, weights, read_record(folder)["training"]
+
+
+def same(one: Weights, two: Weights) -> bool:
+    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+
+def validated(progress: Progress, name: str = LOSS) -> list[tuple[int, float]]:
+    return [(int(point["step"]), point[name]) for point in progress.curve if name in point]
+
+
+def test_the_loss_is_that_of_plain_fine_tuning_on_full_batches(
+    plan: Plan, data: HeldOut, tiny_clip: Path
+) -> None:
+    """Ten rows are two batches of four; the point at step 0 is the base's."""
+    progress, _, _ = trained(changed(plan, max_steps=3))
+    assert [step for step, _ in validated(progress)] == [0, 2, 3]
+    base, losses = load(tiny_clip), []
+    reader = Runner(plan)._reader(base)
+    with torch.no_grad():
+        for rows in (data.rows[:4], data.rows[4:8]):
+            pixels = reader.pictures(
+                [one for one in data.pictures if one.paths[0] in {row.image for row in rows}]
+            )
+            tokens = reader.tokens([row.sentences[0].lower() for row in rows])
+            images = base.model.encode_image(pixels, normalize=True)
+            texts = base.model.encode_text(tokens, normalize=True)
+            losses.append(contrastive.clip(images, texts, base.model.logit_scale.exp()).item())
+    assert progress.curve[0][LOSS] == pytest.approx(sum(losses) / 2, rel=1e-5)
+
+
+def test_features_kept_of_a_frozen_tower_measure_the_same(plan: Plan) -> None:
+    fresh, _, _ = trained(changed(plan, max_steps=2))
+    kept, _, _ = trained(changed(plan, max_steps=2, cache_features=True))
+    for one, two in zip(validated(fresh), validated(kept), strict=True):
+        assert two == pytest.approx(one, rel=1e-4)
+
+
+def edits(world: Any) -> list[Counterfactual]:
+    """Texts of edits, without images."""
+    return [
+        Counterfactual(
+            *(row.sample_id, 0, row.sentences[0], role, f"{word} {row.sentences[0]}"),
+            *("", "writer", "maker", "0", "made", ""),
+        )
+        for row in world.captions
+        for role, word in (("negative", "no"), ("positive", "yes"))
+    ]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_is_validated_and_goes_on_from_between_validation_and_save(
+    plan: Plan, world: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Curve, best weights and record are those of a run that nobody interrupted."""
+    kind = METHODS[name]
+    method = kind(kind.views_type(), kind.objective_type(trains=("text",)))
+    drawing = Drawing(world.parses, "hand", 0, 0, by_sample(edits(world)))
+    write(method, world.captions, drawing, 2, tmp_path / "views")
+    plan = replace(plan, views=tmp_path / "views")
+    settings = replace(plan.settings, max_steps=6, cache_features=True)
+    plan = replace(plan, settings=settings)
+    progress, weights, record = trained(replace(plan, resume=tmp_path / "whole"), method)
+    assert [step for step, _ in validated(progress)] == [0, 2, 4, 6]
+
+    save = checkpoint.save
+
+    def killed(
+        path: Path, modules: Any, optimizer: Any, saved: Mapping[str, Any], best: Any
+    ) -> None:
+        if saved["progress"]["step"] == 6:
+            raise KeyboardInterrupt
+        save(path, modules, optimizer, saved, best)
+
+    monkeypatch.setattr(checkpoint, "save", killed)
+    with pytest.raises(KeyboardInterrupt):
+        trained(plan, method)
+    monkeypatch.undo()
+    assert Runner(plan).done(method, name) == 3
+    again, same_weights, same_record = trained(plan, method)
+    assert again.as_dict() == progress.as_dict() and same_record == record
+    assert same(weights, same_weights)
+
+
+@pytest.mark.parametrize("dies_at", ["validation", "saving", "saved"])
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_best_weights_and_patience_survive_a_kill_anywhere(
+    plan: Plan, dies_at: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopping = EarlyStoppingSettings(patience=2)
+    plan = replace(plan, settings=replace(plan.settings, early_stopping=stopping))
+    progress, weights, record = trained(replace(plan, resume=tmp_path / "whole"))
+    assert record["kept"]["step"] < progress.step < record["planned_steps"]
+
+    calls: list[int] = []
+
+    def dying(before: bool, call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*given: Any) -> Any:
+            calls.append(0)
+            if before and len(calls) == number:
+                raise KeyboardInterrupt
+            result = call(*given)
+            if len(calls) == number:
+                raise KeyboardInterrupt
+            return result
+
+        return wrapped
+
+    if dies_at == "validation":
+        monkeypatch.setattr(Validator, "__call__", dying(True, Validator.__call__))
+    else:
+        monkeypatch.setattr(checkpoint, "save", dying(dies_at == "saving", checkpoint.save))
+    saves = -(-progress.step // plan.settings.save_every)
+    with pytest.raises(KeyboardInterrupt) if dies_at == "validation" or number <= saves else _no():
+        trained(plan)
+    monkeypatch.undo()
+    again, same_weights, same_record = trained(plan)
+    assert again.as_dict() == progress.as_dict() and same_record == record
+    assert same(weights, same_weights)
+
+
+class _no:  # noqa: N801
+    """Nothing is raised."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def test_the_best_weights_are_those_after_so_many_steps(plan: Plan, tmp_path: Path) -> None:
+    """Taken by the schedule of the whole run."""
+    progress, weights, record = trained(plan)
+    losses = dict(validated(progress))
+    best = min((step for step in losses if step), key=lambda step: losses[step])
+    assert record["kept"] == {
+        "rule": "best",
+        "step": best,
+        "by": LOSS,
+        "value": losses[best],
+        "base": losses[0],
+    }
+    assert 0 < best < progress.step == record["steps"] == record["planned_steps"]
+    last = changed(plan, keep="last", validation=ValidationSettings())
+    cut, expected, of_cut = trained(last, steps=best)
+    assert same(weights, expected) and of_cut["kept"] == {"rule": "last", "step": best}
+    assert [point["lr"] for point in cut.curve] == [point["lr"] for point in progress.curve[1:]][
+        :best
+    ]
+
+
+@pytest.mark.parametrize("lora", [None, 2])
+def test_the_figure_is_the_one_that_evaluation_finds(
+    plan: Plan, data: HeldOut, lora: int | None
+) -> None:
+    """Of the exported weights; both towers train, on random crops."""
+    method = Clic(ClicViews(), ClicObjective(trains=("image", "text")))
+    wanted = replace(plan.settings.validation, figure=None)
+    settings = replace(plan.settings, validation=wanted, lora=LowRankSettings(lora), max_steps=6)
+    settings = replace(settings, crop_scale=(0.5, 1.0))
+    object.__setattr__(settings.validation, "figure", FIGURE)
+    _, _, record = trained(replace(plan, settings=settings), method)
+    kept = record["kept"]
+    assert kept["by"] == f"val/{FIGURE}"
+    exported = load(plan.resume / "out")
+    found = figures_of(Embedder(data.subtasks, EvaluationSettings()), exported)
+    assert kept["value"] == pytest.approx(found[FIGURE])
+
+
+def test_measuring_alone_changes_no_weight_and_no_fingerprint(plan: Plan) -> None:
+    unseen = changed(plan, keep="last", validation=ValidationSettings())
+    seen = replace(changed(plan, keep="last"), resume=plan.resume / "seen")
+    assert same(trained(unseen)[1], trained(seen)[1])
+    assert Runner(unseen).mark(CLIC) == Runner(seen).mark(CLIC)
+    # So a run that was not validated may go on with validation.
+    assert Runner(replace(seen, resume=unseen.resume)).done(CLIC, "clic") == 12
+
+
+def test_what_decides_the_weights_is_in_the_fingerprint(plan: Plan, data: HeldOut) -> None:
+    trained(plan)
+
+    def refused(named: str, **changes: Any) -> None:
+        settings = replace(plan.settings, **changes)
+        with pytest.raises(FingerprintError, match=named):
+            Runner(replace(plan, settings=settings)).done(CLIC, "clic")
+
+    refused("training.keep: best -> last", keep="last")
+    refused("training.validation.every: 2 -> 3", validation=ValidationSettings(3))
+    refused("early_stopping.patience: None -> 9", early_stopping=EarlyStoppingSettings(9))
+    fewer = HeldOut(data.rows[:8], data.subtasks)
+    with pytest.raises(FingerprintError, match="validation: "):
+        Runner(replace(plan, held_out=fewer)).done(CLIC, "clic")
+    assert Runner(plan).done(CLIC, "clic") == 12
+
+
+def test_the_control_takes_as_many_steps_as_a_method_that_stopped(plan: Plan) -> None:
+    stopping = EarlyStoppingSettings(patience=1, min_delta=0.5)
+    plan = replace(plan, settings=replace(plan.settings, early_stopping=stopping))
+    method, _, _ = trained(plan)
+    assert method.step < 12
+    control, _, record = trained(plan, control_of(CLIC), steps=method.step)
+    assert control.step == record["steps"] == method.step
+    rates = [[p["lr"] for p in one.curve if p["step"]] for one in (method, control)]
+    assert rates[0] == rates[1]
+    # It is held to no patience of its own, and keeps its own best.
+    assert record["kept"]["rule"] == "best"
+    with pytest.raises(FingerprintError, match="steps: "):
+        trained(plan, control_of(CLIC), steps=method.step + 1)
+
+
+def curve(*values: float, name: str = LOSS) -> list[dict[str, float]]:
+    """Points at steps 10, 20, ... behind the base's, among points that nobody validated."""
+    points = [{"step": 0.0, name: -1e9 if name == LOSS else 1e9}]
+    for number, value in enumerate(values, 1):
+        points += [{"step": number * 10 - 5, "loss": 0.0}, {"step": number * 10, name: value}]
+    return points
+
+
+@pytest.mark.parametrize(
+    ("values", "step"),
+    [((3, 2, 4), 20), ((2, 2, 2), 10), ((3, 2, 2, 5), 20), ((5,), 10), ((5, 4, 3), 30)],
+)
+def test_the_best_is_the_lowest_loss_or_the_highest_figure_and_the_earlier(
+    values: tuple[float, ...], step: int
+) -> None:
+    by_loss = Selection(LOSS, rises=False, keeps_best=True, patience=None, min_delta=0)
+    assert by_loss.best(curve(*values))["step"] == step
+    by_figure = Selection("val/f", rises=True, keeps_best=True, patience=None, min_delta=0)
+    assert by_figure.best(curve(*(-one for one in values), name="val/f"))["step"] == step
+    assert not by_loss.stops(curve(*values, *([9] * 99)))
+
+
+@pytest.mark.parametrize(
+    ("values", "patience", "min_delta", "stops"),
+    [
+        ((3, 3), 1, 0, True),
+        ((3, 2), 1, 0, False),
+        ((3, 4, 5), 2, 0, True),
+        ((3, 4, 2, 4), 2, 0, False),
+        ((3, 2.9, 2.8), 2, 0.3, True),  # neither is better by more than that
+        ((3, 2.9, 2.6), 2, 0.3, False),  # together they are
+        ((3, 2.75), 1, 0.25, True),
+    ],
+)
+def test_patience_counts_validations_without_a_better_value(
+    values: tuple[float, ...], patience: int, min_delta: float, stops: bool
+) -> None:
+    by_loss = Selection(LOSS, False, keeps_best=False, patience=patience, min_delta=min_delta)
+    assert by_loss.stops(curve(*values)) == stops
+
+
+REPORTED = BenchmarksSettings("none", "none", False, False, False, RetrievalSettings("test"))
+
+
+@pytest.fixture
+def splits(world: Any) -> list[Any]:
+    """Four rows that train, four of validation, two of them of one image, and four reported."""
+    names = ["train"] * 4 + ["val"] * 4 + ["test"] * 4
+    rows = [replace(row, split=name) for row, name in zip(world.captions, names, strict=True)]
+    rows[5] = replace(rows[5], image_id=rows[4].image_id, image=rows[4].image)
+    return rows
+
+
+def test_rows_are_distinct_images_of_the_split(world: Any, splits: list[Any]) -> None:
+    assert held_out(ValidationSettings(), splits, world.root, "train", REPORTED) is None
+    found = held_out(ValidationSettings(1, rows=None), splits, world.root, "train", REPORTED)
+    assert found is not None and not found.subtasks
+    assert {row.sample_id for row in found.rows} == {"s04", "s06", "s07"}
+    few = held_out(ValidationSettings(1, rows=2), splits, world.root, "train", REPORTED)
+    assert few is not None and len(few.rows) == 2
+    assert few == held_out(ValidationSettings(1, rows=2), splits, world.root, "train", REPORTED)
+
+
+def test_retrieval_ranks_the_rows(world: Any, splits: list[Any]) -> None:
+    found = held_out(BY_FIGURE, splits, world.root, "train", REPORTED)
+    assert found is not None
+    (task,) = found.subtasks
+    texts = {item.image: len(item.positives) for item in task.items}
+    assert texts == {"s04.png": 2, "s06.png": 1, "s07.png": 1}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (ValidationSettings(1, "test"), r"split: .*'test', which is reported on \(benchmarks\.ret"),
+        (ValidationSettings(1, "train"), "split: .*'train', which trains"),
+        (
+            ValidationSettings(1, "dev"),
+            "split: .*got 0 of the split 'dev' .splits: test, train, val",
+        ),
+        (replace(BY_FIGURE, figure="retrieval/i2t_r1/row"), "figure: .*there are: raw, clic"),
+    ],
+)
+def test_a_split_that_cannot_validate_is_refused(
+    world: Any, splits: list[Any], settings: ValidationSettings, message: str
+) -> None:
+    with pytest.raises(SettingsError, match=rf"training\.validation\.{message}"):
+        held_out(settings, splits, world.root, "train", REPORTED)
+
+
+def test_items_that_are_reported_are_refused(world: Any, splits: list[Any], tmp_path: Path) -> None:
+    """Whatever the folder is called: images and texts count."""
+    items = [{"filename": f"s0{n}.png", "caption": f"a {n}", "negative_caption": "b"} for n in "89"]
+    for root in ("own", "reported"):
+        (tmp_path / root / "sugar_crepe").mkdir(parents=True)
+        (tmp_path / root / "sugar_crepe" / "swap_att.json").write_text(json.dumps(items))
+    files = {"root": str(tmp_path / "own"), "images": str(world.root)}
+    values = {"every": 1, "figure": FIGURE, "benchmarks": files}
+    settings = parse(ValidationSettings, values, "training.validation")
+    reported = BenchmarksSettings(str(tmp_path / "reported"), str(world.root), True, False, False)
+    with pytest.raises(SettingsError, match=r"training\.validation\.benchmarks: 2 of 2 items"):
+        held_out(settings, splits, world.root, "train", reported)
+    found = held_out(settings, splits, world.root, "train", REPORTED)
+    assert found is not None and len(found.subtasks[0].items) == 2
+    absent = parse(ValidationSettings, {**values, "benchmarks": {"root": "none"}}, "v")
+    with pytest.raises(SettingsError, match=r"training\.validation, for the figure .*none/sugar"):
+        held_out(absent, splits, world.root, "train", REPORTED)
+
+
+def test_a_figure_that_the_items_do_not_give_stops_before_the_first_step(plan: Plan) -> None:
+    settings = replace(plan.settings, validation=ValidationSettings(2, figure="retrieval/x/y"))
+    with pytest.raises(SettingsError, match=r"validation\.figure: .*there are: sugar_crepe/acc"):
+        trained(replace(plan, settings=settings))
+    assert not plan.resume.exists()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"keep": "best"}, "training.validation.every: expected a number .* since keep: best"),
+        ({"early_stopping": {"patience": 1}}, "validation.every: .* early_stopping.patience"),
+        ({"keep": "first"}, "training.keep: .*'last' or 'best'"),
+        ({"validation": {"every": 0}}, "training.validation.every: expected at least 1"),
+        ({"validation": {"rows": 1}}, "training.validation.rows: expected at least 2"),
+        ({"validation": {"figure": "sugar/x"}}, "figure: .*did you mean 'sugar_crepe'"),
+        ({"validation": {"figure": FIGURE}}, "validation.benchmarks.root: expected the folder"),
+        ({"early_stopping": {"patience": 0}}, "early_stopping.patience: expected at least 1"),
+        ({"early_stopping": {"min_delta": -1}}, "early_stopping.min_delta: expected at least 0"),
+    ],
+)
+def test_wrong_settings_are_refused_by_key(values: dict[str, Any], message: str) -> None:
+    optimizer = {"lr": 1e-3, "lr_start": 0.0, "lr_end": 0.0}
+    plain = {"epochs": 1, "batch_size": 4, "optimizer": optimizer}
+    with pytest.raises(SettingsError, match=message):
+        parse(TrainingSettings, {**plain, **values}, "training")
