@@ -196,7 +196,7 @@ class Validator:
         losses = []
         for batch, _ in self.batches:
             terms = self.plain.loss(encoder, moved(batch, encoder.compute.device))
-            losses.append(sum(weight * value for value, weight in terms.values()))
+            losses.append(torch.stack([weight * value for value, weight in terms.values()]).sum())
         point = {LOSS: torch.stack(losses).mean().item()}
         if self.figure is not None:
             point[f"{PREFIX}{self.figure}"] = self._figure(self.figure, model)
