@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from compo_pipeline.configuration import SettingsError
 from compo_pipeline.models import lora
 from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
 from compo_pipeline.models.pairwise import give_bias
@@ -83,6 +84,28 @@ def test_freezing_again_frees_what_was_frozen(tiny: LoadedModel) -> None:
     freeze(tiny.model, {"image"})
     assert tiny.model.visual.proj.requires_grad
     assert not tiny.model.text_projection.requires_grad
+
+
+def test_a_frozen_name_keeps_its_parameters_out_of_training(tiny: LoadedModel) -> None:
+    freeze(tiny.model, {"text"})
+    whole = {name for name, p in tiny.model.named_parameters() if p.requires_grad}
+    freeze(tiny.model, {"text"}, frozen=("token_embedding", "transformer.resblocks.0"))
+    rest = {name for name, p in tiny.model.named_parameters() if p.requires_grad}
+    out = whole - rest
+    assert "token_embedding.weight" in out and "positional_embedding" in rest
+    assert out - {"token_embedding.weight"} == {
+        name for name in whole if name.startswith("transformer.resblocks.0.")
+    }
+
+
+def test_a_frozen_name_that_the_model_lacks_is_refused_with_the_nearest(tiny: LoadedModel) -> None:
+    with pytest.raises(
+        SettingsError, match=r"training\.frozen: .*'token_embeding'.*token_embedding"
+    ):
+        freeze(tiny.model, {"text"}, frozen=("token_embeding",))
+    # Half a name is no module's.
+    with pytest.raises(SettingsError, match="token_emb"):
+        freeze(tiny.model, {"text"}, frozen=("token_emb",))
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def train(
         FingerprintError: the state belongs to another configuration.
     """
     model = loaded.model
-    optimisation.freeze(model, method.trains, scale=method.trains_scale)
+    _freeze(model, method, settings)
     optimizer = optimisation.adamw(model, settings.optimizer)
     descent = Descent(optimizer, compute, settings.optimizer.clip_norm)
     selection = Selection.of(settings)
@@ -98,7 +98,7 @@ def train(
         torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
     ):
         if validator is not None and progress.step == 0:
-            with _evaluating(loaded, method, 0) as base:
+            with _evaluating(loaded, method, settings, 0) as base:
                 progress.curve.append({"step": 0, **validator(base, encoder)})
             report(progress.curve[-1])
         loader = _loader(batches, remaining, settings.workers, device)
@@ -125,7 +125,7 @@ def train(
             if logs or validates:
                 point = progress.close(lr=rate, scale=encoder.scale.item())
                 if validates and validator is not None:
-                    with _evaluating(loaded, method, done) as evaluated:
+                    with _evaluating(loaded, method, settings, done) as evaluated:
                         measured = validator(evaluated, encoder)
                     refuse_non_finite(measured, done - 1, state=state, advice=ADVICE)
                     point |= measured
@@ -141,7 +141,7 @@ def train(
                 }
                 checkpoint.save(state, {"model": model}, optimizer, saved, best)
                 if watch is not None:
-                    with _evaluating(loaded, method, done) as evaluated:
+                    with _evaluating(loaded, method, settings, done) as evaluated:
                         watch(done, evaluated)
             if progress.finished:
                 break
@@ -149,6 +149,11 @@ def train(
         model.load_state_dict({**model.state_dict(), **best})
     model.eval()
     return progress
+
+
+def _freeze(model: nn.Module, method: Method, settings: TrainingSettings) -> None:
+    """Let gradients reach what the method and the recipe train."""
+    optimisation.freeze(model, method.trains, scale=method.trains_scale, frozen=settings.frozen)
 
 
 def _trained_weights(model: nn.Module) -> dict[str, Tensor]:
@@ -159,7 +164,9 @@ def _trained_weights(model: nn.Module) -> dict[str, Tensor]:
 
 
 @contextmanager
-def _evaluating(loaded: LoadedModel, method: Method, step: int) -> Iterator[LoadedModel]:
+def _evaluating(
+    loaded: LoadedModel, method: Method, settings: TrainingSettings, step: int
+) -> Iterator[LoadedModel]:
     """The model as it would be evaluated: in evaluation mode, without gradients."""
     loaded.model.eval()
     if "image" in method.trains:
@@ -168,7 +175,7 @@ def _evaluating(loaded: LoadedModel, method: Method, step: int) -> Iterator[Load
         loaded = replace(loaded, image_fingerprint=fingerprint)
     with torch.no_grad():
         yield loaded
-    optimisation.freeze(loaded.model, method.trains, scale=method.trains_scale)
+    _freeze(loaded.model, method, settings)
 
 
 def _loader(

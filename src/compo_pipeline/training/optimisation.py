@@ -3,28 +3,49 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from typing import Any
 
 import torch
 from torch import nn
 
+from compo_pipeline.configuration import SettingsError, nearest
 from compo_pipeline.methods.contract import Tower
 from compo_pipeline.models import lora
 from compo_pipeline.training.settings import OptimizerSettings
 
 
-def freeze(model: nn.Module, trains: Set[Tower], *, scale: bool = True) -> None:
+def freeze(
+    model: nn.Module, trains: Set[Tower], *, scale: bool = True, frozen: Sequence[str] = ()
+) -> None:
     """Let gradients reach the given towers only, and put the others in evaluation mode.
 
     The image tower is `visual`, the text tower all the rest, its projection included;
     logit_scale and logit_bias train with either where `scale` says so. Of a model with adapters,
     they alone train.
+
+    Args:
+        model: the whole model.
+        trains: the towers that train.
+        scale: whether logit_scale and logit_bias train too.
+        frozen: names of parameters or modules (`token_embedding`) of these towers that stay fixed.
+
+    Raises:
+        SettingsError: the model has no parameter of a frozen name.
     """
+    names = [name for name, _ in model.named_parameters()]
+    for prefix in frozen:
+        if not any(_below(name, prefix) for name in names):
+            parts = sorted({name.split(".")[0] for name in names})
+            raise SettingsError(
+                f"training.frozen: the model has no parameter '{prefix}'"
+                f"{nearest(prefix, names + parts)} (modules: {', '.join(parts)})"
+            )
     adapted = set(lora.adapters(model))
     for name, parameter in model.named_parameters():
         calibrates = name in ("logit_scale", "logit_bias")
         whole = scale if calibrates else _tower(name) in trains
+        whole = whole and not any(_below(name, prefix) for prefix in frozen)
         parameter.requires_grad_(name in adapted if adapted else whole)
     for name, child in model.named_children():
         child.train(_tower(name) in trains)
@@ -33,6 +54,11 @@ def freeze(model: nn.Module, trains: Set[Tower], *, scale: bool = True) -> None:
         for module in model.modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 module.eval()
+
+
+def _below(name: str, prefix: str) -> bool:
+    """Whether a parameter is the one of a dotted name, or belongs to the module of that name."""
+    return f"{name}.".startswith(f"{prefix}.")
 
 
 def _tower(name: str) -> Tower:

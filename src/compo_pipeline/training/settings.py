@@ -169,6 +169,8 @@ class TrainingSettings:
         crop_scale: least and greatest share of a picture's area that a random crop keeps, drawn
             anew at each step; null shows single pictures as evaluation does. Composites never
             are cropped.
+        frozen: names of parameters or modules (`token_embedding`) that stay as the base has them
+            though their tower trains.
         lora: adapters on the towers that train; merged into the weights that are exported.
         wise_ft: mixture of base and fine-tuned weights that is exported.
         save_every: steps between checkpoints of the state to resume from.
@@ -189,6 +191,7 @@ class TrainingSettings:
     workers: int = 1
     cache_features: bool = False
     crop_scale: tuple[float, float] | None = None
+    frozen: tuple[str, ...] = ()
     lora: LowRankSettings = field(default_factory=LowRankSettings)
     wise_ft: WiseFtSettings = field(default_factory=WiseFtSettings)
     save_every: int = 250
