@@ -24,6 +24,7 @@ PROJECT = Path(__file__).parents[1]
 # Whose values no paper gives, or that say where and how a run proceeds.
 OF_NO_PAPER = {f"training.{name}" for name in (*INCIDENTAL, "device", "precision", "max_steps")} | {
     "training.cache_features",
+    "training.frozen",
     "training.wise_ft.ratio",
     "c2lip.objective.chunk",
 }
@@ -268,6 +269,12 @@ def test_every_value_is_the_papers(parameters, env):
     if table["training.optimizer.warmup_steps"] is not None:
         unread.add("training.optimizer.warmup")
     assert keys - set(table) - OF_NO_PAPER - unread == set()
+
+
+@pytest.mark.parametrize("env", RECIPES)
+def test_nothing_of_the_demos_own_recipe_is_inherited(parameters, env):
+    found = leaves(parameters(env))
+    assert (found["training.frozen"], found["training.wise_ft.ratio"]) == ([], 1.0)
 
 
 @pytest.mark.parametrize("env", RECIPES)
