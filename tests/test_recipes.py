@@ -25,6 +25,7 @@ PROJECT = Path(__file__).parents[1]
 OF_NO_PAPER = {f"training.{name}" for name in (*INCIDENTAL, "device", "precision", "max_steps")} | {
     "training.cache_features",
     "training.frozen",
+    "training.keep",
     "training.wise_ft.ratio",
     "c2lip.objective.chunk",
 }
@@ -265,6 +266,9 @@ def test_every_value_is_the_papers(parameters, env):
     # Nothing that trains is left out of the table.
     trains = ("training", f"{table['method']}.views", f"{table['method']}.objective")
     keys = {key for key in found if key.startswith(tuple(f"{name}." for name in trains))}
+    # Validation chooses nothing: the papers train to the end.
+    assert (found["training.keep"], found["training.early_stopping.patience"]) == ("last", None)
+    keys -= {key for key in keys if key.startswith(("training.validation.", "training.early_"))}
     unread = {"fsc_clip.views.replacements"}
     if table["training.optimizer.warmup_steps"] is not None:
         unread.add("training.optimizer.warmup")
