@@ -96,6 +96,14 @@ def test_everything_that_is_wrong_is_told_at_once(problems: Problems, tmp_path: 
         ({"model": {"name": "local-dir:/nowhere"}}, "model.name: "),
         ({"benchmarks": {"retrieval": {"split": None}}}, "benchmarks: nothing is scored"),
         ({"benchmarks": {"root": "/nowhere"}}, "there is no /nowhere/sugar_crepe/*.json"),
+        (
+            {"training": {"validation": {"every": 5, "split": "dev"}}},
+            "training.validation.split: 'dev' is no split",
+        ),
+        (
+            {"training": {"validation": {"every": 5, "figure": "zero_shot/top1/things"}}},
+            "training.validation.benchmarks.root: benchmarks.zero_shot is on, but there is no",
+        ),
     ],
 )
 def test_a_mistake_is_named_by_its_key(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
@@ -57,6 +58,8 @@ def check(
         problems += _split(parameters["views"]["split"], "views.split", data)
     if "method" in read and "counterfactuals" in read:
         problems += _counterfactuals(parameters, data)
+    if "training" in read:
+        problems += _validation(parameters["training"], data, rendered=rendered)
     for key in ("benchmarks", "tuning.benchmarks"):
         if key.split(".")[0] in read:
             problems += _benchmarks(_at(parameters, key), key, data, rendered=rendered)
@@ -146,6 +149,19 @@ def _benchmarks(
             f"{key}.images: none of the {len(places)} images that the files below "
             f"{settings.root} name is there (such as {places[0]})"
         )
+
+
+def _validation(values: Mapping[str, Any], data: DataSettings, *, rendered: bool) -> Iterator[str]:
+    """The split that training is validated on, and the files of its figure."""
+    from compo_pipeline.training.settings import TrainingSettings
+    from compo_pipeline.training.validation import KEY, benchmark_files
+
+    settings = parse(TrainingSettings, values, "training").validation
+    if settings.every is None:
+        return
+    yield from _split(settings.split, f"{KEY}.split", data)
+    if (files := benchmark_files(settings)) is not None:
+        yield from _benchmarks(asdict(files), f"{KEY}.benchmarks", data, rendered=rendered)
 
 
 def _language(model: str) -> Iterator[str]:

@@ -18,6 +18,7 @@ from compo_pipeline.methods import METHODS
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import Drawing
 from compo_pipeline.methods.view_tables import write
+from compo_pipeline.models.identity import read_record
 from compo_pipeline.models.loading import load
 from compo_pipeline.pipelines.training.nodes import train_model
 from compo_pipeline.records import Caption, Parse
@@ -36,7 +37,9 @@ def captions() -> list[Caption]:
         Caption(f"s{i}", f"s{i}", f"s{i}.png", 40, 30, (text, "It is.", "So."), "test", "train")
         for i, text in enumerate(texts)
     ]
-    return [*rows, Caption("v", "v", "v.png", 40, 30, ("A hat", "It is."), "test", "val")]
+    hats = (("v", "A hat"), ("w", "A red hat"))
+    held = [Caption(n, n, f"{n}.png", 40, 30, (text, "It is."), "test", "val") for n, text in hats]
+    return [*rows, *held]
 
 
 @pytest.fixture
@@ -54,7 +57,7 @@ def node(
     for row in captions:
         pixels = noise.integers(0, 256, (30, 40, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(tmp_path / row.image)
-    rows = captions[:-1]
+    rows = [row for row in captions if row.split == "train"]
     parses = {
         row.sample_id: Parse(
             *(row.sample_id, 0, row.sentences[0], tuple(row.sentences[0].split())),
@@ -87,6 +90,7 @@ def node(
             "counterfactuals_report": {"edits": 0},
             "manifest": {"data_hash": "d1"},
             "model": {"name": f"local-dir:{tiny_clip}"},
+            "benchmarks": {"retrieval": {"split": None}},
             "control": True,
             "split": "train",
             "root": str(tmp_path),
@@ -97,6 +101,7 @@ def node(
             "method": "clic",
             **methods,
         }
+        training["validation"]["benchmarks"]["root"] = None
         recipe = {**training, **small, **changes.pop("training", {})}
         return train_model(**{**given, "training": recipe, **changes})
 
@@ -146,6 +151,29 @@ def test_method_and_control_are_trained_and_recorded(
         assert mlflow.artifacts.load_dict(f"{each.info.artifact_uri}/batches.json")["rows"] == 12
     kept = mlflow.MlflowClient().list_artifacts(run["run_id"], "views")
     assert [file.path for file in kept] == ["views/index.html"]
+
+
+def test_validations_are_in_the_curves_and_the_control_stops_with_its_method(node: Node) -> None:
+    figure = "retrieval/i2t_r1/raw"
+    validation = {"every": 1, "figure": figure}
+    stopping = {"patience": 1, "min_delta": 200.0}  # points that no figure can rise by
+    recipe = {"validation": validation, "early_stopping": stopping, "keep": "best"}
+    checkpoint, control, run, curves = node(training=recipe)
+    names = ["val/contrastive_loss", f"val/{figure}"]
+    for name in ("clic", "control"):
+        own = curves[curves.model == name]
+        assert list(own.step) == [0, 1, 2] and own[names].notna().all().all()
+    for folder in (checkpoint, control):
+        told = read_record(folder)["training"]
+        assert (told["steps"], told["planned_steps"], told["kept"]["by"]) == (2, 4, names[1])
+    points = mlflow.MlflowClient().get_metric_history(run["run_id"], names[0])
+    assert [point.step for point in points] == [0, 1, 2]
+    assert node(training=recipe)[2] == run  # finished: asked again it is the same run
+
+
+def test_what_evaluation_reports_on_validates_nothing(node: Node) -> None:
+    with pytest.raises(SettingsError, match=r"training\.validation\.split: .*benchmarks\.retrieval"):
+        node(training={"validation": {"every": 1}}, benchmarks={"retrieval": {"split": "val"}})
 
 
 def test_asked_again_it_takes_no_step_and_keeps_its_run(

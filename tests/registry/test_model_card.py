@@ -21,6 +21,9 @@ NOTED = {
     "checkpoint_sha256": "c" * 64,
     "training": {
         "fingerprint": {"objective": {"positives": 4}, "seed": 7, "code": "x"},
+        "steps": 900,
+        "planned_steps": 2400,
+        "kept": {"rule": "best", "step": 600, "by": "val/loss", "value": 1.23456, "base": 2.5},
         "compute": {"device": "cuda", "hardware": "A100", "precision": "bf16", "threads": 8},
     },
 }
@@ -50,6 +53,7 @@ def test_numbers_are_the_runs_own(folder: Path, comparison: Comparison) -> None:
         "`run7`",
         "fp16",
         "bf16 on cuda (A100)",
+        "- Steps: 900 of 2400; weights of step 600, the best by `val/loss` (1.235; the base 2.5)",
         "# compo-clip: CLIC",
     ):
         assert said in text

@@ -110,7 +110,9 @@ def curves(frame: pd.DataFrame, path: Path) -> str:
             for colour, (label, part) in zip(palette * len(parts), parts, strict=False):
                 drawn = part[["step", name]].dropna()
                 if len(drawn):
-                    ax.plot(drawn["step"], drawn[name], color=colour, lw=1.3, label=str(label))
+                    # Validations are few: without a mark a single one would not be seen.
+                    style = {"lw": 1.3, "marker": "." if name.startswith("val/") else ""}
+                    ax.plot(drawn["step"], drawn[name], color=colour, label=str(label), **style)
             ax.set_title(name.replace("_", " "))
             ax.grid(lw=0.8)
         for ax in axes[len(names) :]:

@@ -56,6 +56,7 @@ def write(
         name=name,
         method=METHOD_LABELS.get(noted["method"], noted["method"]),
         noted=noted,
+        trained=noted.get("training", {}),
         compute=noted.get("training", {}).get("compute"),
         manifest=manifest,
         comparison=comparison,

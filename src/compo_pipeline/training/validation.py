@@ -117,32 +117,38 @@ def held_out(
     return HeldOut(rows, held_apart(wanted, scored, EvaluationSettings().workers, key))
 
 
+def benchmark_files(settings: ValidationSettings) -> BenchmarksSettings | None:
+    """The benchmark that a figure is of, and where its files are; None where it needs no files."""
+    benchmark = (settings.figure or retrieval.NAME).split("/")[0]
+    if benchmark == retrieval.NAME:
+        return None
+    return BenchmarksSettings(
+        settings.benchmarks.root,
+        settings.benchmarks.images,
+        **{each: each == benchmark for each in benchmarks.FILES},
+        retrieval=RetrievalSettings(None),
+    )
+
+
 def _items(
     settings: ValidationSettings, figure: str, held: list[Caption], images: set[str], root: Path
 ) -> list[Subtask]:
     """The subtasks of a figure's benchmark."""
-    benchmark, *_, name = figure.split("/")
-    if benchmark == retrieval.NAME:
-        text = next((text for text in retrieval.TEXTS if text == name), None)
-        if text is None:
-            raise SettingsError(
-                f"{KEY}.figure: '{figure}' ends with no text protocol of retrieval "
-                f"(there are: {', '.join(retrieval.TEXTS)})"
-            )
-        chosen = [row for row in held if row.image_id in images]
-        return retrieval.load(chosen, root, RetrievalSettings(settings.split, text))
-    folder = str(settings.benchmarks.root)
-    switches = {each: each == benchmark for each in benchmarks.FILES}
-    files = BenchmarksSettings(
-        folder,
-        settings.benchmarks.images or f"{folder}/images",
-        **switches,
-        retrieval=RetrievalSettings(None),
-    )
-    try:
-        return benchmarks.from_files(files)
-    except SettingsError as error:
-        raise SettingsError(f"{KEY}, for the figure '{figure}': {error.message}") from None
+    files = benchmark_files(settings)
+    if files is not None:
+        try:
+            return benchmarks.from_files(files)
+        except SettingsError as error:
+            raise SettingsError(f"{KEY}, for the figure '{figure}': {error.message}") from None
+    name = figure.rsplit("/", 1)[1]
+    text = next((text for text in retrieval.TEXTS if text == name), None)
+    if text is None:
+        raise SettingsError(
+            f"{KEY}.figure: '{figure}' ends with no text protocol of retrieval "
+            f"(there are: {', '.join(retrieval.TEXTS)})"
+        )
+    chosen = [row for row in held if row.image_id in images]
+    return retrieval.load(chosen, root, RetrievalSettings(settings.split, text))
 
 
 class _Batches(Dataset[Collated]):
