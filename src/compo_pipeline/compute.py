@@ -48,7 +48,7 @@ class Compute:
         is fastest on this device.
 
         That is torch's own choice, the fused kernel, but for gradients in bf16 on a CPU: its
-        backward pass takes two to four times as long as plain matrix products on up to 64 tokens.
+        backward pass takes two to five times as long as plain matrix products on 20 to 50 tokens.
         """
         low = self.precision != "fp32"
         plain = low and self.device.type == "cpu" and torch.is_grad_enabled()
