@@ -127,7 +127,8 @@ def _path(
     shades: Mapping[float, str],
 ) -> None:
     """One panel: a dot per ratio."""
-    ax.vlines(across, interval.low, interval.high, color=THEME["line"], lw=1, label="95% interval")
+    ends = (interval.low, interval.high)
+    ax.vlines(across, *ends, color=COLOURS["base"], lw=0.7, label="95% interval")
     ax.plot(across, above, color=THEME["soft"], lw=1)
     for ratio in above.index:
         marker, size, label = ENDS.get(ratio, ("o", 16, ""))
