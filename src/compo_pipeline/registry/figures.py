@@ -32,11 +32,11 @@ def metrics(rows: Sequence[Row], role: str) -> dict[str, float]:
 
 
 def line(rows: Sequence[Row]) -> str:
-    """The foremost figure with its difference from the base; empty where nothing was scored."""
+    """The foremost figure and, in brackets, its difference from the base; empty where none is."""
     row = foremost(rows)
     if row is None:
         return ""
-    return f"{row.label} {row.fine_tuned.value:.1f}, against base {signed(row.vs_base)}"
+    return f"{row.label} {row.fine_tuned.value:.1f} ({signed(row.vs_base)})"
 
 
 def _flat(row: Row) -> str:

@@ -31,8 +31,9 @@ def show(console: Console | None = None) -> None:
         for alias, number in sorted(model.aliases.items()):
             aliases.setdefault(int(number), []).append(alias)
         table = plain_table()
-        for column in ("version", "aliases", *_TAGS[:-1], "promotion", "registered"):
-            table.add_column(column, no_wrap=column != "headline")
+        headline = "headline (against base)"
+        for column in ("version", "aliases", *_TAGS[:4], headline, "promotion", "registered"):
+            table.add_column(column, no_wrap=column != headline)
         versions = client.search_model_versions(f"name = '{model.name}'")
         for version in sorted(versions, key=lambda each: -int(each.version)):
             table.add_row(*_cells(version, aliases.get(int(version.version), [])))
@@ -43,4 +44,4 @@ def show(console: Console | None = None) -> None:
 def _cells(version: ModelVersion, aliases: list[str]) -> list[str]:
     made = datetime.fromtimestamp(version.creation_timestamp / 1000, UTC)
     told = [version.tags.get(tag, "") for tag in _TAGS]
-    return [str(version.version), ", ".join(aliases), *told, f"{made:%Y-%m-%d %H:%M}"]
+    return [str(version.version), ", ".join(aliases), *told, f"{made:%Y-%m-%d}"]
