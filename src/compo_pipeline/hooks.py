@@ -93,7 +93,8 @@ def _with_own_benchmarks(parameters: dict[str, Any]) -> dict[str, Any]:
 
     Where others are wanted, `benchmarks.root` names them.
     """
-    data, tuning = parameters["data"], parameters["tuning"]
+    data, training, tuning = (parameters[key] for key in ("data", "training", "tuning"))
+    validation = training["validation"]
     if data["format"] != SCENES:
         return parameters
 
@@ -104,6 +105,10 @@ def _with_own_benchmarks(parameters: dict[str, Any]) -> dict[str, Any]:
     return {
         **parameters,
         "benchmarks": beside(parameters["benchmarks"], "test"),
+        "training": {
+            **training,
+            "validation": {**validation, "benchmarks": beside(validation["benchmarks"], "val")},
+        },
         "tuning": {**tuning, "benchmarks": beside(tuning["benchmarks"], "val")},
     }
 

@@ -90,7 +90,7 @@ def node(
             "counterfactuals_report": {"edits": 0},
             "manifest": {"data_hash": "d1"},
             "model": {"name": f"local-dir:{tiny_clip}"},
-            "benchmarks": {"retrieval": {"split": None}},
+            "benchmarks": {"retrieval": {"split": "train"}},
             "control": True,
             "split": "train",
             "root": str(tmp_path),
@@ -101,7 +101,6 @@ def node(
             "method": "clic",
             **methods,
         }
-        training["validation"]["benchmarks"]["root"] = None
         recipe = {**training, **small, **changes.pop("training", {})}
         return train_model(**{**given, "training": recipe, **changes})
 
@@ -172,7 +171,9 @@ def test_validations_are_in_the_curves_and_the_control_stops_with_its_method(nod
 
 
 def test_what_evaluation_reports_on_validates_nothing(node: Node) -> None:
-    with pytest.raises(SettingsError, match=r"training\.validation\.split: .*benchmarks\.retrieval"):
+    with pytest.raises(
+        SettingsError, match=r"training\.validation\.split: .*benchmarks\.retrieval"
+    ):
         node(training={"validation": {"every": 1}}, benchmarks={"retrieval": {"split": "val"}})
 
 

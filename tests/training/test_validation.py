@@ -322,7 +322,7 @@ def test_patience_counts_validations_without_a_better_value(
     assert by_loss.stops(curve(*values)) == stops
 
 
-REPORTED = BenchmarksSettings("none", "none", False, False, False, RetrievalSettings("test"))
+REPORTED = BenchmarksSettings(retrieval=RetrievalSettings("test"))
 
 
 @pytest.fixture
