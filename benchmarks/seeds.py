@@ -1,12 +1,13 @@
 """CLIC, its control and the base over several training seeds, on the held-out test scenes.
 
-    python benchmarks/seeds.py --seeds 5
+    python benchmarks/seeds.py --seeds 5 --precision fp32
 
 Runs `kedro run --pipelines=counterfactuals,views,training,evaluation` for each seed (after
 `raw,ingest,validation` once), then compares the seeds' per-item scores: differences paired on the
-same items, intervals from two levels of resampling (seeds, then pictures), the least detectable
-difference beside them. Writes benchmarks/results/seeds.json and seeds.md. Finished seeds are not
-run again.
+same items, intervals from two levels of resampling (seeds, then images), the least detectable
+difference beside them. A second table says what the promotion gate decides of each seed's model
+against the base. Writes benchmarks/results/seeds_<precision>.json and .md. Finished seeds are not
+run again: each precision is a variant of that name.
 """
 
 from __future__ import annotations
@@ -21,11 +22,17 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+import study
+from compo_pipeline.configuration import parse
+from compo_pipeline.evaluation.benchmarks.items import stated_titles
 from compo_pipeline.evaluation.comparison import Row, compare
 from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.records import Score, from_table
+from compo_pipeline.registry.gate import Check, judge
+from compo_pipeline.registry.promotion import PromotionSettings
 
 RESULTS = Path("benchmarks/results")
+ROOT = Path("data/01_raw/scenes/benchmarks/test")
 MODELS = {"base": "base", "control": "control", "fine_tuned": "clic"}
 
 
@@ -37,19 +44,36 @@ def kedro(pipelines: str, *parameters: str) -> None:
     subprocess.run(command, check=True)
 
 
-def scores_of(seed: int, variant: str) -> list[Score]:
+def scores_of(seed: int, precision: str) -> list[Score]:
     """Per-item scores of a seed, which is trained and evaluated where that was not done before."""
-    folder = Path(f"data/07_model_output/scenes/clic/{variant}/seed={seed}")
+    folder = Path(f"data/07_model_output/scenes/clic/{precision}/seed={seed}")
     if not (folder / "metrics.json").exists():
-        kedro("counterfactuals,views,training,evaluation", f"seed={seed}", f"variant={variant}")
+        recipe = (f"seed={seed}", f"variant={precision}", f"training.precision={precision}")
+        kedro("counterfactuals,views,training,evaluation", *recipe)
     return list(from_table(pq.read_table(folder / "scores.parquet"), Score))
 
 
-def markdown(rows: list[Row], seeds: int) -> str:
-    """The rows as a table, per cent."""
+def decisions(seeds: list[list[Score]]) -> list[tuple[Check, ...]]:
+    """What the configured gate makes of each seed's model against the base."""
+    gate = parse(PromotionSettings, study.configured("base", "")["promotion"], "promotion").gate
+    return [
+        judge(
+            [score for score in scores if score.model == MODELS["fine_tuned"]],
+            [score for score in scores if score.model == MODELS["base"]],
+            [],
+            gate,
+            Bootstrap(),
+        )
+        for scores in seeds
+    ]
+
+
+def markdown(rows: list[Row], decided: list[tuple[Check, ...]], precision: str) -> str:
+    """The figures as a table, per cent, and the gate's decision on each seed."""
     lines = [
-        f"{seeds} training seeds; per cent; 95% intervals from two levels of resampling (seeds, "
-        "then pictures); differences paired on the same items; LDD: least detectable difference.",
+        f"{len(decided)} training seeds in {precision}; per cent; 95% intervals from two levels of "
+        "resampling (seeds, then images); differences paired on the same items; LDD: least "
+        "detectable difference.",
         "",
         "| benchmark | items | base | control | CLIC | CLIC - base | CLIC - control | LDD |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
@@ -67,6 +91,18 @@ def markdown(rows: list[Row], seeds: int) -> str:
             f"{row.vs_base.least_detectable:.1f}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
+    figures = [check for check in decided[0] if check.numbers is not None]
+    lines += [
+        "",
+        "The promotion gate on each seed's model: lower ends of 95% intervals against the base.",
+        "",
+        f"| seed | gate | {' | '.join(f'{each.subject} ({each.finding})' for each in figures)} |",
+        "| --- " * (2 + len(figures)) + "|",
+    ]
+    for seed, checks in enumerate(decided):
+        passed = "passed" if all(check.passed for check in checks) else "refused"
+        lows = [f"{check.numbers.low:+.1f}" for check in checks if check.numbers is not None]
+        lines.append(f"| {seed} | {passed} | {' | '.join(lows)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -74,17 +110,23 @@ def main() -> None:
     """Train what is missing, compare, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--variant", default="default")
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     arguments = parser.parse_args()
     if not Path("data/03_primary/scenes/captions.parquet").exists():
         kedro("raw,ingest,validation")
-    seeds = [scores_of(seed, arguments.variant) for seed in range(arguments.seeds)]
-    rows = compare(seeds, MODELS, Bootstrap(), chance={})
-    name = "seeds" if arguments.variant == "default" else f"seeds_{arguments.variant}"
+    seeds = [scores_of(seed, arguments.precision) for seed in range(arguments.seeds)]
+    rows = compare(seeds, MODELS, Bootstrap(), chance={}, titles=stated_titles(ROOT))
+    decided = decisions(seeds)
+    name = f"seeds_{arguments.precision}"
     RESULTS.mkdir(parents=True, exist_ok=True)
-    content: dict[str, Any] = {"seeds": arguments.seeds, "rows": [asdict(row) for row in rows]}
+    content: dict[str, Any] = {
+        "seeds": arguments.seeds,
+        "rows": [asdict(row) for row in rows],
+        "gate": [[asdict(check) for check in checks] for checks in decided],
+    }
     (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
-    (RESULTS / f"{name}.md").write_text(markdown(rows, arguments.seeds), encoding="utf-8")
+    table = markdown(rows, decided, arguments.precision)
+    (RESULTS / f"{name}.md").write_text(table, encoding="utf-8")
 
 
 if __name__ == "__main__":
