@@ -12,7 +12,7 @@ from contextlib import chdir
 from functools import cache
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import settings
@@ -48,24 +48,33 @@ def shared() -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
-def context() -> Callable[..., Any]:
-    """Context of a session of the project, by environment and `--params`; change nothing in it.
+class Configured(NamedTuple):
+    """What a session of the project has read from conf/."""
 
-    Each is read once for all tests: reading all of conf/ takes a second.
+    params: dict[str, Any]
+    catalog: Any
+
+
+@pytest.fixture(scope="session")
+def context() -> Callable[..., Configured]:
+    """Parameters and catalog of the project by environment and `--params`; change nothing in them.
+
+    Each is read once for all tests: reading all of conf/ takes a second. Both are read at once, for
+    `${globals:...}` is resolved by the environment that any session has loaded last.
     """
     from kedro.framework.session import KedroSession
     from kedro.framework.startup import bootstrap_project
 
     @cache
-    def load(env: str, runtime: str) -> Any:
+    def load(env: str, runtime: str) -> Configured:
         bootstrap_project(PROJECT)
         params = json.loads(runtime)
         with (
             chdir(PROJECT),
             KedroSession.create(PROJECT, env=env, runtime_params=params) as session,
         ):
-            return session.load_context()
+            loaded = session.load_context()
+            return Configured(loaded.params, loaded.catalog)
 
     return lambda env="base", **runtime: load(env, json.dumps(runtime, sort_keys=True))
 

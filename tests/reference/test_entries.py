@@ -25,7 +25,7 @@ def entries(conf: Path) -> list[Entry]:
 @pytest.mark.parametrize(
     ("key", "type_", "default", "value"),
     [
-        ("training.batch_size", "integer", 64, 16),
+        ("training.log_every", "integer", 25, 1),
         ("training.optimizer.betas", "[number, number]", [0.9, 0.98], [0.9, 0.98]),
         ("training.crop_scale", "[number, number] or null", None, None),
         ("clic.views.images", "composite or single", "composite", "composite"),
@@ -71,8 +71,10 @@ def test_a_key_is_chosen_before_a_mere_prefix(entries: list[Entry]) -> None:
 
 
 def test_a_line_of_a_pipe_names_what_an_environment_changes(entries: list[Entry]) -> None:
-    (line,) = show.lines(chosen(entries, "training.batch_size"), "smoke")
-    assert line.split("\t") == ["training.batch_size", "64", "integer", "rows a step.", "smoke: 16"]
+    (line,) = show.lines(chosen(entries, "training.save_every"), "smoke")
+    key, default, type_, meaning, changed = line.split("\t")
+    assert (key, default, type_) == ("training.save_every", "250", "integer")
+    assert meaning and changed == "smoke: 2"
 
 
 def test_the_page_is_up_to_date(project: Path, conf: Path) -> None:

@@ -108,7 +108,7 @@ def write_report(
             "recipe": f"{found.labels['fine_tuned']}, variant {run['variant']}, seed {run['seed']}",
             "training": _main_settings(settings.get("training", {})),
             "base model": found.weights["base"],
-            "benchmarks": wanted.root or "none named: retrieval over the data's own captions",
+            "benchmarks": _benchmark_source(wanted.root, found.titles),
             "MLflow run": run["run_id"],
         },
         settings=settings,
@@ -119,6 +119,15 @@ def write_report(
         record.artefact(written, "report")
     terminal.show(found)
     return written
+
+
+def _benchmark_source(root: str | None, titles: Mapping[str, str]) -> str:
+    """Where the benchmarks' files are from, and which of them are not the official ones."""
+    if root is None:
+        return "none named: retrieval over the data's own captions"
+    if not titles:
+        return root
+    return f"{root} (not the official files: {', '.join(titles.values())})"
 
 
 def _main_settings(training: Mapping[str, Any]) -> str:
