@@ -14,7 +14,7 @@ from compo_pipeline import console
 def root() -> Iterator[logging.Logger]:
     logger, hook = logging.getLogger(), sys.excepthook
     before = logger.handlers[:]
-    logger.addHandler(RichHandler())
+    logger.handlers[:] = [RichHandler()]
     yield logger
     logger.handlers[:], sys.excepthook = before, hook
 

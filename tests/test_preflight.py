@@ -102,7 +102,7 @@ def test_everything_that_is_wrong_is_told_at_once(problems: Problems, tmp_path: 
         ),
         (
             {"training": {"validation": {"every": 5, "figure": "zero_shot/top1/things"}}},
-            "training.validation.benchmarks.root: benchmarks.zero_shot is on, but there is no",
+            "training.validation.benchmarks.root: expected the folder that holds zero_shot/",
         ),
     ],
 )

@@ -60,8 +60,10 @@ def check(
         problems += _counterfactuals(parameters, data)
     if "training" in read:
         problems += _validation(parameters["training"], data, rendered=rendered)
-    for key in ("benchmarks", "tuning.benchmarks"):
-        if key.split(".")[0] in read:
+    # Training alone reads `benchmarks` too, to keep their items out of validation: no file is needed.
+    scored = {"benchmarks": {"benchmarks", "evaluation"}, "tuning.benchmarks": {"tuning"}}
+    for key, needed in scored.items():
+        if needed <= read:
             problems += _benchmarks(_at(parameters, key), key, data, rendered=rendered)
     if "language.model" in read:
         problems += _language(parameters["language"]["model"])

@@ -147,7 +147,9 @@ def frame(*rows: tuple[float, str, str, str, float]) -> pd.DataFrame:
     """Figures of (ratio, benchmark, metric, name, value)."""
     columns = ["ratio", "benchmark", "metric", "name", "value"]
     made = pd.DataFrame(rows, columns=columns)
-    return made.assign(low=made.value - 1, high=made.value + 1)
+    return made.assign(
+        label=made.metric + " " + made["name"], low=made.value - 1, high=made.value + 1
+    )
 
 
 ROWS = [
