@@ -60,7 +60,7 @@ def check(
         problems += _counterfactuals(parameters, data)
     if "training" in read:
         problems += _validation(parameters["training"], data, rendered=rendered)
-    # Training alone reads `benchmarks` too, to keep their items out of validation: no file is needed.
+    # Training reads `benchmarks` only to keep their items out of validation.
     scored = {"benchmarks": {"benchmarks", "evaluation"}, "tuning.benchmarks": {"tuning"}}
     for key, needed in scored.items():
         if needed <= read:

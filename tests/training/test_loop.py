@@ -250,7 +250,7 @@ def test_losses_are_read_where_they_are_logged_and_not_at_each_step(
 
         monkeypatch.setattr(Tensor, name, read)
     run(tiny, log_every=3, save_every=6)
-    # At each of two points of the curve: the losses together, and the scale. Once: the loader's seed.
+    # At each of two points of the curve the losses together, and the scale; the loader's seed.
     assert reads.count("tolist") == 2 and reads.count("item") == 2 + 1
 
 
