@@ -55,7 +55,7 @@ def train_model(
     from compo_pipeline.registry import tracking
     from compo_pipeline.training.run import Plan, Runner, control_of
     from compo_pipeline.training.settings import TrainingSettings
-    from compo_pipeline.training.validation import held_out
+    from compo_pipeline.training.validation import PREFIX, held_out
 
     trained = _method(method, methods)
     recipe = parse(TrainingSettings, training, "training")
@@ -102,7 +102,9 @@ def train_model(
                 steps = progress.step
             curves.append(pd.DataFrame(progress.curve).assign(model=name))
         run = {"run_id": record.run_id, "method": method, "variant": variant, "seed": seed}
-    return folders[method], folders["control"], run, pd.concat(curves, ignore_index=True)
+    table = pd.concat(curves, ignore_index=True)
+    table = table[sorted(table.columns, key=lambda name: name.startswith(PREFIX))]
+    return folders[method], folders["control"], run, table
 
 
 def _log(record: Record, learner: Method, point: Mapping[str, float]) -> None:
