@@ -11,7 +11,7 @@ UV_COMPILE = $(UV) pip compile --quiet --no-annotate --all-extras --group instal
 INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 
-# Files stay in their order: the few that take longest are in the middle, so that neither process is idle at the end.
+# Files stay in their order: the longest are in the middle, so that no process is idle at the end.
 PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile \
   --no-loadscope-reorder --cov --cov-report=term
 # Types are checked meanwhile; without a cache that takes a minute or two.

@@ -274,6 +274,7 @@ def test_a_champion_that_moved_after_the_move_is_contested(
     assert waited == [1.5]
 
 
+@pytest.mark.slow
 def test_two_processes_one_after_the_other(
     model: str, tmp_path: Path, until: Callable[[Callable[[], bool]], None]
 ) -> None:

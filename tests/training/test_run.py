@@ -5,6 +5,7 @@ import logging
 import signal
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
@@ -100,15 +101,18 @@ FSC_LORA = FscClip(FscClipViews(), FscClipObjective())
 LORA = {"crop_scale": (0.5, 1.0), "lora": LowRankSettings(2)}
 
 
+slow = partial(pytest.param, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
     ("method", "recipe_", "victim"),
     [
         (CLIC, {"workers": 0, "cache_features": True}, "control"),
-        (CLIC, {"workers": 1}, "clic"),
-        (FSC, {"workers": 0, "cache_features": True}, "control"),
+        slow(CLIC, {"workers": 1}, "clic"),
+        slow(FSC, {"workers": 0, "cache_features": True}, "control"),
         (FSC_LORA, {"workers": 1, **LORA}, "fsc_clip"),
-        (C2LIP, {"workers": 0, "cache_features": True}, "control"),
-        (C2LIP_BOTH, {"workers": 1}, "c2lip"),
+        slow(C2LIP, {"workers": 0, "cache_features": True}, "control"),
+        slow(C2LIP_BOTH, {"workers": 1}, "c2lip"),
     ],
     ids=[
         *("CLIC cached", "CLIC", "FSC-CLIP cached", "FSC-CLIP by adapters"),

@@ -143,6 +143,7 @@ def test_twenty_kills_among_four_workers(tmp_path: Path) -> None:
     assert done["retried"] >= 5
 
 
+@pytest.mark.slow
 def test_a_trial_that_kills_its_worker_is_given_up(tmp_path: Path) -> None:
     process = start(tmp_path, trials=1, workers=2, deadly=True)
     assert process.wait(timeout=120) == 0, (tmp_path / "errors").read_text()
@@ -152,6 +153,7 @@ def test_a_trial_that_kills_its_worker_is_given_up(tmp_path: Path) -> None:
     assert {trial.params["x"] for trial in trials} == {0.5}
 
 
+@pytest.mark.slow
 def test_a_stopped_study_goes_on(tmp_path: Path) -> None:
     options = {"trials": 6, "workers": 2, "seconds": 0.5}
     process = start(tmp_path, **options)

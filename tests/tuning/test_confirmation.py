@@ -75,6 +75,7 @@ def test_three_models_side_by_side_over_all_seeds_and_only_once(
     assert rows[1].fine_tuned.value != pytest.approx(rows[1].control.value)  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_two_processes_confirm_what_one_does(
     confirmation: Confirmation, tmp_path: Path, trained: list[str]
 ) -> None:
