@@ -124,7 +124,7 @@ def page(served: Served, chromium: Browser, tmp_path: Path) -> Iterator[Any]:
 
 def emptied(page: Any) -> None:
     """Take the image away, as its own button does."""
-    page.click("#picture button[aria-label='Clear']")
+    page.click("#picture button[aria-label='Remove Image']")
     page.wait("!document.querySelector('#picture img')")
 
 
