@@ -103,7 +103,7 @@ def train_model(
             curves.append(pd.DataFrame(progress.curve).assign(model=name))
         run = {"run_id": record.run_id, "method": method, "variant": variant, "seed": seed}
     table = pd.concat(curves, ignore_index=True)
-    table = table[sorted(table.columns, key=lambda name: name.startswith(PREFIX))]
+    table = table[sorted(table.columns, key=lambda name: str(name).startswith(PREFIX))]
     return folders[method], folders["control"], run, table
 
 
