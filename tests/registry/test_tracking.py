@@ -231,6 +231,8 @@ def test_git_state_of_a_run(client: mlflow.MlflowClient, tmp_path: Path) -> None
         [*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True
     ).stdout.strip()
 
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "metrics.json").write_text("{}")  # a run's own
     clean = client.get_run(tracking.open_run("clean", {}, tmp_path)).data.tags
     (tmp_path / "code.py").write_text("x = 2\n")
     dirty = client.get_run(tracking.open_run("dirty", {}, tmp_path)).data.tags

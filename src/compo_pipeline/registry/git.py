@@ -11,7 +11,7 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class GitState:
-    """A commit, and whether the working tree differs from it."""
+    """A commit, and whether the working tree differs from it in more than what runs write."""
 
     commit: str
     dirty: bool
@@ -22,7 +22,8 @@ def git_state(folder: Path) -> GitState:
     commit = _git(folder, "rev-parse", "HEAD")
     if commit is None:
         return GitState(UNKNOWN, dirty=False)
-    return GitState(commit, dirty=bool(_git(folder, "status", "--porcelain")))
+    changes = _git(folder, "status", "--porcelain", "--", ".", ":(exclude)data")
+    return GitState(commit, dirty=bool(changes))
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
