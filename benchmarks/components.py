@@ -7,7 +7,7 @@ rows of the paper's Table 2 (global and local hard-negative loss, focal weight, 
 with the recipe of conf/fsc_scenes. Needs what `kedro run --pipelines=raw,ingest,validation` makes.
 Views and scores are kept under data/*/scenes/components; what is there is not made again.
 Differences are paired on the same items, intervals come from two levels of resampling (seeds, then
-pictures). Writes benchmarks/results/components.json and components.md.
+images). Writes benchmarks/results/components.json and components.md.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""SPARCL's parts on the scenes: synthetic pictures, margins, and what is wrong with pictures.
+"""SPARCL's parts on the scenes: synthetic images, margins, and what is wrong with images.
 
     python benchmarks/counterfactuals.py --seeds 3
 
 Trains, for each seed and on the same edited captions, plain SigLIP (the control), SPARCL and its
-ablations, TripletCLIP and NegCLIP, with the recipe of conf/sparcl_scenes. The renderer's pictures
+ablations, TripletCLIP and NegCLIP, with the recipe of conf/sparcl_scenes. The renderer's images
 are exact and look like the real ones, which no text-to-image model's do; so SPARCL also trains on
-pictures with the faults that the paper's feature injection, AdaIN and adaptive margin are there
+images with the faults that the paper's feature injection, AdaIN and adaptive margin are there
 for: drawn from the text alone, in a foreign style, or wrong. `--rows` picks rows by name, `--seed`
 does one seed and stops: two processes can share the work. Needs what
-`kedro run --pipelines=raw,ingest,validation` makes. Pictures, models and scores are kept under
+`kedro run --pipelines=raw,ingest,validation` makes. Images, models and scores are kept under
 data/*/scenes/counterfactuals/<variant>; what is there is not made again. Writes
 benchmarks/results/counterfactuals.json and counterfactuals.md.
 """
@@ -30,7 +30,7 @@ from study import Arm, Study
 from tables import BASE
 
 ENV = "sparcl_scenes"
-CONTROL, FULL, FIXED, TEXTS = "SigLIP fine-tuning", "SPARCL", "fixed margin", "no pictures"
+CONTROL, FULL, FIXED, TEXTS = "SigLIP fine-tuning", "SPARCL", "fixed margin", "no images"
 ALONE, FOREIGN, STYLED, WRONG = "from text alone", "foreign style", "foreign, AdaIN", "wrong"
 EXACT = "exact"
 NEGCLIP = "NegCLIP on the same texts"
@@ -47,12 +47,12 @@ EDITS: dict[str, dict[str, Any]] = {
     STYLED: {"scenes": {"cast": 1.0, "adain": {"weight": 0.5, "space": "pixels"}}},
     WRONG: {"scenes": {"wrong": 0.3}},
 }
-# Rows that train on pictures which are not exact: the set, and whether margins adapt.
+# Rows that train on images which are not exact: the set, and whether margins adapt.
 FAULTY = {
-    "pictures from text alone": (ALONE, True),
-    "pictures in a foreign style": (FOREIGN, True),
+    "images from text alone": (ALONE, True),
+    "images in a foreign style": (FOREIGN, True),
     "... with AdaIN": (STYLED, True),
-    "30% of the pictures wrong": (WRONG, True),
+    "30% of the images wrong": (WRONG, True),
     "... with a fixed margin": (WRONG, False),
 }
 
@@ -60,20 +60,20 @@ FAULTY = {
 CLAIMS = {
     "SPARCL against the base": (FULL, BASE),
     "SPARCL against the control": (FULL, CONTROL),
-    "synthetic pictures": (FULL, TEXTS),
+    "synthetic images": (FULL, TEXTS),
     "the margin loss": (FULL, "no margin loss"),
     "adaptive margins": (FULL, FIXED),
-    "adaptive margins, 30% of the pictures wrong": (
-        "30% of the pictures wrong",
+    "adaptive margins, 30% of the images wrong": (
+        "30% of the images wrong",
         "... with a fixed margin",
     ),
     "adaptive margins at a quarter": (QUARTER, QUARTER_FIXED),
     "margins at a quarter": (QUARTER, FULL),
-    "faithful pictures (injection's end)": (FULL, "pictures from text alone"),
-    "the style of real pictures (AdaIN's end)": (FULL, "pictures in a foreign style"),
-    "AdaIN": ("... with AdaIN", "pictures in a foreign style"),
-    "faulty pictures against none": ("pictures from text alone", TEXTS),
-    "the pictures of TripletCLIP": ("TripletCLIP", NEGCLIP),
+    "faithful images (injection's end)": (FULL, "images from text alone"),
+    "the style of real images (AdaIN's end)": (FULL, "images in a foreign style"),
+    "AdaIN": ("... with AdaIN", "images in a foreign style"),
+    "faulty images against none": ("images from text alone", TEXTS),
+    "the images of TripletCLIP": ("TripletCLIP", NEGCLIP),
     "SPARCL against TripletCLIP": (FULL, "TripletCLIP"),
     "SPARCL's texts against NegCLIP's": (TEXTS, NEGCLIP),
 }
@@ -99,11 +99,11 @@ def arms(parameters: Mapping[str, Any]) -> dict[str, Arm]:
     margins = objective.margins
     fixed = sparcl(margins=replace(margins, adaptive=False))
     quarter = replace(margins, m0=margins.m0 / 4, beta=margins.beta / 4)
-    without = TripletClip(triplet.views_type(), replace(triplet.objective, pictures=False))
+    without = TripletClip(triplet.views_type(), replace(triplet.objective, images=False))
     exact: dict[str, Method] = {
         CONTROL: control_of(full),
         FULL: full,
-        TEXTS: sparcl(pictures=False),
+        TEXTS: sparcl(images=False),
         "no margin loss": sparcl(weights=replace(objective.weights, margin=0.0)),
         FIXED: fixed,
         QUARTER: sparcl(margins=quarter),

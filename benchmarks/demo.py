@@ -75,12 +75,12 @@ def measured(params: str, precision: str) -> Cost:
         base = load(scenes.base)
         batches = whole.batches(clic, TensorReader(base, scenes.root))
         short = runner(WARM_UP + MEASURED, "short")
-        shown = short.plan.batches(clic, TensorReader(base, scenes.root)).pictures()
+        shown = short.plan.batches(clic, TensorReader(base, scenes.root)).images()
         started = time.perf_counter()
         short.embed_ahead(clic)
         images_a_second = len(shown) / (time.perf_counter() - started)
         rates = [steps_a_second(short, method) for method in (clic, control_of(clic))]
-        return Cost(len(batches.pictures()), len(batches), images_a_second, *rates)
+        return Cost(len(batches.images()), len(batches), images_a_second, *rates)
 
 
 def steps_a_second(runner: Runner, method: Method) -> float:

@@ -14,11 +14,11 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from compo_pipeline.pipelines.pretraining.supervision import PictureBatches
+from compo_pipeline.pipelines.pretraining.supervision import ImageBatches
 from compo_pipeline.scenes.benchmark import make_item
 from compo_pipeline.scenes.captions import alt_text, first, sentences
 from compo_pipeline.scenes.counterfactuals import edit
-from compo_pipeline.scenes.render import picture, render
+from compo_pipeline.scenes.render import image, render
 from compo_pipeline.scenes.world import Scene, World
 from compo_pipeline.seeding import rng
 
@@ -41,12 +41,12 @@ def rate(work: Callable[[Item], object], items: Iterable[Item]) -> tuple[int, fl
 
 
 def saved(scene: Scene) -> None:
-    """A picture as it is written to disk."""
-    picture(scene).save(io.BytesIO(), "jpeg", quality=92, subsampling=0)
+    """An image as it is written to disk."""
+    image(scene).save(io.BytesIO(), "jpeg", quality=92, subsampling=0)
 
 
 def edited(told: tuple[Scene, str, str]) -> None:
-    """The picture of an edited scene, from caption to file."""
+    """The image of an edited scene, from caption to file."""
     scene, caption, role = told
     if found := edit(scene, caption, role, rng(scene.scene_id, role)):
         saved(found.scene)
@@ -62,7 +62,7 @@ def main() -> None:
         (scene, first(scene, rng(scene.scene_id)), role)
         for scene, role in zip(scenes, itertools.cycle(ROLES), strict=False)
     ]
-    batches = PictureBatches(
+    batches = ImageBatches(
         WORLD, seed=0, batches=1, batch_size=count, size=64, grid=8, composites=0.3
     )
     batches[0]
@@ -74,10 +74,10 @@ def main() -> None:
         "captions of 3-5 sentences": rate(lambda s: sentences(s, rng(s.scene_id)), scenes),
         "alt texts": rate(lambda s: alt_text(s, rng(s.scene_id), MIX), scenes),
         "benchmark items": rate(lambda s: make_item("swap_att", s, WORLD, rng(s.scene_id)), pairs),
-        "pictures rendered": rate(render, scenes),
-        "pictures rendered and compressed": rate(saved, scenes),
+        "images rendered": rate(render, scenes),
+        "images rendered and compressed": rate(saved, scenes),
         "counterfactuals edited, rendered and compressed": rate(edited, told),
-        "training pictures with truth (30% composites)": batch,
+        "training images with truth (30% composites)": batch,
     }
     table = Table("what", "number", "a second", "a second of processor")
     for what, (number, wall, processor) in rows.items():

@@ -3,11 +3,11 @@
     python benchmarks/serving.py [--model models:/compo-clip@champion] [--requests 10000]
 
 Starts `mlflow models serve` in a process of its own (the shipped base unless another model is
-named) and asks it to score pictures against two captions each, base64 in JSON. First for several
+named) and asks it to score images against two captions each, base64 in JSON. First for several
 sizes of a request and numbers of clients: throughput, and the times that half and 99% of the
-requests stay below. Then `--requests` requests of one picture each from two clients, with the
+requests stay below. Then `--requests` requests of one image each from two clients, with the
 server's memory (RSS) at every hundredth: its growth per 1,000 requests is the slope of a line
-through the second half, when the allocator's pools have filled. No two pictures or captions are
+through the second half, when the allocator's pools have filled. No two images or captions are
 equal. Writes benchmarks/results/serving.json and serving.md.
 """
 
@@ -38,7 +38,7 @@ from PIL import Image
 RESULTS = Path(__file__).parent / "results"
 SIZES = (1, 8, 32)  # rows of a request
 CLIENTS = (1, 4)
-PICTURES, REQUESTS = 256, 200  # at least, for each size and number of clients
+IMAGES, REQUESTS = 256, 200  # at least, for each size and number of clients
 SIDE = 256
 EVERY = 100  # requests between two looks at the memory
 
@@ -103,10 +103,10 @@ class Client:
         self.generator = np.random.default_rng(seed)
 
     def question(self, rows: int) -> str:
-        """The body of a request: so many pictures, two captions."""
+        """The body of a request: so many images, two captions."""
         letters = self.generator.integers(97, 123, (2, 6, 5))
         texts = [" ".join("".join(map(chr, word)) for word in text) for text in letters]
-        records = [{"image": self._picture()} for _ in range(rows)]
+        records = [{"image": self._image()} for _ in range(rows)]
         return json.dumps({"dataframe_records": records, "params": {"texts": texts}})
 
     def ask(self, question: str) -> float:
@@ -121,7 +121,7 @@ class Client:
             raise SystemExit(f"HTTP {response.status}: {answer[:500].decode()}")
         return seconds
 
-    def _picture(self) -> str:
+    def _image(self) -> str:
         coarse = self.generator.integers(0, 256, (8, 8, 3), dtype=np.uint8)
         buffer = io.BytesIO()
         Image.fromarray(coarse).resize((SIDE, SIDE)).save(buffer, "JPEG")
@@ -131,7 +131,7 @@ class Client:
 def speed(port: int, rows: int, clients: int) -> dict[str, float]:
     """Throughput and latency of requests of so many rows from so many clients at once."""
     asking = [Client(port, seed) for seed in range(clients)]
-    count = max(PICTURES // rows, REQUESTS) // clients
+    count = max(IMAGES // rows, REQUESTS) // clients
     questions = [[client.question(rows) for _ in range(count)] for client in asking]
     with ThreadPoolExecutor(clients) as pool:
         start = time.perf_counter()
@@ -145,7 +145,7 @@ def speed(port: int, rows: int, clients: int) -> dict[str, float]:
         "clients": clients,
         "requests": len(seconds),
         "requests a second": len(seconds) / wall,
-        "pictures a second": len(seconds) * rows / wall,
+        "images a second": len(seconds) * rows / wall,
         **latency(seconds),
     }
 
@@ -186,18 +186,18 @@ def markdown(result: dict[str, Any]) -> str:
         "# Serving",
         "",
         f"`mlflow models serve` of {result['model']} on {result['cores']} cores, asked from a "
-        f"second process of the same machine: pictures of {SIDE} x {SIDE} as base64, each against "
+        f"second process of the same machine: images of {SIDE} x {SIDE} as base64, each against "
         f"two captions. {result['note']}",
         "",
-        "| rows a request | clients | requests a second | pictures a second | p50 ms | p99 ms |",
+        "| rows a request | clients | requests a second | images a second | p50 ms | p99 ms |",
         "| --- | --- | --- | --- | --- | --- |",
         *(
             f"| {row['rows']} | {row['clients']} | {row['requests a second']:.1f} | "
-            f"{row['pictures a second']:.1f} | {row['p50 ms']:.0f} | {row['p99 ms']:.0f} |"
+            f"{row['images a second']:.1f} | {row['p50 ms']:.0f} | {row['p99 ms']:.0f} |"
             for row in result["speed"]
         ),
         "",
-        f"Memory of the server over {kept['requests']:,} requests of one picture from two clients, "
+        f"Memory of the server over {kept['requests']:,} requests of one image from two clients, "
         f"no two alike: {megabytes[0]:.0f} MB after the first {EVERY}, {max(megabytes):.0f} MB at "
         f"most, {megabytes[-1]:.0f} MB at the end; in the second half it grows by "
         f"{kept['growth']:+.2f} MB per 1,000 requests. p50 {kept['p50 ms']:.0f} ms, p99 "

@@ -188,11 +188,11 @@ class Study:
         return Runner(Plan(*inputs, seed, folder, made))
 
     def counterfactuals(self, edits: str) -> tuple[Path, list[Counterfactual]]:
-        """The pictures' folder and the rows of the counterfactuals of a name; none of no name."""
+        """The images' folder and the rows of the counterfactuals of a name; none of no name."""
         folder = self.models / edits
-        pictures, file = folder / "counterfactual_pictures", folder / "counterfactuals.parquet"
+        images, file = folder / "counterfactual_images", folder / "counterfactuals.parquet"
         if not edits:
-            return pictures, []
+            return images, []
 
         def make() -> list[Counterfactual]:
             plainly = OmegaConf.merge(self.parameters["counterfactuals"], self.edits[edits])
@@ -206,7 +206,7 @@ class Study:
                 self.parameters["language"]["model"],
                 str(self.root),
                 self.parameters["scenes"]["world"],
-                str(pictures),
+                str(images),
                 "data/04_feature/scenes/counterfactuals_state",
                 "sparcl",
             )
@@ -214,7 +214,7 @@ class Study:
 
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / "in_use.lock"):
-            return pictures, kept(file, Counterfactual, make)
+            return images, kept(file, Counterfactual, make)
 
 
 def _trained(name: str, method: Method, runner: Callable[[], Runner]) -> LoadedModel:

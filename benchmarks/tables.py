@@ -1,7 +1,7 @@
 """What studies say in the end: arms against the base, claims tested, as tables and as JSON.
 
 Differences are paired on the same items; intervals come from two levels of resampling (seeds, then
-pictures).
+images).
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def introduction(seeds: int) -> list[str]:
     """What a reader of the tables must know."""
     return [
         f"{seeds} training seeds; per cent; 95% intervals from two levels of resampling (seeds, "
-        "then pictures); differences paired on the same items. `least detectable` is the largest "
+        "then images); differences paired on the same items. `least detectable` is the largest "
         "of its column.",
         "",
     ]

@@ -2,7 +2,7 @@
 
 Ranking: recipes drawn from CLIC's search space, the configured one first, are trained at a trial's
 length and in full, and judged on the validation questions. Cost: the configured recipe at a trial's
-length, from pictures to figures, as a run of its own and as a trial whose pictures are embedded
+length, from images to figures, as a run of its own and as a trial whose images are embedded
 already. Run it on the raw, ingested and validated demo; what was done is not done again.
 """
 
@@ -159,7 +159,7 @@ def main() -> None:
     content: dict[str, Any] = {"cost": costs, "ranking": ranks}
     lines = [
         f"A trial at {costs['trial']['steps']} steps: {costs['trial']['seconds']:.0f} s; a run of "
-        f"its own of as many steps, from pictures to figures: {costs['run']['seconds']:.0f} s. "
+        f"its own of as many steps, from images to figures: {costs['run']['seconds']:.0f} s. "
         f"Ratio {costs['ratio']:.2f}. A whole run has {full} steps: a trial's schedule is "
         f"{costs['trial']['steps'] / full:.2f} of it.",
         "",

@@ -1,4 +1,4 @@
-"""The README's picture: a few test scenes, their true and false captions, and each model's verdict.
+"""The README's image: a few test scenes, their true and false captions, and each model's verdict.
 
     python benchmarks/verdicts.py data/07_model_output/scenes/clic/default/seed=0/scores.parquet
 

@@ -28,7 +28,7 @@ APART = ("language", "pretraining")
 # Read by nodes through parameters rather than through the catalog.
 ROOT, QUESTIONS = "data.root", "benchmarks.root"
 READ_ROOT = ("raw", "ingest", "counterfactuals", "training")
-PICTURES = {**{stage: {ROOT} for stage in READ_ROOT}, "evaluation": {ROOT, QUESTIONS}}
+IMAGES = {**{stage: {ROOT} for stage in READ_ROOT}, "evaluation": {ROOT, QUESTIONS}}
 # Shipped with the package, and loaded by these stages where the configuration says so.
 LANGUAGE = "src/compo_pipeline/resources/language"
 BASE = "src/compo_pipeline/resources/scenes_base"
@@ -112,7 +112,7 @@ def value(params, key):
 
 def roots(recipe, stage, catalogs):
     params = catalogs[recipe][1]
-    return {value(params, key) for key in PICTURES.get(stage, ())}
+    return {value(params, key) for key in IMAGES.get(stage, ())}
 
 
 each = pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Each paper's recipe takes two steps on pictures and captions in its own format."""
+"""Each paper's recipe takes two steps on images and captions in its own format."""
 
 import csv
 import json
@@ -17,11 +17,11 @@ from compo_pipeline.models.identity import WEIGHTS_FILE
 
 COLOURS = ("red", "blue", "green", "black", "white", "yellow")
 THINGS = ("dog", "cat", "horse", "boat", "chair", "umbrella")
-PICTURES = 12
+IMAGES = 12
 
 
 def captions(number: int) -> tuple[str, str]:
-    """Two captions of one picture."""
+    """Two captions of one image."""
     one, two = (THINGS[(number + step) % 6] for step in (0, 1 + number // 6))
     first, second = (COLOURS[(number + step) % 6] for step in (0, 3))
     return (
@@ -30,15 +30,15 @@ def captions(number: int) -> tuple[str, str]:
     )
 
 
-def picture(path: Path, number: int) -> None:
+def write_image(path: Path, number: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     noise = np.random.default_rng(number).integers(0, 256, (48, 64, 3), dtype=np.uint8)
     Image.fromarray(noise).save(path)
 
 
 def coco(root: Path) -> int:
-    """COCO's own layout, two captions a picture."""
-    for split, numbers in (("train2017", range(PICTURES)), ("val2017", range(90, 92))):
+    """COCO's own layout, two captions an image."""
+    for split, numbers in (("train2017", range(IMAGES)), ("val2017", range(90, 92))):
         annotations = [
             {"id": 10 * n + place, "image_id": n, "caption": text}
             for n in numbers
@@ -46,11 +46,11 @@ def coco(root: Path) -> int:
         ]
         images = [{"id": n, "file_name": f"{n:012}.jpg"} for n in numbers]
         for image in images:
-            picture(root / split / image["file_name"], image["id"])
+            write_image(root / split / image["file_name"], image["id"])
         (root / "annotations").mkdir(exist_ok=True)
         content = {"images": images, "annotations": annotations}
         (root / "annotations" / f"captions_{split}.json").write_text(json.dumps(content))
-    return 2 * PICTURES
+    return 2 * IMAGES
 
 
 def coco_2014(root: Path) -> int:
@@ -63,31 +63,31 @@ def coco_2014(root: Path) -> int:
 
 
 def neg_clip(root: Path) -> int:
-    """NegCLIP's files, two captions a picture."""
-    for name, numbers in (("train", range(PICTURES)), ("valid", range(90, 92))):
+    """NegCLIP's files, two captions an image."""
+    for name, numbers in (("train", range(IMAGES)), ("valid", range(90, 92))):
         with (root / f"{name}_neg_clip.tsv").open("w", newline="") as file:
             rows = csv.writer(file, delimiter="\t")
             rows.writerow(["", "title", "filepath", "neg_caption", "neg_image"])
             for number in numbers:
                 image = f"coco/{name}2014/{number:012}.jpg"
-                picture(root / image, number)
+                write_image(root / image, number)
                 for text in captions(number):
                     rows.writerow([number, text, image, [text[::-1]], [1, 2, 3]])
-    return 2 * PICTURES
+    return 2 * IMAGES
 
 
 def img2dataset(root: Path) -> int:
-    """A shard of img2dataset's in which one link was dead, one caption a picture."""
+    """A shard of img2dataset's in which one link was dead, one caption an image."""
     rows = []
-    for number in range(PICTURES):
+    for number in range(IMAGES):
         caption, by_coca = captions(number)
         row = {"key": f"{number:09}", "status": "success", "error_message": None}
         rows.append({**row, "caption": caption, "coca_captions": by_coca})
-        picture(root / "00000" / f"{row['key']}.jpg", number)
+        write_image(root / "00000" / f"{row['key']}.jpg", number)
     dead = {"key": "000000099", "status": "failed_to_download", "error_message": "404"}
     rows.append({**dead, "caption": "A dog.", "coca_captions": ""})
     pq.write_table(pa.Table.from_pylist(rows), root / "00000.parquet")
-    return PICTURES
+    return IMAGES
 
 
 def dreamlip(root: Path) -> int:
@@ -96,16 +96,16 @@ def dreamlip(root: Path) -> int:
     with (root / "cc3m_3long_3short_1raw_captions_url.csv").open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["Image Path", "raw_caption", "shortLLA_captions", "longLLA_captions"])
-        for number in [*range(PICTURES), 99]:
+        for number in [*range(IMAGES), 99]:
             address, key = f"https://example.org/{number}.jpg", f"{number:09}"
-            short, long = captions(number % PICTURES)
+            short, long = captions(number % IMAGES)
             rows.writerow([address, "sofa", short, long])
             status = "failed_to_download" if number == 99 else "success"
             shard.append({"url": address, "key": key, "status": status, "error_message": None})
             if status == "success":
-                picture(root / "00000" / f"{key}.jpg", number)
+                write_image(root / "00000" / f"{key}.jpg", number)
     pq.write_table(pa.Table.from_pylist(shard), root / "00000.parquet")
-    return PICTURES
+    return IMAGES
 
 
 # By environment: the data's format and its dead link, the base, the method, and the towers that
@@ -134,7 +134,7 @@ def test_two_steps_on_data_in_the_recipes_own_format(
         "data": {"root": str(tmp_path)},
         "model": {"name": f"local-dir:{tiny}", "pretrained": None},
         "training": {"max_steps": 2, "workers": 0, "log_every": 1, "device": "cpu"},
-        # Pictures of counterfactuals take a diffusion model.
+        # Images of counterfactuals take a diffusion model.
         "counterfactuals": {"maker": None},
     }
     stages = ["raw", "ingest", "validation", "counterfactuals", "views", "training"]

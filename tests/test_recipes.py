@@ -167,7 +167,7 @@ SPARCL = {
     "sparcl.objective.margins.gamma": 4.0,
     "sparcl.objective.margins.alpha": 10.0,
     "sparcl.objective.margins.adaptive": True,
-    "sparcl.objective.pictures": True,
+    "sparcl.objective.images": True,
     "sparcl.objective.bias": -30.0,
     "sparcl.objective.trains": ["image", "text"],
     "triplet_clip.objective.trains": ["image", "text"],
@@ -224,7 +224,7 @@ OFFERED = {
         "npc0.5_xac0.01": {"c2lip.objective.weights.npc": 0.5},
     },
     "sparcl_coco": {
-        "no_pictures": {"counterfactuals.maker": None, "sparcl.objective.pictures": False},
+        "no_images": {"counterfactuals.maker": None, "sparcl.objective.images": False},
         "no_injection": {"counterfactuals.diffusion.injection": False},
         "no_adain": {"counterfactuals.diffusion.adain.space": "none"},
         "fixed_margin": {"sparcl.objective.margins.adaptive": False},

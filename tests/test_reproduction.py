@@ -66,10 +66,10 @@ def ran(output):
 
 
 def scenes_as_coco(folder, train):
-    """Scenes under the names of COCO's splits, and questions about its validation pictures."""
+    """Scenes under the names of COCO's splits, and questions about its validation images."""
     if folder.exists():
         shutil.rmtree(folder)
-    settings = SceneSettings(train=train, val=1, test=16, items=6, pictures=40, classified=4)
+    settings = SceneSettings(train=train, val=1, test=16, items=6, images=40, classified=4)
     rendered = folder.with_name("rendered")
     write(settings, rendered)
     coco, questions = folder / "coco", folder / "benchmarks"
@@ -82,8 +82,8 @@ def scenes_as_coco(folder, train):
         )
     for name in ("sugar_crepe", "sugar_crepe_pp"):
         shutil.copytree(rendered / "benchmarks" / "test" / name, questions / name)
-    for picture in (rendered / "benchmarks" / "test" / "images").iterdir():
-        shutil.copy(picture, coco / "val2017")
+    for image in (rendered / "benchmarks" / "test" / "images").iterdir():
+        shutil.copy(image, coco / "val2017")
     shutil.rmtree(rendered)
 
 
@@ -249,7 +249,7 @@ FSC = ("fsc_coco", "fsc_cc3m", "fsc_laion_coco")
 def scenes_as_published(raw):
     """Scenes in the formats of FSC-CLIP's data: NegCLIP's files, a tar, and img2dataset's files."""
     rendered = raw.with_name("rendered")
-    write(SceneSettings(train=24, val=1, test=16, items=6, pictures=40, classified=4), rendered)
+    write(SceneSettings(train=24, val=1, test=16, items=6, images=40, classified=4), rendered)
     for ours, theirs in (("train", "train"), ("test", "valid")):
         content = json.loads((rendered / "annotations" / f"captions_{ours}.json").read_text())
         names = {image["id"]: image["file_name"] for image in content["images"]}
@@ -264,15 +264,15 @@ def scenes_as_published(raw):
     shutil.move(rendered / "benchmarks" / "test", raw / "benchmarks")
 
 
-def as_downloaded(pictures, rows, raw):
-    """Caption and picture of each row as img2dataset leaves them: files, and a tar of such."""
+def as_downloaded(images, rows, raw):
+    """Caption and image of each row as img2dataset leaves them: files, and a tar of such."""
     folder = raw / "fsc_laion_coco" / "00000"
     folder.mkdir(parents=True)
     written = []
     for number, (text, name) in enumerate(rows):
         key = f"{number:09}"
         written.append({"key": key, "status": "success", "caption": text, "coca_captions": text})
-        shutil.copy(pictures / name, folder / f"{key}.jpg")
+        shutil.copy(images / name, folder / f"{key}.jpg")
         (folder / f"{key}.json").write_text(json.dumps(written[-1]))
     pq.write_table(pa.Table.from_pylist(written), folder.with_suffix(".parquet"))
     (raw / "fsc_cc3m").mkdir()

@@ -87,7 +87,7 @@ def try_version(
     host: str,
     port: int,
 ) -> None:
-    """Show a registered version beside its base, on a page: a picture, captions, attention."""
+    """Show a registered version beside its base, on a page: an image, captions, attention."""
     if alias is not None and version is not None:
         raise click.UsageError("--alias and --version both name a version: give one of them")
     from compo_pipeline.registry.aliases import CHAMPION

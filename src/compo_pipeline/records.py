@@ -23,7 +23,7 @@ class Caption:
 
     `sentences[0]` is the row's own caption, the others say more about the same image. Width and
     height are in pixels, 0 where the image could not be read. `image_id` groups the rows of one
-    picture.
+    image.
     """
 
     sample_id: str
@@ -43,7 +43,7 @@ class Fact:
     `row` is the row's number in `captions`. `image_hash` is the sha256 of the file's bytes, empty
     where there is none. `decode_error` is None for a readable image, else `reason: detail`. The
     flags say whether an earlier row holds the same sample_id, or, in the same split, the same
-    picture and caption, and whether the same picture (by bytes) stands in a later split: of a
+    image and caption, and whether the same image (by bytes) stands in a later split: of a
     leak the row that trains is the one to drop, so that held-out data stay.
     """
 
@@ -95,17 +95,17 @@ class Parse:
 
 @dataclass(frozen=True, slots=True)
 class Counterfactual:
-    """One edit of one caption, and the picture made for it.
+    """One edit of one caption, and the image made for it.
 
     `sentence` is the index of the edited caption in the sample's sentences, `caption` itself;
     `role` says whether the edit changes the meaning ("negative") or keeps it ("positive"). `text`
-    is what became of the caption, `image` a path below the counterfactuals' own picture folder,
+    is what became of the caption, `image` a path below the counterfactuals' own image folder,
     empty while there is none. `writer` and `maker` are the names of what wrote and what drew
-    (`maker` empty where no pictures are asked for); `settings` is a short hash of all that decides
-    text and picture.
-    `state` is how far the row came: "written" (a text, no picture asked for), "made" (both) or
+    (`maker` empty where no images are asked for); `settings` is a short hash of all that decides
+    text and image.
+    `state` is how far the row came: "written" (a text, no image asked for), "made" (both) or
     "failed". `detail` says how the text came about or, of a failed row, why there is no text or
-    no picture; it keeps the text that it has.
+    no image; it keeps the text that it has.
     """
 
     sample_id: str
@@ -130,9 +130,9 @@ class View:
     other, "horizontal": side by side, None for single). `positives` are ordered p1..p5 and a run
     uses the first k; `negatives` hold None where a generator found nothing. `phrases` are noun
     phrases of p1, `phrase_spans` their half-open character spans in it, flattened: start0, end0,
-    start1, end1, ... `counterfactuals` are paths of the pictures of the negative and of the second
+    start1, end1, ... `counterfactuals` are paths of the images of the negative and of the second
     positive, empty where there is none. `provenance` is JSON: generator, category, words, language
-    model. The anchor's single view (its picture, its first sentence) is derived from `captions`,
+    model. The anchor's single view (its image, its first sentence) is derived from `captions`,
     never stored here.
     """
 
@@ -154,7 +154,7 @@ class Score:
     """One scored benchmark item. `model` is its name in the run (base, control, clic, ...).
 
     `metric` is what `correct` is about (accuracy, itt, tot, i2t_r1, top1, ...). `group` names the
-    picture, the unit that a bootstrap over items may resample. `similarities` are every cosine
+    image, the unit that a bootstrap over items may resample. `similarities` are every cosine
     that decided the item, in the protocol's documented order; `correct` is None for an item
     that could not be scored, and `skipped` then says why.
     """

@@ -21,8 +21,8 @@ def source(root: Path, images: Any, annotations: Any, name: str = "train2017") -
     return DataSettings(root, "coco_captions", {"train": name})
 
 
-def caption(number: Any, picture: Any, text: Any) -> dict[str, Any]:
-    return {"id": number, "image_id": picture, "caption": text}
+def caption(number: Any, image: Any, text: Any) -> dict[str, Any]:
+    return {"id": number, "image_id": image, "caption": text}
 
 
 def test_one_row_per_caption_the_others_are_further(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_records_that_are_none_are_kept_with_the_reason(
     assert good.own == ("A cat.",)
 
 
-def test_pictures_without_captions_and_broken_entries_are_kept(tmp_path: Path) -> None:
+def test_images_without_captions_and_broken_entries_are_kept(tmp_path: Path) -> None:
     images = [
         {"id": 1, "file_name": "1.jpg"},
         {"id": 1, "file_name": "other.jpg"},
@@ -91,7 +91,7 @@ def test_pictures_without_captions_and_broken_entries_are_kept(tmp_path: Path) -
     details = [row.detail for row in rows if isinstance(row, Rejected)]
     assert details[0] == "images: id 1 was already given to 1.jpg"
     assert "lacks an id" in details[1]
-    assert details[2] == "no caption of this picture"
+    assert details[2] == "no caption of this image"
     assert len(details) == 3
     assert rows[2] == RawCaption("train-1", "train-1", "train2017/1.jpg", ("A dog.",), (), "train")
 

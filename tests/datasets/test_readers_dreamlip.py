@@ -1,4 +1,4 @@
-"""DreamLIP's captions: pictures by address, by path, or in tables of img2dataset's."""
+"""DreamLIP's captions: images by address, by path, or in tables of img2dataset's."""
 
 import csv
 import json
@@ -24,14 +24,14 @@ def address(number: int) -> str:
 
 
 def texts(number: int) -> dict[str, str]:
-    """The seven captions of a picture, told apart by their columns."""
+    """The seven captions of an image, told apart by their columns."""
     kinds = [f"{length}{by}" for by in ("IB", "SV", "LLA") for length in ("short", "long")]
     captions = {f"{kind}_captions": f'{kind}, of a "dog" {number}.\n' for kind in kinds}
     return {"raw_caption": f"dog {number}", **captions}
 
 
 def publish(root: Path, suffix: str, images: list[str]) -> str:
-    """The published file, with these in the column of pictures."""
+    """The published file, with these in the column of images."""
     rows = [{"Image Path": image, **texts(number)} for number, image in enumerate(images)]
     path = root / f"{PUBLISHED}.{suffix}"
     if suffix == "parquet":
@@ -46,8 +46,8 @@ def publish(root: Path, suffix: str, images: list[str]) -> str:
 
 def download(folder: Path, numbers: dict[int, str], shard: int = 0, **more: Any) -> None:
     """A shard of img2dataset's: the addresses of these numbers, each with its status."""
-    pictures = folder / f"{shard:05}"
-    pictures.mkdir(parents=True)
+    images = folder / f"{shard:05}"
+    images.mkdir(parents=True)
     rows = []
     for place, (number, status) in enumerate(numbers.items()):
         key = f"{shard:05}{place:04}"
@@ -55,9 +55,9 @@ def download(folder: Path, numbers: dict[int, str], shard: int = 0, **more: Any)
         row = {"url": address(number), "key": key, "status": status, "error_message": error}
         rows.append({**row, "caption": None, **(texts(number) if more.get("carried") else {})})
         if error is None:
-            (pictures / f"{key}.jpg").touch()
-            (pictures / f"{key}.json").write_text(json.dumps(rows[-1]))
-    pq.write_table(pa.Table.from_pylist(rows), pictures.with_suffix(".parquet"))
+            (images / f"{key}.jpg").touch()
+            (images / f"{key}.json").write_text(json.dumps(rows[-1]))
+    pq.write_table(pa.Table.from_pylist(rows), images.with_suffix(".parquet"))
 
 
 def settings(root: Path, source: str, **given: Any) -> DataSettings:
@@ -73,18 +73,18 @@ def read(data: DataSettings) -> list[RawCaption | Rejected]:
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_pictures_are_found_by_their_address(tmp_path: Path, suffix: str) -> None:
+def test_images_are_found_by_their_address(tmp_path: Path, suffix: str) -> None:
     """Three rows, fetched in another order and in two shards."""
     name = publish(tmp_path, suffix, [address(n) for n in range(3)])
-    download(tmp_path / "pictures", {2: "success", 1: "success"})
-    download(tmp_path / "pictures", {0: "success"}, shard=1)
-    rows = read(settings(tmp_path, name, images="pictures"))
+    download(tmp_path / "images", {2: "success", 1: "success"})
+    download(tmp_path / "images", {0: "success"}, shard=1)
+    rows = read(settings(tmp_path, name, images="images"))
     images = ["00001/000010000.jpg", "00000/000000001.jpg", "00000/000000000.jpg"]
     assert rows == [
         RawCaption(
             sample_id=f"train-{number}",
-            image_id=f"train-pictures/{image}",
-            image=f"pictures/{image}",
+            image_id=f"train-images/{image}",
+            image=f"images/{image}",
             own=(f'shortLLA, of a "dog" {number}.\n',),
             further=(),
             split="train",
@@ -126,12 +126,12 @@ def test_an_address_that_was_fetched_once_is_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_paths_in_the_place_of_addresses(tmp_path: Path, suffix: str) -> None:
     name = publish(tmp_path, suffix, ["a/0.png", "b/1.png"])
-    (tmp_path / "pictures").mkdir()
-    (tmp_path / "pictures" / "0.png").touch()
-    first, second = read(settings(tmp_path, name, images="pictures"))
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "0.png").touch()
+    first, second = read(settings(tmp_path, name, images="images"))
     assert isinstance(first, RawCaption) and isinstance(second, RawCaption)
-    assert (first.image, first.image_id) == ("pictures/a/0.png", "train-pictures/a/0.png")
-    assert second.image == "pictures/b/1.png"
+    assert (first.image, first.image_id) == ("images/a/0.png", "train-images/a/0.png")
+    assert second.image == "images/b/1.png"
     (plain, _) = readers.read(settings(tmp_path, name))
     assert plain.image == "a/0.png"
 
@@ -150,7 +150,7 @@ def test_captions_carried_along_by_img2dataset(tmp_path: Path, source: str) -> N
         "train",
     )
     assert isinstance(second, RawCaption)
-    # There is no file of the values where there is no picture.
+    # There is no file of the values where there is no image.
     failed = [row.rule for row in rest if isinstance(row, Rejected)]
     assert failed == (["not_downloaded"] if source == "*.parquet" else [])
     other = settings(tmp_path, source, columns=Columns(caption="longSV_captions"))
@@ -188,25 +188,25 @@ def test_unusable_rows_are_kept_with_the_reason(tmp_path: Path) -> None:
     good, nameless, relative, cut = read(settings(tmp_path, name))
     assert isinstance(good, RawCaption) and isinstance(relative, RawCaption)
     assert isinstance(nameless, Rejected) and isinstance(cut, Rejected)
-    assert (nameless.rule, nameless.detail) == ("unparseable", "the picture's name is ''")
+    assert (nameless.rule, nameless.detail) == ("unparseable", "the image's name is ''")
     assert "2 fields, expected 8" in cut.detail
 
 
 def test_addresses_without_downloads_name_the_key(tmp_path: Path) -> None:
     name = publish(tmp_path, "csv", [address(0)])
-    (tmp_path / "pictures").mkdir()
+    (tmp_path / "images").mkdir()
     with pytest.raises(
         SourceError, match=r"'Image Path' holds addresses, and no table .* set data\.images to the"
     ):
-        list(readers.read(settings(tmp_path, name, images="pictures")))
+        list(readers.read(settings(tmp_path, name, images="images")))
 
 
-def test_packed_pictures_are_refused_as_img2datasets_are(tmp_path: Path) -> None:
+def test_packed_images_are_refused_as_img2datasets_are(tmp_path: Path) -> None:
     name = publish(tmp_path, "csv", [address(0)])
-    download(tmp_path / "pictures", {0: "success"})
-    (tmp_path / "pictures" / "00001.tar").touch()
-    with pytest.raises(SourceError, match=r"00001\.tar holds its pictures packed"):
-        list(readers.read(settings(tmp_path, name, images="pictures")))
+    download(tmp_path / "images", {0: "success"})
+    (tmp_path / "images" / "00001.tar").touch()
+    with pytest.raises(SourceError, match=r"00001\.tar holds its images packed"):
+        list(readers.read(settings(tmp_path, name, images="images")))
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])

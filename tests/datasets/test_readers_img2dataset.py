@@ -20,7 +20,7 @@ HTTP = "HTTP Error 404: Not Found"
 
 
 def values(shard: int, number: int, caption: str | None, **more: Any) -> dict[str, Any]:
-    """One picture's metadata; without a `status` of its own, it was downloaded."""
+    """One image's metadata; without a `status` of its own, it was downloaded."""
     return {
         "url": f"https://example.org/{number}.jpg",
         "key": f"{shard:05}{number:04}",
@@ -60,7 +60,7 @@ def captions(data: DataSettings) -> list[str]:
 
 
 @pytest.mark.parametrize("source", ["*.parquet", "*/*.json"])
-def test_shards_in_order_from_tables_or_from_the_files_beside_the_pictures(
+def test_shards_in_order_from_tables_or_from_the_files_beside_the_images(
     tmp_path: Path, source: str
 ) -> None:
     write(tmp_path, 1, [values(1, 0, "A cat.")])
@@ -87,7 +87,7 @@ def test_what_was_never_downloaded_stands_apart(tmp_path: Path) -> None:
     )
 
 
-def test_a_table_without_a_status_holds_downloaded_pictures(tmp_path: Path) -> None:
+def test_a_table_without_a_status_holds_downloaded_images(tmp_path: Path) -> None:
     row = {"key": "000000000", "caption": "A dog."}
     pq.write_table(pa.Table.from_pylist([row]), tmp_path / "00000.parquet")
     assert captions(settings(tmp_path)) == ["A dog."]
@@ -143,7 +143,7 @@ def test_a_missing_column_is_an_error_of_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{"images": "pictures"}, {"columns": Columns(sentences="all_captions")}]
+    "given", [{"images": "images"}, {"columns": Columns(sentences="all_captions")}]
 )
 def test_settings_that_say_nothing_here_are_refused(tmp_path: Path, given: Any) -> None:
     write(tmp_path, 0, [values(0, 0, "A dog.")])
@@ -175,14 +175,14 @@ def test_tars_are_refused_until_they_are_unpacked(tmp_path: Path, source: str) -
 def test_tars_alone_are_refused_with_the_same_advice(tmp_path: Path) -> None:
     (tmp_path / "cc3m").mkdir()
     (tmp_path / "cc3m" / "00000.tar").touch()
-    with pytest.raises(SourceError, match=r"cc3m/00000\.tar holds its pictures packed"):
+    with pytest.raises(SourceError, match=r"cc3m/00000\.tar holds its images packed"):
         locate(settings(tmp_path, "cc3m/*.parquet"))
 
 
-def test_pictures_inside_a_table_are_refused(tmp_path: Path) -> None:
+def test_images_inside_a_table_are_refused(tmp_path: Path) -> None:
     rows = [{**values(0, 0, "A dog."), "jpg": b"..."}]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "00000.parquet")
-    with pytest.raises(SourceError, match=r"00000\.parquet holds pictures.*output_format files"):
+    with pytest.raises(SourceError, match=r"00000\.parquet holds images.*output_format files"):
         list(readers.read(settings(tmp_path)))
 
 
@@ -199,8 +199,8 @@ def test_what_is_found(tmp_path: Path) -> None:
     write(tmp_path / "laion", 1, [values(1, 0, "A cat.")])
     found = locate(settings(tmp_path, "laion/*.parquet"))["splits"]["train"]
     assert found["annotations"] == ["laion/00000.parquet", "laion/00001.parquet"]
-    assert (found["pictures"], found["records"]) == ("laion", 3)
-    assert locate(settings(tmp_path, "laion/*/*.json"))["splits"]["train"]["pictures"] == "."
+    assert (found["images"], found["records"]) == ("laion", 3)
+    assert locate(settings(tmp_path, "laion/*/*.json"))["splits"]["train"]["images"] == "."
 
 
 @pytest.mark.parametrize("source", ["*.parquet", "*/*.json"])

@@ -1,4 +1,4 @@
-"""NegCLIP's captions of COCO: one row per caption, the picture's other captions beside it."""
+"""NegCLIP's captions of COCO: one row per caption, the image's other captions beside it."""
 
 import csv
 import json
@@ -36,7 +36,7 @@ def read(data: DataSettings) -> list[RawCaption | Rejected]:
     return rows
 
 
-def test_captions_of_one_picture_share_it_and_are_further_to_each_other(tmp_path: Path) -> None:
+def test_captions_of_one_image_share_it_and_are_further_to_each_other(tmp_path: Path) -> None:
     data = source(tmp_path, [("A dog's bed.", A), ("Two cats.", B), ('A "dog".\n', A)])
     first, second, third = read(data)
     assert first == RawCaption(
@@ -65,19 +65,19 @@ def test_unusable_rows_are_kept_with_the_reason(tmp_path: Path) -> None:
         assert reason in detail
 
 
-def test_paths_start_from_the_folder_of_pictures(tmp_path: Path) -> None:
-    (tmp_path / "pictures" / "coco").mkdir(parents=True)
-    (tmp_path / "pictures" / "coco" / "a.jpg").touch()
-    data = source(tmp_path, [("A dog.", A)], images="pictures")
+def test_paths_start_from_the_folder_of_images(tmp_path: Path) -> None:
+    (tmp_path / "images" / "coco").mkdir(parents=True)
+    (tmp_path / "images" / "coco" / "a.jpg").touch()
+    data = source(tmp_path, [("A dog.", A)], images="images")
     (row,) = read(data)
-    assert row.image == f"pictures/{A}"
+    assert row.image == f"images/{A}"
     found = locate(data)["splits"]["train"]
-    assert (found["pictures"], found["files"], found["records"]) == ("pictures", 1, 1)
+    assert (found["images"], found["files"], found["records"]) == ("images", 1, 1)
 
 
 def test_another_file_of_that_kind_names_its_columns(tmp_path: Path) -> None:
-    (tmp_path / "own.tsv").write_text("who\ttext\tpicture\nx\tA dog.\tb/a.jpg\n")
-    columns = Columns(id="who", image="picture", caption="text")
+    (tmp_path / "own.tsv").write_text("who\ttext\timage\nx\tA dog.\tb/a.jpg\n")
+    columns = Columns(id="who", image="image", caption="text")
     data = DataSettings(tmp_path, "neg_clip", {"train": "own.tsv"}, columns=columns)
     assert list(readers.read(data)) == [
         RawCaption("train-x", "train-b/a.jpg", "b/a.jpg", ("A dog.",), (), "train")

@@ -46,12 +46,12 @@ def read(root: Path, source: str, **settings: Any) -> list[RawCaption | Rejected
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet"])
 def test_the_same_rows_in_every_format(tmp_path: Path, suffix: str) -> None:
     write(tmp_path / f"t.{suffix}", ROWS)
-    rows = read(tmp_path, f"t.{suffix}", images="pictures")
+    rows = read(tmp_path, f"t.{suffix}", images="images")
     assert rows == [
         RawCaption(
             sample_id=f"train-{number}",
-            image_id=f"train-pictures/{row['image']}",
-            image=f"pictures/{row['image']}",
+            image_id=f"train-images/{row['image']}",
+            image=f"images/{row['image']}",
             own=(row["caption"],),
             further=(),
             split="train",
@@ -103,7 +103,7 @@ def test_broken_csv_rows_are_kept_with_the_reason(tmp_path: Path) -> None:
     assert "1 fields, expected 2" in details[1]
     assert "not valid UTF-8" in details[2]
     assert "3 fields, expected 2" in details[3]
-    assert "the picture's name is ''" in details[4]
+    assert "the image's name is ''" in details[4]
     assert "field larger than field limit" in details[5]
     assert details[6] == "", "an empty caption is a row; validation judges it"
 
@@ -186,8 +186,8 @@ def test_cogvlm_laion(tmp_path: Path) -> None:
         "four.jpg,\n",
         "utf-8",
     )
-    rows = read(tmp_path, "cogvlm.csv", format="cogvlm_laion", images="pictures")
-    assert [row.image for row in rows[:2]] == ["pictures/one.jpg", "pictures/two.png"]
+    rows = read(tmp_path, "cogvlm.csv", format="cogvlm_laion", images="images")
+    assert [row.image for row in rows[:2]] == ["images/one.jpg", "images/two.png"]
     assert isinstance(rows[0], RawCaption)
     assert rows[0].own == ("A dog on a sofa. It sleeps.",)
     assert isinstance(rows[1], RawCaption)

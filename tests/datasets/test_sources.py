@@ -13,7 +13,7 @@ from compo_pipeline.datasets.sources import locate
 
 @pytest.fixture
 def coco(tmp_path: Path) -> DataSettings:
-    """Two pictures, three captions."""
+    """Two images, three captions."""
     (tmp_path / "annotations").mkdir()
     (tmp_path / "train2017").mkdir()
     for name in ("1.jpg", "2.jpg"):
@@ -34,7 +34,7 @@ def test_what_is_found(coco: DataSettings) -> None:
             "train": {
                 "annotations": ["annotations/captions_train2017.json"],
                 "records": 3,
-                "pictures": "train2017",
+                "images": "train2017",
                 "files": 2,
             }
         },
@@ -60,9 +60,9 @@ def test_no_splits(coco: DataSettings) -> None:
         locate(DataSettings(coco.root, "coco_captions", {"train": None}))
 
 
-def test_a_missing_picture_folder(coco: DataSettings) -> None:
+def test_a_missing_image_folder(coco: DataSettings) -> None:
     shutil.rmtree(coco.root / "train2017")
-    with pytest.raises(SourceError, match=r"no folder of pictures '.*train2017'"):
+    with pytest.raises(SourceError, match=r"no folder of images '.*train2017'"):
         locate(coco)
     (coco.root / "train2017").mkdir()
     with pytest.raises(SourceError, match="is empty"):
@@ -77,16 +77,16 @@ def test_annotations_without_a_record(coco: DataSettings) -> None:
 
 
 def test_a_table(tmp_path: Path) -> None:
-    (tmp_path / "pictures" / "deep").mkdir(parents=True)
-    (tmp_path / "pictures" / "deep" / "a.jpg").touch()
-    (tmp_path / "t.csv").write_text("picture,caption\ndeep/a.jpg,A dog.\n")
+    (tmp_path / "images" / "deep").mkdir(parents=True)
+    (tmp_path / "images" / "deep" / "a.jpg").touch()
+    (tmp_path / "t.csv").write_text("image,caption\ndeep/a.jpg,A dog.\n")
     data = DataSettings(
-        tmp_path, "table", {"train": "t.csv"}, images="pictures", columns=Columns(image="picture")
+        tmp_path, "table", {"train": "t.csv"}, images="images", columns=Columns(image="image")
     )
     assert locate(data)["splits"]["train"] == {
         "annotations": ["t.csv"],
         "records": 1,
-        "pictures": "pictures",
+        "images": "images",
         "files": 1,
     }
     with pytest.raises(SourceError, match=r"matches 'u\.csv': set data\.root or data\.splits"):

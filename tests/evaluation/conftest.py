@@ -17,7 +17,7 @@ def unit(values: Mapping[str, list[float]]) -> Vectors:
 
 @pytest.fixture
 def embedded() -> Callable[..., Embedded]:
-    """Builds what a model would make of pictures and texts, from vectors given by hand."""
+    """Builds what a model would make of images and texts, from vectors given by hand."""
 
     def build(
         images: Mapping[str, list[float]],

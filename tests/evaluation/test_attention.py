@@ -43,7 +43,7 @@ def test_phrases_are_embedded_alike_in_any_batch(loaded: LoadedModel) -> None:
     torch.testing.assert_close(found.norm(dim=-1), torch.ones(3))
 
 
-def test_each_picture_gets_the_attention_of_its_own_phrases(loaded: LoadedModel) -> None:
+def test_each_image_gets_the_attention_of_its_own_phrases(loaded: LoadedModel) -> None:
     pixels = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     phrases = embed_phrases(loaded, ["a red ball", "a box", "two cups"])
     found = attend(loaded, pixels, [phrases[:1], phrases[1:]])
@@ -69,12 +69,12 @@ def test_coverage_is_the_share_of_each_patch(loaded: LoadedModel) -> None:
     np.testing.assert_allclose(half, [[0.5, 0], [0, 0]], atol=0.02)
 
 
-def test_a_squashed_picture_squashes_its_regions(loaded: LoadedModel) -> None:
+def test_a_squashed_image_squashes_its_regions(loaded: LoadedModel) -> None:
     right = mask(60, 120, slice(None), slice(60, 120))
     np.testing.assert_allclose(coverage(loaded, right, 2), [[0, 1], [0, 1]], atol=0.03)
 
 
-def test_a_cropped_picture_crops_its_regions(loaded: LoadedModel) -> None:
+def test_a_cropped_image_crops_its_regions(loaded: LoadedModel) -> None:
     cropping = with_transform(loaded, resize_mode="shortest")
     edge = mask(32, 64, slice(None), slice(0, 15))
     assert not coverage(cropping, edge, 2).any()
@@ -89,8 +89,8 @@ def test_padding_is_no_part_of_a_region(loaded: LoadedModel, fill: int) -> None:
     np.testing.assert_allclose(whole, np.float32([[0], [1], [1], [0]]) * np.ones(4), atol=0.01)
 
 
-def test_a_mask_takes_the_way_of_its_picture(loaded: LoadedModel) -> None:
-    """What is bright in a picture is what its region covers, whatever the transform."""
+def test_a_mask_takes_the_way_of_its_image(loaded: LoadedModel) -> None:
+    """What is bright in an image is what its region covers, whatever the transform."""
     region = mask(50, 90, slice(10, 35), slice(20, 70))
     for mode in ("squash", "shortest", "longest"):
         model = with_transform(loaded, resize_mode=mode)

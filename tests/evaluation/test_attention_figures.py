@@ -15,7 +15,7 @@ from compo_pipeline.evaluation.panels import Panel
 
 
 def panel(base: np.ndarray, tuned: np.ndarray, region: bool = True, size: int = 64) -> Panel:
-    """A gray picture; the thing fills its upper left quarter."""
+    """A gray image; the thing fills its upper left quarter."""
     seen = np.zeros((size, size), np.float32)
     seen[: size // 2, : size // 2] = 1
     pixels = np.full((size, size, 3), 0.5, np.float32)
@@ -50,7 +50,7 @@ def test_green_is_more_violet_less_and_white_as_much(tmp_path: Path) -> None:
 
 
 def test_names_are_no_formulas(tmp_path: Path) -> None:
-    named = replace(panel(UNIFORM, UNIFORM), picture="price_$5_^$.jpg", phrase="a $1_^$ note")
+    named = replace(panel(UNIFORM, UNIFORM), image="price_$5_^$.jpg", phrase="a $1_^$ note")
     assert draw([named], tmp_path)
 
 
@@ -68,7 +68,7 @@ def test_grids_hold_a_few_rows_each_and_replace_earlier_ones(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("size", "side"), [(64, 8), (378, 27), (600, 4)])
-def test_pictures_of_any_size_are_drawn(tmp_path: Path, size: int, side: int) -> None:
+def test_images_of_any_size_are_drawn(tmp_path: Path, size: int, side: int) -> None:
     uniform = np.ones((side, side), np.float32)
     (path,) = draw([panel(uniform, uniform, size=size)], tmp_path)
     assert Image.open(path).size[0] > 1000

@@ -42,11 +42,11 @@ def test_everything_a_reader_should_know_is_counted(
     assert found.degenerate == 3
 
 
-def test_captions_that_two_pictures_share(
+def test_captions_that_two_images_share(
     embedded: Callable[..., Embedded], tiny_model: Callable[..., Path]
 ) -> None:
     items = (
-        Item("a", "a.jpg", ("a dog", "a dog")),  # twice for one picture: no harm
+        Item("a", "a.jpg", ("a dog", "a dog")),  # twice for one image: no harm
         Item("b", "b.jpg", ("a cat",)),
         Item("c", "c.jpg", ("A cat",)),
     )

@@ -122,7 +122,7 @@ CAPTIONS = [
 ]
 
 
-def test_retrieval_gathers_the_captions_of_each_picture_of_one_split() -> None:
+def test_retrieval_gathers_the_captions_of_each_image_of_one_split() -> None:
     (subtask,) = retrieval.load(CAPTIONS, Path("root"), RetrievalSettings("test", "clic"))
     assert subtask.name == "clic"
     assert [(item.image, item.positives) for item in subtask.items] == [

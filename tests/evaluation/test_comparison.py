@@ -33,7 +33,7 @@ def test_figures_and_differences_by_hand() -> None:
     ours = [True, True, True, False, None]
     row = _rows(_scores("base", "swap_obj", base), _scores("clic", "swap_obj", ours))["swap_obj"]
     assert (row.base.value, row.fine_tuned.value, row.vs_base.value) == (50, 75, 25)
-    assert (row.items, row.skipped, row.pictures) == (4, 1, 4)
+    assert (row.items, row.skipped, row.images) == (4, 1, 4)
     assert (row.vs_base.gained, row.vs_base.lost) == (2, 1)
     assert row.vs_base.p == statistics.mcnemar(2, 1)
     assert row.control is None and row.vs_control is None
@@ -124,7 +124,7 @@ def test_seeds_widen_the_interval_of_a_method_that_depends_on_them() -> None:
 
 
 def test_the_mean_per_class_has_an_interval_though_classes_are_rare() -> None:
-    # Eight classes of one picture each: hardly a resample holds all of them.
+    # Eight classes of one image each: hardly a resample holds all of them.
     rows = [
         Score(model, "zero_shot", f"things/{k}", "per_class", "0", f"{k}.jpg", (), k < right, None)
         for model, right in (("base", 2), ("clic", 6))

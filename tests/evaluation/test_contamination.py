@@ -9,9 +9,9 @@ from compo_pipeline.evaluation.benchmarks import Item, Subtask
 from compo_pipeline.evaluation.contamination import (
     Overlap,
     difference_hash,
+    image_id,
     normalised,
     overlaps,
-    picture_id,
     trained,
 )
 from compo_pipeline.evaluation.settings import EvaluationSettings
@@ -65,7 +65,7 @@ def _look(root: Path, perceptual: bool = False) -> Overlap:
 
 def test_overlap_is_counted_of_the_training_split_alone(root: Path) -> None:
     found = _look(root)
-    assert (found.pictures, found.same_bytes, found.same_name) == (4, 1, 1)
+    assert (found.images, found.same_bytes, found.same_name) == (4, 1, 1)
     # Distinct right texts: of "number 0", "a cat", "number 2" (test split), "it barks", two match.
     assert (found.captions, found.same_caption) == (4, 2)
     assert found.near is None
@@ -80,8 +80,8 @@ def test_normalised() -> None:
     assert normalised("A  Dog,\nit's  here!") == "a dog it s here"
 
 
-def test_coco_names_a_picture_alike_in_2014_and_2017() -> None:
+def test_coco_names_an_image_alike_in_2014_and_2017() -> None:
     """NegCLIP's training captions are of 2014's files, SugarCrepe asks about 2017's."""
-    assert picture_id("coco/val2014/COCO_val2014_000000184613.jpg") == "000000184613"
-    assert picture_id("val2017/000000184613.jpg") == "000000184613"
-    assert picture_id("COCO_of_mine_1.png") == "COCO_of_mine_1"
+    assert image_id("coco/val2014/COCO_val2014_000000184613.jpg") == "000000184613"
+    assert image_id("val2017/000000184613.jpg") == "000000184613"
+    assert image_id("COCO_of_mine_1.png") == "COCO_of_mine_1"

@@ -48,7 +48,7 @@ def test_vectors_are_the_models_own_in_any_order_of_batches(
     assert embedded.images.of(paths) == pytest.approx(images.numpy(), abs=1e-5)
 
 
-def test_each_picture_is_encoded_once_for_models_that_share_their_image_tower(
+def test_each_image_is_encoded_once_for_models_that_share_their_image_tower(
     tiny_model: Callable[..., Path], subtasks: list[Subtask]
 ) -> None:
     embedder = Embedder(subtasks, EXACT)
@@ -66,14 +66,14 @@ def test_each_picture_is_encoded_once_for_models_that_share_their_image_tower(
         embedder(loaded, "model")
 
     counted(tiny_model(0))
-    assert seen == [2, 1]  # three readable pictures, though two subtasks show the first
+    assert seen == [2, 1]  # three readable images, though two subtasks show the first
     counted(tiny_model(1))
     assert seen == [2, 1]
     counted(tiny_model(2, image_seed=1))
     assert seen == [2, 1, 2, 1]
 
 
-def test_pictures_that_cannot_be_used_are_named_with_their_reason(
+def test_images_that_cannot_be_used_are_named_with_their_reason(
     tiny_model: Callable[..., Path], subtasks: list[Subtask]
 ) -> None:
     root = subtasks[0].images
@@ -89,7 +89,7 @@ def test_pictures_that_cannot_be_used_are_named_with_their_reason(
 def test_texts_that_no_protocol_can_use_are_not_encoded(
     tiny_model: Callable[..., Path], subtasks: list[Subtask]
 ) -> None:
-    # Items 3 to 5 have no usable picture.
+    # Items 3 to 5 have no usable image.
     loaded = load(tiny_model(0))
     encoded = Embedder(subtasks, EXACT)(loaded, "base").texts.index
     assert "text 2" in encoded and "text 3" not in encoded

@@ -14,7 +14,7 @@ from compo_pipeline.models.loading import ModelSettings, load
 NOTHING = Trained(frozenset(), frozenset(), frozenset(), None)
 
 
-def test_official_files_with_some_of_their_pictures(
+def test_official_files_with_some_of_their_images(
     shared: Path, tiny_model: Callable[..., Path]
 ) -> None:
     images = shared / "coco_mini" / "val2017"
@@ -31,21 +31,21 @@ def test_official_files_with_some_of_their_pictures(
     )
     rows = {(row.benchmark, row.metric, row.name): row for row in comparison.rows}
     for subtask in subtasks:
-        pictured = sum(item.image in here for item in subtask.items)
+        shown = sum(item.image in here for item in subtask.items)
         metric = "accuracy" if subtask.benchmark == "sugar_crepe" else "itt"
         row = rows.get((subtask.benchmark, metric, subtask.name))
         if row is None:
-            assert pictured == 0
+            assert shown == 0
             continue
-        assert (row.items, row.skipped) == (pictured, len(subtask.items) - pictured)
-    # Text alone needs no picture: every item counts, and stands beside the published figures.
+        assert (row.items, row.skipped) == (shown, len(subtask.items) - shown)
+    # Text alone needs no image: every item counts, and stands beside the published figures.
     assert rows["sugar_crepe_pp", "tot", "average"].items == 4757
     papers = beside(comparison.rows, coco=True)
     assert {anchor.row.metric for paper in papers for anchor in paper.anchors} == {"tot"}
     skipped = sum(score.correct is None for score in scores if score.model == "clic")
     items = sum(len(subtask.items) for subtask in subtasks)
-    pictured = sum(item.image in here for subtask in subtasks for item in subtask.items)
-    assert skipped == items - pictured > 11_000
+    shown = sum(item.image in here for subtask in subtasks for item in subtask.items)
+    assert skipped == items - shown > 11_000
 
 
 def test_a_random_model_stands_at_chance(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_random_model_stands_at_chance(tiny_model: Callable[..., Path], tmp_pa
     _, comparison = evaluate([subtask], models, "clic", "toy", NOTHING, settings)
     (row,) = comparison.rows
     assert row.chance == pytest.approx(100 / 3)
-    # Four pictures only, so items lean together: a wide margin.
+    # Four images only, so items lean together: a wide margin.
     assert row.base.value == pytest.approx(100 / 3, abs=8)
 
 

@@ -14,7 +14,7 @@ KEY = "tuning.benchmarks"
 
 @pytest.fixture
 def folders(tmp_path: Path) -> tuple[Path, Path]:
-    """Pictures of the validation questions and of the reported ones, all different."""
+    """Images of the validation questions and of the reported ones, all different."""
     for folder in ("own", "reported"):
         (tmp_path / folder).mkdir()
         for number in range(4):
@@ -39,7 +39,7 @@ def test_what_shares_nothing_stays_as_it_is(folders: tuple[Path, Path]) -> None:
     assert held_apart([own], [reported], 2, KEY) == [own]
 
 
-def test_the_same_picture_is_left_out_whatever_its_name(
+def test_the_same_image_is_left_out_whatever_its_name(
     folders: tuple[Path, Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Wherever it is reported: there the questions are of another subtask."""
@@ -53,7 +53,7 @@ def test_the_same_picture_is_left_out_whatever_its_name(
     ]
 
 
-def test_the_same_texts_of_another_picture_are_left_out(folders: tuple[Path, Path]) -> None:
+def test_the_same_texts_of_another_image_are_left_out(folders: tuple[Path, Path]) -> None:
     own, reported = map(task, folders)
     asked = reported.items[0]
     same = replace(own.items[3], positives=asked.positives, negatives=asked.negatives)
@@ -65,7 +65,7 @@ def test_the_same_texts_of_another_picture_are_left_out(folders: tuple[Path, Pat
 
 
 def test_class_names_and_captions_alone_are_no_question(folders: tuple[Path, Path]) -> None:
-    """All pictures of a set are asked the same classes; a caption is found, not chosen."""
+    """All images of a set are asked the same classes; a caption is found, not chosen."""
     for more in ({"classes": ("cat",), "templates": ("a {}",)}, {}):
         own, reported = (
             Subtask("b", "t", ("p",), folder, (Item("0", "0.png", ("cat",)),), **more)
@@ -74,7 +74,7 @@ def test_class_names_and_captions_alone_are_no_question(folders: tuple[Path, Pat
         assert held_apart([own], [reported], 1, KEY) == [own]
 
 
-def test_pictures_that_cannot_be_read_are_not_taken_for_the_same(
+def test_images_that_cannot_be_read_are_not_taken_for_the_same(
     folders: tuple[Path, Path],
 ) -> None:
     own, reported = map(task, folders)
@@ -108,7 +108,7 @@ def test_identity_is_that_of_what_is_asked_and_how(folders: tuple[Path, Path]) -
         replace(own, name="add_obj"),
     ]
     assert len({identity([one]) for one in [own, *changed]}) == 6
-    # Where pictures lie is a matter of the machine.
+    # Where images lie is a matter of the machine.
     assert identity([replace(own, images=folders[1])]) == identity([own])
 
 

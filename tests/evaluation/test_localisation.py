@@ -36,7 +36,7 @@ def loaded(tiny_clip: Path) -> LoadedModel:
 
 @pytest.fixture
 def cases(tmp_path: Path) -> list[Case]:
-    """Three pictures of 40 x 20 pixels, five phrases, regions of all kinds."""
+    """Three images of 40 x 20 pixels, five phrases, regions of all kinds."""
     for number in range(3):
         pixels = np.random.default_rng(number).integers(0, 255, (20, 40, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(tmp_path / f"{number}.png")
@@ -75,15 +75,15 @@ def test_uniform_attention_lies_on_a_thing_by_its_area() -> None:
 def test_every_case_is_located_one_by_one(
     loaded: LoadedModel, cases: list[Case], batch: int
 ) -> None:
-    found = {(row.picture, row.phrase): row for row in located(loaded, cases, batch=batch)}
+    found = {(row.image, row.phrase): row for row in located(loaded, cases, batch=batch)}
     assert len(found) == 5
     for case in cases[:4]:
-        with Image.open(case.root / case.picture) as picture:
-            pixels = loaded.preprocess(picture)[None]
+        with Image.open(case.root / case.image) as image:
+            pixels = loaded.preprocess(image)[None]
         ((maps,),) = attend(loaded, pixels, [embed_phrases(loaded, [case.phrase])])
         assert case.region is not None
         covered = coverage(loaded, case.region.mask(), 2)
-        row = found[case.picture, case.phrase]
+        row = found[case.image, case.phrase]
         assert row.problem is None
         places = [(y, x) for y in range(2) for x in range(2)]
         share = sum(float(maps.plain[place] * covered[place]) for place in places)
@@ -96,9 +96,9 @@ def test_every_case_is_located_one_by_one(
     assert unknown.problem is None and math.isnan(unknown.share) and math.isnan(unknown.area)
 
 
-def test_rows_come_in_the_order_of_the_pictures(loaded: LoadedModel, cases: list[Case]) -> None:
-    (cases[0].root / "1.png").write_text("no picture")
-    found = [(row.picture, row.phrase) for row in located(loaded, cases)]
+def test_rows_come_in_the_order_of_the_images(loaded: LoadedModel, cases: list[Case]) -> None:
+    (cases[0].root / "1.png").write_text("no image")
+    found = [(row.image, row.phrase) for row in located(loaded, cases)]
     assert found == [
         ("0.png", "a red ball"),
         ("0.png", "a box"),
@@ -108,7 +108,7 @@ def test_rows_come_in_the_order_of_the_pictures(loaded: LoadedModel, cases: list
     ]
 
 
-def test_each_picture_is_encoded_once(
+def test_each_image_is_encoded_once(
     loaded: LoadedModel, cases: list[Case], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[int] = []
@@ -126,7 +126,7 @@ def test_each_picture_is_encoded_once(
 def test_what_cannot_be_measured_says_why(
     loaded: LoadedModel, cases: list[Case], tmp_path: Path
 ) -> None:
-    (tmp_path / "broken.png").write_text("no picture")
+    (tmp_path / "broken.png").write_text("no image")
     region = Region(40, 20, ((0, 800),))
     bad = [
         Case(tmp_path, "broken.png", "a box", region),
@@ -138,10 +138,10 @@ def test_what_cannot_be_measured_says_why(
     rows = located(loaded, bad)
     problems = [row.problem for row in rows]
     assert problems == [
-        "unreadable picture (not_a_picture)",
-        "unreadable picture (missing)",
-        "unreadable picture (out_of_root)",
-        "region of another size than the picture",
+        "unreadable image (not_an_image)",
+        "unreadable image (missing)",
+        "unreadable image (out_of_root)",
+        "region of another size than the image",
         "region outside of what the model sees",
     ]
     assert all(math.isnan(row.share) for row in rows)
@@ -149,7 +149,7 @@ def test_what_cannot_be_measured_says_why(
 
 def test_limits_are_the_callers(loaded: LoadedModel, cases: list[Case]) -> None:
     rows = located(loaded, cases[:1], limits=Limits(max_pixels=10))
-    assert rows[0].problem == "unreadable picture (oversized)"
+    assert rows[0].problem == "unreadable image (oversized)"
 
 
 def test_nothing_asked_is_nothing_located(loaded: LoadedModel) -> None:
@@ -157,7 +157,7 @@ def test_nothing_asked_is_nothing_located(loaded: LoadedModel) -> None:
 
 
 def rows(shares: Iterable[float], scale: float = 1.0) -> list[Located]:
-    """A row each, two of a picture."""
+    """A row each, two of an image."""
     return [
         Located(f"{place // 2}.jpg", f"thing {place}", 0.1, share, scale * share, 0.05, share > 0.3)
         for place, share in enumerate(shares)
@@ -169,7 +169,7 @@ def test_a_comparison_is_of_means_in_per_cent() -> None:
     compared = compare_located([{"base": base, "fine_tuned": tuned}], Bootstrap(200))
     assert [row.metric for row in compared] == [measure.name for measure in MEASURES]
     share, scaled, hit = compared
-    assert (share.items, share.pictures, share.skipped) == (4, 2, 0)
+    assert (share.items, share.images, share.skipped) == (4, 2, 0)
     assert share.base.value == pytest.approx(25) and share.fine_tuned.value == pytest.approx(35)
     assert share.vs_base.value == pytest.approx(10)
     assert (share.vs_base.gained, share.vs_base.lost) == (3, 1)
@@ -179,8 +179,8 @@ def test_a_comparison_is_of_means_in_per_cent() -> None:
     assert share.control is None and share.vs_control is None
 
 
-def test_intervals_resample_pictures() -> None:
-    """Of two pictures a resample has both, or one of them twice: a value each."""
+def test_intervals_resample_images() -> None:
+    """Of two images a resample has both, or one of them twice: a value each."""
     base, tuned = rows([0.1] * 4), rows([0.2, 0.2, 0.4, 0.4])
     (share, *_) = compare_located([{"base": base, "fine_tuned": tuned}], Bootstrap(400))
     assert (share.vs_base.low, share.vs_base.high) == pytest.approx((10, 30))
@@ -204,7 +204,7 @@ def test_what_was_not_measured_takes_no_part_and_is_counted() -> None:
     broken, unknown = Located("x.jpg", "a box", problem="missing"), Located("y.jpg", "a box")
     tables = {"base": [*base, broken, unknown], "fine_tuned": [*tuned, broken, unknown]}
     (share, *_) = compare_located([tables], Bootstrap(20))
-    assert (share.items, share.pictures, share.skipped) == (2, 1, 1)
+    assert (share.items, share.images, share.skipped) == (2, 1, 1)
     assert share.vs_base.value == pytest.approx(20)
     assert compare_located([{"base": [unknown], "fine_tuned": [unknown]}], Bootstrap(20)) == []
 

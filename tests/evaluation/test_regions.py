@@ -16,13 +16,13 @@ from compo_pipeline.scenes.dataset import SceneSettings, write
 
 DOG, EGG = 18, 5
 SQUARE = [1.0, 1.0, 3.0, 1.0, 3.0, 2.0, 1.0, 2.0]
-# Of a picture 4 wide and 3 high: two pixels of the second column, one of the last.
+# Of an image 4 wide and 3 high: two pixels of the second column, one of the last.
 RUNS = {"size": [3, 4], "counts": [3, 2, 6, 1]}
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Any:
-    """Writes an instances file about one picture of 4 x 3 pixels."""
+    """Writes an instances file about one image of 4 x 3 pixels."""
 
     def make(*annotations: dict[str, Any], **changes: Any) -> Path:
         content = {
@@ -51,7 +51,7 @@ def pixels(case: Case) -> list[list[int]]:
 
 def test_run_lengths_go_down_the_columns(file: Any) -> None:
     case = only(file({"segmentation": RUNS, "iscrowd": 1}))
-    assert (case.root, case.picture, case.phrase) == (Path("photos"), "a.jpg", "a dog")
+    assert (case.root, case.image, case.phrase) == (Path("photos"), "a.jpg", "a dog")
     assert pixels(case) == [[0, 1, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1]]
 
 
@@ -62,7 +62,7 @@ def test_polygons_are_drawn(file: Any) -> None:
     assert pixels(two) == [[0, 0, 0, 1], [0, 1, 0, 0], [0, 1, 0, 0]]
 
 
-def test_things_of_one_name_in_one_picture_are_one_region(file: Any) -> None:
+def test_things_of_one_name_in_one_image_are_one_region(file: Any) -> None:
     case = only(file({"segmentation": [SQUARE]}, {"segmentation": RUNS}))
     assert pixels(case) == [[0, 1, 0, 0], [0, 1, 1, 1], [0, 1, 1, 1]]
 
@@ -114,7 +114,7 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, content: str) -> No
         read(tmp_path / "other.json", tmp_path)
 
 
-def test_an_annotation_of_no_picture_is_refused(file: Any) -> None:
+def test_an_annotation_of_no_image_is_refused(file: Any) -> None:
     with pytest.raises(SettingsError, match="no file of COCO instances"):
         read(file({"segmentation": RUNS, "image_id": 2}), Path())
 
@@ -125,14 +125,14 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
 
 
 def test_what_scenes_write_is_read(tmp_path: Path) -> None:
-    few = {"train": 1, "val": 1, "test": 5, "items": 1, "pictures": 4, "classified": 1}
+    few = {"train": 1, "val": 1, "test": 5, "items": 1, "images": 4, "classified": 1}
     write(SceneSettings(**few), tmp_path)
     path = tmp_path / "annotations" / "instances_test.json"
     cases, skipped = read(path, tmp_path / "test")
     annotations = json.loads(path.read_text())["annotations"]
     assert len(cases) == len(annotations) >= 5 and not skipped
     for case, entry in zip(cases, annotations, strict=True):
-        assert (case.root / case.picture).is_file() and case.phrase == entry["phrase"]
+        assert (case.root / case.image).is_file() and case.phrase == entry["phrase"]
         assert isinstance(case.region, Region)
         mask = case.region.mask()
         assert mask.sum() == entry["area"]

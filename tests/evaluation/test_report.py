@@ -107,7 +107,7 @@ def test_the_page_says_what_there_is_to_say(material: report.Material, tmp_path:
     # Captions are text, never markup.
     assert "a &lt;b&gt;red&lt;/b&gt; cup &amp; a plate" in page and CAPTION not in page
     assert "a &lt;i&gt;cup&lt;/i&gt;" in page
-    assert page.count("<article") == 4  # the item that every model has right is not pictured
+    assert page.count("<article") == 4  # the item that every model has right is not shown
     assert "words</td><td>1<" in page
     # Rendered scenes stand beside no published figure.
     assert "Beside published figures" not in page
@@ -148,11 +148,11 @@ def test_cards_show_each_items_fate(subtask: Subtask) -> None:
         ("n", False),
     ]
     assert card.lines[2].cosines == (0.25, 0.25, 0.25)
-    assert card.picture.startswith("data:image/jpeg;base64,") and card.width == 320
+    assert card.image.startswith("data:image/jpeg;base64,") and card.width == 320
     assert len(cards([subtask], _scores(), MODELS, 1)) == 3  # one of each fate
 
 
-def test_a_picture_that_went_since_is_said_to_have_gone(
+def test_an_image_that_went_since_is_said_to_have_gone(
     subtask: Subtask, caplog: pytest.LogCaptureFixture
 ) -> None:
     (subtask.images / "2.png").unlink()
@@ -179,7 +179,7 @@ def test_the_terminal_table(comparison: Comparison) -> None:
     assert re.search(r"base .*control .*CLIC", shown)
     assert f"{wide.base.value:.1f} [{wide.base.low:.1f}, {wide.base.high:.1f}]" in shown
     assert f"{wide.vs_base.value:+.1f} [" in shown
-    assert "SugarCrepe++: 3 of 8 items have no usable picture (missing)" in shown
+    assert "SugarCrepe++: 3 of 8 items have no usable image (missing)" in shown
     assert "1 cannot be told apart by any model; 2 of 20 texts were cut" in shown
     narrow = _printed(replace(comparison, rows=(wide,)), 80)
     assert max(len(line) for line in narrow.splitlines()) <= 80
@@ -249,11 +249,11 @@ def test_published_figures_need_the_same_protocol(comparison: Comparison) -> Non
     assert anchors.beside([replace(row, items=665, skipped=1)], coco=True) == []
     assert anchors.beside([replace(row, items=1000)], coco=True) == []
     assert anchors.beside([replace(row, name="of_our_own")], coco=True) == []
-    recall = replace(row, benchmark="retrieval", metric="i2t_r5", name="clic", pictures=5000)
+    recall = replace(row, benchmark="retrieval", metric="i2t_r5", name="clic", images=5000)
     (only,) = anchors.beside([recall], coco=True)
     assert only.source == clic.source and len(only.anchors) == 1
     assert anchors.beside([recall], coco=False) == []
-    assert anchors.beside([replace(recall, pictures=79)], coco=True) == []
+    assert anchors.beside([replace(recall, images=79)], coco=True) == []
     assert anchors.beside([replace(recall, name="raw")], coco=True) == []
 
 

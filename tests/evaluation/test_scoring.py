@@ -38,7 +38,7 @@ def test_image_to_text_and_text_only(embedded: Build) -> None:
     norm = math.hypot(1, 0.1)
     assert itt["right"].similarities[0] == pytest.approx(1 / norm)
     assert itt["right"].similarities[2] == pytest.approx(0.1 / norm)
-    # Text alone is scored for every item, picture or not.
+    # Text alone is scored for every item, image or not.
     assert [row.correct for row in found["tot"].rows] == [True, True, True]
     assert found["itt"].chance == found["tot"].chance == pytest.approx(1 / 3)
 
@@ -51,7 +51,7 @@ def test_equal_texts_are_a_tie_hence_wrong(embedded: Build) -> None:
     assert not any(row.correct for row in found["accuracy"].rows)
 
 
-def test_retrieval_with_several_captions_a_picture(embedded: Build) -> None:
+def test_retrieval_with_several_captions_an_image(embedded: Build) -> None:
     items = (
         Item("a", "a.jpg", ("a one", "a two")),
         Item("b", "b.jpg", ("b one",)),
@@ -60,7 +60,7 @@ def test_retrieval_with_several_captions_a_picture(embedded: Build) -> None:
     subtask = Subtask("retrieval", "raw", ("retrieval",), Path("i"), items)
     model = embedded(
         {"i/a.jpg": [1, 0], "i/b.jpg": [0, 1]},
-        # "a two" lies nearer to picture b; "c one" would beat all, but its picture is missing.
+        # "a two" lies nearer to image b; "c one" would beat all, but its image is missing.
         {"a one": [1, 0.1], "a two": [0.4, 1], "b one": [0.5, 1], "c one": [1, 0]},
         {"i/c.jpg": "missing: no file"},
     )
@@ -70,13 +70,13 @@ def test_retrieval_with_several_captions_a_picture(embedded: Build) -> None:
     t2i = {row.item: row.correct for row in found["t2i_r1"].rows}
     assert t2i == {"a#0": True, "a#1": False, "b#0": True, "gone#0": None}
     assert all(row.correct for row in found["t2i_r5"].rows if row.skipped is None)
-    # Picture a matches two of the three captions, b one.
+    # Image a matches two of the three captions, b one.
     assert found["i2t_r1"].chance == pytest.approx((2 / 3 + 1 / 3) / 2)
     assert found["t2i_r1"].chance == pytest.approx(1 / 2)
     assert {row.group for row in found["t2i_r1"].rows} == {"a.jpg", "b.jpg", "c.jpg"}
 
 
-def test_a_caption_shared_by_two_pictures_is_a_tie_hence_wrong(embedded: Build) -> None:
+def test_a_caption_shared_by_two_images_is_a_tie_hence_wrong(embedded: Build) -> None:
     items = (Item("a", "a.jpg", ("same",)), Item("b", "b.jpg", ("same",)))
     subtask = Subtask("retrieval", "raw", ("retrieval",), Path("i"), items)
     found = _by_metric(subtask, embedded({"i/a.jpg": [1, 0], "i/b.jpg": [0, 1]}, {"same": [1, 0]}))
@@ -107,7 +107,7 @@ def test_zero_shot(embedded: Build) -> None:
     assert per_class == {"things/cup": [True, False], "things/key": [True]}
 
 
-def test_a_subtask_without_any_picture_is_skipped_whole(embedded: Build) -> None:
+def test_a_subtask_without_any_image_is_skipped_whole(embedded: Build) -> None:
     gone = {"i/a.jpg": "missing: no file"}
     model = embedded({"other": [1, 0]}, {"p": [1, 0], "n": [0, 1]}, gone)
     item = Item("0", "a.jpg", ("p",), ("n",))

@@ -11,12 +11,12 @@ def _draws(right: np.ndarray, items: np.ndarray, resamples: int = 4000) -> np.nd
     """Draws of one figure; right [S, G]."""
     generator = numpy_rng("test")
     seeds = statistics.seed_weights(len(right), resamples, generator)
-    pictures = statistics.picture_weights(len(items), resamples, generator)
-    return statistics.mean_draws(right[:, :, None], items[:, None], pictures, seeds)[:, 0]
+    images = statistics.image_weights(len(items), resamples, generator)
+    return statistics.mean_draws(right[:, :, None], items[:, None], images, seeds)[:, 0]
 
 
 def test_weights_are_counts_of_draws() -> None:
-    weights = statistics.picture_weights(7, 50, np.random.default_rng(0))
+    weights = statistics.image_weights(7, 50, np.random.default_rng(0))
     assert weights.shape == (50, 7)
     assert (weights.sum(axis=1) == 7).all() and (weights == weights.round()).all()
     assert not (weights[0] == weights[1]).all()
@@ -26,17 +26,17 @@ def test_weights_are_counts_of_draws() -> None:
 
 
 def test_mean_draws_agree_with_resampling_item_by_item() -> None:
-    right = np.array([[1, 0, 2], [0, 1, 2]], dtype=float)  # two seeds, three pictures
+    right = np.array([[1, 0, 2], [0, 1, 2]], dtype=float)  # two seeds, three images
     items = np.array([1, 1, 2], dtype=float)
-    pictures = np.array([[2, 0, 1], [1, 1, 1], [3, 0, 0]], dtype=float)
+    images = np.array([[2, 0, 1], [1, 1, 1], [3, 0, 0]], dtype=float)
     seeds = np.array([[1, 0], [0.5, 0.5], [0, 1]])
-    drawn = statistics.mean_draws(right[:, :, None], items[:, None], pictures, seeds)[:, 0]
-    # First resample: seed 0, picture 0 twice, picture 2 once: (2 * 1 + 2) / (2 * 1 + 2) = 1.
+    drawn = statistics.mean_draws(right[:, :, None], items[:, None], images, seeds)[:, 0]
+    # First resample: seed 0, image 0 twice, image 2 once: (2 * 1 + 2) / (2 * 1 + 2) = 1.
     # Second: mean of both seeds over everything: (3 / 4 + 3 / 4) / 2. Third: seed 1 has 0 of 3.
     assert drawn == pytest.approx([1.0, 0.75, 0.0])
 
 
-def test_spread_of_one_item_a_picture_is_the_binomial_one() -> None:
+def test_spread_of_one_item_an_image_is_the_binomial_one() -> None:
     right = (np.arange(400) % 4 == 0).astype(float)
     drawn = _draws(right[None], np.ones(400))
     assert drawn.std() == pytest.approx(math.sqrt(0.25 * 0.75 / 400), rel=0.06)
@@ -45,8 +45,8 @@ def test_spread_of_one_item_a_picture_is_the_binomial_one() -> None:
     assert high == pytest.approx(0.25 + 1.96 * 0.02165, abs=0.005)
 
 
-def test_items_of_one_picture_move_together() -> None:
-    # 100 pictures of 5 items, all right or all wrong: no more certain than 100 items.
+def test_items_of_one_image_move_together() -> None:
+    # 100 images of 5 items, all right or all wrong: no more certain than 100 items.
     right = 5 * (np.arange(100) % 2).astype(float)
     assert _draws(right[None], np.full(100, 5.0)).std() == pytest.approx(0.05, rel=0.08)
 
@@ -61,9 +61,9 @@ def test_seeds_add_their_spread_to_that_of_the_items() -> None:
 
 
 def test_resamples_without_any_item_are_left_out() -> None:
-    pictures = np.array([[2.0, 0.0], [0.0, 2.0]])
+    images = np.array([[2.0, 0.0], [0.0, 2.0]])
     drawn = statistics.mean_draws(
-        np.array([[[1.0], [0.0]]]), np.array([[1.0], [0.0]]), pictures, np.ones((2, 1))
+        np.array([[[1.0], [0.0]]]), np.array([[1.0], [0.0]]), images, np.ones((2, 1))
     )[:, 0]
     assert drawn[0] == 1 and math.isnan(drawn[1])
     assert statistics.interval(drawn) == (1, 1)

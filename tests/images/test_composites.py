@@ -1,4 +1,4 @@
-"""Composite pictures: sizes, order, axis, and halves squashed to exactly half."""
+"""Composite images: sizes, order, axis, and halves squashed to exactly half."""
 
 import numpy as np
 import pytest
@@ -26,21 +26,21 @@ def test_orientation_decides_the_axis(width: int, height: int, named: str, axis:
     assert axis_of(width, height) == axis
 
 
-def test_wide_pictures_lie_one_above_the_other() -> None:
+def test_wide_images_lie_one_above_the_other() -> None:
     joined = np.asarray(compose(flat(RED), flat(BLUE), "vertical", 8))
     assert joined.shape == (8, 8, 3)
     assert (joined[:4] == RED).all()
     assert (joined[4:] == BLUE).all()
 
 
-def test_tall_pictures_stand_side_by_side() -> None:
+def test_tall_images_stand_side_by_side() -> None:
     joined = np.asarray(compose(flat(RED), flat(BLUE), "horizontal", 8))
     assert (joined[:, :4] == RED).all()
     assert (joined[:, 4:] == BLUE).all()
 
 
 @pytest.mark.parametrize(("axis", "shape"), [("vertical", (64, 32)), ("horizontal", (32, 64))])
-def test_a_half_is_the_whole_picture_bicubic_at_exactly_half(
+def test_a_half_is_the_whole_image_bicubic_at_exactly_half(
     axis: Axis, shape: tuple[int, int]
 ) -> None:
     noise = Image.effect_noise((50, 37), 90).convert("RGB")
@@ -61,7 +61,7 @@ def test_a_composite_is_its_halves_joined(axis: Axis) -> None:
 
 
 @pytest.mark.parametrize("mode", ["L", "RGBA", "P"])
-def test_pictures_of_other_modes_become_rgb(mode: str) -> None:
+def test_images_of_other_modes_become_rgb(mode: str) -> None:
     assert compose(flat(RED).convert(mode), flat(BLUE), "vertical", 8).mode == "RGB"
 
 

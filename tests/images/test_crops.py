@@ -15,31 +15,31 @@ SCALE = (0.9, 1.0)
 SIDES = st.integers(1, 3000)
 
 
-def picture(width: int = 61, height: int = 47) -> Image.Image:
+def image(width: int = 61, height: int = 47) -> Image.Image:
     noise = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
     return Image.fromarray(noise)
 
 
 def test_the_part_is_cut_out_before_it_is_resized_bicubic() -> None:
     box = crop_box(61, 47, SCALE, random.Random(3))
-    expected = picture().crop(box).resize((32, 32), Image.Resampling.BICUBIC)
-    cropped = random_resized_crop(picture(), 32, SCALE, random.Random(3))
+    expected = image().crop(box).resize((32, 32), Image.Resampling.BICUBIC)
+    cropped = random_resized_crop(image(), 32, SCALE, random.Random(3))
     assert (cropped.size, cropped.mode) == ((32, 32), "RGB")
     assert cropped == expected
     # Resizing with a box would let in pixels from beyond the crop.
-    assert cropped != picture().resize((32, 32), Image.Resampling.BICUBIC, box=box)
+    assert cropped != image().resize((32, 32), Image.Resampling.BICUBIC, box=box)
 
 
 def test_only_the_generator_decides() -> None:
     first, again, other = (
-        random_resized_crop(picture(), 32, SCALE, random.Random(seed)) for seed in (1, 1, 2)
+        random_resized_crop(image(), 32, SCALE, random.Random(seed)) for seed in (1, 1, 2)
     )
     assert first == again
     assert first != other
 
 
 @given(width=SIDES, height=SIDES, seed=st.integers(0, 99), least=st.floats(0.01, 1))
-def test_a_crop_lies_inside_the_picture(width: int, height: int, seed: int, least: float) -> None:
+def test_a_crop_lies_inside_the_image(width: int, height: int, seed: int, least: float) -> None:
     left, upper, right, lower = crop_box(width, height, (least, 1.0), random.Random(seed))
     assert 0 <= left < right <= width
     assert 0 <= upper < lower <= height

@@ -1,4 +1,4 @@
-"""Pictures as they come: whole, damaged, hostile."""
+"""Images as they come: whole, damaged, hostile."""
 
 import io
 import struct
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from compo_pipeline.images.decoding import Limits, PictureError, inspect, load, locate
+from compo_pipeline.images.decoding import ImageError, Limits, inspect, load, locate
 
 LIMITS = Limits()
 
@@ -18,8 +18,8 @@ LIMITS = Limits()
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
 
 
-def picture(width: int = 40, height: int = 30, suffix: str = "JPEG", **options: object) -> bytes:
-    """The bytes of a picture with a gradient, so that it does not compress to nothing."""
+def image(width: int = 40, height: int = 30, suffix: str = "JPEG", **options: object) -> bytes:
+    """The bytes of an image with a gradient, so that it does not compress to nothing."""
     image = Image.linear_gradient("L").resize((width, height)).convert("RGB")
     buffer = io.BytesIO()
     image.save(buffer, suffix, **options)
@@ -38,8 +38,8 @@ def bomb(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels)
 
 
-def test_a_good_picture(tmp_path: Path) -> None:
-    (tmp_path / "a.jpg").write_bytes(picture(40, 30))
+def test_a_good_image(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(image(40, 30))
     found = inspect(tmp_path, "a.jpg", LIMITS)
     assert (found.error, found.width, found.height) == (None, 40, 30)
     assert found.bytes == (tmp_path / "a.jpg").stat().st_size
@@ -51,13 +51,13 @@ def test_a_good_picture(tmp_path: Path) -> None:
     ("content", "reason"),
     [
         (b"", "empty"),
-        (b"not a picture at all", "not_a_picture"),
-        (picture()[:400], "truncated"),
-        (picture(suffix="PNG")[:100], "truncated"),
+        (b"not an image at all", "not_an_image"),
+        (image()[:400], "truncated"),
+        (image(suffix="PNG")[:100], "truncated"),
         (bomb(20_000, 20_000), "oversized"),
         (bomb(10_000, 10_000), "oversized"),
         (bomb(8_000, 8_000), "oversized"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not_a_picture"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not_an_image"),
     ],
     ids=["empty", "text", "cut jpeg", "cut png", "bomb", "smaller bomb", "above limit", "program"],
 )
@@ -68,7 +68,7 @@ def test_what_cannot_be_used_says_why(tmp_path: Path, content: bytes, reason: st
     assert found.error.startswith(f"{reason}: ")
     assert (found.width, found.height) == (0, 0)
     assert found.sha256, "the bytes are there and have a hash"
-    with pytest.raises(PictureError) as raised:
+    with pytest.raises(ImageError) as raised:
         load(tmp_path, "a.jpg", LIMITS)
     assert raised.value.reason == reason
 
@@ -88,21 +88,21 @@ def test_names_no_file_can_have_are_missing(tmp_path: Path, name: str) -> None:
 def test_dots_are_refused(tmp_path: Path, name: str) -> None:
     root = tmp_path / "root"
     (root / "a").mkdir(parents=True)
-    (tmp_path / "secret.jpg").write_bytes(picture())
-    (root / "a.jpg").write_bytes(picture())
+    (tmp_path / "secret.jpg").write_bytes(image())
+    (root / "a.jpg").write_bytes(image())
     assert str(inspect(root, name, LIMITS).error).startswith("out_of_root")
 
 
 def test_absolute_paths_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.jpg").write_bytes(picture())
-    with pytest.raises(PictureError, match="out_of_root"):
+    (tmp_path / "a.jpg").write_bytes(image())
+    with pytest.raises(ImageError, match="out_of_root"):
         locate(tmp_path, str(tmp_path / "a.jpg"), LIMITS)
 
 
 def test_a_link_out_of_the_root_needs_permission(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
-    (tmp_path / "a.jpg").write_bytes(picture())
+    (tmp_path / "a.jpg").write_bytes(image())
     (root / "link.jpg").symlink_to(tmp_path / "a.jpg")
     (root / "loop.jpg").symlink_to(root / "loop.jpg")
     assert str(inspect(root, "link.jpg", LIMITS).error).startswith("out_of_root")
@@ -111,23 +111,23 @@ def test_a_link_out_of_the_root_needs_permission(tmp_path: Path) -> None:
 
 
 def test_a_link_inside_the_root_is_followed(tmp_path: Path) -> None:
-    (tmp_path / "a.jpg").write_bytes(picture())
+    (tmp_path / "a.jpg").write_bytes(image())
     (tmp_path / "link.jpg").symlink_to(tmp_path / "a.jpg")
     assert inspect(tmp_path, "link.jpg", LIMITS).error is None
 
 
 def test_a_linked_root_is_a_root(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
-    (tmp_path / "disk" / "a.jpg").write_bytes(picture())
+    (tmp_path / "disk" / "a.jpg").write_bytes(image())
     (tmp_path / "root").symlink_to(tmp_path / "disk")
     assert inspect(tmp_path / "root", "a.jpg", LIMITS).error is None
 
 
 @pytest.mark.parametrize(("orientation", "size"), [(1, (40, 30)), (3, (40, 30)), (6, (30, 40))])
-def test_pictures_stand_upright(tmp_path: Path, orientation: int, size: tuple[int, int]) -> None:
+def test_images_stand_upright(tmp_path: Path, orientation: int, size: tuple[int, int]) -> None:
     exif = Image.Exif()
     exif[0x0112] = orientation
-    (tmp_path / "a.jpg").write_bytes(picture(40, 30, exif=exif))
+    (tmp_path / "a.jpg").write_bytes(image(40, 30, exif=exif))
     found = inspect(tmp_path, "a.jpg", LIMITS)
     assert (found.width, found.height) == size
     assert load(tmp_path, "a.jpg", LIMITS).size == size
@@ -164,7 +164,7 @@ def test_damage_is_an_answer_never_an_exception(
     changes: list[tuple[int, int]],
     cut: int,
 ) -> None:
-    content = bytearray(picture(20, 20, suffix))
+    content = bytearray(image(20, 20, suffix))
     for place, value in changes:
         content[place % len(content)] = value
     root = tmp_path_factory.getbasetemp()

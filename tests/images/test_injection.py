@@ -1,4 +1,4 @@
-"""Feature injection: the text's own positions stay, the padding becomes the picture."""
+"""Feature injection: the text's own positions stay, the padding becomes the image."""
 
 import pytest
 import torch
@@ -34,7 +34,7 @@ def embeddings(dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.
     return prompt, 7 * torch.randn(5, 3, generator=draw)
 
 
-def test_positions_behind_the_first_end_are_the_picture_and_no_others() -> None:
+def test_positions_behind_the_first_end_are_the_image_and_no_others() -> None:
     prompt, image = embeddings()
     injected = inject(prompt, IDS, image, EOS)
     assert torch.equal(injected[~BEHIND], prompt[~BEHIND])

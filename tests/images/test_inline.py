@@ -1,4 +1,4 @@
-"""Pictures inside a page."""
+"""Images inside a page."""
 
 import base64
 import io
@@ -16,8 +16,8 @@ def test_a_thumbnail(size: tuple[int, int], small: tuple[int, int]) -> None:
     source = Image.new("RGB", size, "red")
     uri, width, height = thumbnail(source, 100)
     head, data = uri.split(",")
-    picture = Image.open(io.BytesIO(base64.b64decode(data)))
+    image = Image.open(io.BytesIO(base64.b64decode(data)))
     assert head == "data:image/jpeg;base64"
-    assert (width, height) == picture.size == small
-    assert picture.getpixel((0, 0))[0] > 240
+    assert (width, height) == image.size == small
+    assert image.getpixel((0, 0))[0] > 240
     assert source.size == size

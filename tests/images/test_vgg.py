@@ -48,7 +48,7 @@ def test_statistics_of_features_move_by_weight() -> None:
     torch.testing.assert_close(half, (plain + styled) / 2)
 
 
-def test_at_weight_zero_it_is_the_decoders_own_picture() -> None:
+def test_at_weight_zero_it_is_the_decoders_own_image() -> None:
     encode, decode = vgg.encoder(), vgg.decoder()
     content, style = torch.rand(2, 3, 16, 16), torch.rand(2, 3, 16, 16)
     with torch.no_grad():

@@ -13,10 +13,10 @@ from compo_pipeline.losses.margin import Margins, margin, ranking
 MARGINS = Margins()
 R, N, P = 0, 1, 2
 ALL = torch.ones(3, 4, dtype=torch.bool)
-NO_PICTURES = torch.tensor([[True] * 4, [False] * 4, [False] * 4])
+NO_IMAGES = torch.tensor([[True] * 4, [False] * 4, [False] * 4])
 SOME = torch.tensor([[True] * 4, [True, False, True, True], [False, True, True, False]])
 OTHERS = torch.tensor([[True] * 4, [False, True, True, False], [True, True, False, True]])
-THERE = [(ALL, ALL), (NO_PICTURES, ALL), (SOME, OTHERS), (ALL, SOME), (NO_PICTURES, NO_PICTURES)]
+THERE = [(ALL, ALL), (NO_IMAGES, ALL), (SOME, OTHERS), (ALL, SOME), (NO_IMAGES, NO_IMAGES)]
 
 
 def draw(n: int = 4, seed: int = 0, spread: float = 1.5) -> Tensor:
@@ -97,12 +97,12 @@ class Oracle:
         yield "negative > real entries of others", alpha * self.many(N, N, (R,))
 
 
-def slow(logits: Tensor, pictures: Tensor, texts: Tensor, margins: Margins) -> Tensor:
+def slow(logits: Tensor, images: Tensor, texts: Tensor, margins: Margins) -> Tensor:
     turned = logits.permute(2, 3, 0, 1)
     total = torch.zeros((), dtype=torch.float64)
     for oracle in (
-        Oracle(logits, pictures, texts, margins),
-        Oracle(turned, texts, pictures, margins),
+        Oracle(logits, images, texts, margins),
+        Oracle(turned, texts, images, margins),
     ):
         for _, loss in oracle.comparisons():
             total = total + loss
@@ -154,15 +154,15 @@ def test_margin_by_hand(d: float, expected: float) -> None:
 
 
 def test_one_sextuple_by_hand() -> None:
-    """Nothing to compare with others; pictures' texts differ by 0, so 6 hinges of 0.9 each way.
+    """Nothing to compare with others; images' texts differ by 0, so 6 hinges of 0.9 each way.
 
-    One logit raised by 1 makes the real picture's own text win: 0.9 becomes max(0, 0.5 - 1).
+    One logit raised by 1 makes the real image's own text win: 0.9 becomes max(0, 0.5 - 1).
     """
     one = torch.ones(3, 1, dtype=torch.bool)
     logits = torch.zeros(3, 1, 3, 1)
     assert ranking(logits, one, one, MARGINS).item() == pytest.approx(12 * 0.9)
     logits[R, 0, R, 0] = 1.0
-    # Text to image, the real text's own picture wins too.
+    # Text to image, the real text's own image wins too.
     assert ranking(logits, one, one, MARGINS).item() == pytest.approx(10 * 0.9)
 
 
@@ -172,8 +172,8 @@ def test_hardest_of_the_others_decides_the_margin() -> None:
     there = torch.tensor([[True] * 3, [False] * 3, [False] * 3])
     logits[R, :, R, :] = torch.tensor([[0.0, -1.0, 0.0], [-9.0, 0.0, -9.0], [-9.0, -9.0, 0.0]])
     # Image to text: anchor 0 has d = 1 and 0 and m = 0.9, so hinges 0 and 0.9; the others none.
-    # Text to image: text 2 has d = 0 of picture 0 and 9 of picture 1, so 0.9 and 0; text 1 has
-    # d = 1 of picture 0 and 9 of picture 2, so m = 0.5 and nothing.
+    # Text to image: text 2 has d = 0 of image 0 and 9 of image 1, so 0.9 and 0; text 1 has
+    # d = 1 of image 0 and 9 of image 2, so m = 0.5 and nothing.
     expected = MARGINS.alpha * (0.9 / 6 + 0.9 / 6)
     assert ranking(logits, there, there, MARGINS).item() == pytest.approx(expected)
 

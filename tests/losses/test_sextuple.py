@@ -19,7 +19,7 @@ TRUE = {
 }
 KINDS = ("real", "negative", "positive")
 ALL = torch.ones(3, 4, dtype=torch.bool)
-NO_PICTURES = torch.tensor([[True] * 4, [False] * 4, [False] * 4])
+NO_IMAGES = torch.tensor([[True] * 4, [False] * 4, [False] * 4])
 SOME = torch.tensor([[True] * 4, [True, False, True, True], [False, True, True, False]])
 
 
@@ -33,25 +33,25 @@ def number(value: float) -> Tensor:
 
 
 def slow(
-    pictures: Tensor, texts: Tensor, scale: float, bias: float, there: tuple[Tensor, Tensor]
+    images: Tensor, texts: Tensor, scale: float, bias: float, there: tuple[Tensor, Tensor]
 ) -> Tensor:
     """Entry by entry of the (3n)^2."""
     losses = []
-    n = pictures.shape[1]
-    for a, picture_kind in enumerate(KINDS):
+    n = images.shape[1]
+    for a, image_kind in enumerate(KINDS):
         for i in range(n):
             for b, text_kind in enumerate(KINDS):
                 for j in range(n):
                     if not (there[0][a, i] and there[1][b, j]):
                         continue
-                    z = scale * pictures[a, i] @ texts[b, j] + bias
-                    belong = i == j and (picture_kind, text_kind) in TRUE
+                    z = scale * images[a, i] @ texts[b, j] + bias
+                    belong = i == j and (image_kind, text_kind) in TRUE
                     probability = torch.sigmoid(z)
                     losses.append(-torch.log(probability if belong else 1 - probability))
     return torch.stack(losses).mean()
 
 
-@pytest.mark.parametrize("there", [(ALL, ALL), (NO_PICTURES, ALL), (SOME, SOME.roll(1, 1))])
+@pytest.mark.parametrize("there", [(ALL, ALL), (NO_IMAGES, ALL), (SOME, SOME.roll(1, 1))])
 def test_equals_the_loop_with_its_gradient(there: tuple[Tensor, Tensor]) -> None:
     v, t = unit(3, 4, 5).requires_grad_(), unit(3, 4, 5, seed=1).requires_grad_()
     expected = slow(v, t, 5.0, -1.5, there)
@@ -71,12 +71,12 @@ def test_by_hand() -> None:
     assert got.item() == pytest.approx(expected, rel=1e-6)
 
 
-def test_without_synthetic_pictures_real_ones_face_three_texts() -> None:
-    """Of two sextuples 2 x 6 entries count: each picture has two true texts and four false."""
+def test_without_synthetic_images_real_ones_face_three_texts() -> None:
+    """Of two sextuples 2 x 6 entries count: each image has two true texts and four false."""
     logits, there = torch.full((3, 2, 3, 2), 1.0), torch.ones(3, 2, dtype=torch.bool)
-    there_pictures = torch.tensor([[True, True], [False, False], [False, False]])
+    there_images = torch.tensor([[True, True], [False, False], [False, False]])
     expected = (4 * math.log1p(math.exp(-1)) + 8 * math.log1p(math.exp(1))) / 12
-    got = contrast(logits, torch.tensor(0.0), there_pictures, there)
+    got = contrast(logits, torch.tensor(0.0), there_images, there)
     assert got.item() == pytest.approx(expected, rel=1e-6)
 
 

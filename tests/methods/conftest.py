@@ -6,24 +6,24 @@ import pytest
 import torch
 from torch import Tensor
 
-from compo_pipeline.methods.contract import Picture
+from compo_pipeline.methods.contract import ImageInput
 from compo_pipeline.records import Caption, Parse
 
 
 @pytest.fixture(scope="session")
 def caption() -> Callable[..., Caption]:
-    """A caption of a picture of its own; a sentence may be tagged as `word/UPOS`."""
+    """A caption of an image of its own; a sentence may be tagged as `word/UPOS`."""
 
     def make(
         sample_id: str, *sentences: str, image: str | None = None, tall: bool = False
     ) -> Caption:
-        picture = image or sample_id
+        image_path = image or sample_id
         size = (30, 40) if tall else (40, 30)
         plain = tuple(
             " ".join(token.rsplit("/", 1)[0] for token in sentence.split()).replace(" .", ".")
             for sentence in sentences
         )
-        return Caption(sample_id, picture, f"{picture}.png", *size, plain, "test", "train")
+        return Caption(sample_id, image_path, f"{image_path}.png", *size, plain, "test", "train")
 
     return make
 
@@ -48,7 +48,7 @@ def parse() -> Callable[[str, str], Parse]:
 
 
 class Reader:
-    """Tokens are words, cut to six; pictures are numbered as they come."""
+    """Tokens are words, cut to six; images are numbered as they come."""
 
     def __init__(self) -> None:
         self.words = {"": 0}
@@ -57,9 +57,9 @@ class Reader:
         rows = [[self.words.setdefault(w, len(self.words)) for w in t.split()] for t in texts]
         return torch.tensor([(row + [0] * 6)[:6] for row in rows])
 
-    def pictures(self, pictures: Sequence[Picture]) -> Tensor:
-        self.shown = list(pictures)
-        return torch.arange(len(pictures))
+    def images(self, images: Sequence[ImageInput]) -> Tensor:
+        self.shown = list(images)
+        return torch.arange(len(images))
 
     def texts(self, tokens: Tensor) -> list[str]:
         """The words that rows of tokens stand for."""

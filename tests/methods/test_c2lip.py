@@ -17,7 +17,7 @@ from compo_pipeline.methods.c2lip import (
     C2lipWeights,
     ConceptBatch,
 )
-from compo_pipeline.methods.contract import Drawing, Example, Picture
+from compo_pipeline.methods.contract import Drawing, Example, ImageInput
 from compo_pipeline.models.dense import DenseImages, TextTokens
 from compo_pipeline.records import Caption, Parse
 
@@ -53,8 +53,8 @@ class Reader:
     def __init__(self) -> None:
         self.seen: list[list[str]] = []
 
-    def pictures(self, pictures: Sequence[Picture]) -> Tensor:
-        return torch.arange(len(pictures))
+    def images(self, images: Sequence[ImageInput]) -> Tensor:
+        return torch.arange(len(images))
 
     def tokens(self, texts: Sequence[str]) -> Tensor:
         self.seen.append(list(texts))
@@ -108,7 +108,7 @@ def test_phrases_within_captions_are_spans_and_cut_ones_are_counted(rows: list[E
 
 
 class Encoder:
-    """Three pictures of six patches and five texts of seven tokens, in four dimensions."""
+    """Three images of six patches and five texts of seven tokens, in four dimensions."""
 
     scale = torch.tensor(8.0, dtype=torch.float64)
     bias = torch.tensor(-3.0, dtype=torch.float64)

@@ -10,31 +10,31 @@ from torch import Tensor
 
 from compo_pipeline.methods.clic import Clic, ClicBatch, ClicObjective, ClicViews, ClicWeights
 from compo_pipeline.methods.clip import PairBatch
-from compo_pipeline.methods.contract import Example, Picture
+from compo_pipeline.methods.contract import Example, ImageInput
 from compo_pipeline.records import Caption, View
 
 
 @dataclass
 class WordReader:
-    """Tokens are words, cut to eight; pictures are numbered as they come."""
+    """Tokens are words, cut to eight; images are numbered as they come."""
 
     words: dict[str, int] = field(default_factory=lambda: {"": 0})
     seen: list[str] = field(default_factory=list)
-    shown: list[Picture] = field(default_factory=list)
+    shown: list[ImageInput] = field(default_factory=list)
 
     def tokens(self, texts: Sequence[str]) -> Tensor:
         self.seen += texts
         ids = [[self.words.setdefault(w, len(self.words)) for w in text.split()] for text in texts]
         return torch.tensor([(row + [0] * 8)[:8] for row in ids])
 
-    def pictures(self, pictures: Sequence[Picture]) -> Tensor:
-        self.shown += pictures
-        return torch.arange(len(pictures))
+    def images(self, images: Sequence[ImageInput]) -> Tensor:
+        self.shown += images
+        return torch.arange(len(images))
 
 
 @dataclass
 class TableEncoder:
-    """Pictures and texts are rows of tables; a text's row is its first token."""
+    """Images and texts are rows of tables; a text's row is its first token."""
 
     image_table: Tensor
     text_table: Tensor
@@ -72,8 +72,8 @@ def test_even_steps_show_composites_and_odd_steps_the_anchor(
     example: Callable[..., Example],
 ) -> None:
     row = example("a", "Not.")
-    composite = Picture(("a.png", "other.png"), "vertical")
-    alone = Picture(("a.png",))
+    composite = ImageInput(("a.png", "other.png"), "vertical")
+    alone = ImageInput(("a.png",))
     assert [clic().needed(row, step) for step in range(4)] == [(composite,), (alone,)] * 2
     assert [clic(clip_steps=False).needed(row, step) for step in range(2)] == [(composite,)] * 2
     for step, kind, shown in ((6, ClicBatch, composite), (7, PairBatch, alone)):

@@ -38,7 +38,7 @@ def draw(parse: Callable[[str, str], Parse]) -> Draw:
 
 @pytest.fixture
 def two(caption: Callable[..., Caption]) -> list[Caption]:
-    """Two wide pictures: each is the other's only possible partner."""
+    """Two wide images: each is the other's only possible partner."""
     return [
         caption("cat", CAT, "It has fur.", "Its bed is warm.", "A lamp shines."),
         caption("dog", DOG, "It is wet", "A ball lies there!", "The sky is grey..."),
@@ -118,7 +118,7 @@ def test_display_order_is_random_and_the_anchor_stays_first(draw: Draw, two: lis
     assert all(view.sample_ids[0] == view.sample_id for view in views)
 
 
-def test_partners_share_the_orientation_and_show_another_picture(
+def test_partners_share_the_orientation_and_show_another_image(
     draw: Draw, caption: Callable[..., Caption]
 ) -> None:
     captions = [
@@ -135,10 +135,10 @@ def test_partners_share_the_orientation_and_show_another_picture(
             assert (anchor.width, anchor.height) == (partner.width, partner.height)
             assert view.axis == ("vertical" if anchor.width >= anchor.height else "horizontal")
             met.add(view.sample_ids)
-    assert len(met) == 2 * 6 * 4  # every row with every row of the two other pictures
+    assert len(met) == 2 * 6 * 4  # every row with every row of the two other images
 
 
-def test_a_square_picture_is_wide(draw: Draw, two: list[Caption]) -> None:
+def test_a_square_image_is_wide(draw: Draw, two: list[Caption]) -> None:
     square = [replace(row, width=30, height=30) for row in two]
     assert {view.axis for view in draw(square, TWO)} == {"vertical"}
     mixed = [replace(two[0], width=30, height=30), two[1]]
@@ -216,7 +216,7 @@ def test_composites_with_a_swap_within_the_first_caption(draw: Draw, two: list[C
         assert "A red cat sleeps." not in negative
 
 
-def test_single_pictures(draw: Draw, two: list[Caption]) -> None:
+def test_single_images(draw: Draw, two: list[Caption]) -> None:
     seen = set()
     for epoch in range(20):
         view = draw(two, TWO, epoch=epoch, images="single", swap="within")[0]
@@ -233,6 +233,6 @@ def test_single_pictures(draw: Draw, two: list[Caption]) -> None:
     assert len(seen) > 1
 
 
-def test_single_pictures_cannot_swap_across() -> None:
+def test_single_images_cannot_swap_across() -> None:
     with pytest.raises(ValueError, match="images: single needs swap: within"):
         ClicViews(images="single")

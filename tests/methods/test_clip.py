@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from compo_pipeline.methods.clip import Clip, ClipObjective, ClipViews, PairBatch
-from compo_pipeline.methods.contract import Drawing, Example, Picture
+from compo_pipeline.methods.contract import Drawing, Example, ImageInput
 from compo_pipeline.records import Caption, View
 
 
@@ -28,8 +28,8 @@ class Reader:
     def __init__(self) -> None:
         self.texts: list[str] = []
 
-    def pictures(self, pictures: Sequence[Picture]) -> Tensor:
-        return torch.zeros(len(pictures))
+    def images(self, images: Sequence[ImageInput]) -> Tensor:
+        return torch.zeros(len(images))
 
     def tokens(self, texts: Sequence[str]) -> Tensor:
         self.texts += texts
@@ -64,7 +64,7 @@ def test_every_step_pairs_the_anchor_with_its_first_sentence(
         assert isinstance(collated.batch, PairBatch)
         assert reader.texts == ["a cat."]
         assert collated.counts == {"rows": 1}
-        assert clip().needed(row, step) == (Picture(("a.png",)),)
+        assert clip().needed(row, step) == (ImageInput(("a.png",)),)
 
 
 def test_the_loss_by_hand() -> None:

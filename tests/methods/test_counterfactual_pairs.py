@@ -12,7 +12,7 @@ from torch import Tensor
 from compo_pipeline.method_names import TRAIN_ON_COUNTERFACTUALS
 from compo_pipeline.methods import METHODS
 from compo_pipeline.methods.clip import pair_batch
-from compo_pipeline.methods.contract import Drawing, Example, Picture
+from compo_pipeline.methods.contract import Drawing, Example, ImageInput
 from compo_pipeline.methods.counterfactual_pairs import CounterfactualPairs, embedded
 from compo_pipeline.methods.sparcl import Sparcl, SparclObjective
 from compo_pipeline.methods.triplet_clip import TripletClip, TripletClipObjective
@@ -22,7 +22,7 @@ Edits = Callable[..., list[Counterfactual]]
 
 
 def edits(sample_id: str, sentence: int = 0, **texts: str) -> list[Counterfactual]:
-    """Edits of one sentence by role; a text that ends with ! has no picture."""
+    """Edits of one sentence by role; a text that ends with ! has no image."""
     return [
         Counterfactual(
             *(sample_id, sentence, "", role, text.rstrip("!")),
@@ -75,7 +75,7 @@ def test_a_view_holds_what_there_is_of_both_pairs(caption: Callable[..., Caption
     assert told[3] == [None]
 
 
-def test_each_epoch_draws_one_edited_caption_of_a_picture(caption: Callable[..., Caption]) -> None:
+def test_each_epoch_draws_one_edited_caption_of_an_image(caption: Callable[..., Caption]) -> None:
     """Its rows and their sentences alike; what has no edit is not drawn where another has."""
     rows = [
         caption("a", "A one.", "A two.", "A bare.", image="one"),
@@ -136,11 +136,11 @@ def examples(caption: Callable[..., Caption]) -> list[Example]:
 def test_a_batch_holds_what_there_is_kind_by_kind(examples: list[Example], reader: Any) -> None:
     batch, counts = sparcl().collate(examples, 0, reader)
     assert reader.shown == [
-        *(Picture((f"{name}.png",)) for name in "abcde"),
-        *(Picture((f"{name}.0.negative.jpg",), made=True) for name in "ab"),
-        *(Picture((f"{name}.0.positive.jpg",), made=True) for name in "ae"),
+        *(ImageInput((f"{name}.png",)) for name in "abcde"),
+        *(ImageInput((f"{name}.0.negative.jpg",), made=True) for name in "ab"),
+        *(ImageInput((f"{name}.0.positive.jpg",), made=True) for name in "ae"),
     ]
-    assert batch.pictures_there.tolist() == [
+    assert batch.images_there.tolist() == [
         [True] * 5, [True, True, False, False, False], [True, False, False, False, True],
     ]  # fmt: skip
     assert reader.texts(batch.texts) == [
@@ -154,16 +154,16 @@ def test_a_batch_holds_what_there_is_kind_by_kind(examples: list[Example], reade
         "rows": 5,
         "rows without a negative": 2,
         "rows without a retold caption": 2,
-        "synthetic pictures": 4,
+        "synthetic images": 4,
         "negatives equal to a positive": 1,
     }
 
 
 @pytest.mark.parametrize(
-    ("method", "pictures", "texts"),
+    ("method", "images", "texts"),
     [
         (sparcl(), [5, 2, 2], [5, 3, 3]),
-        (sparcl(pictures=False), [5, 0, 0], [5, 3, 3]),
+        (sparcl(images=False), [5, 0, 0], [5, 3, 3]),
         (TripletClip(TripletClip.views_type(), TripletClipObjective()), [5, 2, 0], [5, 3, 0]),
         (TripletClip(TripletClip.views_type(), TripletClipObjective(False)), [5, 0, 0], [5, 3, 0]),
     ],
@@ -172,17 +172,17 @@ def test_what_a_method_looks_at(
     examples: list[Example],
     reader: Any,
     method: CounterfactualPairs,
-    pictures: list[int],
+    images: list[int],
     texts: list[int],
 ) -> None:
     batch, _ = method.collate(examples, 0, reader)
-    assert (batch.pictures_there.sum(1).tolist(), batch.texts_there.sum(1).tolist()) == (
-        pictures,
+    assert (batch.images_there.sum(1).tolist(), batch.texts_there.sum(1).tolist()) == (
+        images,
         texts,
     )
-    assert len(batch.images) == sum(pictures) and len(batch.texts) == sum(texts)
+    assert len(batch.images) == sum(images) and len(batch.texts) == sum(texts)
     # What a feature cache holds covers what a batch asks for.
-    needed = {picture for row in examples for picture in method.needed(row, 0)}
+    needed = {image for row in examples for image in method.needed(row, 0)}
     assert needed >= set(reader.shown)
 
 
@@ -199,11 +199,13 @@ def test_embeddings_stand_at_their_places_and_take_their_gradients(
         def texts(self, tokens: Tensor) -> Tensor:
             return table[: len(tokens)]
 
-    pictures, texts = embedded(Rows(), batch)  # type: ignore[arg-type]
-    assert torch.equal(pictures[0], table[:5]) and torch.equal(pictures[1, :2], table[5:7])
-    assert torch.equal(pictures[2, [0, 4]], table[7:9])
-    assert not pictures[~batch.pictures_there].any() and not texts[~batch.texts_there].any()
-    (gradient,) = torch.autograd.grad(pictures[2, 4].sum(), table)
+    embedded_images, texts = embedded(Rows(), batch)  # type: ignore[arg-type]
+    assert torch.equal(embedded_images[0], table[:5]) and torch.equal(
+        embedded_images[1, :2], table[5:7]
+    )
+    assert torch.equal(embedded_images[2, [0, 4]], table[7:9])
+    assert not embedded_images[~batch.images_there].any() and not texts[~batch.texts_there].any()
+    (gradient,) = torch.autograd.grad(embedded_images[2, 4].sum(), table)
     assert gradient[8].tolist() == [1.0] * 4 and not gradient[:8].any()
 
 

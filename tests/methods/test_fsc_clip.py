@@ -26,7 +26,7 @@ def draw(*shape: int, seed: int) -> Tensor:
 
 @dataclass
 class Encoder:
-    """Two pictures of three patches, eight texts of up to four tokens, in five dimensions; text n
+    """Two images of three patches, eight texts of up to four tokens, in five dimensions; text n
     is token id n.
     """
 

@@ -11,7 +11,7 @@ from compo_pipeline.methods.text_negatives import NegativesBatch
 
 
 class Encoder:
-    """Three pictures, six texts: text n is token id n."""
+    """Three images, six texts: text n is token id n."""
 
     scale = torch.tensor(4.0)
     images_ = F.normalize(torch.randn(3, 4, generator=torch.Generator().manual_seed(0)), dim=-1)

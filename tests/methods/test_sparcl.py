@@ -34,9 +34,9 @@ class Encoder:
         return self.table[tokens[:, 0]]
 
 
-def batch(pictures: list[list[int]], texts: list[list[int]]) -> PairsBatch:
+def batch(images: list[list[int]], texts: list[list[int]]) -> PairsBatch:
     """What there is, as 0 and 1; embeddings are numbered through, texts from 20 on."""
-    seen, told = (torch.tensor(rows, dtype=torch.bool) for rows in (pictures, texts))
+    seen, told = (torch.tensor(rows, dtype=torch.bool) for rows in (images, texts))
     tokens = torch.arange(20, 20 + int(told.sum()))[:, None]
     return PairsBatch(torch.arange(int(seen.sum())), tokens, seen, told)
 
@@ -54,7 +54,7 @@ def test_the_two_losses_and_their_weights(part: PairsBatch) -> None:
     encoder, margins = Encoder(), Margins(m0=1.0, beta=-1.5)
     chosen = sparcl(weights=SparclWeights(2.0, 0.5), margins=margins, bias=-9.0)
     terms = chosen.loss(encoder, part)  # type: ignore[arg-type]
-    there = part.pictures_there, part.texts_there
+    there = part.images_there, part.texts_there
     seen, told = (torch.zeros(3, 4, 6) for _ in range(2))
     seen[there[0]], told[there[1]] = encoder.images(part.images), encoder.texts(part.texts)
     logits = sextuple.similarities(seen, told, SCALE)
@@ -91,7 +91,7 @@ def test_triplet_clip_is_negclip_both_ways() -> None:
     real, captions, edited = encoder.table[:4], encoder.table[20:24], encoder.table[24:27]
     valid = torch.ones(3, dtype=torch.bool)
     assert terms["real"].value == pytest.approx(negclip(real, captions, edited, valid, SCALE))
-    # The second way knows the two rows that have a negative's text and picture.
+    # The second way knows the two rows that have a negative's text and image.
     own, every = (encoder.table[4:6], edited[:2]), torch.ones(4, dtype=torch.bool)
     assert terms["synthetic"].value == pytest.approx(negclip(*own, captions, every, SCALE))
     assert [weight for _, weight in terms.values()] == [1.0, 1.0]

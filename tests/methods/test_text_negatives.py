@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from compo_pipeline.methods.contract import Drawing, Example, Picture
+from compo_pipeline.methods.contract import Drawing, Example, ImageInput
 from compo_pipeline.methods.fsc_clip import FscClip, FscClipObjective, FscClipViews
 from compo_pipeline.methods.negclip import NegClip, NegClipObjective, NegClipViews
 from compo_pipeline.methods.text_negatives import NegativesBatch, NegativeViews
@@ -126,7 +126,7 @@ def test_a_batch_masks_what_is_absent_or_reads_like_its_caption(
         "negatives that could not be made": 5,
         "negatives equal to a positive": 2,
     }
-    assert reader.shown == [Picture((f"{name}.png",)) for name in "abc"]
+    assert reader.shown == [ImageInput((f"{name}.png",)) for name in "abc"]
 
 
 def test_careful_rules_say_no_where_the_papers_swap(

@@ -52,7 +52,7 @@ def test_what_could_not_be_made_is_told(
     with caplog.at_level(logging.INFO):
         write(method, [*rows[:3], tall], Drawing(parses, "x", 0, 0), 1, tmp_path / "views")
     assert "3 views of 4 captions an epoch, 0 negatives could not be made" in caplog.text
-    assert "1 captions have no view: no other picture has their orientation" in caplog.text
+    assert "1 captions have no view: no other image has their orientation" in caplog.text
 
 
 def test_no_view_at_all_is_an_error_and_leaves_the_old_folder(

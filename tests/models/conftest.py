@@ -73,7 +73,7 @@ def build() -> Build:
 
 @pytest.fixture(scope="session")
 def pixels() -> Callable[[torch.nn.Module], Tensor]:
-    """Three random pictures of a model's size."""
+    """Three random images of a model's size."""
 
     def draw(model: torch.nn.Module) -> Tensor:
         height, width = model.visual.image_size

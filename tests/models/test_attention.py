@@ -18,8 +18,8 @@ PHRASES = torch.nn.functional.normalize(torch.randn(3, 4, generator=DRAW), dim=-
 def test_it_is_a_softmax_of_cosines(scale: float) -> None:
     found = attention(PATCHES, scale * PHRASES)
     assert found.shape == (2, 3, 5)
-    for m, picture in enumerate(PATCHES):
+    for m, image in enumerate(PATCHES):
         for k, phrase in enumerate(PHRASES):
-            raised = [math.exp(scale * float(phrase @ p / p.norm())) for p in picture]
+            raised = [math.exp(scale * float(phrase @ p / p.norm())) for p in image]
             expected = [value / sum(raised) for value in raised]
             assert found[m, k].tolist() == pytest.approx(expected, rel=1e-4)

@@ -19,7 +19,7 @@ from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
 
 KINDS = ["tok", "avg", "clipa", "timm-avg", "timm-norm", "timm-token", "timm-map", "xcit"]
-# Pooling is a mean and all behind it linear: the patches' mean is the picture's embedding.
+# Pooling is a mean and all behind it linear: the patches' mean is the image's embedding.
 MEANS = ["avg", "timm-avg", "xcit"]
 
 
@@ -48,12 +48,12 @@ def slow_patch(visual: Any, state: Tensor) -> Tensor:
 @pytest.mark.parametrize("kind", KINDS)
 def test_patches_are_what_the_tower_gives_for_each(kind: str, build: Any, pixels: Any) -> None:
     model = build(kind)
-    visual, pictures = model.visual, pixels(model)
+    visual, images = model.visual, pixels(model)
     last = visual.transformer if hasattr(visual, "conv1") else visual.trunk.norm
-    states = seen(last, lambda: visual(pictures))
+    states = seen(last, lambda: visual(images))
     prefix = 1 if hasattr(visual, "conv1") else visual.trunk.num_prefix_tokens
     with torch.no_grad():
-        found = encode_images_densely(model, pictures, "tiny")
+        found = encode_images_densely(model, images, "tiny")
         expected = [[slow_patch(visual, state) for state in row[prefix:]] for row in states]
     expected = torch.stack([torch.stack(row) for row in expected])
     assert found.patches.shape == expected.shape and found.patches.shape[1] >= 16
@@ -63,20 +63,20 @@ def test_patches_are_what_the_tower_gives_for_each(kind: str, build: Any, pixels
 @pytest.mark.parametrize("kind", KINDS)
 def test_pooled_images_are_the_plain_embeddings(kind: str, build: Any, pixels: Any) -> None:
     model = build(kind)
-    pictures = pixels(model)
+    images = pixels(model)
     with torch.no_grad():
-        found = encode_images_densely(model, pictures, "tiny")
-        torch.testing.assert_close(found.pooled, encode_images(model, pictures), atol=1e-5, rtol=0)
+        found = encode_images_densely(model, images, "tiny")
+        torch.testing.assert_close(found.pooled, encode_images(model, images), atol=1e-5, rtol=0)
         mean = nn.functional.normalize(found.patches.mean(1), dim=-1)
     assert torch.allclose(mean, found.pooled, atol=1e-5) == (kind in MEANS)
 
 
 def test_the_shipped_base_pools_its_patches_by_their_mean() -> None:
     model = load(ModelSettings()).model
-    pictures = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        found = encode_images_densely(model, pictures, "scenes-base")
-        expected = model.encode_image(pictures)
+        found = encode_images_densely(model, images, "scenes-base")
+        expected = model.encode_image(images)
     assert found.patches.shape == (2, 64, 192)
     torch.testing.assert_close(found.patches.mean(1), expected, atol=1e-5, rtol=1e-5)
 
@@ -197,24 +197,24 @@ def test_towers_of_unknown_kinds_are_refused_by_name(build: Any, pixels: Any) ->
         encode_images_densely(model, pixels(model), "odd")
 
     model = build("timm-avg")
-    pictures = pixels(model)
+    images = pixels(model)
     model.visual.trunk.global_pool = "max"
     with pytest.raises(SettingsError, match="'odd' .* pools by 'max'"):
-        encode_images_densely(model, pictures, "odd")
+        encode_images_densely(model, images, "odd")
 
     model = build("timm-avg")
     model.visual.head.append(nn.GELU())
     with pytest.raises(SettingsError, match=r"'odd' .* not linear \(.*GELU"):
-        encode_images_densely(model, pictures, "odd")
+        encode_images_densely(model, images, "odd")
 
     model = build("timm-map")
     model.visual.trunk.attn_pool.pos_embed = nn.Parameter(torch.zeros(1))
     with pytest.raises(SettingsError, match="'odd' .* pools by 'map' of a kind not known"):
-        encode_images_densely(model, pictures, "odd")
+        encode_images_densely(model, images, "odd")
 
     model.visual = nn.Identity()
     with pytest.raises(SettingsError, match="'odd' .* image tower is a Identity"):
-        encode_images_densely(model, pictures, "odd")
+        encode_images_densely(model, images, "odd")
 
 
 def test_convolutional_trunks_are_refused_by_name(build: Any) -> None:

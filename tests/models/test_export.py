@@ -34,13 +34,13 @@ socket.socket.connect = refuse
 import open_clip, torch
 from PIL import Image
 from safetensors.torch import save_file
-picture, *folders, first, second = sys.argv[1:]
+image, *folders, first, second = sys.argv[1:]
 for folder in folders:
     model, _, transform = open_clip.create_model_and_transforms("local-dir:" + folder)
     tokens = open_clip.get_tokenizer("local-dir:" + folder)([first, second])
     model.eval()
     with torch.no_grad():
-        pixels = transform(Image.open(picture))
+        pixels = transform(Image.open(image))
         image = model.encode_image(pixels[None])
         text = model.encode_text(tokens)
     found = {"pixels": pixels, "tokens": tokens, "image": image, "text": text}
@@ -52,16 +52,16 @@ assert "compo_pipeline" not in sys.modules
 def test_open_clip_alone_computes_the_same(
     tiny_clip: Path, tiny_siglip: Path, tmp_path: Path
 ) -> None:
-    picture = tmp_path / "picture.png"
-    Image.radial_gradient("L").resize((70, 40)).convert("RGB").save(picture)
+    image = tmp_path / "image.png"
+    Image.radial_gradient("L").resize((70, 40)).convert("RGB").save(image)
     models = {tmp_path / folder.name: load(folder) for folder in (tiny_clip, tiny_siglip)}
     folders = [str(export(loaded, folder)) for folder, loaded in models.items()]
-    command = [sys.executable, "-I", "-c", OPEN_CLIP_ALONE, str(picture), *folders, *TEXTS]
+    command = [sys.executable, "-I", "-c", OPEN_CLIP_ALONE, str(image), *folders, *TEXTS]
     subprocess.run(command, check=True)
 
     for folder, loaded in models.items():
         result = load_file(f"{folder}.safetensors")
-        pixels = loaded.preprocess(Image.open(picture))
+        pixels = loaded.preprocess(Image.open(image))
         tokens = loaded.tokenize(TEXTS)
         assert torch.equal(result["pixels"], pixels)
         assert torch.equal(result["tokens"], tokens)

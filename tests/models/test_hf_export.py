@@ -1,4 +1,4 @@
-"""A folder for transformers computes what open_clip does, from pictures and texts to logits."""
+"""A folder for transformers computes what open_clip does, from images and texts to logits."""
 
 import json
 import shutil
@@ -66,7 +66,7 @@ def write(tmp_path: Path) -> Write:
     return folder
 
 
-def pictures(size: int) -> list[Image.Image]:
+def example_images(size: int) -> list[Image.Image]:
     """Wide, high and square, of shapes at which open_clip and transformers round alike."""
     shapes = [(3 * size, 6 * size), (2 * size, size), (size, size)]
     noise = np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8)
@@ -82,11 +82,11 @@ def agree(folder: Path, loaded: LoadedModel) -> Any:
 
     model = AutoModel.from_pretrained(folder).eval()
     processor = AutoProcessor.from_pretrained(folder, backend="pil")
-    shown = pictures(loaded.image_size)
+    shown = example_images(loaded.image_size)
     inputs = processor(
         text=TEXTS, images=shown, padding="max_length", truncation=True, return_tensors="pt"
     )
-    pixels = torch.stack([loaded.preprocess(picture) for picture in shown])
+    pixels = torch.stack([loaded.preprocess(image) for image in shown])
     torch.testing.assert_close(inputs["pixel_values"], pixels, atol=1e-5, rtol=0)
     with torch.no_grad():
         found = model(**inputs)

@@ -22,7 +22,7 @@ TEXTS = ["a red cube", "a blue sphere left of a cat"]
 
 
 @pytest.fixture(scope="module")
-def picture() -> Image.Image:
+def photo() -> Image.Image:
     noise = np.random.default_rng(0).integers(0, 256, (48, 90, 3), dtype=np.uint8)
     return Image.fromarray(noise)
 
@@ -50,9 +50,9 @@ def edit(folder: Path, **changes: object) -> None:
     path.write_text(json.dumps(config))
 
 
-def embeddings(model: LoadedModel, picture: Image.Image) -> tuple[torch.Tensor, torch.Tensor]:
+def embeddings(model: LoadedModel, photo: Image.Image) -> tuple[torch.Tensor, torch.Tensor]:
     with torch.no_grad():
-        image = model.model.encode_image(model.preprocess(picture)[None])
+        image = model.model.encode_image(model.preprocess(photo)[None])
         return image, model.model.encode_text(model.tokenize(TEXTS))
 
 
@@ -70,7 +70,7 @@ XCIT = {
 
 
 def test_timm_trunk_loads_without_a_download(
-    tmp_path: Path, picture: Image.Image, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, photo: Image.Image, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_network(*args: object, **kwargs: object) -> None:
         raise AssertionError("a download was tried")
@@ -87,24 +87,24 @@ def test_timm_trunk_loads_without_a_download(
 
     assert loaded.image_size == 64
     assert all(p.dtype == torch.float32 for p in loaded.model.parameters())
-    assert loaded.preprocess(picture).shape == (3, 64, 64)
+    assert loaded.preprocess(photo).shape == (3, 64, 64)
     torch.testing.assert_close(
         loaded.model.state_dict()["text_projection"], halves["text_projection"].float()
     )
 
 
-def test_folder_gives_what_open_clip_gives(tiny_clip: Path, picture: Image.Image) -> None:
+def test_folder_gives_what_open_clip_gives(tiny_clip: Path, photo: Image.Image) -> None:
     loaded = load(tiny_clip)
     name = f"local-dir:{tiny_clip}"
     module, _, transform = open_clip.create_model_and_transforms(name)
     module.eval()
 
-    image, text = embeddings(loaded, picture)
+    image, text = embeddings(loaded, photo)
 
-    assert torch.equal(loaded.preprocess(picture), transform(picture))
+    assert torch.equal(loaded.preprocess(photo), transform(photo))
     assert torch.equal(loaded.tokenize(TEXTS), open_clip.get_tokenizer(name)(TEXTS))
     with torch.no_grad():
-        assert torch.equal(image, module.encode_image(transform(picture)[None]))
+        assert torch.equal(image, module.encode_image(transform(photo)[None]))
         assert torch.equal(text, module.encode_text(loaded.tokenize(TEXTS)))
     assert (loaded.mean, loaded.std) == ((0.6, 0.5, 0.4), (0.3, 0.2, 0.1))
     assert (loaded.context_length, loaded.quick_gelu) == (77, False)

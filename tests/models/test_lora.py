@@ -48,7 +48,7 @@ def texts_of(model: Any) -> Tensor:
 
 
 def outputs(model: Any, pixels: Any) -> tuple[Tensor, Tensor]:
-    """Embeddings of three pictures and three texts."""
+    """Embeddings of three images and three texts."""
     return encode_images(model, pixels(model)), encode_texts(model, texts_of(model))
 
 
@@ -193,7 +193,7 @@ def test_the_seed_draws_a_and_nothing_else(build: Any) -> None:
 
 
 def test_training_states_and_exports_go_on_as_before(tiny_clip: Path, tmp_path: Path) -> None:
-    pictures = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     states = []
     for seed in (0, 1):
         loaded = load(tiny_clip)
@@ -203,7 +203,7 @@ def test_training_states_and_exports_go_on_as_before(tiny_clip: Path, tmp_path: 
         states.append((loaded, optimizer))
     (loaded, optimizer), (other, other_optimizer) = states
     for _ in range(2):
-        encode_images(loaded.model, pictures)[:, 0].sum().backward()
+        encode_images(loaded.model, images)[:, 0].sum().backward()
         optimizer.step()
     checkpoint.save(tmp_path / "state.safetensors", {"model": loaded.model}, optimizer, {})
     checkpoint.restore(tmp_path / "state.safetensors", {"model": other.model}, other_optimizer)
@@ -212,14 +212,12 @@ def test_training_states_and_exports_go_on_as_before(tiny_clip: Path, tmp_path: 
     ):
         assert torch.equal(one, two)
     with torch.no_grad():
-        expected = encode_images(loaded.model, pictures)
-        assert torch.equal(encode_images(other.model, pictures), expected)
+        expected = encode_images(loaded.model, images)
+        assert torch.equal(encode_images(other.model, images), expected)
         merge(other.model)
         again = load(export(other, tmp_path / "export"))
-        torch.testing.assert_close(
-            encode_images(again.model, pictures), expected, atol=1e-5, rtol=0
-        )
-        assert not torch.allclose(encode_images(load(tiny_clip).model, pictures), expected)
+        torch.testing.assert_close(encode_images(again.model, images), expected, atol=1e-5, rtol=0)
+        assert not torch.allclose(encode_images(load(tiny_clip).model, images), expected)
 
 
 def test_adapters_learn_in_bf16(build: Any, pixels: Any) -> None:

@@ -40,9 +40,9 @@ def drawn(tiny_siglip: Path) -> LoadedModel:
 
 
 def outputs(loaded: LoadedModel) -> dict[str, torch.Tensor]:
-    """Token ids, and everything that the towers give for them and for two pictures."""
+    """Token ids, and everything that the towers give for them and for two images."""
     noise = np.random.default_rng(0).integers(0, 256, (2, 48, 90, 3), dtype=np.uint8)
-    pixels = torch.stack([loaded.preprocess(Image.fromarray(picture)) for picture in noise])
+    pixels = torch.stack([loaded.preprocess(Image.fromarray(image)) for image in noise])
     tokens = loaded.tokenize(TEXTS)
     with torch.no_grad():
         dense = encode_images_densely(loaded.model, pixels, loaded.name)

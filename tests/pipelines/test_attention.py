@@ -32,7 +32,7 @@ from compo_pipeline.scenes.dataset import SceneSettings, write
 def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A few rendered scenes with their regions."""
     root = tmp_path_factory.mktemp("attention") / "scenes"
-    few = {"train": 1, "val": 1, "test": 6, "items": 1, "pictures": 4, "classified": 1}
+    few = {"train": 1, "val": 1, "test": 6, "items": 1, "images": 4, "classified": 1}
     write(SceneSettings(**few), root)
     return root
 
@@ -92,7 +92,7 @@ def test_regions_are_measured_drawn_and_kept_with_the_run(
     SequentialRunner().run(create_pipeline(), catalog)
     rows = catalog.load("attention")
     assert list(rows.model.unique()) == ["base", "control", "fine_tuned"]
-    assert rows.picture.nunique() == 6 and rows.problem.isna().all()
+    assert rows.image.nunique() == 6 and rows.problem.isna().all()
     assert rows.share.between(0, 1).all() and rows.area.between(0, 1).all()
     base, control, fine_tuned = (rows[rows.model == role].share for role in rows.model.unique())
     assert list(control) == list(fine_tuned) != list(base)
@@ -111,20 +111,20 @@ def test_regions_are_measured_drawn_and_kept_with_the_run(
     )
 
 
-def test_pictures_and_phrases_of_ones_own(
+def test_images_and_phrases_of_ones_own(
     catalog: DataCatalog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     photos = tmp_path / "my photos"
     photos.mkdir()
     Image.new("RGB", (90, 60), "red").save(photos / "photo.jpg")
-    (photos / "broken.jpg").write_text("no picture")
-    of_ones_own(catalog, f"attention.pictures={photos},attention.phrases=a red shirt; a grey horse")
+    (photos / "broken.jpg").write_text("no image")
+    of_ones_own(catalog, f"attention.images={photos},attention.phrases=a red shirt; a grey horse")
     SequentialRunner().run(create_pipeline(), catalog)
     rows = catalog.load("attention")
-    rows = rows[rows.model == "base"].set_index("picture")
+    rows = rows[rows.model == "base"].set_index("image")
     assert list(rows.loc["photo.jpg"].phrase) == ["a red shirt", "a grey horse"]
     assert rows.share.map(math.isnan).all() and rows.loc["photo.jpg"].problem.isna().all()
-    assert set(rows.loc["broken.jpg"].problem) == {"unreadable picture (not_a_picture)"}
+    assert set(rows.loc["broken.jpg"].problem) == {"unreadable image (not_an_image)"}
     report = catalog.load("attention_report") / "own"
     assert (report / "attention_01.png").is_file()
     assert "2 of 4 phrases are drawn" in (report / "attention.html").read_text()
@@ -133,11 +133,9 @@ def test_pictures_and_phrases_of_ones_own(
     assert "attention/own/attention_01.png" in {file.path for file in kept}
 
 
-def test_where_no_picture_can_be_read_nothing_is_drawn(
-    catalog: DataCatalog, tmp_path: Path
-) -> None:
-    (tmp_path / "broken.jpg").write_text("no picture")
-    of_ones_own(catalog, f"attention.pictures={tmp_path / 'broken.jpg'},attention.phrases=a dog")
+def test_where_no_image_can_be_read_nothing_is_drawn(catalog: DataCatalog, tmp_path: Path) -> None:
+    (tmp_path / "broken.jpg").write_text("no image")
+    of_ones_own(catalog, f"attention.images={tmp_path / 'broken.jpg'},attention.phrases=a dog")
     SequentialRunner().run(create_pipeline(), catalog)
     written = {path.name for path in (catalog.load("attention_report") / "own").iterdir()}
     assert written == {"attention.html", "attention.csv"}

@@ -44,7 +44,7 @@ def settings(project: Path) -> dict[str, Any]:
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A few rendered scenes."""
     folder = tmp_path_factory.mktemp("counterfactuals") / "scenes"
-    few = {"train": 6, "val": 1, "test": 1, "items": 1, "pictures": 4, "classified": 1}
+    few = {"train": 6, "val": 1, "test": 1, "items": 1, "images": 4, "classified": 1}
     write(SceneSettings(**few), folder)
     return folder
 
@@ -75,7 +75,7 @@ def run(
     ]
 
     def start(method: str = "sparcl", **changed: Any) -> Any:
-        folders = (str(tmp_path / "pictures"), str(tmp_path / "state"))
+        folders = (str(tmp_path / "images"), str(tmp_path / "state"))
         chosen = {**settings, "writer": "rules", "maker": None, **changed}
         given = (captions, facts, chosen, "train", "compo_en", str(root), WORLD)
         return make_counterfactuals(*given, *folders, method)
@@ -97,8 +97,8 @@ def test_scenes_are_edited_and_drawn(
     texts = {row.sample_id: row.sentences[0] for row in captions}
     for row in made:
         assert row.text != texts[row.sample_id] and (row.writer, row.maker) == ("scenes", "scenes")
-        with Image.open(folder / row.image) as picture:
-            assert picture.format == "JPEG" and min(picture.size) > 100
+        with Image.open(folder / row.image) as image:
+            assert image.format == "JPEG" and min(image.size) > 100
     page = preview_counterfactuals(
         rows, folder, captions, "scenes", str(root), str(tmp_path / "page")
     )
@@ -185,5 +185,5 @@ def test_the_graph_lies_between_validation_and_views() -> None:
     assert pipeline.all_outputs() == {
         "counterfactuals",
         *(f"counterfactuals_{name}" for name in ("quarantine", "preview", "report")),
-        "counterfactual_pictures",
+        "counterfactual_images",
     }

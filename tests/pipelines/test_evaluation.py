@@ -24,7 +24,7 @@ from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSet
 from compo_pipeline.pipelines.evaluation.pipeline import create_pipeline
 from compo_pipeline.records import Caption, Fact, Rejected
 
-PICTURES = 6
+IMAGES = 6
 
 
 @pytest.fixture(scope="module")
@@ -35,13 +35,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def data(folder: Path) -> Path:
-    """Pictures, and three benchmarks about them; one item of each asks for an absent picture."""
+    """Images, and three benchmarks about them; one item of each asks for an absent image."""
     root = folder / "data"
     (root / "test").mkdir(parents=True)
-    for number in range(PICTURES):
+    for number in range(IMAGES):
         pixels = np.random.default_rng(number).integers(0, 255, (32, 32, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(root / "test" / f"{number}.png")
-    names = [f"{number}.png" for number in range(PICTURES)] + ["absent.png"]
+    names = [f"{number}.png" for number in range(IMAGES)] + ["absent.png"]
     pair = [
         {"filename": name, "caption": f"cup {name}", "negative_caption": f"key {name}"}
         for name in names
@@ -85,7 +85,7 @@ def catalog(
     tracking.configure(tracking.TrackingSettings(), mlflow_project)
     run_id = tracking.open_run("evaluation", {})
     captions, facts = [], []
-    for row in range(PICTURES):
+    for row in range(IMAGES):
         image, split = f"test/{row}.png", "train" if row == 0 else "test"
         sentences = (f"Cup {row}.png!", "It is new.")
         captions.append(Caption(f"s{row}", image, image, 32, 32, sentences, "x", split))
@@ -163,8 +163,8 @@ def test_three_models_side_by_side(done: DataCatalog) -> None:
         for score in scores
         if (score.model, score.benchmark, score.metric) == ("clic", "sugar_crepe", "accuracy")
     ]
-    assert len(rows) == PICTURES + 1 and rows.count(None) == 1
-    right = 100 * sum(bool(correct) for correct in rows) / PICTURES
+    assert len(rows) == IMAGES + 1 and rows.count(None) == 1
+    right = 100 * sum(bool(correct) for correct in rows) / IMAGES
     assert metrics["fine_tuned"]["sugar_crepe"]["accuracy"]["swap_obj"] == pytest.approx(
         right, abs=1e-3
     )
@@ -172,7 +172,7 @@ def test_three_models_side_by_side(done: DataCatalog) -> None:
     assert skipped == {"sugar_crepe": 1, "sugar_crepe_pp": 1, "zero_shot": 1, "retrieval": 0}
 
 
-def test_training_pictures_among_the_evaluated_are_reported(done: DataCatalog) -> None:
+def test_training_images_among_the_evaluated_are_reported(done: DataCatalog) -> None:
     found = {o["benchmark"]: o for o in done.load("comparison")["overlaps"]}
     assert found["sugar_crepe"]["same_bytes"] == found["sugar_crepe"]["same_caption"] == 1
     assert found["retrieval"]["same_bytes"] == 0
@@ -229,7 +229,7 @@ def test_again_without_a_control(
     assert again.load("scores") == before
     shown = capsys.readouterr().out
     assert "base" in shown and "CLIC" in shown and "against control" not in shown
-    assert "no usable picture (missing)" in shown
+    assert "no usable image (missing)" in shown
 
 
 def test_settings_are_checked_at_the_edge(catalog: Callable[..., DataCatalog]) -> None:

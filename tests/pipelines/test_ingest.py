@@ -69,11 +69,11 @@ def test_the_bad_input_list(tmp_path: Path, chain: Callable[[], tuple[Any, Any, 
     Image.new("1", (20_000, 20_000)).save(tmp_path / "3.png")
     rows: list[tuple[str, str, str]] = [
         ("0.jpg", CAPTION, ""),
-        ("missing.jpg", CAPTION, "picture_present: missing"),
-        ("1.jpg", CAPTION, "picture_decodes: truncated"),
-        ("2.jpg", CAPTION, "picture_present: empty"),
-        ("3.png", CAPTION, "picture_decodes: oversized"),
-        ("../outside.jpg", CAPTION, "picture_inside_root: out_of_root"),
+        ("missing.jpg", CAPTION, "image_present: missing"),
+        ("1.jpg", CAPTION, "image_decodes: truncated"),
+        ("2.jpg", CAPTION, "image_present: empty"),
+        ("3.png", CAPTION, "image_decodes: oversized"),
+        ("../outside.jpg", CAPTION, "image_inside_root: out_of_root"),
         ("4.jpg", "A single sentence stands alone here.", ""),
         ("5.jpg", "", "enough_sentences"),
         ("6.jpg", "🐶🐶🐶", "enough_sentences"),
@@ -105,7 +105,7 @@ def test_the_bad_input_list(tmp_path: Path, chain: Callable[[], tuple[Any, Any, 
     assert [caption.image for caption in valid] == ["0.jpg", "4.jpg", "7.jpg", "9.jpg"]
     assert valid[2].sentences[0] == "A dog 🐶 sleeps on the sofa."
     assert (valid[0].width, valid[0].height) == (64, 48)
-    assert report["pictures_unreadable"] == {
+    assert report["images_unreadable"] == {
         "empty": 1,
         "missing": 1,
         "out_of_root": 1,
@@ -139,7 +139,7 @@ def test_the_report_shows_what_cleaning_did(
 def test_a_sample_is_taken_before_anything_is_measured(
     tmp_path: Path, parameters: Callable[[str], dict[str, Any]]
 ) -> None:
-    """Of what was downloaded: one picture of ten is gone, and the report says both."""
+    """Of what was downloaded: one image of ten is gone, and the report says both."""
     (tmp_path / "00000").mkdir()
     rows = [
         {"key": f"{n}", "status": "failed" if n == 3 else "success", "caption": f"dog{n} on a sofa"}
@@ -158,7 +158,7 @@ def test_a_sample_is_taken_before_anything_is_measured(
     source = locate(DataSettings(tmp_path, "img2dataset", splits))
     ingest = {**parameters("ingest"), "journal": None}
     captions, facts, gone, report, manifest = ingest_captions(source, data, ingest)
-    assert (len(captions), len(facts), report["pictures"]) == (4, 4, 4)
+    assert (len(captions), len(facts), report["images"]) == (4, 4, 4)
     assert report["sample"] == {"split": "train", "seed": 1, "records": 9, "taken": 4}
     assert report["downloads"] == {"failed": 1, "share": 0.9}
     assert report["unparseable"] == 0
@@ -186,7 +186,7 @@ def test_real_coco(shared: Path, parameters: Callable[[str], dict[str, Any]]) ->
     captions, facts, unparseable, report, manifest = ingest_captions(source, data, ingest)
     assert (len(captions), len(facts), unparseable) == (795, 795, [])
     assert manifest["count"] == 161
-    assert report["pictures_unreadable"] == {}
+    assert report["images_unreadable"] == {}
     # One caption of 40 words leaves its own row without a sentence, and the others with four.
     assert sum(not caption.sentences for caption in captions) == 1
     assert all(len(caption.sentences) >= 4 for caption in captions if caption.sentences)

@@ -21,17 +21,17 @@ from compo_pipeline.pipelines.promotion.pipeline import create_pipeline
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.promotion import PromotionError
 
-PICTURES = 4
+IMAGES = 4
 NAME = "pipeline-promoted"
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Pictures and one subtask about them."""
+    """Images and one subtask about them."""
     root = tmp_path_factory.mktemp("promotion data")
     (root / "sugar_crepe_pp").mkdir()
     items = []
-    for number in range(PICTURES):
+    for number in range(IMAGES):
         pixels = np.random.default_rng(number).integers(0, 255, (32, 32, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(root / f"{number}.png")
         texts = {"caption": f"cup {number}", "caption2": f"a {number}", "negative_caption": "key"}
@@ -115,7 +115,7 @@ def test_a_refusal_is_an_error_with_a_page(
 
 def test_a_promotion_by_a_gate_of_ones_own(run: Callable[..., None], tmp_path: Path) -> None:
     rule = {"figure": "sugar_crepe_pp/itt/swap_att", "must": "hold", "by": 1}
-    run(gate={"version": 2, "items": PICTURES, "rules": {"itt": rule}})
+    run(gate={"version": 2, "items": IMAGES, "rules": {"itt": rule}})
     assert aliases() == {"previous": 2, "champion": 3, "challenger": 3}
     assert "version 3: promoted" in (tmp_path / "report" / "promotion.md").read_text()
 

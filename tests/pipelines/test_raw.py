@@ -9,7 +9,7 @@ from compo_pipeline.configuration import SettingsError
 from compo_pipeline.datasets.readers.record import SourceError
 from compo_pipeline.pipelines.raw.nodes import prepare_source
 
-FEW = {"train": 4, "val": 2, "test": 3, "items": 2, "pictures": 6, "classified": 2}
+FEW = {"train": 4, "val": 2, "test": 3, "items": 2, "images": 6, "classified": 2}
 
 
 def data(root: Path, **changes: Any) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def test_scenes_are_rendered_where_the_source_is_looked_for(tmp_path: Path) -> N
             split: {
                 "annotations": [f"annotations/captions_{split}.json"],
                 "records": FEW[split],
-                "pictures": split,
+                "images": split,
                 "files": FEW[split],
             }
             for split in ("train", "val", "test")
@@ -52,7 +52,7 @@ def test_a_source_that_is_not_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("scenes", "message"),
     [
-        ({**FEW, "pictres": 3}, "scenes.pictres: unknown key; did you mean 'pictures'"),
+        ({**FEW, "pictres": 3}, "scenes.pictres: unknown key; did you mean 'images'"),
         ({**FEW, "world": {"things": ["unicorn"]}}, "scenes.world.things"),
     ],
 )

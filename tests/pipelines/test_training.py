@@ -50,7 +50,7 @@ def node(
     tiny_clip: Path,
     tmp_path: Path,
 ) -> Node:
-    """The node on six pictures; parameters are the shipped ones but for size."""
+    """The node on six images; parameters are the shipped ones but for size."""
     settings = tracking.TrackingSettings(experiment="training node")
     tracking.configure(settings, mlflow_project)
     noise = np.random.default_rng(0)
@@ -86,7 +86,7 @@ def node(
             "valid_captions": captions,
             "views": tmp_path / "views",
             "views_preview": page.parent,
-            "counterfactual_pictures": tmp_path / "made",
+            "counterfactual_images": tmp_path / "made",
             "counterfactuals_report": {"edits": 0},
             "manifest": {"data_hash": "d1"},
             "model": {"name": f"local-dir:{tiny_clip}"},

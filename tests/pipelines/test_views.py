@@ -170,7 +170,7 @@ def test_the_split_must_have_captions(run: Callable[..., Any]) -> None:
 
 def test_the_graph_passes_what_the_nodes_take() -> None:
     assert create_pipeline().inputs() == {
-        *("valid_captions", "counterfactuals", "counterfactual_pictures"),
+        *("valid_captions", "counterfactuals", "counterfactual_images"),
         *(
             f"params:{name}"
             for name in ("language.model", "views", "method", "seed", "paths.views")

@@ -28,15 +28,15 @@ from compo_pipeline.registry import tracking
 
 SWAPS = ("swap_obj", "swap_att")
 REPLACES = ("replace_obj", "replace_att", "replace_rel")
-PICTURES = 5
+IMAGES = 5
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Pictures, and all subtasks of SugarCrepe++ about them."""
+    """Images, and all subtasks of SugarCrepe++ about them."""
     root = tmp_path_factory.mktemp("wise_ft")
     (root / "benchmarks" / "sugar_crepe_pp").mkdir(parents=True)
-    for number in range(PICTURES):
+    for number in range(IMAGES):
         pixels = np.random.default_rng(number).integers(0, 255, (32, 32, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(root / f"{number}.png")
     for name in (*SWAPS, *REPLACES):
@@ -48,7 +48,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 "caption2": f"a cup is {number}",
                 "negative_caption": f"key {number}",
             }
-            for number in range(PICTURES)
+            for number in range(IMAGES)
         ]
         (root / "benchmarks" / "sugar_crepe_pp" / f"{name}.json").write_text(json.dumps(items))
     return root
@@ -79,7 +79,7 @@ def catalog(
     wanted = {"sugar_crepe": False, "zero_shot": False}
     captions = [
         Caption(f"s{k}", f"{k}", f"{k}.png", 32, 32, (f"Cup {k}.",), "x", "test")
-        for k in range(PICTURES)
+        for k in range(IMAGES)
     ]
     inputs: dict[str, Any] = {
         "valid_captions": captions,

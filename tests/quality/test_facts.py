@@ -2,19 +2,17 @@
 
 from dataclasses import replace
 
-from compo_pipeline.images.decoding import Picture
+from compo_pipeline.images.decoding import DecodedImage
 from compo_pipeline.quality.facts import measured
 from compo_pipeline.records import Caption, Fact
 
 ROW = Caption("train-1", "i", "a.jpg", 40, 30, ("A dog sits here.", "It sleeps."), "t", "train")
-A = Picture("a.jpg", "hash-a", 9, 1, None, 40, 30)
+A = DecodedImage("a.jpg", "hash-a", 9, 1, None, 40, 30)
 
 
-def facts(*rows: Caption, pictures: tuple[Picture, ...] = (A,)) -> list[Fact]:
+def facts(*rows: Caption, images: tuple[DecodedImage, ...] = (A,)) -> list[Fact]:
     words = [[len(sentence.split()) for sentence in row.sentences] for row in rows]
-    return list(
-        measured(rows, words, {picture.path: picture for picture in pictures}, ["train", "test"])
-    )
+    return list(measured(rows, words, {image.path: image for image in images}, ["train", "test"]))
 
 
 def test_a_row_in_numbers() -> None:
@@ -48,7 +46,7 @@ def test_the_first_of_repeated_ids_is_clean() -> None:
     assert [fact.repeats_id for fact in facts(ROW, other, ROW)] == [False, True, True]
 
 
-def test_a_pair_repeats_by_the_bytes_of_the_picture_and_the_first_sentence() -> None:
+def test_a_pair_repeats_by_the_bytes_of_the_image_and_the_first_sentence() -> None:
     copy = replace(A, path="copy.jpg")
     rows = [
         ROW,
@@ -56,30 +54,30 @@ def test_a_pair_repeats_by_the_bytes_of_the_picture_and_the_first_sentence() -> 
         replace(ROW, sample_id="train-3", sentences=("A dog runs here.",)),
         replace(ROW, sample_id="train-4", image="other.jpg"),
     ]
-    found = facts(*rows, pictures=(A, copy, replace(A, path="other.jpg", sha256="hash-b")))
+    found = facts(*rows, images=(A, copy, replace(A, path="other.jpg", sha256="hash-b")))
     assert [fact.repeats_pair for fact in found] == [False, True, False, False]
     assert not any(fact.repeats_id for fact in found)
 
 
-def test_a_picture_of_two_splits_stays_with_the_held_out_one() -> None:
+def test_an_image_of_two_splits_stays_with_the_held_out_one() -> None:
     held_out = replace(ROW, sample_id="test-1", image="copy.jpg", split="test")
     train_only = replace(ROW, sample_id="train-2", image="other.jpg")
     found = facts(
         ROW,
         held_out,
         train_only,
-        pictures=(A, replace(A, path="copy.jpg"), replace(A, path="other.jpg", sha256="b")),
+        images=(A, replace(A, path="copy.jpg"), replace(A, path="other.jpg", sha256="b")),
     )
     assert [fact.leaks for fact in found] == [True, False, False]
     assert not any(fact.repeats_pair for fact in found), "the held-out row is not lost as well"
 
 
-def test_unreadable_pictures_are_not_taken_for_one_another() -> None:
-    empty = Picture("a.jpg", "hash of nothing", 0, 1, "empty: the file has no bytes", 0, 0)
+def test_unreadable_images_are_not_taken_for_one_another() -> None:
+    empty = DecodedImage("a.jpg", "hash of nothing", 0, 1, "empty: the file has no bytes", 0, 0)
     found = facts(
         ROW,
         replace(ROW, sample_id="test-1", image="b.jpg", split="test"),
-        pictures=(empty, replace(empty, path="b.jpg")),
+        images=(empty, replace(empty, path="b.jpg")),
     )
     assert not any(fact.leaks or fact.repeats_pair for fact in found)
     assert found[0].decode_error == "empty: the file has no bytes"

@@ -4,12 +4,12 @@ import hashlib
 from dataclasses import replace
 from pathlib import Path
 
-from compo_pipeline.images.decoding import Picture
+from compo_pipeline.images.decoding import DecodedImage
 from compo_pipeline.quality import manifest
 
-A = Picture("train/a.jpg", "aa", 5, 1, None, 4, 3)
-B = Picture("train/b.jpg", "bb", 7, 1, "truncated: cut off", 0, 0)
-GONE = Picture("train/c.jpg", "", 0, 0, "missing: no file", 0, 0)
+A = DecodedImage("train/a.jpg", "aa", 5, 1, None, 4, 3)
+B = DecodedImage("train/b.jpg", "bb", 7, 1, "truncated: cut off", 0, 0)
+GONE = DecodedImage("train/c.jpg", "", 0, 0, "missing: no file", 0, 0)
 
 
 def test_files_count_and_hash(tmp_path: Path) -> None:
@@ -26,8 +26,8 @@ def test_files_count_and_hash(tmp_path: Path) -> None:
 
 
 def test_the_order_of_reading_does_not_matter_a_byte_does(tmp_path: Path) -> None:
-    def data_hash(*pictures: Picture) -> str:
-        return str(manifest.of(tmp_path, [], {p.path: p for p in pictures})["data_hash"])
+    def data_hash(*images: DecodedImage) -> str:
+        return str(manifest.of(tmp_path, [], {p.path: p for p in images})["data_hash"])
 
     assert data_hash(A, B) == data_hash(B, A) == data_hash(A, B, GONE)
     assert data_hash(A, B) != data_hash(A, replace(B, sha256="cc"))

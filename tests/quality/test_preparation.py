@@ -82,7 +82,7 @@ def test_emoji_and_other_languages_keep_their_text() -> None:
 
 def test_the_tally_counts_each_caption_once() -> None:
     preparation = Preparation(SentenceSettings(), shown=1)
-    captions = ["The image shows a dog on a sofa.", "This picture is a cat on a mat. Tiny."]
+    captions = ["The image shows a dog on a sofa.", "This image is a cat on a mat. Tiny."]
     for number, caption in enumerate(captions):
         others = tuple(other for other in captions if other != caption)
         preparation.sentences(raw(caption, further=others, number=number))
@@ -91,7 +91,7 @@ def test_the_tally_counts_each_caption_once() -> None:
         "captions": 3,
         "captions_cleaned": 2,
         "share_cleaned": 2 / 3,
-        "openings": {"The image shows": 1, "This picture is": 1},
+        "openings": {"The image shows": 1, "This image is": 1},
         "examples": [{"sample_id": "train-0", "before": captions[0], "after": "a dog on a sofa."}],
         "sentences_kept": 2,
         "sentences_dropped": {"too_few_words": 1, "too_many_words": 1},

@@ -32,9 +32,9 @@ GOOD = Fact(
 )
 BREAKING = {
     "unique_id": replace(GOOD, repeats_id=True),
-    "picture_inside_root": replace(GOOD, decode_error="out_of_root: '../a.jpg'", width=0, height=0),
-    "picture_present": replace(GOOD, decode_error="missing: no file", width=0, height=0),
-    "picture_decodes": replace(GOOD, decode_error="truncated: cut off", width=0, height=0),
+    "image_inside_root": replace(GOOD, decode_error="out_of_root: '../a.jpg'", width=0, height=0),
+    "image_present": replace(GOOD, decode_error="missing: no file", width=0, height=0),
+    "image_decodes": replace(GOOD, decode_error="truncated: cut off", width=0, height=0),
     "width": replace(GOOD, width=31),
     "height": replace(GOOD, height=31),
     "enough_sentences": replace(GOOD, sentences=0),
@@ -75,7 +75,7 @@ def test_every_rule_of_the_project_finds_its_row(
     assert [(entry.row, entry.rule) for entry in entries[1:]] == list(enumerate(BREAKING, start=1))
     assert (result["records"], result["bad"], result["unparseable"]) == (14, 12, 1)
     assert result["rules"]["unique_id"]["rows"] == [1]
-    assert result["rules"]["picture_decodes"]["broken_by"] == 3
+    assert result["rules"]["image_decodes"]["broken_by"] == 3
 
 
 def test_the_detail_says_what_was_found_and_expected(
@@ -84,10 +84,10 @@ def test_the_detail_says_what_was_found_and_expected(
     details = {entry.rule: entry.detail for entry in outcome[0]}
     assert details["width"] == (
         "width is 31, expected at least 32, at most 20000 "
-        "(the picture is too narrow or too wide to learn from)"
+        "(the image is too narrow or too wide to learn from)"
     )
-    assert details["picture_decodes"] == (
-        "decode_error is 'truncated: cut off', expected nothing (the file is no picture, cut off, "
+    assert details["image_decodes"] == (
+        "decode_error is 'truncated: cut off', expected nothing (the file is no image, cut off, "
         "damaged or beyond ingest.max_pixels); also breaks width, height"
     )
     assert details["unique_id"].startswith("repeats_id is True, expected False")
@@ -120,7 +120,7 @@ def test_the_index_profiles_the_data(outcome: Outcome) -> None:
     assert "^(?:missing|empty)" not in index
 
 
-def test_nothing_in_a_picture_name_runs_in_the_data_docs(
+def test_nothing_in_an_image_name_runs_in_the_data_docs(
     settings: ValidationSettings, tmp_path: Path
 ) -> None:
     name = "<script>alert(1)</script><img src=x onerror=alert(2)>.jpg"
@@ -197,7 +197,7 @@ def test_the_advice_of_a_refusal_is_true() -> None:
     assert "--params validation.rules.width=null" in message
     (share,) = re.findall(r"validation\.tolerated_share=([\d.]+)", message)
     refuse_too_many({**found, "tolerated_share": float(share)})
-    found["rules"] = {"picture_present": {**found["rules"]["width"], "column": "decode_error"}}
+    found["rules"] = {"image_present": {**found["rules"]["width"], "column": "decode_error"}}
     with pytest.raises(TooManyBadRows) as raised:
         refuse_too_many(found)
     assert "null" not in str(raised.value), "an image that is not there trains nothing"
@@ -216,7 +216,7 @@ def test_dead_links_are_told_but_use_up_nothing_that_is_tolerated(
     rows = [Caption("s", "i", "a.jpg", 1, 1, ("A.",), "t", "train") for _ in range(4)]
     assert kept(rows, entries, {**result, "tolerated_share": 0.2}) == rows
     _, result, _ = validate([], gone, settings, tmp_path / "docs")
-    with pytest.raises(TooManyBadRows, match="holds no record whose picture was downloaded"):
+    with pytest.raises(TooManyBadRows, match="holds no record whose image was downloaded"):
         refuse_too_many(result)
 
 

@@ -91,15 +91,15 @@ def test_a_figure_that_was_not_scored() -> None:
 def test_too_few_items_and_skipped_ones_are_none() -> None:
     most = [None] * 30 + [True] * 10
     less = [None] * 30 + [False] * 10
-    assert judged(scores(most), scores(less))["itt"].startswith("10 items of 10 pictures, 20 of")
+    assert judged(scores(most), scores(less))["itt"].startswith("10 items of 10 images, 20 of")
 
 
-def test_many_items_of_few_pictures_are_few() -> None:
+def test_many_items_of_few_images_are_few() -> None:
     few = [
         [replace(score, group=f"{int(score.item) % 10}.png") for score in scores(right(count))]
         for count in (36, 20)
     ]
-    assert "40 items of 10 pictures" in judged(*few)["itt"]
+    assert "40 items of 10 images" in judged(*few)["itt"]
 
 
 def test_skipped_items_refuse_beyond_a_limit() -> None:
@@ -134,17 +134,17 @@ def test_contamination_where_it_was_looked_for() -> None:
     found = Overlap("sugar_crepe_pp", "swap_att", 40, 1, 0, None, 80, 8)
     good, bad = scores(right(36)), scores(right(20))
     assert judged(good, bad) == {}
-    assert set(judged(good, bad, [found])) == {"contamination by pictures"}
-    captions = Contamination(pictures=0.025, captions=0.09)
+    assert set(judged(good, bad, [found])) == {"contamination by images"}
+    captions = Contamination(images=0.025, captions=0.09)
     assert set(judged(good, bad, [found], contamination=captions)) == {"contamination by captions"}
     assert judged(good, bad, [found], contamination=Contamination(0.025, 0.1)) == {}
     # A share that is the limit: 0.29 * 100 is less than 29.
-    third = replace(found, pictures=100, same_bytes=29)
+    third = replace(found, images=100, same_bytes=29)
     assert judged(good, bad, [third], contamination=Contamination(0.29)) == {}
     # Of other questions than were asked.
     assert judged(good, bad, [replace(found, subtask="swap_obj")]) == {}
     alike = replace(found, same_bytes=0, near=2)
-    assert "2 of 40" in judged(good, bad, [alike])["contamination by pictures"]
+    assert "2 of 40" in judged(good, bad, [alike])["contamination by images"]
 
 
 def test_subtasks_that_nobody_looked_at_are_named() -> None:
@@ -152,11 +152,11 @@ def test_subtasks_that_nobody_looked_at_are_named() -> None:
     checks = judge(scores(right(36)), scores(right(20)), [looked], GATE, BOOTSTRAP)
     named = {check.rule: (check.subject, check.passed) for check in checks}
     assert named["contamination"] == ("sugar_crepe_pp swap_att", True)
-    assert named["contamination by pictures"] == ("1 subtasks", True)
+    assert named["contamination by images"] == ("1 subtasks", True)
 
 
 def test_classes_of_a_set_are_not_looked_at_again() -> None:
-    """Their scores are those of the set's own pictures, once more."""
+    """Their scores are those of the set's own images, once more."""
     classes = [
         replace(score, benchmark="zero_shot", subtask="things/cup", metric="per_class")
         for score in scores(right(36))[:ITEMS]
@@ -167,7 +167,7 @@ def test_classes_of_a_set_are_not_looked_at_again() -> None:
         for place in (("retrieval", "raw"), ("sugar_crepe_pp", "swap_att"))
     ]
     rules = [check.rule for check in judge(*tables, looked, GATE, BOOTSTRAP)]
-    assert "contamination by pictures" in rules and "contamination" not in rules
+    assert "contamination by images" in rules and "contamination" not in rules
 
 
 def test_an_edited_gate_is_another_one() -> None:
@@ -188,7 +188,7 @@ def test_an_edited_gate_is_another_one() -> None:
         ({"rules": {"x": {"figure": "a", "must": "rise", "bye": 1}}}, "bye.*'by'"),
         ({**ANY, "items": 0}, "items: expected at least 1"),
         ({**ANY, "skipped": 5}, "skipped: expected a share"),
-        ({**ANY, "contamination": {"pictures": 5}}, "pictures: expected a share"),
+        ({**ANY, "contamination": {"images": 5}}, "images: expected a share"),
     ],
 )
 def test_mistaken_gates_are_refused(values: dict[str, Any], message: str) -> None:

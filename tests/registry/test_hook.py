@@ -65,7 +65,7 @@ def train(start: int) -> dict[str, str]:
 
 
 def evaluate(run: dict[str, str]) -> int:
-    raise RuntimeError("no pictures")
+    raise RuntimeError("no images")
 
 
 def ingest(start: int) -> int:
@@ -86,7 +86,7 @@ def test_a_study_has_a_run_as_a_training_has(calls: Calls, way: str) -> None:
     made = [node(train, "start", "study"), failing] if way == "made" else [failing]
     run(prepared({"experiment": "mine"}), Pipeline(made))
     assert [settings.experiment for settings in calls.configured] == ["mine"]
-    assert calls.failed == [("r1", "no pictures")]
+    assert calls.failed == [("r1", "no images")]
 
 
 def test_other_pipelines_never_touch_the_store(calls: Calls) -> None:
@@ -99,7 +99,7 @@ def test_other_pipelines_never_touch_the_store(calls: Calls) -> None:
 def test_run_of_a_failing_pipeline_is_marked(calls: Calls) -> None:
     hook = prepared({})
     run(hook, Pipeline([node(train, "start", "run"), node(evaluate, "run", "scores")]))
-    assert calls.failed == [("r1", "no pictures")]
+    assert calls.failed == [("r1", "no images")]
 
 
 def test_failure_before_training_leaves_older_runs_alone(calls: Calls) -> None:

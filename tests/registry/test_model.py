@@ -1,4 +1,4 @@
-"""What a served model reads as a picture, what it refuses, and what it answers."""
+"""What a served model reads as an image, what it refuses, and what it answers."""
 
 import base64
 import io
@@ -31,9 +31,9 @@ def served(tiny_clip: Path) -> model.ImageTextModel:
     return served
 
 
-def encoded(picture: Image.Image, kind: str = "PNG", **options: Any) -> str:
+def encoded(image: Image.Image, kind: str = "PNG", **options: Any) -> str:
     buffer = io.BytesIO()
-    picture.save(buffer, kind, **options)
+    image.save(buffer, kind, **options)
     return base64.b64encode(buffer.getvalue()).decode()
 
 
@@ -50,16 +50,16 @@ def turned(orientation: int) -> str:
 
 
 def see_through() -> Image.Image:
-    picture = GRADIENT.convert("RGBA")
-    picture.putalpha(Image.linear_gradient("L").resize(picture.size))
-    return picture
+    image = GRADIENT.convert("RGBA")
+    image.putalpha(Image.linear_gradient("L").resize(image.size))
+    return image
 
 
 def several(kind: str) -> str:
     return encoded(GRADIENT, kind, save_all=True, append_images=[RED.resize((40, 30))] * 2)
 
 
-PICTURES = {
+IMAGES = {
     "jpeg": encoded(GRADIENT, "JPEG"),
     "cmyk": encoded(GRADIENT.convert("CMYK"), "JPEG"),
     "palette": encoded(GRADIENT.convert("P", palette=Image.Palette.ADAPTIVE)),
@@ -74,28 +74,28 @@ PICTURES = {
 }
 
 
-@pytest.mark.parametrize("name", PICTURES)
-def test_pictures_are_read_as_training_reads_them(name: str, tmp_path: Path) -> None:
-    (tmp_path / "picture").write_bytes(base64.b64decode(PICTURES[name]))
-    expected = decoding.load(tmp_path, "picture", decoding.Limits())
-    picture = read_image(PICTURES[name], LIMITS)
-    assert picture.mode == "RGB"
-    assert np.array_equal(np.asarray(picture), np.asarray(expected))
+@pytest.mark.parametrize("name", IMAGES)
+def test_images_are_read_as_training_reads_them(name: str, tmp_path: Path) -> None:
+    (tmp_path / "image").write_bytes(base64.b64decode(IMAGES[name]))
+    expected = decoding.load(tmp_path, "image", decoding.Limits())
+    image = read_image(IMAGES[name], LIMITS)
+    assert image.mode == "RGB"
+    assert np.array_equal(np.asarray(image), np.asarray(expected))
 
 
-def test_a_turned_picture_stands_upright() -> None:
-    assert read_image(PICTURES["turned 6"], LIMITS).size == (30, 40)
+def test_a_turned_image_stands_upright() -> None:
+    assert read_image(IMAGES["turned 6"], LIMITS).size == (30, 40)
 
 
-def test_the_same_picture_in_every_form(tmp_path: Path) -> None:
+def test_the_same_image_in_every_form(tmp_path: Path) -> None:
     text = encoded(RED)
     (tmp_path / "red.png").write_bytes(base64.b64decode(text))
     wrapped = "\n".join(text[at : at + 76] for at in range(0, len(text), 76))
     rooted = replace(LIMITS, root=tmp_path)
     forms = (text, wrapped, f"data:image/png;base64,{text}", "red.png", str(tmp_path / "red.png"))
     for form in forms:
-        picture = read_image(form, rooted)
-        assert (picture.size, picture.getpixel((0, 0))) == ((5, 3), (255, 0, 0))
+        image = read_image(form, rooted)
+        assert (image.size, image.getpixel((0, 0))) == ((5, 3), (255, 0, 0))
 
 
 @pytest.mark.parametrize("value", ["../red.png", "link.png", "{root}/../red.png", "folder", "a\0b"])
@@ -127,13 +127,13 @@ def test_what_is_not_encoded_is_refused(value: str) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"hello", b"%!PS-Adobe-3.0 EPSF-3.0\n", b"<svg/>"])
-def test_what_is_no_picture_is_refused(data: bytes) -> None:
-    with pytest.raises(Refused, match="no picture, expected one of JPEG"):
+def test_what_is_no_image_is_refused(data: bytes) -> None:
+    with pytest.raises(Refused, match="no image, expected one of JPEG"):
         read_image(f"data:;base64,{base64.b64encode(data).decode()}", LIMITS)
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "WEBP", "BMP", "PPM"])
-def test_truncated_pictures_are_refused(kind: str) -> None:
+def test_truncated_images_are_refused(kind: str) -> None:
     noise = Image.effect_noise((200, 200), 50).convert("RGB")
     half = base64.b64decode(encoded(noise, kind))
     with pytest.raises(Refused):
@@ -141,7 +141,7 @@ def test_truncated_pictures_are_refused(kind: str) -> None:
 
 
 @pytest.mark.parametrize(("mode", "kind"), [("I;16", "PNG"), ("I", "PPM"), ("F", "PPM")])
-def test_deep_pictures_are_refused(mode: str, kind: str) -> None:
+def test_deep_images_are_refused(mode: str, kind: str) -> None:
     with pytest.raises(Refused, match="expected 8 bits a channel"):
         read_image(encoded(Image.new(mode, (4, 4)), kind), LIMITS)
 
@@ -154,12 +154,12 @@ def test_bomb_is_refused_before_it_is_decoded(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_no_tiff_is_read_here_or_in_training(tmp_path: Path) -> None:
-    """Whole tiles of it are unpacked, whatever the picture's size."""
+    """Whole tiles of it are unpacked, whatever the image's size."""
     tiff = encoded(RED, "TIFF")
-    with pytest.raises(Refused, match="no picture, expected one of"):
+    with pytest.raises(Refused, match="no image, expected one of"):
         read_image(tiff, LIMITS)
     (tmp_path / "a.tiff").write_bytes(base64.b64decode(tiff))
-    with pytest.raises(decoding.PictureError, match="not one of JPEG"):
+    with pytest.raises(decoding.ImageError, match="not one of JPEG"):
         decoding.load(tmp_path, "a.tiff", decoding.Limits())
 
 
@@ -189,7 +189,7 @@ def test_a_device_that_is_not_there_is_refused_by_its_variable() -> None:
         chosen_device("cuda:99")
 
 
-def test_rows_keep_their_order_and_equal_pictures_are_decoded_once(
+def test_rows_keep_their_order_and_equal_images_are_decoded_once(
     served: model.ImageTextModel, tiny_clip: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded: list[str] = []
@@ -200,12 +200,12 @@ def test_rows_keep_their_order_and_equal_pictures_are_decoded_once(
 
     monkeypatch.setattr(model, "read_image", counting)
     monkeypatch.setattr(model, "CHUNK", 2)
-    pictures = [Image.new("RGB", (9, 9), colour) for colour in ("red", "lime", "blue")]
+    images = [Image.new("RGB", (9, 9), colour) for colour in ("red", "lime", "blue")]
     texts = ["a red square", "a cat"]
     pairs = [(0, 0), (1, 1), (2, 0), (0, 1), (1, 0)]
     table = pd.DataFrame(
         {
-            "image": [encoded(pictures[i]) for i, _ in pairs],
+            "image": [encoded(images[i]) for i, _ in pairs],
             "text": [texts[k] for _, k in pairs],
         },
         index=[7, 3, 5, 1, 9],
@@ -215,7 +215,7 @@ def test_rows_keep_their_order_and_equal_pictures_are_decoded_once(
 
     loaded = load(tiny_clip)
     with torch.no_grad():
-        pixels = torch.stack([loaded.preprocess(picture) for picture in pictures])
+        pixels = torch.stack([loaded.preprocess(image) for image in images])
         u = loaded.model.encode_image(pixels, normalize=True)
         t = loaded.model.encode_text(loaded.tokenize(texts), normalize=True)
     expected = [(u @ t.T)[i, k].item() for i, k in pairs]

@@ -65,8 +65,8 @@ def test_limits_are_what_the_run_showed(folder: Path, comparison: Comparison) ->
     limits = written(folder, comparison).partition("## Limits")[2]
     assert "Worse than its base, beyond chance: Retrieval text to image R@1." in limits
     assert "Not told apart from guessing: Retrieval text to image R@1." in limits
-    assert "2 of 40 items have no usable picture (missing)" in limits
-    assert "Trained on 1 of 40 pictures and on 3 of 40 captions of Retrieval raw." in limits
+    assert "2 of 40 items have no usable image (missing)" in limits
+    assert "Trained on 1 of 40 images and on 3 of 40 captions of Retrieval raw." in limits
     clean = replace(comparison, rows=comparison.rows[:1], audits=(), overlaps=())
     limits = written(folder, clean).partition("## Limits")[2]
     assert "Worse" not in limits and "guessing" not in limits and "Trained on" not in limits

@@ -1,4 +1,4 @@
-"""A checkpoint becomes one version in the registry, and that version scores pictures."""
+"""A checkpoint becomes one version in the registry, and that version scores images."""
 
 import io
 import json
@@ -215,10 +215,10 @@ def refuse(*args, **kwargs):
     raise OSError("no network")
 socket.socket.connect = refuse
 import mlflow, pandas as pd
-uri, picture = sys.argv[1:]
+uri, image = sys.argv[1:]
 mlflow.set_tracking_uri(uri)
 model = mlflow.pyfunc.load_model("models:/compo-clip@challenger")
-table = pd.DataFrame({"image": [picture, picture], "text": ["a red cube", "two cats"]})
+table = pd.DataFrame({"image": [image, image], "text": ["a red cube", "two cats"]})
 scores = model.predict(table)
 def error(table):
     try:
@@ -237,12 +237,12 @@ assert "compo_pipeline" not in sys.modules
 """
 
 
-def test_registered_model_scores_pictures_without_this_package(
+def test_registered_model_scores_images_without_this_package(
     registered: Registered, checkpoint: Path, tmp_path: Path
 ) -> None:
-    picture = tmp_path / "picture.png"
-    Image.radial_gradient("L").resize((70, 40)).convert("RGB").save(picture)
-    arguments = [mlflow.get_tracking_uri(), str(picture)]
+    image = tmp_path / "image.png"
+    Image.radial_gradient("L").resize((70, 40)).convert("RGB").save(image)
+    arguments = [mlflow.get_tracking_uri(), str(image)]
     done = subprocess.run(
         [sys.executable, "-I", "-c", SERVED, *arguments],
         env=os.environ | {"COMPO_CLIP_IMAGE_ROOT": str(tmp_path)},
@@ -254,7 +254,7 @@ def test_registered_model_scores_pictures_without_this_package(
 
     loaded = load(checkpoint)
     with torch.no_grad():
-        pixels = loaded.preprocess(Image.open(picture))[None]
+        pixels = loaded.preprocess(Image.open(image))[None]
         u = loaded.model.encode_image(pixels, normalize=True)
         t = loaded.model.encode_text(loaded.tokenize(["a red cube", "two cats"]), normalize=True)
     assert answer["columns"] == ["similarity"]

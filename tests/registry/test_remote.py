@@ -154,12 +154,12 @@ def test_a_run_is_recorded(through: str, client: mlflow.MlflowClient, tmp_path: 
 
 @pytest.fixture(scope="module")
 def scorer(tiny_clip: Path, tmp_path_factory: pytest.TempPathFactory) -> VersionScores:
-    """Finds kept scores, of questions about pictures that nobody will look at."""
+    """Finds kept scores, of questions about images that nobody will look at."""
     items = tuple(
         Item(str(k), f"{k}.png", (f"cup {k}", f"a cup is {k}"), (f"key {k}",))
         for k in range(PROMOTING.ITEMS)
     )
-    root = tmp_path_factory.mktemp("pictures")
+    root = tmp_path_factory.mktemp("images")
     asked = Subtask("sugar_crepe_pp", "swap_att", ("image_to_text",), root, items)
     base = ModelSettings(f"local-dir:{tiny_clip}")
     return VersionScores([asked], EvaluationSettings(device="cpu"), base, reevaluate=False)
@@ -203,33 +203,33 @@ def make(tiny_clip: Path, scorer: VersionScores, comparison: Comparison, tmp_pat
 PAIRS = [{"text": "a red cube"}, {"text": "two cats"}]
 
 
-def similarities(folder: Path, picture: str) -> list[float]:
+def similarities(folder: Path, image: str) -> list[float]:
     """A folder's answer to `PAIRS`, without MLflow."""
     loaded = load(folder)
     with torch.no_grad():
-        pixels = loaded.preprocess(decoded(picture))[None]
+        pixels = loaded.preprocess(decoded(image))[None]
         u = loaded.model.encode_image(pixels, normalize=True)
         texts = loaded.tokenize([pair["text"] for pair in PAIRS])
         return list((u @ loaded.model.encode_text(texts, normalize=True).T)[0].tolist())
 
 
-def decoded(picture: str) -> Image.Image:
-    return Image.open(io.BytesIO(base64.b64decode(picture))).convert("RGB")
+def decoded(image: str) -> Image.Image:
+    return Image.open(io.BytesIO(base64.b64decode(image))).convert("RGB")
 
 
 @pytest.fixture(scope="module")
-def picture() -> str:
+def image() -> str:
     buffer = io.BytesIO()
     Image.radial_gradient("L").resize((70, 40)).convert("RGB").save(buffer, "PNG")
     return base64.b64encode(buffer.getvalue()).decode()
 
 
-def table(picture: str) -> list[dict[str, str]]:
-    return [{"image": picture, **pair} for pair in PAIRS]
+def table(image: str) -> list[dict[str, str]]:
+    return [{"image": image, **pair} for pair in PAIRS]
 
 
 def test_a_checkpoint_becomes_one_version(
-    through: str, client: mlflow.MlflowClient, make: Make, picture: str, tmp_path: Path
+    through: str, client: mlflow.MlflowClient, make: Make, image: str, tmp_path: Path
 ) -> None:
     name = f"registered-{through}"
     registered = make(name, 1.5, 36)
@@ -249,9 +249,9 @@ def test_a_checkpoint_becomes_one_version(
     assert run.data.metrics["headline/retrieval.i2t_r1.raw"] == 95.0
     assert client.get_model_version_by_alias(name, "challenger").version == "2"
     found = mlflow.pyfunc.load_model(f"models:/{name}@challenger").predict(
-        pd.DataFrame(table(picture))
+        pd.DataFrame(table(image))
     )
-    expected = similarities(tmp_path / "export", picture)
+    expected = similarities(tmp_path / "export", image)
     assert found["similarity"].tolist() == pytest.approx(expected, abs=1e-6)
 
 
@@ -333,7 +333,7 @@ def test_a_copy_is_promoted_and_served_over_there(
     scorer: VersionScores,
     serve: Callable[..., AbstractContextManager[Callable[..., Any]]],
     workspace: Path,
-    picture: str,
+    image: str,
     tmp_path: Path,
 ) -> None:
     name = "compo-clip"
@@ -353,8 +353,8 @@ def test_a_copy_is_promoted_and_served_over_there(
     assert version.tags == {**original.tags, **origin}
     decided = promote(name, "challenger", scorer, SETTINGS, PROMOTING.BOOTSTRAP)
     assert (decided.outcome, decided.former) == ("promoted", None)
-    expected = pytest.approx(similarities(tmp_path / "export", picture), abs=1e-6)
-    rows = table(picture)
+    expected = pytest.approx(similarities(tmp_path / "export", image), abs=1e-6)
+    rows = table(image)
     loaded = mlflow.pyfunc.load_model(f"models:/{name}@champion")
     assert loaded.predict(pd.DataFrame(rows))["similarity"].tolist() == expected
     environment = {**without_mlflow(), "MLFLOW_TRACKING_URI": server.uri}

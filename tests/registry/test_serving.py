@@ -74,9 +74,9 @@ def loaded(tiny_clip: Path) -> LoadedModel:
 
 @torch.no_grad()
 def vectors(loaded: LoadedModel, texts: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Offline embeddings of the four pictures, and of texts."""
-    pictures = [Image.new("RGB", (40, 40), colour) for colour in COLOURS]
-    pixels = torch.stack([loaded.preprocess(picture) for picture in pictures])
+    """Offline embeddings of the four images, and of texts."""
+    images = [Image.new("RGB", (40, 40), colour) for colour in COLOURS]
+    pixels = torch.stack([loaded.preprocess(image) for image in images])
     u = loaded.model.encode_image(pixels, normalize=True)
     return u, loaded.model.encode_text(loaded.tokenize(texts), normalize=True)
 
@@ -121,7 +121,7 @@ def test_csv_of_pairs(server: TestClient) -> None:
     assert response.json()["predictions"] == answers(server, TABLES[0])
 
 
-def test_each_picture_is_scored_with_each_text(server: TestClient, loaded: LoadedModel) -> None:
+def test_each_image_is_scored_with_each_text(server: TestClient, loaded: LoadedModel) -> None:
     u, t = vectors(loaded, TEXTS)
     found = answers(server, payload(*ROWS, texts=TEXTS))
     for row, expected in zip(found, (u @ t.T).tolist(), strict=True):
@@ -137,7 +137,7 @@ def test_embeddings(server: TestClient, loaded: LoadedModel) -> None:
         torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
 
 
-def test_texts_are_ranked_for_each_picture(server: TestClient, loaded: LoadedModel) -> None:
+def test_texts_are_ranked_for_each_image(server: TestClient, loaded: LoadedModel) -> None:
     u, t = vectors(loaded, TEXTS)
     found = answers(server, payload(*ROWS, task="rank", texts=TEXTS))
     orders = (u @ t.T).argsort(dim=1, descending=True).tolist()
@@ -195,42 +195,42 @@ def test_the_signature_names_every_answer(server: TestClient) -> None:
 
 
 JSON = {"content-type": "application/json"}
-PICTURE = {"image": IMAGES[0]}
+IMAGE = {"image": IMAGES[0]}
 NOISE = base64.b64encode(os.urandom(6000)).decode()
 HALF = IMAGES[0][: len(IMAGES[0]) // 8 * 4]
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    (payload(PICTURE), "the table has no column text"),
+    (payload(IMAGE), "the table has no column text"),
     (payload({"text": "x"}, texts=TEXTS), "the column text or with params.texts, not both"),
     (payload({"text": "x"}, task="rank", texts=TEXTS), "the table has no column image"),
-    (payload({"picture": IMAGES[0]}, texts=TEXTS), "neither of the columns image and text"),
+    (payload({"image": IMAGES[0]}, texts=TEXTS), "neither of the columns image and text"),
     (payload(texts=TEXTS), "neither of the columns image and text"),
-    (payload(PICTURE, {"image": None}, texts=TEXTS), "row 1: image is empty"),
+    (payload(IMAGE, {"image": None}, texts=TEXTS), "row 1: image is empty"),
     (payload({"image": 3, "text": "x"}), "row 0: image is empty, or not a text"),
     (payload({"image": IMAGES[0], "text": "  "}), "row 0: text is empty"),
-    (payload({**PICTURE, "text": "x"}, texts=TEXTS), "the column text or with params.texts"),
-    (payload({**PICTURE, "text": "x"}, task="embed"), "one of the columns image and text"),
-    (payload(PICTURE, task="caption"), "expected one of score, embed, rank, classify"),
-    (payload(PICTURE, task="rank"), "the task rank expects params.texts"),
-    (payload(PICTURE, task="classify"), "the task classify expects params.labels"),
-    (payload(PICTURE, task="classify", labels=["a"], templates=["b"]), "needs one {}"),
-    (payload(PICTURE, task="classify", labels=["a", " "]), "params.labels holds an empty text"),
-    (payload(PICTURE, task="rank", texts=TEXTS, labels=["a"]), "params.labels means nothing"),
-    (payload(*[PICTURE] * 5, texts=TEXTS), "the table has 5 rows, at most 4"),
-    (payload(PICTURE, texts=["x"] * 6), "params hold 6 texts"),
+    (payload({**IMAGE, "text": "x"}, texts=TEXTS), "the column text or with params.texts"),
+    (payload({**IMAGE, "text": "x"}, task="embed"), "one of the columns image and text"),
+    (payload(IMAGE, task="caption"), "expected one of score, embed, rank, classify"),
+    (payload(IMAGE, task="rank"), "the task rank expects params.texts"),
+    (payload(IMAGE, task="classify"), "the task classify expects params.labels"),
+    (payload(IMAGE, task="classify", labels=["a"], templates=["b"]), "needs one {}"),
+    (payload(IMAGE, task="classify", labels=["a", " "]), "params.labels holds an empty text"),
+    (payload(IMAGE, task="rank", texts=TEXTS, labels=["a"]), "params.labels means nothing"),
+    (payload(*[IMAGE] * 5, texts=TEXTS), "the table has 5 rows, at most 4"),
+    (payload(IMAGE, texts=["x"] * 6), "params hold 6 texts"),
     (
-        payload(PICTURE, task="classify", labels=["a", "b", "c"], templates=["{}", "{}!"]),
+        payload(IMAGE, task="classify", labels=["a", "b", "c"], templates=["{}", "{}!"]),
         "params hold 6 texts",
     ),
-    (payload(PICTURE, texts=["ab " * 101]), "the texts have 303 characters, at most 300"),
-    (payload(*[PICTURE] * 4, task="rank", texts=["ab " * 99]), "about 1300 bytes"),
-    (payload(PICTURE, texts=["\ud800"]), "a text is not Unicode"),
-    (payload(PICTURE, texts=["x" * 65]), "has 65 characters without a space, at most 64"),
-    (payload(PICTURE, texts=["\x1c".join(["x" * 30] * 3)]), "has 90 characters without a space"),
-    (payload(PICTURE, {"image": "https://host/a.png"}, texts=TEXTS), "row 1: image 'https"),
-    (payload(PICTURE, {"image": "../red.png"}, texts=TEXTS), "row 1: image '../red.png' is nei"),
-    (payload(PICTURE, {"image": NOISE}, texts=TEXTS), "has 6000 bytes, at most 5000"),
-    (payload(PICTURE, {"image": NOISE[:400]}, texts=TEXTS), "... is no picture"),
-    (payload(PICTURE, {"image": HALF}, texts=TEXTS), "cannot be decoded"),
+    (payload(IMAGE, texts=["ab " * 101]), "the texts have 303 characters, at most 300"),
+    (payload(*[IMAGE] * 4, task="rank", texts=["ab " * 99]), "about 1300 bytes"),
+    (payload(IMAGE, texts=["\ud800"]), "a text is not Unicode"),
+    (payload(IMAGE, texts=["x" * 65]), "has 65 characters without a space, at most 64"),
+    (payload(IMAGE, texts=["\x1c".join(["x" * 30] * 3)]), "has 90 characters without a space"),
+    (payload(IMAGE, {"image": "https://host/a.png"}, texts=TEXTS), "row 1: image 'https"),
+    (payload(IMAGE, {"image": "../red.png"}, texts=TEXTS), "row 1: image '../red.png' is nei"),
+    (payload(IMAGE, {"image": NOISE}, texts=TEXTS), "has 6000 bytes, at most 5000"),
+    (payload(IMAGE, {"image": NOISE[:400]}, texts=TEXTS), "... is no image"),
+    (payload(IMAGE, {"image": HALF}, texts=TEXTS), "cannot be decoded"),
 ]
 
 
@@ -239,12 +239,12 @@ def test_refusals_say_why(server: TestClient, body: dict[str, Any], reason: str)
     response = server.post("/invocations", content=json.dumps(body), headers=JSON)
     assert response.status_code == 400
     assert reason in response.json()["message"].replace("...'", "...")
-    assert len(response.text) < 400, "pictures are not sent back"
+    assert len(response.text) < 400, "images are not sent back"
 
 
 @pytest.mark.parametrize("params", [{"task": 3}, {"texts": "abc"}, {"texts": [["a"]]}, ["task"]])
 def test_params_of_other_types_are_refused_by_mlflow(server: TestClient, params: Any) -> None:
-    body = {"dataframe_records": [PICTURE], "params": params}
+    body = {"dataframe_records": [IMAGE], "params": params}
     assert server.post("/invocations", json=body).status_code == 400
 
 

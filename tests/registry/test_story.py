@@ -106,7 +106,7 @@ def table(workspace: Path) -> str:
 
 
 def asked(workspace: Path) -> tuple[list[dict[str, str]], list[float]]:
-    """Picture and text of every similarity of some items, and what the evaluation made of them."""
+    """Image and text of every similarity of some items, and what the evaluation made of them."""
     file = workspace / BENCHMARKS / "sugar_crepe_pp" / "swap_att.json"
     items = {str(item["id"]): item for item in json.loads(file.read_text())[:ASKED]}
     scores = from_table(

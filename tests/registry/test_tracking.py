@@ -255,10 +255,10 @@ def test_later_failure_is_noted(client: mlflow.MlflowClient) -> None:
     run_id = tracking.open_run("later", {})
     with tracking.adopt(run_id):
         pass
-    tracking.mark_failed(run_id, ValueError("no pictures"))
+    tracking.mark_failed(run_id, ValueError("no images"))
     run = client.get_run(run_id)
     assert run.info.status == "FAILED"
-    assert run.data.tags["error"] == "ValueError: no pictures"
+    assert run.data.tags["error"] == "ValueError: no images"
     tracking.mark_failed("f" * 32, ValueError("of a run nobody knows"))
 
 

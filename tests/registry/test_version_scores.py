@@ -24,19 +24,19 @@ from compo_pipeline.registry.copying import CopySettings, copy_version
 from compo_pipeline.registry.record import Record
 from compo_pipeline.registry.version_scores import ScoresMissing, VersionScores
 
-PICTURES = 4
+IMAGES = 4
 EVALUATION = EvaluationSettings(device="cpu")
 
 
 @pytest.fixture(scope="module")
 def subtask(tmp_path_factory: pytest.TempPathFactory) -> Subtask:
-    root = tmp_path_factory.mktemp("pictures")
-    for number in range(PICTURES):
+    root = tmp_path_factory.mktemp("images")
+    for number in range(IMAGES):
         pixels = np.random.default_rng(number).integers(0, 255, (32, 32, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(root / f"{number}.png")
     items = tuple(
         Item(f"{k}", f"{k}.png", (f"cup {k}", f"a cup is {k}"), (f"key {k}",))
-        for k in range(PICTURES)
+        for k in range(IMAGES)
     )
     return Subtask("sugar_crepe_pp", "swap_att", ("image_to_text",), root, items)
 
@@ -98,7 +98,7 @@ def test_scores_are_made_once_and_kept_with_the_run(
 ) -> None:
     first = scorer(subtask, base)
     made, of_base = first.of(version), first.base_of(version)
-    assert len(made) == len(of_base) == PICTURES
+    assert len(made) == len(of_base) == IMAGES
     assert [s.similarities for s in made] != [s.similarities for s in of_base]
     assert len(set(loads)) == 2
     again = scorer(subtask, base, reevaluate=False)
@@ -118,7 +118,7 @@ def test_missing_and_stale_scores_say_why(
         scorer(subtask, base, reevaluate=False).of(version)
     made = scorer(subtask, base).of(version)
     other = replace(subtask, items=subtask.items[1:])
-    with pytest.raises(ScoresMissing, match="made with other questions, pictures"):
+    with pytest.raises(ScoresMissing, match="made with other questions, images"):
         scorer(other, base, reevaluate=False).of(version)
     assert len(scorer(other, base).of(version)) == len(made) - 1
     assert len(loads) == 2
@@ -173,7 +173,7 @@ def test_an_evaluation_keeps_what_a_version_will_ask_for(
     (given,) = mlflow.get_run(version.run_id).inputs.dataset_inputs
     assert given.dataset.name == "benchmarks"
 
-    # A look at pictures alone does not undo what hashes had found; other questions know nothing.
+    # A look at images alone does not undo what hashes had found; other questions know nothing.
     near = replace(overlap, near=3)
     closer = replace(EVALUATION, perceptual_hash=True)
     for seen, settings in ((near, closer), (replace(overlap, same_bytes=0), EVALUATION)):
@@ -211,7 +211,7 @@ def test_a_stamp_that_nobody_can_read_is_no_obstacle(
     client.log_dict(version.run_id, {}, "scores/bare/other.json")
     with pytest.raises(ScoresMissing, match="nobody can read"):
         scorer(subtask, base, reevaluate=False).of(version)
-    assert len(scorer(subtask, base).of(version)) == PICTURES
+    assert len(scorer(subtask, base).of(version)) == IMAGES
 
 
 def test_a_copy_is_a_version_with_files_tags_and_scores(
@@ -266,15 +266,15 @@ def test_a_stamp_changes_with_what_decides_scores(subtask: Subtask) -> None:
     reworded = replace(subtask.items[0], negatives=("keys",))
     asked = replace(subtask, items=(reworded, *subtask.items[1:]))
     assert ours.differences(stamp.make([asked], EVALUATION)) == ["questions"]
-    picture = subtask.images / "0.png"
-    before = picture.read_bytes()
+    image = subtask.images / "0.png"
+    before = image.read_bytes()
     try:
-        Image.new("RGB", (32, 32), "grey").save(picture)
-        assert ours.differences(stamp.make([subtask], EVALUATION)) == ["pictures"]
-        picture.unlink()
-        assert ours.differences(stamp.make([subtask], EVALUATION)) == ["pictures"]
+        Image.new("RGB", (32, 32), "grey").save(image)
+        assert ours.differences(stamp.make([subtask], EVALUATION)) == ["images"]
+        image.unlink()
+        assert ours.differences(stamp.make([subtask], EVALUATION)) == ["images"]
     finally:
-        picture.write_bytes(before)
+        image.write_bytes(before)
     assert stamp.make([subtask], EVALUATION) == ours
 
 

@@ -37,7 +37,7 @@ def test_the_second_caption_has_other_words_or_another_order(subtask: str) -> No
 
 
 @pytest.mark.parametrize("subtask", SUGAR_CREPE)
-def test_no_two_items_ask_the_same_of_one_picture(subtask: str) -> None:
+def test_no_two_items_ask_the_same_of_one_image(subtask: str) -> None:
     made = items(subtask)
     assert len({item.scene.scene_id for item in made}) == len(made)
 

@@ -9,7 +9,7 @@ from compo_pipeline.configuration import SettingsError
 from compo_pipeline.scenes.clearing import clear
 from compo_pipeline.scenes.dataset import SceneSettings, WorldSettings, write
 
-TINY = SceneSettings(train=3, val=1, test=1, items=2, pictures=4, classified=2)
+TINY = SceneSettings(train=3, val=1, test=1, items=2, images=4, classified=2)
 FOREIGN = (
     "train2017/000000000009.jpg",
     "train/000000000009.jpg",
@@ -30,7 +30,7 @@ def files(root: Path) -> dict[str, bytes]:
 
 def test_nothing_of_an_earlier_and_larger_world_stays(tmp_path: Path) -> None:
     larger = WorldSettings(("bottle", "diamond", "mushroom", "ring"))
-    write(replace(TINY, train=6, pictures=7, classified=5, world=larger), tmp_path / "twice")
+    write(replace(TINY, train=6, images=7, classified=5, world=larger), tmp_path / "twice")
     write(TINY, tmp_path / "twice")
     write(TINY, tmp_path / "once")
     assert files(tmp_path / "twice") == files(tmp_path / "once")
@@ -91,13 +91,13 @@ def test_a_link_to_a_file_goes_and_its_target_stays(tmp_path: Path) -> None:
     """As in a workspace where DVC links to its cache: what it holds must not be written over."""
     cached, root = tmp_path / "cached", tmp_path / "root"
     write(TINY, root)
-    picture = next((root / "train").iterdir())
-    picture.rename(cached)
-    picture.symlink_to(cached)
+    image = next((root / "train").iterdir())
+    image.rename(cached)
+    image.symlink_to(cached)
     before = cached.read_bytes()
     write(replace(TINY, seed=1), root)
-    assert picture.is_file() and not picture.is_symlink()
-    assert picture.read_bytes() != before == cached.read_bytes()
+    assert image.is_file() and not image.is_symlink()
+    assert image.read_bytes() != before == cached.read_bytes()
 
 
 def test_the_root_itself_may_be_a_link(tmp_path: Path) -> None:

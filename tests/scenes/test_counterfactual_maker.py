@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.images.makers.contract import Made, PictureRequest, Unmade
+from compo_pipeline.images.makers.contract import ImageRequest, Made, Unmade
 from compo_pipeline.records import Caption
 from compo_pipeline.scenes.captions import sentences
 from compo_pipeline.scenes.counterfactuals import (
@@ -43,14 +43,14 @@ def editor(**changes: object) -> SceneCounterfactuals:
     return SceneCounterfactuals(scenes, ROWS, replace(SceneEditSettings(), **changes))  # type: ignore[arg-type]
 
 
-def asked(maker: SceneCounterfactuals) -> list[PictureRequest]:
+def asked(maker: SceneCounterfactuals) -> list[ImageRequest]:
     requests = []
     for row in ROWS:
         for role in ("negative", "positive"):
             edited = maker.edited(row.sample_id, 0, role)
             assert isinstance(edited, Edited)
             image = Path(row.image)
-            requests.append(PictureRequest(row.sample_id, 0, role, edited.text, image, seed=0))
+            requests.append(ImageRequest(row.sample_id, 0, role, edited.text, image, seed=0))
     return requests
 
 
@@ -63,13 +63,13 @@ def test_the_maker_draws_the_scenes_that_the_writer_wrote(is_true: IsTrue) -> No
         edited = editor().edited(request.sample_id, 0, request.role)
         assert isinstance(edited, Edited)
         assert is_true(request.text, edited.scene)
-        assert np.array_equal(np.asarray(answer.picture), render(edited.scene))
+        assert np.array_equal(np.asarray(answer.image), render(edited.scene))
 
 
 def test_the_maker_answers_the_same_in_any_order() -> None:
     requests = asked(editor())
-    forth = [np.asarray(a.picture) for a in editor().make(requests) if isinstance(a, Made)]
-    back = [np.asarray(a.picture) for a in editor().make(requests[::-1]) if isinstance(a, Made)]
+    forth = [np.asarray(a.image) for a in editor().make(requests) if isinstance(a, Made)]
+    back = [np.asarray(a.image) for a in editor().make(requests[::-1]) if isinstance(a, Made)]
     assert len(forth) == len(requests)
     assert all(np.array_equal(a, b) for a, b in zip(forth, back[::-1], strict=True))
 
@@ -81,7 +81,7 @@ def test_what_the_maker_cannot_make() -> None:
     other, unknown = maker.make(requests)
     assert isinstance(other, Unmade) and isinstance(unknown, Unmade)
     assert real.text in other.reason and "A ball is here." in other.reason
-    assert unknown.reason == "no scene is on record for its picture"
+    assert unknown.reason == "no scene is on record for its image"
     bare = replace(ROWS[0], sentences=("A dog barks.", ROWS[1].sentences[0]))
     scenes = {scene.scene_id: scene for scene in SOME}
     foreign = SceneCounterfactuals(scenes, [bare], SceneEditSettings())

@@ -26,7 +26,7 @@ from compo_pipeline.scenes.benchmark import SUGAR_CREPE, SUGAR_CREPE_PP
 from compo_pipeline.scenes.dataset import SceneSettings, WorldSettings, write
 from compo_pipeline.scenes.world import Scene
 
-TINY = SceneSettings(train=6, val=3, test=4, items=3, pictures=9, classified=5)
+TINY = SceneSettings(train=6, val=3, test=4, items=3, images=9, classified=5)
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +66,8 @@ def test_the_coco_reader_reads_every_caption(
     for row, scene in zip(rows, scenes, strict=True):
         assert isinstance(row, RawCaption)
         assert scene.split == split
-        with Image.open(root / row.image) as picture:
-            assert picture.size == (scene.width, scene.height)
+        with Image.open(root / row.image) as image:
+            assert image.size == (scene.width, scene.height)
         (text,) = row.own
         told = [f"{part}." for part in text.removesuffix(".").split(". ")]
         assert 3 <= len(told) <= 5
@@ -143,7 +143,7 @@ def test_a_world_of_ones_own(tmp_path: Path) -> None:
     world = WorldSettings(
         ("bottle", "diamond", "mushroom", "ring"), ("red", "cyan", "pink", "blue")
     )
-    few = {"train": 8, "val": 2, "test": 2, "items": 2, "pictures": 8, "classified": 2}
+    few = {"train": 8, "val": 2, "test": 2, "items": 2, "images": 8, "classified": 2}
     write(SceneSettings(**few, world=world), tmp_path)
     for split in ("train", "val", "test"):
         for scene in records(tmp_path, split):
@@ -154,19 +154,19 @@ def test_a_world_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_how_many_things_a_scene_holds_is_the_callers_choice(tmp_path: Path) -> None:
-    few = {"train": 5, "val": 1, "test": 1, "items": 1, "pictures": 4, "classified": 1}
+    few = {"train": 5, "val": 1, "test": 1, "items": 1, "images": 4, "classified": 1}
     write(SceneSettings(**few, counts=(0.0, 0.0, 1.0)), tmp_path)
     assert [len(scene.things) for scene in records(tmp_path, "train")] == [3] * 5
 
 
-def test_too_few_pictures_for_the_items_are_told(
+def test_too_few_images_for_the_items_are_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = SceneSettings(train=1, val=1, test=1, items=5, pictures=3, classified=1)
+    settings = SceneSettings(train=1, val=1, test=1, items=5, images=3, classified=1)
     with caplog.at_level(logging.WARNING):
         counts = write(settings, tmp_path)
     assert counts["benchmarks/test"]["swap_att"] <= 3
-    assert "raise scenes.pictures (3)" in caplog.text
+    assert "raise scenes.images (3)" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Pictures of edited scenes that fall short as a text-to-image model's do."""
+"""Images of edited scenes that fall short as a text-to-image model's do."""
 
 import itertools
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.images.makers.contract import Made, PictureRequest, Unmade
+from compo_pipeline.images.makers.contract import ImageRequest, Made, Unmade
 from compo_pipeline.records import Caption
 from compo_pipeline.scenes import counterfactuals
 from compo_pipeline.scenes.captions import sentences
@@ -22,7 +22,7 @@ from compo_pipeline.scenes.counterfactuals import (
     SceneEditSettings,
     edit,
 )
-from compo_pipeline.scenes.render import picture, render
+from compo_pipeline.scenes.render import image, render
 from compo_pipeline.scenes.style import AdainSettings
 from compo_pipeline.scenes.world import Scene, World
 from compo_pipeline.seeding import rng
@@ -57,7 +57,7 @@ def caption_of(key: Key) -> str:
 
 
 def both(maker: SceneCounterfactuals) -> list[tuple[Key, Edited, Edited]]:
-    """Each edit, and what its picture shows."""
+    """Each edit, and what its image shows."""
     found = [(key, maker.edited(*key), maker.shown(*key)) for key in KEYS]
     return [
         (key, asked, shown)
@@ -68,17 +68,17 @@ def both(maker: SceneCounterfactuals) -> list[tuple[Key, Edited, Edited]]:
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of some real pictures."""
+    """A folder of some real images."""
     folder = tmp_path_factory.mktemp("real")
     for row in ROWS[:6]:
-        picture(SCENES[row.sample_id]).save(folder / row.image)
+        image(SCENES[row.sample_id]).save(folder / row.image)
     return folder
 
 
-def requests(root: Path) -> list[PictureRequest]:
-    """Of the first sentences of the real pictures that are there."""
+def requests(root: Path) -> list[ImageRequest]:
+    """Of the first sentences of the real images that are there."""
     return [
-        PictureRequest(*key, asked.text, root / f"{key[0]}.png", seed)
+        ImageRequest(*key, asked.text, root / f"{key[0]}.png", seed)
         for seed, key in enumerate(KEYS[:24])
         if key[1] == 0 and isinstance(asked := EXACT.edited(*key), Edited)
     ]
@@ -87,10 +87,10 @@ def requests(root: Path) -> list[PictureRequest]:
 def made(maker: SceneCounterfactuals, root: Path) -> list[NDArray[np.uint8]]:
     answers = list(maker.make(requests(root)))
     assert len(answers) == 12
-    return [np.asarray(answer.picture) for answer in answers if isinstance(answer, Made)]
+    return [np.asarray(answer.image) for answer in answers if isinstance(answer, Made)]
 
 
-def test_what_is_off_leaves_pictures_as_they_were(root: Path) -> None:
+def test_what_is_off_leaves_images_as_they_were(root: Path) -> None:
     off = editor(faithful=True, cast=0.0, adain=AdainSettings(1.0, "none"), wrong=0.0)
     exact = [EXACT.edited(r.sample_id, r.sentence, r.role) for r in requests(root)]
     for pixels, edited in zip(made(off, root), exact, strict=True):
@@ -98,13 +98,13 @@ def test_what_is_off_leaves_pictures_as_they_were(root: Path) -> None:
         assert np.array_equal(pixels, render(edited.scene))
 
 
-def test_shortcomings_are_of_pictures_alone() -> None:
+def test_shortcomings_are_of_images_alone() -> None:
     """Runs that differ by them train on the same texts."""
     other = SceneCounterfactuals(SCENES, ROWS, ALL)
     assert [other.edited(*key) for key in KEYS] == [EXACT.edited(*key) for key in KEYS]
 
 
-def test_an_unfaithful_picture_shows_its_text_and_little_else(is_true: IsTrue) -> None:
+def test_an_unfaithful_image_shows_its_text_and_little_else(is_true: IsTrue) -> None:
     found = both(editor(faithful=False))
     assert len(found) > 0.97 * len(KEYS)
     for key, asked, shown in found:
@@ -129,7 +129,7 @@ def test_what_cannot_be_imagined_is_drawn_exactly(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("faithful", [True, False])
-def test_wrong_pictures_show_the_other_meaning(faithful: bool, is_true: IsTrue) -> None:
+def test_wrong_images_show_the_other_meaning(faithful: bool, is_true: IsTrue) -> None:
     maker = editor(wrong=0.3, faithful=faithful)
     counts = {"negative": 0, "positive": 0}
     for key, asked, shown in both(maker):
@@ -141,7 +141,7 @@ def test_wrong_pictures_show_the_other_meaning(faithful: bool, is_true: IsTrue) 
     assert all(0.22 < count / (len(KEYS) / 2) < 0.38 for count in counts.values())
 
 
-def test_a_larger_share_of_wrong_pictures_holds_the_smaller() -> None:
+def test_a_larger_share_of_wrong_images_holds_the_smaller() -> None:
     makers = [editor(wrong=share) for share in (0.0, 0.1, 0.3, 1.0)]
     none, few, many, nearly_all = (
         {key for key in KEYS if maker.is_wrong(*key)} for maker in makers
@@ -154,18 +154,18 @@ def test_a_larger_share_of_wrong_pictures_holds_the_smaller() -> None:
 def test_nothing_is_wrong_about_what_was_never_made() -> None:
     maker = editor(wrong=1.0)
     assert not maker.is_wrong("unknown", 0, "negative")
-    assert maker.shown("unknown", 0, "negative") == "no scene is on record for its picture"
+    assert maker.shown("unknown", 0, "negative") == "no scene is on record for its image"
 
 
-def test_no_picture_leaves_its_split() -> None:
+def test_no_image_leaves_its_split() -> None:
     found = both(SceneCounterfactuals(SCENES, ROWS, ALL))
     assert {shown.scene.split for _, _, shown in found} == {"train"}
 
 
-def test_pictures_are_the_same_in_any_order(root: Path) -> None:
+def test_images_are_the_same_in_any_order(root: Path) -> None:
     forth = made(SceneCounterfactuals(SCENES, ROWS, ALL), root)
     backwards = SceneCounterfactuals(SCENES, ROWS, ALL).make(requests(root)[::-1])
-    back = [np.asarray(answer.picture) for answer in backwards if isinstance(answer, Made)]
+    back = [np.asarray(answer.image) for answer in backwards if isinstance(answer, Made)]
     assert len(forth) == len(back) == 12
     assert all(np.array_equal(a, b) for a, b in zip(forth, back[::-1], strict=True))
 
@@ -174,12 +174,12 @@ def test_a_cast_is_drawn_from_the_requests_seed(root: Path) -> None:
     request = requests(root)[0]
     maker = editor(cast=0.5)
     asked = [request, request, replace(request, seed=99)]
-    one, same, other = (a.picture for a in maker.make(asked) if isinstance(a, Made))
+    one, same, other = (a.image for a in maker.make(asked) if isinstance(a, Made))
     assert one == same
     assert one != other
 
 
-def test_statistics_come_from_the_real_picture(root: Path) -> None:
+def test_statistics_come_from_the_real_image(root: Path) -> None:
     real = [np.asarray(Image.open(request.image), float) for request in requests(root)]
     means = [
         [x.mean((0, 1)) for x in some]
@@ -195,16 +195,16 @@ def test_statistics_come_from_the_real_picture(root: Path) -> None:
     assert 0.4 * none < half < 0.6 * none
 
 
-def test_a_real_picture_that_cannot_be_read_gives_none(root: Path) -> None:
+def test_a_real_image_that_cannot_be_read_gives_none(root: Path) -> None:
     request = replace(requests(root)[0], image=root / "away.png")
     (answer,) = editor(adain=PIXELS).make([request])
     assert isinstance(answer, Unmade)
-    assert answer.reason.startswith("the real picture: missing")
+    assert answer.reason.startswith("the real image: missing")
     (answer,) = editor(cast=0.5).make([request])
     assert isinstance(answer, Made)
 
 
-def test_an_edit_is_made_once_for_its_text_and_its_picture(
+def test_an_edit_is_made_once_for_its_text_and_its_image(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     edits = []

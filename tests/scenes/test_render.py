@@ -1,11 +1,11 @@
-"""Pictures: what the record says, where it says, with soft edges."""
+"""Images: what the record says, where it says, with soft edges."""
 
 import itertools
 
 import numpy as np
 import pytest
 
-from compo_pipeline.scenes.render import picture, render
+from compo_pipeline.scenes.render import image, render
 from compo_pipeline.scenes.world import BACKGROUNDS, COLOURS, Scene, Thing, World
 
 
@@ -93,12 +93,12 @@ def test_the_same_record_gives_the_same_pixels() -> None:
         assert np.array_equal(render(scene), pixels)
 
 
-def test_the_pictures_shade_lightens_the_background() -> None:
+def test_the_images_shade_lightens_the_background() -> None:
     dark, light = (render(shown(background="gray", shade=shade)) for shade in (-8, 8))
     assert set((light.astype(int) - dark).ravel()) == {16}
 
 
-def test_a_picture_is_rgb_of_the_scenes_size() -> None:
+def test_an_image_is_rgb_of_the_scenes_size() -> None:
     scene = shown(box("red", 60, 50))
-    assert picture(scene).mode == "RGB"
-    assert picture(scene).size == (scene.width, scene.height)
+    assert image(scene).mode == "RGB"
+    assert image(scene).size == (scene.width, scene.height)

@@ -1,4 +1,4 @@
-"""A foreign look over pictures, and the real one's statistics given back."""
+"""A foreign look over images, and the real one's statistics given back."""
 
 import itertools
 
@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.scenes.render import picture
+from compo_pipeline.scenes.render import image
 from compo_pipeline.scenes.style import AdainSettings, cast, towards
 from compo_pipeline.scenes.world import COLOURS, World
 from compo_pipeline.seeding import numpy_rng, rng
 
-SCENES = [picture(scene) for scene in itertools.islice(World().scenes(0, "train"), 20)]
+SCENES = [image(scene) for scene in itertools.islice(World().scenes(0, "train"), 20)]
 
 
 def statistics(image: Image.Image) -> NDArray[np.float64]:
@@ -86,7 +86,7 @@ def test_half_the_weight_is_half_way() -> None:
     assert np.allclose(statistics(towards(CONTENT, REAL, 0.5)), half_way, atol=0.1)
 
 
-def test_no_weight_leaves_the_picture() -> None:
+def test_no_weight_leaves_the_image() -> None:
     assert towards(CONTENT, REAL, 0.0) == CONTENT
 
 

@@ -104,7 +104,7 @@ def test_where_a_thing_lies_does_not_decide_the_split() -> None:
 
 
 @given(st.integers(0, 10_000))
-def test_things_are_apart_or_nested_and_within_the_picture(seed: int) -> None:
+def test_things_are_apart_or_nested_and_within_the_image(seed: int) -> None:
     drawn = WORLD.draw(random.Random(seed), "")
     assert 1 <= len(drawn.things) <= 3
     assert len({t.kind for t in drawn.things}) == len(drawn.things)
@@ -185,7 +185,7 @@ def test_exchanged_places() -> None:
     assert after.content == PAIR.content
 
 
-def test_a_thing_that_would_leave_the_picture_is_moved_inwards() -> None:
+def test_a_thing_that_would_leave_the_image_is_moved_inwards() -> None:
     before = scene(thing(20, 70, 30), thing(140, 72, 60, "star", "blue"))
     assert edited("exchange_places", before).things[1].x == 32
 

@@ -1,4 +1,4 @@
-"""A small world to train on: pictures on disk, captions with parses, views, a tiny model."""
+"""A small world to train on: images on disk, captions with parses, views, a tiny model."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ UPOS = ("DET", "ADJ", "NOUN", "VERB", "ADP", "DET", "NOUN", "PUNCT")
 
 @dataclass(frozen=True)
 class World:
-    """Twelve pictures, eight of them wide."""
+    """Twelve images, eight of them wide."""
 
     root: Path
     captions: list[Caption]

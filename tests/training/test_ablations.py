@@ -54,7 +54,7 @@ def composite(positives: int, *terms: str, clip_steps: bool = False) -> Ablation
 
 
 def single(positives: int, *terms: str, clip_steps: bool = False) -> Ablation:
-    """The unimodal weight stays as shipped: single pictures must not have that loss anyway."""
+    """The unimodal weight stays as shipped: single images must not have that loss anyway."""
     weights = {} if "s_neg" in terms else {"s_neg": 0.0}
     objective = {"positives": positives, "clip_steps": clip_steps, "weights": weights}
     kept = frozenset({"contrastive", *terms})

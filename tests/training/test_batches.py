@@ -1,4 +1,4 @@
-"""Rows are dealt into batches: each at most once, no picture twice where that can be."""
+"""Rows are dealt into batches: each at most once, no image twice where that can be."""
 
 from collections import Counter
 from dataclasses import replace
@@ -17,44 +17,42 @@ from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.training.batches import Batches, plan
 from compo_pipeline.training.reading import TensorReader
 
-PICTURES = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=40)
+IMAGES = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=40)
 
 
-@given(PICTURES, st.integers(1, 12), st.integers(0, 99), st.integers(0, 9))
-def test_plan(pictures: list[str], size: int, seed: int, epoch: int) -> None:
-    size = min(size, len(pictures))
-    batches, repeated = plan(pictures, size, seed, epoch)
-    assert (batches, repeated) == plan(pictures, size, seed, epoch)
-    assert len(batches) == len(pictures) // size
+@given(IMAGES, st.integers(1, 12), st.integers(0, 99), st.integers(0, 9))
+def test_plan(images: list[str], size: int, seed: int, epoch: int) -> None:
+    size = min(size, len(images))
+    batches, repeated = plan(images, size, seed, epoch)
+    assert (batches, repeated) == plan(images, size, seed, epoch)
+    assert len(batches) == len(images) // size
     assert all(len(batch) == size for batch in batches)
     rows = [row for batch in batches for row in batch]
-    assert len(set(rows)) == len(rows) and set(rows) <= set(range(len(pictures)))
-    shown = [Counter(pictures[row] for row in batch) for batch in batches]
+    assert len(set(rows)) == len(rows) and set(rows) <= set(range(len(images)))
+    shown = [Counter(images[row] for row in batch) for batch in batches]
     assert repeated == sum(size - len(counted) for counted in shown)
 
 
-@given(PICTURES, st.integers(1, 8), st.integers(0, 99))
-def test_plan_repeats_no_picture_that_it_need_not(
-    pictures: list[str], size: int, seed: int
-) -> None:
-    size = min(size, len(pictures))
-    batches, repeated = plan(pictures, size, seed, 0)
-    # No batch can hold a picture twice, so a picture fills at most one place of each.
-    places = sum(min(rows, len(batches)) for rows in Counter(pictures).values())
+@given(IMAGES, st.integers(1, 8), st.integers(0, 99))
+def test_plan_repeats_no_image_that_it_need_not(images: list[str], size: int, seed: int) -> None:
+    size = min(size, len(images))
+    batches, repeated = plan(images, size, seed, 0)
+    # No batch can hold an image twice, so an image fills at most one place of each.
+    places = sum(min(rows, len(batches)) for rows in Counter(images).values())
     assert repeated == max(0, len(batches) * size - places)
 
 
 def test_plan_draws_another_order_each_epoch_and_seed() -> None:
-    pictures = [str(row) for row in range(50)]
-    first = plan(pictures, 10, 0, 0)[0]
-    assert plan(pictures, 10, 0, 1)[0] != first != plan(pictures, 10, 1, 0)[0]
+    images = [str(row) for row in range(50)]
+    first = plan(images, 10, 0, 0)[0]
+    assert plan(images, 10, 0, 1)[0] != first != plan(images, 10, 1, 0)[0]
     assert sorted(row for batch in first for row in batch) == list(range(50))
 
 
-def test_plan_of_captions_by_five_keeps_pictures_apart() -> None:
-    """As COCO has them, with a batch nearly as large as there are pictures."""
-    pictures = [str(row // 5) for row in range(400)]
-    assert all(plan(pictures, 64, seed, 0)[1] == 0 for seed in range(20))
+def test_plan_of_captions_by_five_keeps_images_apart() -> None:
+    """As COCO has them, with a batch nearly as large as there are images."""
+    images = [str(row // 5) for row in range(400)]
+    assert all(plan(images, 64, seed, 0)[1] == 0 for seed in range(20))
 
 
 def make(world: Any, views: Path, tiny: LoadedModel, **changes: Any) -> Batches:
@@ -128,15 +126,15 @@ def test_epochs_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     assert [file.stem[6:] for file in EpochViews(tmp_path).files] == ["09", "10", "11", "100"]
 
 
-def test_pictures_of_a_run_are_those_its_steps_show(
+def test_images_of_a_run_are_those_its_steps_show(
     world: Any, views: Path, tiny: LoadedModel
 ) -> None:
     method = Clic(ClicViews(), ClicObjective())
     batches = make(world, views, tiny, method=method)
-    pictures = batches.pictures()
-    assert len(set(pictures)) == len(pictures)
+    images = batches.images()
+    assert len(set(images)) == len(images)
     needed = [method.needed(row, step)[0] for step in range(9) for row in batches.examples(step)]
-    assert set(pictures) == set(needed) and len(needed) > len(pictures)
+    assert set(images) == set(needed) and len(needed) > len(images)
 
 
 def test_what_a_batch_reports(world: Any, views: Path, tiny: LoadedModel) -> None:
@@ -145,8 +143,8 @@ def test_what_a_batch_reports(world: Any, views: Path, tiny: LoadedModel) -> Non
     twins[0] = replace(twins[0], sentences=(long, *twins[0].sentences[1:]))
     batches = make(world, views, tiny, captions=twins)
     counts = [batches[step].counts for step in range(3)]
-    assert counts[0]["rows beside another of their picture"] == 9
-    assert "rows beside another of their picture" not in counts[1]
+    assert counts[0]["rows beside another of their image"] == 9
+    assert "rows beside another of their image" not in counts[1]
     assert sum(count["truncated texts"] for count in counts) == 1
     assert [count["rows"] for count in counts] == [4, 4, 4]
 

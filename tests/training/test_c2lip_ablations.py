@@ -78,7 +78,7 @@ def test_phrases_of_figure_1b(terms: Callable[..., Terms]) -> None:
 
 
 def test_equal_phrases_of_two_captions(terms: Callable[..., Terms]) -> None:
-    """As positives of both pictures they change the concept losses alone."""
+    """As positives of both images they change the concept losses alone."""
     apart, shared = terms(), terms(equal_phrases=True)
     assert shared["contrastive"] == pytest.approx(apart["contrastive"])
     for name in ("npc", "xac"):

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from compo_pipeline.methods.clip import Clip, ClipObjective, ClipViews
-from compo_pipeline.methods.contract import Picture
+from compo_pipeline.methods.contract import ImageInput
 from compo_pipeline.methods.fsc_clip import FscClip, FscClipObjective, FscClipViews
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
@@ -35,12 +35,12 @@ def plan(world: Any, tiny_clip: Path, recipe: Any, tmp_path: Path) -> Plan:
 
 @pytest.fixture
 def embedded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many pictures were embedded, call by call."""
+    """How many images were embedded, call by call."""
     calls, embed = [], run.embed
 
-    def counting(pictures: list[Picture], *given: Any, **named: Any) -> Features:
-        calls.append(len(pictures))
-        return embed(pictures, *given, **named)
+    def counting(images: list[ImageInput], *given: Any, **named: Any) -> Features:
+        calls.append(len(images))
+        return embed(images, *given, **named)
 
     monkeypatch.setattr(run, "embed", counting)
     return calls
@@ -63,7 +63,7 @@ def test_a_second_run_embeds_nothing_and_ends_the_same(plan: Plan, embedded: lis
         assert all(torch.equal(first[key], other[key]) for key in first)
 
 
-def test_pictures_can_be_embedded_ahead_of_the_first_run(plan: Plan, embedded: list[int]) -> None:
+def test_images_can_be_embedded_ahead_of_the_first_run(plan: Plan, embedded: list[int]) -> None:
     Runner(plan).embed_ahead(CLIP)
     assert embedded == [12] and not plan.resume.exists()
     ahead = weights(plan, "ahead")
@@ -101,12 +101,12 @@ def test_what_decides_features_keeps_them_apart(
     weights(replace(plan, model=ModelSettings(f"local-dir:{tiny_model(5, 5)}")), "tower")
     weights(replace(plan, settings=replace(plan.settings, precision="bf16")), "precision")
     assert embedded == [12] * 4
-    # Another text tower is none of the pictures' business.
+    # Another text tower is none of the images' business.
     weights(replace(plan, model=ModelSettings(f"local-dir:{tiny_model(6, 5)}")), "text")
     assert embedded == [12] * 4
 
 
-def test_more_pictures_are_added(plan: Plan, embedded: list[int], tmp_path: Path) -> None:
+def test_more_images_are_added(plan: Plan, embedded: list[int], tmp_path: Path) -> None:
     few = replace(plan, settings=replace(plan.settings, max_steps=1))
     weights(few, "few")
     weights(plan, "all")
@@ -119,19 +119,19 @@ def test_more_pictures_are_added(plan: Plan, embedded: list[int], tmp_path: Path
 def test_parts_come_back_with_their_patches(tmp_path: Path) -> None:
     store = FeatureStore(tmp_path, ("a",), patches=True, device=CPU)
     assert store.read().rows == {}
-    pictures = [
-        Picture(("a.png",)),
-        Picture(("a.png",), made=True),
-        Picture(("a", "b"), "vertical"),
+    images = [
+        ImageInput(("a.png",)),
+        ImageInput(("a.png",), made=True),
+        ImageInput(("a", "b"), "vertical"),
     ]
     parts = [
-        Features({one: 0}, torch.randn(1, 4), torch.randn(1, 3, 4).bfloat16()) for one in pictures
+        Features({one: 0}, torch.randn(1, 4), torch.randn(1, 3, 4).bfloat16()) for one in images
     ]
     for part in parts:
         store.add(part)
     (store.folder / "0003.partial").write_bytes(b"half a")
     found = store.read()
-    assert list(found.rows) == pictures
+    assert list(found.rows) == images
     assert torch.equal(found.values, torch.cat([part.values for part in parts]))
     assert found.patches is not None and found.patches.dtype == torch.bfloat16
     assert torch.equal(found.patches[1], parts[1].patches[0])  # type: ignore[index]

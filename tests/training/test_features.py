@@ -7,7 +7,7 @@ import torch
 
 from compo_pipeline.compute import Compute
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.methods.contract import Picture
+from compo_pipeline.methods.contract import ImageInput
 from compo_pipeline.models.dense import encode_images_densely
 from compo_pipeline.models.encoding import encode_images
 from compo_pipeline.models.loading import LoadedModel
@@ -19,93 +19,93 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def pictures(world: Any) -> list[Picture]:
+def images(world: Any) -> list[ImageInput]:
     names = [row.image for row in world.captions]
-    joined = [Picture((names[i], names[i + 1]), "vertical") for i in range(0, 8, 2)]
-    return [*joined, *(Picture((name,)) for name in names)]
+    joined = [ImageInput((names[i], names[i + 1]), "vertical") for i in range(0, 8, 2)]
+    return [*joined, *(ImageInput((name,)) for name in names)]
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-6), ("bf16", 2e-2)])
 def test_kept_features_are_fresh_ones(
-    tiny: LoadedModel, world: Any, pictures: list[Picture], precision: Any, tolerance: float
+    tiny: LoadedModel, world: Any, images: list[ImageInput], precision: Any, tolerance: float
 ) -> None:
     reader = TensorReader(tiny, world.root)
     tiny.model.train()
-    kept = embed(pictures, tiny, reader, compute=Compute(CPU, precision), workers=0)
+    kept = embed(images, tiny, reader, compute=Compute(CPU, precision), workers=0)
     with torch.no_grad():
-        fresh = encode_images(tiny.model.eval(), reader.pictures(pictures))
+        fresh = encode_images(tiny.model.eval(), reader.images(images))
     assert kept.values.dtype == torch.float32 and not kept.values.requires_grad
-    assert [kept.rows[picture] for picture in pictures] == list(range(16))
+    assert [kept.rows[image] for image in images] == list(range(16))
     torch.testing.assert_close(kept.values, fresh, atol=tolerance, rtol=0)
     torch.testing.assert_close(kept.values.norm(dim=1), torch.ones(16))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_features_do_not_hang_on_the_pictures_beside(
+def test_features_do_not_hang_on_the_images_beside(
     tiny: LoadedModel,
     world: Any,
-    pictures: list[Picture],
+    images: list[ImageInput],
     precision: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(features, "BATCH", 7)
     reader = TensorReader(tiny, world.root)
-    together = embed(pictures, tiny, reader, compute=Compute(CPU, precision), workers=0)
-    for some in (pictures[5:], pictures[::-2], pictures[3:4]):
+    together = embed(images, tiny, reader, compute=Compute(CPU, precision), workers=0)
+    for some in (images[5:], images[::-2], images[3:4]):
         apart = embed(some, tiny, reader, compute=Compute(CPU, precision), workers=0)
-        rows = [together.rows[picture] for picture in some]
+        rows = [together.rows[image] for image in some]
         assert torch.equal(apart.values, together.values[rows])
 
 
-def test_tables_join(tiny: LoadedModel, world: Any, pictures: list[Picture]) -> None:
+def test_tables_join(tiny: LoadedModel, world: Any, images: list[ImageInput]) -> None:
     reader = TensorReader(tiny, world.root)
 
-    def part(some: list[Picture]) -> features.Features:
+    def part(some: list[ImageInput]) -> features.Features:
         return embed(some, tiny, reader, compute=Compute(CPU, "fp32"), workers=0)
 
     nothing = features.Features({}, torch.empty(0))
-    both = nothing.joined(part(pictures[:3])).joined(part(pictures[3:5]))
-    whole = part(pictures[:5])
+    both = nothing.joined(part(images[:3])).joined(part(images[3:5]))
+    whole = part(images[:5])
     assert both.rows == whole.rows
     assert torch.equal(both.values, whole.values)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_patch_tokens_are_kept_beside_the_same_embeddings(
-    tiny: LoadedModel, world: Any, pictures: list[Picture], precision: Any
+    tiny: LoadedModel, world: Any, images: list[ImageInput], precision: Any
 ) -> None:
     """To the bit: a control that is resumed alone embeds without patches what its method's run
     embedded with them.
     """
     reader = TensorReader(tiny, world.root)
     plain, dense = (
-        embed(pictures, tiny, reader, compute=Compute(CPU, precision), workers=0, patches=patches)
+        embed(images, tiny, reader, compute=Compute(CPU, precision), workers=0, patches=patches)
         for patches in (False, True)
     )
     assert plain.patches is None and dense.patches is not None
     assert torch.equal(plain.values, dense.values)
     assert dense.patches.shape == (16, 4, 16)
     with torch.no_grad(), Compute(CPU, precision).autocast():
-        fresh = encode_images_densely(tiny.model.eval(), reader.pictures(pictures), tiny.name)
+        fresh = encode_images_densely(tiny.model.eval(), reader.images(images), tiny.name)
     torch.testing.assert_close(dense.patches.float(), fresh.patches, atol=2e-2, rtol=0)
     halves = [
         embed(some, tiny, reader, compute=Compute(CPU, precision), workers=0, patches=True)
-        for some in (pictures[:5], pictures[5:])
+        for some in (images[:5], images[5:])
     ]
     joined = features.Features({}, torch.empty(0)).joined(halves[0]).joined(halves[1])
     assert joined.patches is not None and torch.equal(joined.patches, dense.patches)
 
 
 def test_features_that_do_not_fit_are_refused(
-    tiny: LoadedModel, world: Any, pictures: list[Picture], monkeypatch: pytest.MonkeyPatch
+    tiny: LoadedModel, world: Any, images: list[ImageInput], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sixteen pictures of 16 numbers, 4 patches of 16 numbers each: 64 + 256 bytes in float32."""
+    """Sixteen images of 16 numbers, 4 patches of 16 numbers each: 64 + 256 bytes in float32."""
     reader = TensorReader(tiny, world.root)
 
     def kept(free: int) -> features.Features:
         monkeypatch.setattr(features, "_free", lambda device: free)
-        return embed(pictures, tiny, reader, compute=Compute(CPU, "fp32"), workers=0, patches=True)
+        return embed(images, tiny, reader, compute=Compute(CPU, "fp32"), workers=0, patches=True)
 
     assert len(kept(2 * 16 * 320).rows) == 16
-    with pytest.raises(SettingsError, match="cache_features: the features of 16 pictures take"):
+    with pytest.raises(SettingsError, match="cache_features: the features of 16 images take"):
         kept(2 * 16 * 320 - 1)

@@ -130,7 +130,7 @@ def test_other_settings_that_make_no_sense_are_refused() -> None:
     [
         ({"crop_scale": (0.9, 0.5)}, "crop_scale: expected two rising shares"),
         ({"crop_scale": (0.0, 0.5)}, "crop_scale: expected two rising shares"),
-        ({"crop_scale": (0.9, 1.0), "cache_features": True}, "cache_features: pictures that are"),
+        ({"crop_scale": (0.9, 1.0), "cache_features": True}, "cache_features: images that are"),
     ],
 )
 def test_crops_that_cannot_be_are_refused(given: dict[str, object], message: str) -> None:

@@ -1,4 +1,4 @@
-"""Pictures and texts as the model wants them."""
+"""Images and texts as the model wants them."""
 
 import shutil
 from collections.abc import Callable
@@ -16,15 +16,15 @@ from open_clip.tokenizer import HFTokenizer
 from PIL import Image
 
 from compo_pipeline.images import composites, decoding
-from compo_pipeline.images.decoding import Limits, PictureError
-from compo_pipeline.methods.contract import Picture
+from compo_pipeline.images.decoding import ImageError, Limits
+from compo_pipeline.methods.contract import ImageInput
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.training.reading import TensorReader
 
 
 @pytest.fixture
 def halves(tmp_path: Path) -> Image.Image:
-    """Writes the upper and lower, left and right halves of a picture of the model's size."""
+    """Writes the upper and lower, left and right halves of an image of the model's size."""
     pixels = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
     whole = Image.fromarray(pixels)
     for name, box in {
@@ -41,20 +41,20 @@ def halves(tmp_path: Path) -> Image.Image:
     ("names", "axis"),
     [(("upper.png", "lower.png"), "vertical"), (("left.png", "right.png"), "horizontal")],
 )
-def test_a_composite_is_what_the_model_makes_of_the_joined_picture(
+def test_a_composite_is_what_the_model_makes_of_the_joined_image(
     tiny: LoadedModel, tmp_path: Path, halves: Image.Image, names: tuple[str, str], axis: Any
 ) -> None:
     """Mean and deviation are the model's own (here far from ImageNet's)."""
-    found = TensorReader(tiny, tmp_path).pixels(Picture(names, axis))
+    found = TensorReader(tiny, tmp_path).pixels(ImageInput(names, axis))
     torch.testing.assert_close(found, tiny.preprocess(halves), atol=1e-5, rtol=0)
-    swapped = TensorReader(tiny, tmp_path).pixels(Picture(names[::-1], axis))
+    swapped = TensorReader(tiny, tmp_path).pixels(ImageInput(names[::-1], axis))
     assert (swapped - found).abs().max() > 0.1
 
 
 def test_halves_are_squashed(tiny: LoadedModel, world: Any) -> None:
-    """Two wide pictures of any size become halves of one square, nothing cut off."""
+    """Two wide images of any size become halves of one square, nothing cut off."""
     names = ("s00.png", "s01.png")
-    found = TensorReader(tiny, world.root).pixels(Picture(names, "vertical"))
+    found = TensorReader(tiny, world.root).pixels(ImageInput(names, "vertical"))
     upper, lower = (
         Image.open(world.root / name).resize((32, 16), Image.Resampling.BICUBIC) for name in names
     )
@@ -63,11 +63,11 @@ def test_halves_are_squashed(tiny: LoadedModel, world: Any) -> None:
     np.testing.assert_allclose(found.numpy(), (expected - mean) / std, atol=1e-5)
 
 
-def test_a_single_picture_takes_the_evaluation_transform(tiny: LoadedModel, world: Any) -> None:
+def test_a_single_image_takes_the_evaluation_transform(tiny: LoadedModel, world: Any) -> None:
     reader = TensorReader(tiny, world.root)
     expected = tiny.preprocess(Image.open(world.root / "s00.png"))
-    assert torch.equal(reader.pixels(Picture(("s00.png",))), expected)
-    stacked = reader.pictures([Picture(("s00.png",)), Picture(("s08.png",))])
+    assert torch.equal(reader.pixels(ImageInput(("s00.png",))), expected)
+    stacked = reader.images([ImageInput(("s00.png",)), ImageInput(("s08.png",))])
     assert stacked.shape == (2, 3, 32, 32) and torch.equal(stacked[0], expected)
 
 
@@ -78,16 +78,16 @@ def test_halves_are_read_once(
     load = decoding.load
     monkeypatch.setattr(decoding, "load", lambda *args: read.append(args[1]) or load(*args))
     reader = TensorReader(tiny, world.root)
-    first = reader.pixels(Picture(("s00.png", "s01.png"), "vertical"))
-    reader.pixels(Picture(("s01.png", "s02.png"), "vertical"))
-    assert torch.equal(reader.pixels(Picture(("s00.png", "s01.png"), "vertical")), first)
+    first = reader.pixels(ImageInput(("s00.png", "s01.png"), "vertical"))
+    reader.pixels(ImageInput(("s01.png", "s02.png"), "vertical"))
+    assert torch.equal(reader.pixels(ImageInput(("s00.png", "s01.png"), "vertical")), first)
     assert read == ["s00.png", "s01.png", "s02.png"]
 
 
-def test_rows_of_features_stand_for_pictures(tiny: LoadedModel, world: Any) -> None:
-    known = Picture(("s00.png",)), Picture(("s01.png", "s02.png"), "vertical")
+def test_rows_of_features_stand_for_images(tiny: LoadedModel, world: Any) -> None:
+    known = ImageInput(("s00.png",)), ImageInput(("s01.png", "s02.png"), "vertical")
     reader = TensorReader(tiny, world.root / "nowhere", dict(zip(known, (4, 7), strict=True)))
-    assert reader.pictures([known[1], known[0]]).tolist() == [7, 4]
+    assert reader.images([known[1], known[0]]).tolist() == [7, 4]
 
 
 def test_texts_beyond_the_context_are_counted(tiny: LoadedModel, world: Any) -> None:
@@ -116,24 +116,24 @@ def test_counterfactuals_are_read_below_a_folder_of_their_own(
 ) -> None:
     shutil.copy(world.root / "s01.png", tmp_path / "s00.png")
     reader = TensorReader(tiny, world.root, made=tmp_path)
-    real, made = (reader.pixels(Picture(("s00.png",), made=made)) for made in (False, True))
-    assert torch.equal(made, reader.pixels(Picture(("s01.png",))))
+    real, made = (reader.pixels(ImageInput(("s00.png",), made=made)) for made in (False, True))
+    assert torch.equal(made, reader.pixels(ImageInput(("s01.png",))))
     assert not torch.equal(made, real)
-    with pytest.raises(PictureError, match="out_of_root"):
-        reader.pixels(Picture(("../s00.png",), made=True))
-    with pytest.raises(PictureError, match=r"missing.*kedro run --pipelines=counterfactuals,views"):
-        reader.pixels(Picture(("s02.png",), made=True))
+    with pytest.raises(ImageError, match="out_of_root"):
+        reader.pixels(ImageInput(("../s00.png",), made=True))
+    with pytest.raises(ImageError, match=r"missing.*kedro run --pipelines=counterfactuals,views"):
+        reader.pixels(ImageInput(("s02.png",), made=True))
     with pytest.raises(ValueError, match="no folder of them was given"):
-        TensorReader(tiny, world.root).pixels(Picture(("s00.png",), made=True))
+        TensorReader(tiny, world.root).pixels(ImageInput(("s00.png",), made=True))
 
 
 def test_what_may_be_read_is_limited(tiny: LoadedModel, world: Any) -> None:
-    with pytest.raises(PictureError, match="out_of_root"):
-        TensorReader(tiny, world.root).pixels(Picture(("../s00.png",)))
+    with pytest.raises(ImageError, match="out_of_root"):
+        TensorReader(tiny, world.root).pixels(ImageInput(("../s00.png",)))
     small = TensorReader(tiny, world.root, limits=Limits(max_pixels=100))
-    for picture in (Picture(("s00.png",)), Picture(("s00.png", "s01.png"), "vertical")):
-        with pytest.raises(PictureError, match="oversized"):
-            small.pixels(picture)
+    for image in (ImageInput(("s00.png",)), ImageInput(("s00.png", "s01.png"), "vertical")):
+        with pytest.raises(ImageError, match="oversized"):
+            small.pixels(image)
 
 
 def test_composites_need_an_even_size() -> None:
@@ -143,27 +143,27 @@ def test_composites_need_an_even_size() -> None:
 
 def test_random_crops_are_those_of_the_step(tiny: LoadedModel, world: Any) -> None:
     """The same in any process, whatever was read before; another in another step or run."""
-    picture = Picture((world.captions[0].image,))
+    image = ImageInput((world.captions[0].image,))
     readers = [TensorReader(tiny, world.root, crop_scale=(0.3, 0.9)) for _ in range(2)]
 
     def read(reader: TensorReader, seed: int, step: int) -> torch.Tensor:
         reader.begin(seed, step)
-        return reader.pixels(picture)
+        return reader.pixels(image)
 
     first = read(readers[0], 0, 3)
-    readers[1].pixels(Picture((world.captions[1].image,)))
+    readers[1].pixels(ImageInput((world.captions[1].image,)))
     assert torch.equal(first, read(readers[1], 0, 3)) and torch.equal(first, read(readers[0], 0, 3))
     assert first.shape == (3, 32, 32)
-    whole = TensorReader(tiny, world.root).pixels(picture)
+    whole = TensorReader(tiny, world.root).pixels(image)
     for other in (read(readers[0], 0, 4), read(readers[0], 1, 3), whole):
         assert not torch.equal(first, other)
 
 
 def test_composites_are_never_cropped(tiny: LoadedModel, world: Any) -> None:
     names = tuple(row.image for row in world.captions[:2])
-    picture = Picture(names, "vertical")
+    image = ImageInput(names, "vertical")
     cropping = TensorReader(tiny, world.root, crop_scale=(0.3, 0.9))
-    assert torch.equal(cropping.pixels(picture), TensorReader(tiny, world.root).pixels(picture))
+    assert torch.equal(cropping.pixels(image), TensorReader(tiny, world.root).pixels(image))
 
 
 WORDS = ("a", "red", "cat", "cat's", "t-shirt", "2011", "naïve", "x", "dog", "straße", "at", "5pm")

@@ -15,10 +15,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from compo_pipeline.images.decoding import PictureError
+from compo_pipeline.images.decoding import ImageError
 from compo_pipeline.methods.c2lip import C2lip, C2lipObjective, C2lipViews
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
-from compo_pipeline.methods.contract import Method, Picture
+from compo_pipeline.methods.contract import ImageInput, Method
 from compo_pipeline.methods.fsc_clip import FscClip, FscClipObjective, FscClipViews
 from compo_pipeline.models.identity import read_record
 from compo_pipeline.models.settings import ModelSettings
@@ -196,10 +196,10 @@ def test_adapters_are_merged_into_the_checkpoint(plan: Plan, tmp_path: Path) -> 
 def test_a_finished_run_returns_at_once(
     plan: Plan, both: Callable[[Plan], dict[str, Path]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No picture is read again: all that is left is to write the checkpoint."""
+    """No image is read again: all that is left is to write the checkpoint."""
     cached = replace(plan, settings=replace(plan.settings, cache_features=True))
     first = weights(both(cached)["clic"])
-    monkeypatch.setattr(run, "embed", lambda *_, **__: pytest.fail("pictures were embedded"))
+    monkeypatch.setattr(run, "embed", lambda *_, **__: pytest.fail("images were embedded"))
     runner = Runner(cached)
     assert runner.done(CLIC, "clic") == 6
     runner.train(CLIC, "clic", plan.resume / "again", lambda _: pytest.fail("a step was taken"))
@@ -211,7 +211,7 @@ def test_another_configuration_is_refused_before_anything_is_read(
     plan: Plan, both: Callable[[Plan], dict[str, Path]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both(plan)
-    monkeypatch.setattr(run, "embed", lambda *_, **__: pytest.fail("pictures were embedded"))
+    monkeypatch.setattr(run, "embed", lambda *_, **__: pytest.fail("images were embedded"))
     longer = replace(plan.settings, epochs=3, cache_features=True)
     other = Runner(replace(plan, settings=longer))
     with pytest.raises(FingerprintError, match=r"training.epochs: 2 -> 3"):
@@ -223,7 +223,7 @@ def test_another_configuration_is_refused_before_anything_is_read(
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"data": "other pictures"}, "data: data -> other pictures"),
+        ({"data": "other images"}, "data: data -> other images"),
         ({"seed": 1}, "seed: 0 -> 1"),
         ({"model": ModelSettings("Another")}, "model: "),
         ({"views": None}, "views: "),
@@ -315,34 +315,34 @@ def test_a_mixture_with_a_base_that_had_no_bias(plan: Plan, world: Any, tmp_path
     assert all(torch.equal(base[name], mixed[name]) for name in base)
 
 
-def test_pictures_are_embedded_once_for_both(
+def test_images_are_embedded_once_for_both(
     plan: Plan, both: Callable[[Plan], dict[str, Path]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     embedded: list[Any] = []
 
-    def watch(pictures: Any, *args: Any, **options: Any) -> features.Features:
-        embedded.extend(pictures)
-        return features.embed(pictures, *args, **options)
+    def watch(images: Any, *args: Any, **options: Any) -> features.Features:
+        embedded.extend(images)
+        return features.embed(images, *args, **options)
 
     monkeypatch.setattr(run, "embed", watch)
     both(replace(plan, settings=replace(plan.settings, cache_features=True)))
     assert len(embedded) == len(set(embedded)) > 12
-    assert {picture for picture in embedded if picture.axis is None} == {
-        Picture((row.image,)) for row in plan.captions
+    assert {image for image in embedded if image.axis is None} == {
+        ImageInput((row.image,)) for row in plan.captions
     }
 
 
 def test_a_tower_that_trains_has_no_kept_features(
     plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(run, "embed", lambda *_, **__: pytest.fail("pictures were embedded"))
+    monkeypatch.setattr(run, "embed", lambda *_, **__: pytest.fail("images were embedded"))
     method = Clic(ClicViews(), ClicObjective(trains=("image",)))
     settings = replace(plan.settings, cache_features=True)
     with caplog.at_level(logging.INFO):
         Runner(replace(plan, settings=settings)).train(
             method, "clic", tmp_path / "c", lambda _: None
         )
-    assert "clic trains the image tower: pictures are not embedded beforehand" in caplog.text
+    assert "clic trains the image tower: images are not embedded beforehand" in caplog.text
 
 
 def test_the_checkpoint_tells_how_it_was_made(plan: Plan, tmp_path: Path) -> None:
@@ -360,7 +360,7 @@ def test_the_checkpoint_tells_how_it_was_made(plan: Plan, tmp_path: Path) -> Non
     assert told["counts"]["rows"] == 24
 
 
-def test_pictures_that_ingest_let_pass_are_read(plan: Plan, world: Any, tmp_path: Path) -> None:
+def test_images_that_ingest_let_pass_are_read(plan: Plan, world: Any, tmp_path: Path) -> None:
     """Links that lead out of the root were allowed, or refused, when they were measured."""
     root = tmp_path / "links"
     root.mkdir()
@@ -368,7 +368,7 @@ def test_pictures_that_ingest_let_pass_are_read(plan: Plan, world: Any, tmp_path
         (root / row.image).symlink_to(world.root / row.image)
     Runner(replace(plan, root=root)).train(CLIC, "clic", tmp_path / "clic", lambda _: None)
     (root / "s03.png").unlink()
-    with pytest.raises(PictureError, match=r"missing.*s03.png"):
+    with pytest.raises(ImageError, match=r"missing.*s03.png"):
         Runner(replace(plan, root=root, resume=tmp_path / "r")).train(
             CLIC, "clic", tmp_path / "clic", lambda _: None
         )

@@ -30,7 +30,7 @@ Configured = Callable[..., Method]
 
 @pytest.fixture(scope="module")
 def made(world: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Counterfactual]]:
-    """Pictures of edits, and their rows: the first sample has texts alone, the second nothing."""
+    """Images of edits, and their rows: the first sample has texts alone, the second nothing."""
     folder, noise = tmp_path_factory.mktemp("made"), np.random.default_rng(1)
     rows = []
     for number, caption in enumerate(world.captions):
@@ -85,7 +85,7 @@ def first_losses(plan: Plan, method: Method, name: str) -> dict[str, float]:
 
 
 def test_ablations_are_a_matter_of_configuration(plan: Plan, configured: Configured) -> None:
-    """Each changes its own loss and leaves the other as it was; pictures decide both."""
+    """Each changes its own loss and leaves the other as it was; images decide both."""
     full = first_losses(plan, configured("sparcl"), "full")
     assert set(full) == {"contrastive", "margin"} and all(full.values())
     fixed = configured("sparcl", margins={"adaptive": False})
@@ -93,7 +93,7 @@ def test_ablations_are_a_matter_of_configuration(plan: Plan, configured: Configu
     assert found["contrastive"] == full["contrastive"] and found["margin"] != full["margin"]
     plain = first_losses(plan, configured("sparcl", weights={"margin": 0.0}), "plain")
     assert plain == {"contrastive": full["contrastive"]}
-    texts = first_losses(plan, configured("sparcl", pictures=False), "texts")
+    texts = first_losses(plan, configured("sparcl", images=False), "texts")
     assert all(texts[name] != full[name] for name in full)
 
 
@@ -152,14 +152,14 @@ def test_a_broken_run_ends_with_the_weights_of_one_that_was_not(
         load_file(tmp_path / name / "open_clip_model.safetensors") for name in ("whole", "resumed")
     )
     assert all(torch.equal(one[key], other[key]) for key in one)
-    # Twenty-four rows, twelve of each epoch: ten with both synthetic pictures, eleven with a text.
+    # Twenty-four rows, twelve of each epoch: ten with both synthetic images, eleven with a text.
     assert again.counts == progress.counts
     shown = 1 if method.name == "triplet_clip" else 2
-    assert progress.counts["synthetic pictures"] == 2 * 10 * shown
+    assert progress.counts["synthetic images"] == 2 * 10 * shown
     assert progress.counts["rows without a negative"] == 2
 
 
-def test_other_pictures_under_the_same_texts_are_another_run(
+def test_other_images_under_the_same_texts_are_another_run(
     plan: Plan, made: tuple[Path, list[Counterfactual]], world: Any, tmp_path: Path
 ) -> None:
     """Their paths carry what decided them, so a state of the others is not taken up."""

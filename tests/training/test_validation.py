@@ -107,8 +107,8 @@ def test_the_loss_is_that_of_plain_fine_tuning_on_full_batches(
     reader = Runner(plan)._reader(base)
     with torch.no_grad():
         for rows in (data.rows[:4], data.rows[4:8]):
-            pixels = reader.pictures(
-                [one for one in data.pictures if one.paths[0] in {row.image for row in rows}]
+            pixels = reader.images(
+                [one for one in data.images if one.paths[0] in {row.image for row in rows}]
             )
             tokens = reader.tokens([row.sentences[0].lower() for row in rows])
             images = base.model.encode_image(pixels, normalize=True)

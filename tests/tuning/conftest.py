@@ -113,7 +113,7 @@ RECIPE = {
 
 @dataclass(frozen=True)
 class World:
-    """Twelve pictures whose captions train a tiny NegCLIP for six steps, and twelve to ask about.
+    """Twelve images whose captions train a tiny NegCLIP for six steps, and twelve to ask about.
 
     The base answers all of the subtask `known` rightly.
     """
@@ -229,7 +229,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.fixture
 def embedded(monkeypatch: pytest.MonkeyPatch, trained: list[str]) -> list[str]:
-    """`trained` with a word for each time that pictures are embedded."""
+    """`trained` with a word for each time that images are embedded."""
     embed = training.embed
 
     def noting(*given: Any, **named: Any) -> Any:

@@ -32,7 +32,7 @@ def told(trials: Trials, key: str, **changes: Any) -> Trials:
     return replace(trials, material=replace(trials.material, parameters=parameters))
 
 
-def test_pictures_are_embedded_once_before_the_first_trial(
+def test_images_are_embedded_once_before_the_first_trial(
     world: Any, tmp_path: Path, embedded: list[str]
 ) -> None:
     trials = planned(world.trials(tmp_path), features=tmp_path / "features")
@@ -41,7 +41,7 @@ def test_pictures_are_embedded_once_before_the_first_trial(
     assert embedded == ["embedded", "negclip", "negclip"]
 
 
-def test_a_storage_that_cannot_be_used_says_so_before_pictures_are_embedded(
+def test_a_storage_that_cannot_be_used_says_so_before_images_are_embedded(
     world: Any, tmp_path: Path, embedded: list[str]
 ) -> None:
     trials = planned(world.trials(tmp_path), features=tmp_path / "features")

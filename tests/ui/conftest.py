@@ -1,4 +1,4 @@
-"""A base, a model that may have come of it, a picture, and a browser."""
+"""A base, a model that may have come of it, an image, and a browser."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ SECONDS = 120.0
 
 @pytest.fixture(scope="session")
 def folders(tiny_model: Callable[..., Path]) -> tuple[Path, Path]:
-    """Of two models; their pictures are read alike, their texts are not."""
+    """Of two models; their images are read alike, their texts are not."""
     return tiny_model(seed=1), tiny_model(seed=2)
 
 
@@ -40,7 +40,7 @@ def pixels() -> Image.Image:
 
 
 @pytest.fixture
-def picture(pixels: Image.Image, tmp_path: Path) -> Path:
+def image(pixels: Image.Image, tmp_path: Path) -> Path:
     path = tmp_path / "noise.png"
     pixels.save(path)
     return path
@@ -48,7 +48,7 @@ def picture(pixels: Image.Image, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def cosines() -> Callable[[LoadedModel, Image.Image, list[str]], list[float]]:
-    """What open_clip itself makes of a picture and captions."""
+    """What open_clip itself makes of an image and captions."""
 
     @torch.no_grad()
     def computed(loaded: LoadedModel, image: Image.Image, captions: list[str]) -> list[float]:

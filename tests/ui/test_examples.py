@@ -1,4 +1,4 @@
-"""Examples are items of the benchmarks with pictures that can be shown."""
+"""Examples are items of the benchmarks with images that can be shown."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from compo_pipeline.ui.examples import Example, draw
 
 @pytest.fixture
 def benchmarks(tmp_path: Path) -> BenchmarksSettings:
-    """Two subtasks of three items each; of the second no picture can be read."""
+    """Two subtasks of three items each; of the second no image can be read."""
     images = tmp_path / "images"
     images.mkdir()
     for name in ("swap_obj", "swap_att"):
@@ -35,10 +35,10 @@ def benchmarks(tmp_path: Path) -> BenchmarksSettings:
 
 def test_an_example_of_each_subtask_that_has_one(benchmarks: BenchmarksSettings) -> None:
     (example,) = draw(benchmarks, 6)
-    file = example.picture.name
+    file = example.image.name
     assert example == Example(Path(benchmarks.images) / file, (f"right {file}", f"wrong {file}"))
     assert draw(benchmarks, 0) == []
-    drawn = {draw(benchmarks, 6, seed)[0].picture.name for seed in range(10)}
+    drawn = {draw(benchmarks, 6, seed)[0].image.name for seed in range(10)}
     assert len(drawn) == 3
 
 

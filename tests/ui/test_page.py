@@ -124,8 +124,8 @@ def page(served: Served, chromium: Browser, tmp_path: Path) -> Iterator[Any]:
 
 def emptied(page: Any) -> None:
     """Take the image away, as its own button does."""
-    page.click("#picture button[aria-label='Remove Image']")
-    page.wait("!document.querySelector('#picture img')")
+    page.click("#image button[aria-label='Remove Image']")
+    page.wait("!document.querySelector('#image img')")
 
 
 def compared(page: Any, captions: list[str]) -> list[list[list[str]]]:
@@ -140,7 +140,7 @@ def compared(page: Any, captions: list[str]) -> list[list[list[str]]]:
 def test_a_person_compares_two_models(
     page: Any,
     models: tuple[LoadedModel, LoadedModel],
-    picture: Path,
+    image_file: Path,
     pixels: Image.Image,
     cosines: Callable[[LoadedModel, Image.Image, list[str]], list[float]],
     served: Served,
@@ -167,8 +167,8 @@ def test_a_person_compares_two_models(
     page.click("#compare")
     page.wait("document.body.innerText.includes('Upload an image')")
 
-    page.upload("#picture input[type=file]", picture)
-    page.wait("!!document.querySelector('#picture img')")
+    page.upload("#image input[type=file]", image_file)
+    page.wait("!!document.querySelector('#image img')")
     page.write("#captions textarea", "\n".join(CAPTIONS))
     check(pixels, CAPTIONS)
 
@@ -189,14 +189,16 @@ def test_a_person_compares_two_models(
 
 def test_an_empty_page_uses_the_width_of_the_window(page: Any) -> None:
     edge = "document.querySelector('#{}').getBoundingClientRect().{}"
-    assert page.read(edge.format("captions", "left")) > page.read(edge.format("picture", "right"))
+    assert page.read(edge.format("captions", "left")) > page.read(
+        edge.format("image_file", "right")
+    )
 
 
-def test_a_file_that_is_no_picture_is_refused_in_words(page: Any, tmp_path: Path) -> None:
+def test_a_file_that_is_no_image_is_refused_in_words(page: Any, tmp_path: Path) -> None:
     broken = tmp_path / "broken.png"
-    broken.write_bytes(b"no picture at all")
+    broken.write_bytes(b"no image_file at all")
     emptied(page)
-    page.upload("#picture input[type=file]", broken)
+    page.upload("#image input[type=file]", broken)
     page.wait("document.querySelector('#problem').innerText.includes('no image of a format')")
 
 
@@ -210,15 +212,15 @@ class Slow:
     label: str = "champion"
     base: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(name="base"))
 
-    def scores(self, picture: Path, captions: list[str]) -> Scores:
+    def scores(self, image_file: Path, captions: list[str]) -> Scores:
         self.asked.set()
         self.told.wait()
         self.answered.set()
         return Scores((Line(captions[0], 0.1, 0.2, True, True, False),))
 
 
-def test_no_answer_about_a_former_picture(
-    chromium: Browser, picture: Path, tmp_path: Path, free_port: Callable[[], int]
+def test_no_answer_about_a_former_image(
+    chromium: Browser, image_file: Path, tmp_path: Path, free_port: Callable[[], int]
 ) -> None:
     import gradio
 
@@ -227,7 +229,7 @@ def test_no_answer_about_a_former_picture(
     port = free_port()
     # The example that it opens with is answered at once.
     slow.told.set()
-    page = layout.build(opened, [Example(picture, ("another",))])
+    page = layout.build(opened, [Example(image_file, ("another",))])
     for event in (slow.asked, slow.told, slow.answered):
         event.clear()
     page.launch(
@@ -239,8 +241,8 @@ def test_no_answer_about_a_former_picture(
             person.go(f"http://127.0.0.1:{port}")
             person.wait("document.querySelector('#scores')?.innerText.includes('another')")
             emptied(person)
-            person.upload("#picture input[type=file]", picture)
-            person.wait("!!document.querySelector('#picture img')")
+            person.upload("#image input[type=file]", image_file)
+            person.wait("!!document.querySelector('#image img')")
             person.write("#captions textarea", "a cup")
             person.click("#compare")
             assert slow.asked.wait(60)

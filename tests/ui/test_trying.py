@@ -13,7 +13,7 @@ from PIL import Image
 
 from compo_pipeline.evaluation.attention import attend, embed_phrases
 from compo_pipeline.evaluation.panels import Panel
-from compo_pipeline.images.decoding import Limits, PictureError
+from compo_pipeline.images.decoding import ImageError, Limits
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.ui import page, showing, trying
 from compo_pipeline.ui.trying import (
@@ -37,9 +37,9 @@ def pair(models: tuple[LoadedModel, LoadedModel]) -> Pair:
 
 
 def test_scores_are_the_models_own(
-    pair: Pair, picture: Path, pixels: Image.Image, cosines: Cosines
+    pair: Pair, image: Path, pixels: Image.Image, cosines: Cosines
 ) -> None:
-    lines = pair.scores(picture, CAPTIONS).lines
+    lines = pair.scores(image, CAPTIONS).lines
     base = cosines(pair.base, pixels, CAPTIONS)
     tuned = cosines(pair.tuned, pixels, CAPTIONS)
     assert [line.caption for line in lines] == CAPTIONS
@@ -49,16 +49,16 @@ def test_scores_are_the_models_own(
     assert [line.best_of_tuned for line in lines] == [value == max(tuned) for value in tuned]
 
 
-def test_a_bad_upload_is_explained_beside_it(picture: Path, tmp_path: Path) -> None:
-    half = picture.read_bytes()[: picture.stat().st_size // 2]
+def test_a_bad_upload_is_explained_beside_it(image: Path, tmp_path: Path) -> None:
+    half = image.read_bytes()[: image.stat().st_size // 2]
     for content, told in ((b"", "empty"), (b"%PDF-1.7", "JPEG, PNG"), (half, "incomplete")):
         upload = tmp_path / "upload.png"
         upload.write_bytes(content)
         assert told in page._problem(str(upload))
 
 
-def test_a_good_upload_has_no_problem(picture: Path) -> None:
-    assert page._problem(str(picture)) == page._problem(None) == ""
+def test_a_good_upload_has_no_problem(image: Path) -> None:
+    assert page._problem(str(image)) == page._problem(None) == ""
 
 
 @pytest.mark.parametrize(("best", "agree"), [((0, 0), True), ((0, 1), False)])
@@ -68,33 +68,31 @@ def test_models_agree_where_they_take_the_same(best: tuple[int, int], agree: boo
 
 
 def test_a_photograph_is_scored_upright(
-    pair: Pair, pixels: Image.Image, picture: Path, tmp_path: Path
+    pair: Pair, pixels: Image.Image, image: Path, tmp_path: Path
 ) -> None:
     turned = pixels.transpose(Image.Transpose.ROTATE_90)
     exif = Image.Exif()
     exif[0x0112] = 6
     turned.save(tmp_path / "turned.png", exif=exif)
     turned.save(tmp_path / "lying.png")
-    upright = pair.scores(picture, CAPTIONS)
+    upright = pair.scores(image, CAPTIONS)
     assert pair.scores(tmp_path / "turned.png", CAPTIONS) == upright
     assert pair.scores(tmp_path / "lying.png", CAPTIONS) != upright
 
 
-def test_pictures_that_cannot_be_used_are_refused(
-    pair: Pair, picture: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "text.png").write_text("no picture")
+def test_images_that_cannot_be_used_are_refused(pair: Pair, image: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.png").write_text("no image")
     careful = replace(pair, limits=Limits(max_pixels=100))
-    for asked, path, reason in ((pair, tmp_path / "text.png", "not_a_picture"),
-                                (careful, picture, "oversized")):  # fmt: skip
-        with pytest.raises(PictureError, match=reason):
+    for asked, path, reason in ((pair, tmp_path / "text.png", "not_an_image"),
+                                (careful, image, "oversized")):  # fmt: skip
+        with pytest.raises(ImageError, match=reason):
             asked.scores(path, CAPTIONS)
-        with pytest.raises(PictureError, match=reason):
+        with pytest.raises(ImageError, match=reason):
             asked.attention(path, "a cube")
 
 
-def test_a_caption_longer_than_the_models_read_is_marked(pair: Pair, picture: Path) -> None:
-    lines = pair.scores(picture, ["a cube", " ".join(["cube"] * 40)]).lines
+def test_a_caption_longer_than_the_models_read_is_marked(pair: Pair, image: Path) -> None:
+    lines = pair.scores(image, ["a cube", " ".join(["cube"] * 40)]).lines
     assert [line.cut for line in lines] == [False, True]
 
 
@@ -113,12 +111,12 @@ def test_captions_are_lines() -> None:
 
 
 def test_maps_are_the_attention_of_both_models(
-    pair: Pair, picture: Path, pixels: Image.Image, monkeypatch: pytest.MonkeyPatch
+    pair: Pair, image: Path, pixels: Image.Image, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[Panel] = []
     render = trying.render
     monkeypatch.setattr(trying, "render", lambda panels: drawn.extend(panels) or render(panels))
-    maps = pair.attention(picture, "a red cube")
+    maps = pair.attention(image, "a red cube")
     assert maps.width > 800 and maps.mode == "RGB"
     (panel,) = drawn
     assert (panel.phrase, panel.names) == ("a red cube", ("base", "champion"))
@@ -128,15 +126,15 @@ def test_maps_are_the_attention_of_both_models(
         np.testing.assert_allclose(found, 4 * expected.plain, rtol=1e-5)
 
 
-def test_models_without_patches_say_so(pair: Pair, picture: Path) -> None:
+def test_models_without_patches_say_so(pair: Pair, image: Path) -> None:
     tower = {"image_size": 32, "layers": [1, 1, 1, 1], "width": 8, "head_width": 8}
     text = {"context_length": 16, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1}
     torch.manual_seed(0)
     convolutional = replace(pair.base, model=CLIP(16, tower, text).eval())
     blind = Pair(convolutional, convolutional, "champion")
-    assert blind.scores(picture, CAPTIONS).agree
+    assert blind.scores(image, CAPTIONS).agree
     with pytest.raises(NoAttention, match=r"no attention to show: .*ModifiedResNet\.$"):
-        blind.attention(picture, "a red cube")
+        blind.attention(image, "a red cube")
 
 
 def test_the_table_marks_the_best_and_holds_text_alone() -> None:

@@ -16,7 +16,7 @@ class Columns:
 
     Args:
         id: holds a unique id; without it the record's number in its split is the id.
-        image: holds the picture's path; or a pattern of columns such as `{key:.5}/{key}.jpg`.
+        image: holds the image's path; or a pattern of columns such as `{key:.5}/{key}.jpg`.
         caption: holds the caption, one sentence or many.
         sentences: holds a list of sentences, instead of `caption`.
         split: holds our name of the record's split, where one file serves several splits; null
@@ -63,12 +63,12 @@ class DataSettings:
     """Where the data lies and how to read it.
 
     Args:
-        root: folder under which annotations and pictures lie.
+        root: folder under which annotations and images lie.
         format: one of the readers.
         splits: our names of the splits and the source's, those held out last; null takes a split
-            of conf/base away. COCO formats: the name in captions_<name>.json and of the picture
+            of conf/base away. COCO formats: the name in captions_<name>.json and of the image
             folder. Tables: a file, or a pattern of files, below the root.
-        images: folder below the root from which the picture paths of a table start.
+        images: folder below the root from which the image paths of a table start.
         columns: what a table's columns mean.
         shares: relative sizes of the splits that one file of a table serves without a column that
             says which; an image has the split that a hash of its path draws, and keeps it when

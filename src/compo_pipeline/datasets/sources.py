@@ -1,4 +1,4 @@
-"""Finding a source before anything is read from it: its root, annotations, pictures and counts."""
+"""Finding a source before anything is read from it: its root, annotations, images and counts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def locate(data: DataSettings) -> dict[str, Any]:
     """Check that a source lies where the settings say.
 
     Returns:
-        format, root, and per split its annotation files (relative to the root), its picture
+        format, root, and per split its annotation files (relative to the root), its image
         folder, and how many records and files they hold.
 
     Raises:
@@ -26,7 +26,7 @@ def locate(data: DataSettings) -> dict[str, Any]:
     if not data.root.is_dir():
         raise SourceError(
             f"data.root: there is no folder '{data.root}' (seen from {Path.cwd()}); "
-            "set data.root to the folder that holds annotations and pictures"
+            "set data.root to the folder that holds annotations and images"
         )
     if not data.sources:
         raise SourceError("data.splits is empty: name at least a split for training")
@@ -44,13 +44,13 @@ def locate(data: DataSettings) -> dict[str, Any]:
                 f"data.splits.{split}: {', '.join(map(str, annotations))} holds no record"
                 + (f" of this split; raise data.shares.{split}" if shared else "")
             )
-        folder = chosen.picture_folder(data, source)
+        folder = chosen.image_folder(data, source)
         if folder not in files_in:
             files_in[folder] = _files_below(folder, split)
         splits[split] = {
             "annotations": [str(path.relative_to(data.root)) for path in annotations],
             "records": records,
-            "pictures": str(folder.relative_to(data.root)),
+            "images": str(folder.relative_to(data.root)),
             "files": files_in[folder],
         }
     return {"format": data.format, "root": str(data.root), "splits": splits}
@@ -65,13 +65,13 @@ def _records(data: DataSettings, split: str, source: str) -> int:
 
 
 def _files_below(folder: Path, split: str) -> int:
-    """Files in a folder of pictures, at any depth."""
+    """Files in a folder of images, at any depth."""
     if not folder.is_dir():
         raise SourceError(
-            f"data.splits.{split}: there is no folder of pictures '{folder}'; "
+            f"data.splits.{split}: there is no folder of images '{folder}'; "
             "mend data.splits, or data.images for a table"
         )
     files = sum(len(names) for _, _, names in os.walk(folder))
     if not files:
-        raise SourceError(f"data.splits.{split}: the folder of pictures '{folder}' is empty")
+        raise SourceError(f"data.splits.{split}: the folder of images '{folder}' is empty")
     return files

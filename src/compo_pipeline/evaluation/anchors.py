@@ -36,7 +36,7 @@ _ITEMS = {
     ("sugar_crepe_pp", "swap"): _SWAP,
     ("sugar_crepe_pp", "average"): _REPLACE + _SWAP,
 }
-_COCO_PICTURES = 5000
+_COCO_IMAGES = 5000
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def beside(rows: Iterable[Row], *, coco: bool) -> list[Beside]:
 
     Returns:
         By paper; figures over the complete official files, all items scored. None for rendered
-        scenes, whose files differ in size, nor for a part of the official pictures.
+        scenes, whose files differ in size, nor for a part of the official images.
     """
     complete = [row for row in rows if row.skipped == 0 and _complete(row, coco)]
     found = []
@@ -166,5 +166,5 @@ def beside(rows: Iterable[Row], *, coco: bool) -> list[Beside]:
 
 def _complete(row: Row, coco: bool) -> bool:
     if row.benchmark == "retrieval":
-        return coco and row.pictures == _COCO_PICTURES
+        return coco and row.images == _COCO_IMAGES
     return row.items == _ITEMS.get((row.benchmark, row.name))

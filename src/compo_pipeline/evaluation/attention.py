@@ -1,6 +1,6 @@
 """Where a model looks when it reads a phrase, patch by patch, and what lies under each patch.
 
-m pictures, K phrases, P patches in a grid of G x G, D width of the joint space.
+m images, K phrases, P patches in a grid of G x G, D width of the joint space.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.regions import Case, Mask
-from compo_pipeline.images.decoding import Limits, PictureError, load
+from compo_pipeline.images.decoding import ImageError, Limits, load
 from compo_pipeline.models.attention import attention
 from compo_pipeline.models.dense import MEND, encode_images_densely
 from compo_pipeline.models.encoding import encode_texts, scale_of
@@ -32,7 +32,7 @@ Grid = NDArray[np.float32]
 
 
 class Attention(NamedTuple):
-    """Attention of one phrase over one picture; each sums to 1.
+    """Attention of one phrase over one image; each sums to 1.
 
     Attributes:
         plain: as C2LIP pools by it in training, without a temperature: nearly uniform.
@@ -48,8 +48,8 @@ class Look:
     """One model's look at one case.
 
     Attributes:
-        case: the picture and the phrase.
-        attention: None where the picture could not be read.
+        case: the image and the phrase.
+        attention: None where the image could not be read.
         covered: how much of each patch the case's region fills; None where it is not known.
         problem: what keeps the case from being measured.
     """
@@ -68,41 +68,41 @@ def looks(
     limits: Limits,
     scale: float | None = None,
 ) -> Iterator[Look]:
-    """A model's attention of every case; each picture and each phrase is encoded once.
+    """A model's attention of every case; each image and each phrase is encoded once.
 
     Args:
         loaded: any model with features of its patches.
-        cases: pictures and phrases, perhaps with regions.
-        batch: pictures encoded at a time.
-        workers: threads that decode pictures.
-        limits: what is accepted as a picture.
+        cases: images and phrases, perhaps with regions.
+        batch: images encoded at a time.
+        workers: threads that decode images.
+        limits: what is accepted as an image.
         scale: of the scaled attention; None is the model's own.
     """
     if not cases:
         return
-    of_picture: dict[tuple[Path, str], list[Case]] = {}
+    of_image: dict[tuple[Path, str], list[Case]] = {}
     for case in cases:
-        of_picture.setdefault((case.root, case.picture), []).append(case)
+        of_image.setdefault((case.root, case.image), []).append(case)
     phrases = list(dict.fromkeys(case.phrase for case in cases))
     embedded = dict(zip(phrases, embed_phrases(loaded, phrases), strict=True))
 
     def prepare(place: tuple[Path, str]) -> _Decoded | str:
         try:
-            picture = load(*place, limits)
-        except PictureError as error:
-            return f"unreadable picture ({error.reason})"
-        return _Decoded(loaded.preprocess(picture), picture.size)
+            image = load(*place, limits)
+        except ImageError as error:
+            return f"unreadable image ({error.reason})"
+        return _Decoded(loaded.preprocess(image), image.size)
 
-    places = list(of_picture)
+    places = list(of_image)
     groups = [places[k : k + batch] for k in range(0, len(places), batch)]
     with ThreadPoolExecutor(workers) as pool:
-        for group in track(groups, len(groups), f"{loaded.name}: batches of pictures attended to"):
-            asked = [of_picture[place] for place in group]
+        for group in track(groups, len(groups), f"{loaded.name}: batches of images attended to"):
+            asked = [of_image[place] for place in group]
             yield from _batch(loaded, asked, list(pool.map(prepare, group)), embedded, scale)
 
 
 class _Decoded(NamedTuple):
-    """A picture as the model sees it, [3, H, H], and its width and height before that."""
+    """An image as the model sees it, [3, H, H], and its width and height before that."""
 
     pixels: Tensor
     size: tuple[int, int]
@@ -115,7 +115,7 @@ def _batch(
     embedded: Mapping[str, Tensor],
     scale: float | None,
 ) -> Iterator[Look]:
-    """The looks at some pictures, or why they cannot be read."""
+    """The looks at some images, or why they cannot be read."""
     readable = [
         (got, own) for got, own in zip(found, asked, strict=True) if not isinstance(got, str)
     ]
@@ -138,7 +138,7 @@ def _look(loaded: LoadedModel, case: Case, given: Attention, size: tuple[int, in
     if region is None:
         return Look(case, given)
     if size != (region.width, region.height):
-        return Look(case, given, problem="region of another size than the picture")
+        return Look(case, given, problem="region of another size than the image")
     covered = coverage(loaded, region.mask(), len(given.plain))
     # The transform may crop a thing away.
     problem = None if covered.any() else "region outside of what the model sees"
@@ -160,12 +160,12 @@ def embed_phrases(loaded: LoadedModel, phrases: Sequence[str], batch: int = 512)
 def attend(
     loaded: LoadedModel, pixels: Tensor, phrases: Sequence[Tensor], scale: float | None = None
 ) -> list[list[Attention]]:
-    """Attention of each picture's own phrases. All in float32: bfloat16 would round most of it off.
+    """Attention of each image's own phrases. All in float32: bfloat16 would round most of it off.
 
     Args:
         loaded: a model whose patches lie in the joint space.
         pixels: [m, 3, H, W], as the model's transform gives them.
-        phrases: [K, D] of each picture, of `embed_phrases`.
+        phrases: [K, D] of each image, of `embed_phrases`.
         scale: of the scaled attention; None is the model's own.
 
     Raises:
@@ -188,12 +188,12 @@ def attend(
 def coverage(loaded: LoadedModel, mask: Mask, side: int) -> Grid:
     """How much of each patch a region fills, 0 to 1, [side, side].
 
-    The mask takes the picture's way through the model's transform, be it resized, cropped,
+    The mask takes the image's way through the model's transform, be it resized, cropped,
     squashed or padded. Pixels at the edge that the last patches do not reach are left out.
 
     Args:
         loaded: gives the transform.
-        mask: [height, width] of the picture.
+        mask: [height, width] of the image.
         side: patches along an edge.
     """
     seen = through(loaded, mask)

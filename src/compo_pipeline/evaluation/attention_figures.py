@@ -1,4 +1,4 @@
-"""Grids of pictures: what a phrase attends to before and after fine-tuning, and the difference.
+"""Grids of images: what a phrase attends to before and after fine-tuning, and the difference.
 
 After C2LIP, Fig. 2: green where there is more attention, violet where less, white where as much.
 """
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROWS = 6  # of a grid
-_MAPS = 3  # right of the picture: before, after, and the difference
+_MAPS = 3  # right of the image: before, after, and the difference
 _DPI = 150
-_SIDE = 448  # pixels of a drawn picture, whatever size the model sees
+_SIDE = 448  # pixels of a drawn image, whatever size the model sees
 _INCH, _HEAD, _FOOT = 1.9, 0.4, 0.75
 # The outliers among the patches are drawn in the last colour, or the rest would have none.
 _KEPT = (1.0, 99.0)
@@ -57,7 +57,7 @@ def draw(panels: Sequence[Panel], folder: Path) -> list[Path]:
 
 
 def render(panels: Sequence[Panel]) -> Image.Image:
-    """One grid of at least one panel, as a picture."""
+    """One grid of at least one panel, as an image."""
     import matplotlib as mpl
 
     buffer = io.BytesIO()
@@ -99,7 +99,7 @@ def _grid(panels: Sequence[Panel], scales: Scales) -> Figure:
 
 
 def _line(line: Sequence[Axes], panel: Panel, scales: Scales) -> None:
-    """One row: the picture, and three maps over a pale gray copy of it."""
+    """One row: the image, and three maps over a pale gray copy of it."""
     gray = panel.pixels @ np.array([0.299, 0.587, 0.114])
     tints = (
         scales.attention.to_rgba(panel.base),
@@ -113,7 +113,7 @@ def _line(line: Sequence[Axes], panel: Panel, scales: Scales) -> None:
         ax.spines[:].set(visible=True, color="#e4e0d6")
     # Two dollar signs in a name would be read as a formula.
     line[0].set_title(panel.phrase, fontsize=9.5, parse_math=False)
-    label = line[0].set_xlabel(panel.picture, fontsize=6, loc="left", labelpad=2, color="#8b867b")
+    label = line[0].set_xlabel(panel.image, fontsize=6, loc="left", labelpad=2, color="#8b867b")
     label.set_parse_math(False)
     for ax, title in zip(line[1:], _titles(panel), strict=True):
         _outline(ax, panel)
@@ -133,7 +133,7 @@ def _titles(panel: Panel) -> tuple[str, str, str]:
 
 
 def _overlay(gray: NDArray[np.floating], colours: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Colours of the patches, [G, G, 4], over a pale picture, [H, H]: white leaves it as it is."""
+    """Colours of the patches, [G, G, 4], over a pale image, [H, H]: white leaves it as it is."""
     pale = _resized(0.62 + 0.38 * gray, _SIDE)
     # Each pixel has the colour of the patch that it lies in: patches keep their edges.
     patch = np.arange(_SIDE) * len(colours) // _SIDE
@@ -151,7 +151,7 @@ def _resized(plane: NDArray[np.floating], side: int) -> NDArray[np.floating]:
 
 
 def _outline(ax: Axes, panel: Panel) -> None:
-    """The border of the region, light and dark, so that it shows on any picture."""
+    """The border of the region, light and dark, so that it shows on any image."""
     if panel.region is None or not (panel.region > 0.5).any():
         return
     left, right = ax.get_xlim()

@@ -17,7 +17,7 @@ class Degenerate:
     """An item that no model can get right: two of its texts that must differ are the same.
 
     `kind` is `equal text`, or `equal tokens` where the texts differ but the model's tokenizer
-    (lower-casing, truncation) makes them one. In retrieval the other text is another picture's.
+    (lower-casing, truncation) makes them one. In retrieval the other text is another image's.
     """
 
     item: str
@@ -29,7 +29,7 @@ class Degenerate:
 class Audit:
     """The state of one subtask's items under the base model's tokenizer.
 
-    `reasons` counts the items whose picture could not be used, by reason; `texts` are distinct.
+    `reasons` counts the items whose image could not be used, by reason; `texts` are distinct.
     `examples` are the first of the `degenerate` items.
     """
 

@@ -36,8 +36,8 @@ class Difference:
 
     `p` is McNemar's exact test for the accuracy of one subtask under one seed, else the
     bootstrap's; `p_holm` is corrected for all figures compared with the same model. McNemar's test
-    takes items for independent, which several items of one picture are not: there the interval,
-    drawn over pictures, is the more careful word.
+    takes items for independent, which several items of one image are not: there the interval,
+    drawn over images, is the more careful word.
     `least_detectable` is the true difference that a test at 5% would find four times in five.
     `gained` and `lost` count the items that changed sides, over all seeds.
     """
@@ -66,7 +66,7 @@ class Row:
     averaged: bool
     items: int
     skipped: int
-    pictures: int
+    images: int
     chance: float | None
     base: Estimate
     control: Estimate | None
@@ -77,10 +77,10 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """The scored items of one (metric, subtask): [S, n] per model, and each item's picture [n]."""
+    """The scored items of one (metric, subtask): [S, n] per model, and each item's image [n]."""
 
     right: Mapping[str, NDArray[np.bool_]]
-    picture: NDArray[np.int64]
+    image: NDArray[np.int64]
     skipped: int
 
 
@@ -95,7 +95,7 @@ def compare(
 
     Args:
         seeds: scores under each training seed, of the same items. With several, intervals come
-            from two levels of resampling: seeds, then pictures.
+            from two levels of resampling: seeds, then images.
         models: role (`base`, `control`, `fine_tuned`) to the name the scores bear; `control` may
             be missing.
         bootstrap: number of resamples and their seed.
@@ -128,7 +128,7 @@ def by_role(rows: Iterable[Row]) -> dict[str, dict[str, dict[str, dict[str, floa
 
 
 _Verdicts = dict[str, tuple[str, bool | None]]
-"""Item to its picture and whether it is right."""
+"""Item to its image and whether it is right."""
 
 
 def _table(scores: Iterable[Score]) -> dict[tuple[str, Key], _Verdicts]:
@@ -150,12 +150,12 @@ def _compare_benchmark(
     base = [tables[0].get((models[BASE], key), {}) for key in keys]
     named = {group for part in base for group, right in part.values() if right is not None}
     # In an order of their own: scores in another order give the same intervals.
-    pictures = {group: place for place, group in enumerate(sorted(named))}
-    parts = {key: _part(key, tables, models, pictures) for key in keys}
-    parts = {key: part for key, part in parts.items() if len(part.picture)}
+    images = {group: place for place, group in enumerate(sorted(named))}
+    parts = {key: _part(key, tables, models, images) for key in keys}
+    parts = {key: part for key, part in parts.items() if len(part.image)}
     if not parts:
         return []
-    draws = _draws(parts, len(pictures), len(tables), models, bootstrap)
+    draws = _draws(parts, len(images), len(tables), models, bootstrap)
     rows = []
     for measure in measures(keys, titles):
         members = [(measure.benchmark, measure.metric, part) for part in measure.parts]
@@ -172,7 +172,7 @@ def _part(
     key: Key,
     tables: Sequence[Mapping[tuple[str, Key], _Verdicts]],
     models: Mapping[str, str],
-    pictures: Mapping[str, int],
+    images: Mapping[str, int],
 ) -> _Part:
     first = tables[0].get((models[BASE], key), {})
     scored = {item: group for item, (group, right) in first.items() if right is not None}
@@ -190,7 +190,7 @@ def _part(
                 )
             columns.append([bool(verdicts[item][1]) for item in scored])
         right[role] = np.array(columns, dtype=np.bool_)
-    place = np.array([pictures[group] for group in scored.values()], dtype=np.int64)
+    place = np.array([images[group] for group in scored.values()], dtype=np.int64)
     return _Part(right, place, len(first) - len(scored))
 
 
@@ -200,23 +200,23 @@ _Draws = Mapping[tuple[Key, str], NDArray[np.floating]]
 
 def _draws(
     parts: Mapping[Key, _Part],
-    pictures: int,
+    images: int,
     seeds: int,
     models: Mapping[str, str],
     bootstrap: Bootstrap,
 ) -> _Draws:
     """Means of every part under every model, on the same resamples."""
     generator = numpy_rng("bootstrap", bootstrap.seed)
-    weights = statistics.picture_weights(pictures, bootstrap.resamples, generator)
+    weights = statistics.image_weights(images, bootstrap.resamples, generator)
     shares = statistics.seed_weights(seeds, bootstrap.resamples, generator)
     columns = [(key, role) for key in parts for role in models]
-    right = np.zeros((seeds, pictures, len(columns)), dtype=np.float32)
-    items = np.zeros((pictures, len(columns)), dtype=np.float32)
+    right = np.zeros((seeds, images, len(columns)), dtype=np.float32)
+    items = np.zeros((images, len(columns)), dtype=np.float32)
     for number, (key, role) in enumerate(columns):
         part = parts[key]
-        np.add.at(items[:, number], part.picture, 1)
+        np.add.at(items[:, number], part.image, 1)
         for seed in range(seeds):
-            np.add.at(right[seed, :, number], part.picture, part.right[role][seed])
+            np.add.at(right[seed, :, number], part.image, part.right[role][seed])
     means = 100 * statistics.mean_draws(right, items, weights, shares)
     return {column: means[:, number] for number, column in enumerate(columns)}
 
@@ -257,9 +257,9 @@ def _row(
         label=measure.label,
         headline=measure.headline,
         averaged=measure.averaged,
-        items=sum(len(part.picture) for part in parts),
+        items=sum(len(part.image) for part in parts),
         skipped=sum(part.skipped for part in parts),
-        pictures=len(np.unique(np.concatenate([part.picture for part in parts]))),
+        images=len(np.unique(np.concatenate([part.image for part in parts]))),
         chance=chance,
         base=estimates[BASE],
         control=estimates.get(CONTROL),

@@ -1,9 +1,9 @@
-"""Whether evaluation pictures or captions were trained on.
+"""Whether evaluation images or captions were trained on.
 
-Three looks, from certain to suspicious: pictures with the same bytes, captions with the same
-words, pictures whose files have the same name (COCO's ids travel between data sets; numbered
-files of one's own mean nothing). Optionally a perceptual hash, which finds pictures that were
-resized or compressed again, and in drawn scenes also finds pictures that merely look alike.
+Three looks, from certain to suspicious: images with the same bytes, captions with the same
+words, images whose files have the same name (COCO's ids travel between data sets; numbered
+files of one's own mean nothing). Optionally a perceptual hash, which finds images that were
+resized or compressed again, and in drawn scenes also finds images that merely look alike.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from PIL.Image import Image, Resampling
 
 from compo_pipeline.evaluation.benchmarks.items import Subtask
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.images.decoding import Limits, PictureError, load, locate
+from compo_pipeline.images.decoding import ImageError, Limits, load, locate
 from compo_pipeline.records import Caption, Fact
 
 TRAINING_SPLIT = "train"
@@ -32,7 +32,7 @@ _NEAR_BITS = 4
 _COCO_PREFIX = re.compile(r"^COCO_(?:train|val|test)\d{4}_")
 
 Place = tuple[Path, str]
-"""A folder of pictures and a path below it."""
+"""A folder of images and a path below it."""
 _SIDE = 8
 
 
@@ -40,14 +40,14 @@ _SIDE = 8
 class Overlap:
     """What a subtask shares with the training rows.
 
-    `pictures` counts the subtask's distinct pictures, `captions` its distinct right texts; the
+    `images` counts the subtask's distinct images, `captions` its distinct right texts; the
     others say how many of these the training rows hold. `near` is None where no perceptual hash
     was asked for.
     """
 
     benchmark: str
     subtask: str
-    pictures: int
+    images: int
     same_bytes: int
     same_name: int
     near: int | None
@@ -55,8 +55,8 @@ class Overlap:
     same_caption: int
 
     @property
-    def known_pictures(self) -> int:
-        """Pictures that the training rows hold: the same bytes or, where looked for, alike."""
+    def known_images(self) -> int:
+        """Images that the training rows hold: the same bytes or, where looked for, alike."""
         return max(self.same_bytes, self.near or 0)
 
 
@@ -70,7 +70,7 @@ class Trained:
     near: NDArray[np.uint64] | None
 
 
-def picture_id(path: str) -> str:
+def image_id(path: str) -> str:
     """A file's name without its ending, and without what COCO of 2014 puts before the id."""
     return _COCO_PREFIX.sub("", PurePath(path).stem)
 
@@ -86,7 +86,7 @@ def trained(
     root: Path,
     settings: EvaluationSettings,
 ) -> Trained:
-    """Gather what identifies the pictures (below `root`) and sentences of the training split."""
+    """Gather what identifies the images (below `root`) and sentences of the training split."""
     rows = [caption for caption in captions if caption.split == TRAINING_SPLIT]
     images = {caption.image for caption in rows}
     near = None
@@ -96,14 +96,14 @@ def trained(
             near = np.unique(np.array([h for h in hashes if h is not None], dtype=np.uint64))
     return Trained(
         hashes=frozenset(f.image_hash for f in facts if f.image in images and f.image_hash),
-        names=frozenset(picture_id(image) for image in images),
+        names=frozenset(image_id(image) for image in images),
         captions=frozenset(normalised(s) for caption in rows for s in caption.sentences),
         near=near,
     )
 
 
 def overlaps(subtasks: Sequence[Subtask], known: Trained, workers: int) -> list[Overlap]:
-    """Look for every subtask's pictures and right texts among the training rows."""
+    """Look for every subtask's images and right texts among the training rows."""
     places = list(dict.fromkeys((task.images, i.image) for task in subtasks for i in task.items))
     with ThreadPoolExecutor(workers) as pool:
         looked = pool.map(lambda place: _look(place, known), places)
@@ -113,7 +113,7 @@ def overlaps(subtasks: Sequence[Subtask], known: Trained, workers: int) -> list[
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """How one evaluation picture stands among the training pictures."""
+    """How one evaluation image stands among the training images."""
 
     same_bytes: bool
     same_name: bool
@@ -121,20 +121,20 @@ class _Found:
 
 
 def _look(place: Place, known: Trained) -> _Found:
-    same_name = picture_id(place[1]) in known.names
-    own = picture_hash(place)
+    same_name = image_id(place[1]) in known.names
+    own = image_hash(place)
     if own is None:
         return _Found(False, same_name, False)
     near = known.near is not None and _near(place, known.near)
     return _Found(own in known.hashes, same_name, near)
 
 
-def picture_hash(place: Place) -> str | None:
-    """SHA-256 of a picture's file; None where there is none that may be read."""
+def image_hash(place: Place) -> str | None:
+    """SHA-256 of an image's file; None where there is none that may be read."""
     try:
         with locate(*place, Limits()).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    except PictureError:
+    except ImageError:
         return None
 
 
@@ -153,10 +153,10 @@ def _overlap(subtask: Subtask, found: Mapping[Place, _Found], known: Trained) ->
     return Overlap(
         benchmark=subtask.benchmark,
         subtask=subtask.name,
-        pictures=len(own),
-        same_bytes=sum(picture.same_bytes for picture in own),
-        same_name=sum(picture.same_name for picture in own),
-        near=None if known.near is None else sum(picture.near for picture in own),
+        images=len(own),
+        same_bytes=sum(image.same_bytes for image in own),
+        same_name=sum(image.same_name for image in own),
+        near=None if known.near is None else sum(image.near for image in own),
         captions=len(texts),
         same_caption=len(texts & known.captions),
     )
@@ -165,7 +165,7 @@ def _overlap(subtask: Subtask, found: Mapping[Place, _Found], known: Trained) ->
 def _perceptual_hash(place: Place) -> int | None:
     try:
         return difference_hash(load(*place, Limits()))
-    except PictureError:
+    except ImageError:
         return None
 
 

@@ -1,9 +1,9 @@
-"""Encoding every distinct picture and every distinct text once per model.
+"""Encoding every distinct image and every distinct text once per model.
 
 Models whose image tower is the same (base, control and a method that trains the text tower alone)
-share one pass over the pictures.
+share one pass over the images.
 
-n pictures, K texts, T token positions, D width.
+n images, K texts, T token positions, D width.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from torch import Tensor
 from compo_pipeline.compute import Compute
 from compo_pipeline.evaluation.benchmarks.items import Subtask
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.images.decoding import Limits, PictureError
-from compo_pipeline.images.decoding import load as load_picture
+from compo_pipeline.images.decoding import ImageError, Limits
+from compo_pipeline.images.decoding import load as load_image
 from compo_pipeline.models.encoding import encode_images, encode_texts
 from compo_pipeline.models.identity import tokenizer_fingerprint
 from compo_pipeline.models.loading import LoadedModel
@@ -64,7 +64,7 @@ class Tokens:
 
 @dataclass(frozen=True, eq=False)
 class Embedded:
-    """What one model makes of a run's pictures and texts.
+    """What one model makes of a run's images and texts.
 
     `images` is keyed by path; `unreadable` says why a path has no vector.
     """
@@ -77,12 +77,12 @@ class Embedded:
 
 @dataclass
 class Embedder:
-    """Encodes the pictures and texts of a run's subtasks, model after model.
+    """Encodes the images and texts of a run's subtasks, model after model.
 
     Attributes:
         subtasks: everything that will be scored.
         settings: batch sizes, precision, threads.
-        limits: what is accepted as a picture.
+        limits: what is accepted as an image.
     """
 
     subtasks: Sequence[Subtask]
@@ -116,7 +116,7 @@ class Embedder:
         index: dict[str, int] = {}
         unreadable: dict[str, str] = {}
         waiting: list[Tensor] = []
-        what = f"{name}: encoding pictures"
+        what = f"{name}: encoding images"
         for path, found in track(self._decoded(loaded, wanted), len(wanted), what):
             if isinstance(found, str):
                 unreadable[path] = found
@@ -133,12 +133,12 @@ class Embedder:
     def _decoded(
         self, loaded: LoadedModel, wanted: Mapping[str, tuple[Path, str]]
     ) -> Iterator[tuple[str, Tensor | str]]:
-        """Pictures ready for the model, or why they are not; threads work a batch ahead."""
+        """Images ready for the model, or why they are not; threads work a batch ahead."""
 
         def prepare(root: Path, relative: str) -> Tensor | str:
             try:
-                return loaded.preprocess(load_picture(root, relative, self.limits))
-            except PictureError as error:
+                return loaded.preprocess(load_image(root, relative, self.limits))
+            except ImageError as error:
                 return str(error)
 
         ahead: deque[tuple[str, Future[Tensor | str]]] = deque()

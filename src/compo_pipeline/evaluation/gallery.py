@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
-from compo_pipeline.images.decoding import Limits, PictureError, load
+from compo_pipeline.images.decoding import ImageError, Limits, load
 from compo_pipeline.images.inline import thumbnail
 from compo_pipeline.records import Score
 from compo_pipeline.seeding import rng
@@ -26,7 +26,7 @@ _SIDE = 320
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One text of an item and its cosine with the picture under each model, in their order."""
+    """One text of an item and its cosine with the image under each model, in their order."""
 
     text: str
     right: bool
@@ -35,13 +35,13 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One item: its picture as a data URI, its texts, each model's verdict, in their order."""
+    """One item: its image as a data URI, its texts, each model's verdict, in their order."""
 
     fate: Fate
     benchmark: str
     subtask: str
     item: str
-    picture: str
+    image: str
     width: int
     height: int
     lines: tuple[Line, ...]
@@ -110,8 +110,8 @@ def _spread(
 
 def _card(fate: Fate, task: Subtask, item: Item, by_model: Sequence[Score]) -> Card | None:
     try:
-        picture = thumbnail(load(task.images, item.image, Limits()), _SIDE)
-    except PictureError as error:
+        image = thumbnail(load(task.images, item.image, Limits()), _SIDE)
+    except ImageError as error:
         log.warning("%s was scored, but can no longer be shown: %s", task.path(item), error)
         return None
     texts = [(text, True) for text in item.positives] + [(text, False) for text in item.negatives]
@@ -120,4 +120,4 @@ def _card(fate: Fate, task: Subtask, item: Item, by_model: Sequence[Score]) -> C
         for place, (text, right) in enumerate(texts)
     )
     verdicts = tuple(bool(score.correct) for score in by_model)
-    return Card(fate, task.benchmark, task.name, item.item, *picture, lines, verdicts)
+    return Card(fate, task.benchmark, task.name, item.item, *image, lines, verdicts)

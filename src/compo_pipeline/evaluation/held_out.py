@@ -10,7 +10,7 @@ from pathlib import Path
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
-from compo_pipeline.evaluation.contamination import Place, picture_hash
+from compo_pipeline.evaluation.contamination import Place, image_hash
 from compo_pipeline.seeding import digest
 
 # Where more than this share of a subtask is reported too, its files are the wrong ones.
@@ -26,8 +26,8 @@ def held_apart(
 ) -> list[Subtask]:
     """The validation items without those that are among the reported ones.
 
-    An item is left out where its picture's file has the same bytes as a reported item's, or where
-    it asks the same texts of another picture in a subtask of the same name: then the text-only
+    An item is left out where its image's file has the same bytes as a reported item's, or where
+    it asks the same texts of another image in a subtask of the same name: then the text-only
     half of the item is the same. Class names alone make no item the same.
 
     Args:
@@ -40,7 +40,7 @@ def held_apart(
         SettingsError: more than half of a subtask is reported too.
     """
     hashes = _hashes([*validation, *reported], workers)
-    pictures = {hashes[_place(task, item)] for task in reported for item in task.items} - {None}
+    images = {hashes[_place(task, item)] for task in reported for item in task.items} - {None}
     texts = {(task.benchmark, task.name): _asked(task) for task in reported}
     kept = []
     for task in validation:
@@ -48,7 +48,7 @@ def held_apart(
         items = tuple(
             item
             for item in task.items
-            if hashes[_place(task, item)] not in pictures and _texts(task, item) not in known
+            if hashes[_place(task, item)] not in images and _texts(task, item) not in known
         )
         _report(task, len(task.items) - len(items), key)
         kept.append(replace(task, items=items))
@@ -56,7 +56,7 @@ def held_apart(
 
 
 def identity(tasks: Sequence[Subtask]) -> str:
-    """Sixteen hexadecimal digits of what is asked, and how; of pictures, their names alone."""
+    """Sixteen hexadecimal digits of what is asked, and how; of images, their names alone."""
     asked = (f"{replace(task, images=Path())}" for task in tasks)
     return f"{digest(*asked):016x}"
 
@@ -78,7 +78,7 @@ def _report(task: Subtask, shared: int, key: str) -> None:
 def _hashes(tasks: Sequence[Subtask], workers: int) -> dict[Place, str | None]:
     places = list(dict.fromkeys(_place(task, item) for task in tasks for item in task.items))
     with ThreadPoolExecutor(workers) as pool:
-        return dict(zip(places, pool.map(picture_hash, places), strict=True))
+        return dict(zip(places, pool.map(image_hash, places), strict=True))
 
 
 def _place(task: Subtask, item: Item) -> Place:
@@ -90,7 +90,7 @@ def _asked(task: Subtask) -> set[_Texts]:
 
 
 def _texts(task: Subtask, item: Item) -> _Texts | None:
-    """What is asked of an item's picture; None where all items are asked the same."""
+    """What is asked of an item's image; None where all items are asked the same."""
     if task.classes or not item.negatives:
         return None
     return item.positives, item.negatives

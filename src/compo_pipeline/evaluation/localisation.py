@@ -1,9 +1,9 @@
 """How much of a phrase's attention lies on the thing it names, and under which model more of it.
 
-Over pictures whose regions are known (`regions.read`). Values of one case are shares of 1; those
+Over images whose regions are known (`regions.read`). Values of one case are shares of 1; those
 of a comparison are per cent, as everywhere in a report.
 
-R resamples, S training seeds, n cases, G pictures, C figures (a measure under one model).
+R resamples, S training seeds, n cases, G images, C figures (a measure under one model).
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ MEASURES = (
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """Where one model's attention of one phrase lies in one picture; NaN where the region of the
+    """Where one model's attention of one phrase lies in one image; NaN where the region of the
     phrase is not known, or there is a problem.
 
     Attributes:
-        picture: path below its root.
+        image: path below its root.
         phrase: what was asked.
-        area: share of the picture that the named thing fills: of uniform attention.
+        area: share of the image that the named thing fills: of uniform attention.
         share: of the attention that lies on it, by the attention of C2LIP's training.
         share_scaled: the same under a logit scale.
         chance: share of the patches that it covers by more than half: of hits at random.
@@ -68,7 +68,7 @@ class Located:
         problem: why the region could not be held against the attention.
     """
 
-    picture: str
+    image: str
     phrase: str
     area: float = _NAN
     share: float = _NAN
@@ -87,14 +87,14 @@ def located(
     limits: Limits | None = None,
     scale: float | None = None,
 ) -> list[Located]:
-    """What one model attends to, a row a case, in the order of the cases' pictures.
+    """What one model attends to, a row a case, in the order of the cases' images.
 
     Args:
         loaded: any model with features of its patches.
-        cases: pictures, phrases and regions.
-        batch: pictures encoded at a time.
-        workers: threads that decode pictures.
-        limits: what is accepted as a picture.
+        cases: images, phrases and regions.
+        batch: images encoded at a time.
+        workers: threads that decode images.
+        limits: what is accepted as an image.
         scale: of the scaled attention, one for all models that are compared; None is this model's
             own, which training may have moved.
 
@@ -109,10 +109,10 @@ def measure(look: Look) -> Located:
     """The row of one look."""
     case = look.case
     if look.problem is not None or look.attention is None or look.covered is None:
-        return Located(case.picture, case.phrase, problem=look.problem)
+        return Located(case.image, case.phrase, problem=look.problem)
     covered, on_it = look.covered, look.covered > 0.5
     return Located(
-        picture=case.picture,
+        image=case.image,
         phrase=case.phrase,
         area=float(covered.mean()),
         share=float((look.attention.plain * covered).sum()),
@@ -125,12 +125,12 @@ def measure(look: Look) -> Located:
 def compare_located(
     seeds: Sequence[Mapping[str, Sequence[Located]]], bootstrap: Bootstrap
 ) -> list[Row]:
-    """Every measure for all models, with paired differences and 95% intervals over pictures.
+    """Every measure for all models, with paired differences and 95% intervals over images.
 
     Args:
         seeds: under each training seed the rows of each role (`base`, `fine_tuned`, perhaps
             `control`), of the same cases. With several seeds intervals come from two levels of
-            resampling: seeds, then pictures.
+            resampling: seeds, then images.
         bootstrap: number of resamples and their seed.
 
     Returns:
@@ -153,9 +153,9 @@ def compare_located(
                 )
     if not keys:
         return []
-    pictures, place = np.unique([picture for picture, _ in keys], return_inverse=True)
+    images, place = np.unique([image for image, _ in keys], return_inverse=True)
     generator = numpy_rng("attention", bootstrap.seed)
-    weights = statistics.picture_weights(len(pictures), bootstrap.resamples, generator)
+    weights = statistics.image_weights(len(images), bootstrap.resamples, generator)
     shares = statistics.seed_weights(len(seeds), bootstrap.resamples, generator)
     skipped = sum(row.problem is not None for row in seeds[0][BASE])
     rows = []
@@ -163,16 +163,16 @@ def compare_located(
         values = {role: _values(tables, role, keys, kind.name) for role in roles}
         drawn = {role: _draws(of, place, weights, shares) for role, of in values.items()}
         chance = _values(tables[:1], BASE, keys, kind.chance).mean()
-        rows.append(_row(kind, values, drawn, float(chance), skipped, len(pictures)))
+        rows.append(_row(kind, values, drawn, float(chance), skipped, len(images)))
     return _with_holm(rows)
 
 
 _Key = tuple[str, str]
-"""Picture and phrase."""
+"""Image and phrase."""
 
 
 def _measured(rows: Sequence[Located]) -> dict[_Key, Located]:
-    return {(row.picture, row.phrase): row for row in rows if not math.isnan(row.area)}
+    return {(row.image, row.phrase): row for row in rows if not math.isnan(row.area)}
 
 
 def _values(
@@ -186,10 +186,10 @@ def _values(
 
 
 def _draws(values: Floats, place: NDArray[np.int64], weights: Floats, shares: Floats) -> Floats:
-    """Means [R] of values [S, n] under every resample of the pictures at `place` [n]."""
-    pictures = weights.shape[1]
-    sums = np.array([np.bincount(place, of_seed, pictures) for of_seed in values], np.float64)
-    items = np.bincount(place, minlength=pictures).astype(np.float64)
+    """Means [R] of values [S, n] under every resample of the images at `place` [n]."""
+    images = weights.shape[1]
+    sums = np.array([np.bincount(place, of_seed, images) for of_seed in values], np.float64)
+    items = np.bincount(place, minlength=images).astype(np.float64)
     means = statistics.mean_draws(sums[..., None], items[:, None], weights, shares)
     return means[:, 0]
 
@@ -200,7 +200,7 @@ def _row(
     drawn: Mapping[str, Floats],
     chance: float,
     skipped: int,
-    pictures: int,
+    images: int,
 ) -> Row:
     estimates = {
         role: Estimate(float(of.mean()), *statistics.interval(drawn[role]))
@@ -220,7 +220,7 @@ def _row(
         averaged=False,
         items=values[BASE].shape[1],
         skipped=skipped,
-        pictures=pictures,
+        images=images,
         chance=chance,
         base=estimates[BASE],
         control=estimates.get(CONTROL),

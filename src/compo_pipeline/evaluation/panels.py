@@ -1,4 +1,4 @@
-"""What is drawn of one phrase in one picture, under two models."""
+"""What is drawn of one phrase in one image, under two models."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from compo_pipeline.models.loading import LoadedModel
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """One phrase in one picture, under the base and after fine-tuning.
+    """One phrase in one image, under the base and after fine-tuning.
 
     Attributes:
         phrase: what was asked.
-        picture: its file.
-        pixels: [H, H, 3] in 0..1, the picture as the models see it; H is a multiple of G.
+        image: its file.
+        pixels: [H, H, 3] in 0..1, the image as the models see it; H is a multiple of G.
         base: attention [G, G] in times uniform; so is `fine_tuned`.
         region: [H, H] in 0..1, where the named thing is; None where that is not known.
         rows: the measured row of each of the two models.
@@ -31,7 +31,7 @@ class Panel:
     """
 
     phrase: str
-    picture: str
+    image: str
     pixels: NDArray[np.floating]
     base: Grid
     fine_tuned: Grid
@@ -43,7 +43,7 @@ class Panel:
 def panels_of(
     base: LoadedModel, tuned: LoadedModel, cases: Sequence[Case], limits: Limits
 ) -> list[Panel]:
-    """What is drawn of some cases; those whose picture cannot be read are left out.
+    """What is drawn of some cases; those whose image cannot be read are left out.
 
     Raises:
         SettingsError: the two models do not see the same patches.
@@ -63,14 +63,14 @@ def _panel(base: LoadedModel, before: Look, after: Look, limits: Limits) -> Pane
     if before.attention is None or after.attention is None:
         return None
     case, plain = before.case, before.attention.plain
-    pixels = base.preprocess(load(case.root, case.picture, limits)).numpy().transpose(1, 2, 0)
+    pixels = base.preprocess(load(case.root, case.image, limits)).numpy().transpose(1, 2, 0)
     shown = (pixels * np.array(base.std) + np.array(base.mean)).clip(0, 1)
     region = None if before.covered is None or case.region is None else case.region.mask()
     # Pixels at the edge that the last patches do not reach are left out.
     edge = len(plain) * (len(shown) // len(plain))
     return Panel(
         phrase=case.phrase,
-        picture=case.picture,
+        image=case.image,
         pixels=shown[:edge, :edge],
         base=plain.size * plain,
         fine_tuned=plain.size * after.attention.plain,

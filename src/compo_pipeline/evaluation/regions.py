@@ -1,4 +1,4 @@
-"""Named regions of pictures: what COCO's instance files say of where things are.
+"""Named regions of images: what COCO's instance files say of where things are.
 
 `instances_<split>.json` of COCO or in its layout. Where an annotation has a field `phrase`, as
 rendered scenes have, that is what its thing is called, else its category: "a dog".
@@ -26,11 +26,11 @@ Polygon = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A part of a picture, drawn when asked for: the masks of a whole data set fill no memory.
+    """A part of an image, drawn when asked for: the masks of a whole data set fill no memory.
 
     Attributes:
-        width: of the picture, in pixels.
-        height: of the picture, in pixels.
+        width: of the image, in pixels.
+        height: of the image, in pixels.
         runs: for each piece the lengths of its runs, outside and inside in turn, down the columns.
         polygons: further pieces, each as x, y, x, y, ...
     """
@@ -53,24 +53,24 @@ class Region:
         return mask
 
     def __or__(self, other: Region) -> Region:
-        """Both regions of one picture as one."""
+        """Both regions of one image as one."""
         runs, polygons = self.runs + other.runs, self.polygons + other.polygons
         return replace(self, runs=runs, polygons=polygons)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A phrase asked of a picture.
+    """A phrase asked of an image.
 
     Attributes:
-        root: folder of the picture.
-        picture: its path below the root.
+        root: folder of the image.
+        image: its path below the root.
         phrase: what is looked for ("a red ball").
         region: where that is; None where nobody has said so.
     """
 
     root: Path
-    picture: str
+    image: str
     phrase: str
     region: Region | None = None
 
@@ -78,11 +78,11 @@ class Case:
 def read(path: Path, root: Path) -> tuple[list[Case], Counter[str]]:
     """The cases of an instances file, in its order, and what keeps others from being cases.
 
-    Things that one phrase names in one picture (three dogs) are one case, and one region.
+    Things that one phrase names in one image (three dogs) are one case, and one region.
 
     Args:
         path: the JSON file.
-        root: folder of the pictures that it names.
+        root: folder of the images that it names.
 
     Returns:
         Cases, and the number of phrases left out by reason.
@@ -96,7 +96,7 @@ def read(path: Path, root: Path) -> tuple[list[Case], Counter[str]]:
     except OSError as error:
         raise SettingsError(
             f"attention.regions: {path} cannot be read ({error.strerror}); set it to a file of "
-            "COCO instances, or set attention.pictures and attention.phrases"
+            "COCO instances, or set attention.images and attention.phrases"
         ) from error
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise SettingsError(
@@ -107,19 +107,19 @@ def read(path: Path, root: Path) -> tuple[list[Case], Counter[str]]:
 
 
 def _cases(content: Mapping[str, Any], root: Path) -> tuple[list[Case], Counter[str]]:
-    pictures = {entry["id"]: entry for entry in content["images"]}
+    images = {entry["id"]: entry for entry in content["images"]}
     names = {entry["id"]: entry["name"] for entry in content["categories"]}
     regions: dict[tuple[Any, str], Region | str] = {}
     for entry in content["annotations"]:
-        picture = pictures[entry["image_id"]]
+        image = images[entry["image_id"]]
         phrase = entry.get("phrase") or _indefinite(names[entry["category_id"]])
-        key = picture["id"], phrase
-        size = int(picture["width"]), int(picture["height"])
+        key = image["id"], phrase
+        size = int(image["width"]), int(image["height"])
         found = _region(entry.get("segmentation"), *size)
         regions[key] = _joined(regions[key], found) if key in regions else found
     cases = [
-        Case(root, pictures[picture]["file_name"], phrase, region)
-        for (picture, phrase), region in regions.items()
+        Case(root, images[image]["file_name"], phrase, region)
+        for (image, phrase), region in regions.items()
         if isinstance(region, Region)
     ]
     return cases, Counter(region for region in regions.values() if isinstance(region, str))
@@ -140,7 +140,7 @@ def _region(segmentation: Any, width: int, height: int) -> Region | str:
             return "compressed run lengths"
         runs = tuple(int(count) for count in counts)
         if list(segmentation["size"]) != [height, width] or sum(runs) != height * width:
-            return "run lengths of another size than the picture"
+            return "run lengths of another size than the image"
         if min(runs) < 0:
             return "run lengths below zero"
         return Region(width, height, (runs,))

@@ -34,10 +34,10 @@ class Material:
     Attributes:
         comparison: the run's figures.
         scores: the rows behind them.
-        subtasks: the choice benchmarks, whose items are pictured.
+        subtasks: the choice benchmarks, whose items are shown.
         quarantine: rows that validation set aside.
         curves: training curves, with a `step` column.
-        gallery: items of each fate to picture.
+        gallery: items of each fate to image.
         facts: what the page says of the run, label to text: date, command, commit, recipe, ...
         settings: that the model was trained with, for the page's last part.
         links: related pages.
@@ -65,7 +65,7 @@ def write(material: Material, folder: Path) -> Path:
 def _context(material: Material, folder: Path) -> dict[str, Any]:
     comparison = material.comparison
     rows, models = comparison.rows, comparison.models
-    pictured = cards(material.subtasks, material.scores, models, material.gallery)
+    shown = cards(material.subtasks, material.scores, models, material.gallery)
     name = comparison.labels[FINE_TUNED]
     return {
         "title": f"{name} on {comparison.dataset}",
@@ -90,8 +90,8 @@ def _context(material: Material, folder: Path) -> dict[str, Any]:
         "subtask_figure": figures.subtasks(rows, comparison.labels, folder / SUBTASKS),
         "curve_figure": figures.curves(material.curves, folder / CURVES),
         "fates": FATES,
-        "cards": pictured,
-        "fate_counts": Counter(card.fate for card in pictured),
+        "cards": shown,
+        "fate_counts": Counter(card.fate for card in shown),
         "published": anchors.beside(rows, coco=comparison.dataset == "coco"),
         "quarantine": Counter(row.rule for row in material.quarantine).most_common(),
         "quarantined": len({(row.row, row.sample_id, row.image) for row in material.quarantine}),

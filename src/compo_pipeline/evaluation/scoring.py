@@ -1,7 +1,7 @@
 """From embeddings to rows of `scores`: each protocol applied to the items of a subtask.
 
 What a row's `similarities` hold, and when it is correct:
-- accuracy, itt: cosines of the picture with the positives, then with the negatives; every
+- accuracy, itt: cosines of the image with the positives, then with the negatives; every
   positive above every negative.
 - tot: cos(P1, P2), cos(P1, N), cos(P2, N); the first above the others.
 - i2t_r<k>, t2i_r<k>, top<k>, per_class: the best match and the k-th best of the candidates that
@@ -110,7 +110,7 @@ def _image_to_text(sheet: _Sheet, embedded: Embedded) -> Iterator[Scored]:
 
 
 def _text_only(sheet: _Sheet, embedded: Embedded) -> Iterator[Scored]:
-    # No picture takes part, so items whose picture is missing are scored too.
+    # No image takes part, so items whose image is missing are scored too.
     items = sheet.subtask.items
     first, second = (embedded.texts.of(item.positives[k] for item in items) for k in (0, 1))
     negative = embedded.texts.of(item.negatives[0] for item in items)
@@ -132,16 +132,16 @@ def _retrieval(sheet: _Sheet, embedded: Embedded) -> Iterator[Scored]:
     ]
     images = embedded.images.of(str(task.path(item)) for item in kept)
     texts = [text for item in kept for text in item.positives]
-    pictures = np.arange(len(kept))
-    owners = np.repeat(pictures, np.array([len(item.positives) for item in kept], dtype=np.int64))
+    image_rows = np.arange(len(kept))
+    owners = np.repeat(image_rows, np.array([len(item.positives) for item in kept], dtype=np.int64))
     captions = [
         (f"{item.item}#{place}", item.image)
         for item in kept
         for place in range(len(item.positives))
     ]
     ways = (
-        ("i2t", _names(kept), missing_images, images, pictures, owners),
-        ("t2i", captions, missing_texts, embedded.texts.of(texts), owners, pictures),
+        ("i2t", _names(kept), missing_images, images, image_rows, owners),
+        ("t2i", captions, missing_texts, embedded.texts.of(texts), owners, image_rows),
     )
     candidates = {"i2t": _Candidates.texts(texts, embedded), "t2i": _Candidates(images)}
     for way, names, missing, queries, query_owner, owner in ways:
@@ -242,7 +242,7 @@ def _unreadable(task: Subtask, embedded: Embedded) -> list[tuple[Item, str]]:
 def _readable(
     sheet: _Sheet, embedded: Embedded, metrics: Iterable[str]
 ) -> tuple[list[Item], list[Score]]:
-    """The items whose picture was encoded, and a skipped row per metric of every other item."""
+    """The items whose image was encoded, and a skipped row per metric of every other item."""
     task = sheet.subtask
     kept = [item for item in task.items if str(task.path(item)) not in embedded.unreadable]
     rows = [
@@ -266,7 +266,7 @@ def _names(items: Iterable[Item]) -> list[tuple[str, str]]:
 
 
 def _cosines(images: NDArray[np.float32], texts: NDArray[np.float32]) -> NDArray[np.float32]:
-    """[n, D] pictures and [n, t, D] texts -> [n, t]."""
+    """[n, D] images and [n, t, D] texts -> [n, t]."""
     cosines: NDArray[np.float32] = (images[:, None, :] * texts).sum(axis=2)
     return cosines
 

@@ -11,7 +11,7 @@ TextProtocol = Literal["raw", "clic"]
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """How intervals are drawn: `resamples` of the pictures, from `seed`."""
+    """How intervals are drawn: `resamples` of the images, from `seed`."""
 
     resamples: int = 2000
     seed: int = 0
@@ -28,13 +28,13 @@ class EvaluationSettings:
         image_precision: of the image tower's forward pass. Embeddings in bf16 decide 1 to 3 items
             of 1,000 otherwise than fp32 and the papers' official code do.
         text_precision: of the text tower's forward pass.
-        image_batch: pictures encoded at a time.
+        image_batch: images encoded at a time.
         text_batch: texts encoded at a time.
-        workers: threads that decode and preprocess pictures.
+        workers: threads that decode and preprocess images.
         bootstrap: of the intervals.
-        perceptual_hash: whether the contamination check decodes every training picture to look
-            for altered copies of evaluation pictures.
-        gallery: items of each verdict (mended, broken, still wrong) that the report pictures.
+        perceptual_hash: whether the contamination check decodes every training image to look
+            for altered copies of evaluation images.
+        gallery: items of each verdict (mended, broken, still wrong) that the report images.
     """
 
     control: bool = True
@@ -57,7 +57,7 @@ class EvaluationSettings:
 
 @dataclass(frozen=True, slots=True)
 class RetrievalSettings:
-    """Retrieval over the pictures and captions of one of the dataset's own splits.
+    """Retrieval over the images and captions of one of the dataset's own splits.
 
     Attributes:
         split: name of the split in the captions table; null leaves retrieval out.

@@ -1,10 +1,10 @@
 """Intervals, tests and what a comparison could have seen.
 
-The unit that is resampled is the picture: items of one picture (its five captions, its appearance
+The unit that is resampled is the image: items of one image (its five captions, its appearance
 in several subtasks) are not independent. All figures of a benchmark, for all models, are computed
 on the same resamples, so that every difference between them is paired.
 
-R resamples, S seeds, G pictures, C figures (a subtask's mean under one model).
+R resamples, S seeds, G images, C figures (a subtask's mean under one model).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ LEVEL = 0.95
 POWER = 0.8
 
 
-def picture_weights(pictures: int, resamples: int, generator: np.random.Generator) -> Floats:
-    """How often each resample drew each picture: [R, G], rows sum to G."""
-    return _draw_counts(pictures, resamples, generator)
+def image_weights(images: int, resamples: int, generator: np.random.Generator) -> Floats:
+    """How often each resample drew each image: [R, G], rows sum to G."""
+    return _draw_counts(images, resamples, generator)
 
 
 def seed_weights(seeds: int, resamples: int, generator: np.random.Generator) -> Floats:
@@ -49,28 +49,28 @@ def _draw_counts(size: int, resamples: int, generator: np.random.Generator) -> F
     return counts
 
 
-def mean_draws(right: Floats, items: Floats, pictures: Floats, seeds: Floats) -> Floats:
+def mean_draws(right: Floats, items: Floats, images: Floats, seeds: Floats) -> Floats:
     """Means over items under every resample, for C figures at once.
 
     Args:
-        right: [S, G, C], number of right items of each picture under each seed.
-        items: [G, C], number of items of each picture.
-        pictures: [R, G], `picture_weights`.
+        right: [S, G, C], number of right items of each image under each seed.
+        items: [G, C], number of items of each image.
+        images: [R, G], `image_weights`.
         seeds: [R, S], `seed_weights`.
 
     Returns:
-        [R, C]; NaN where a resample drew none of the pictures that have items.
+        [R, C]; NaN where a resample drew none of the images that have items.
     """
-    totals = sum(seeds[:, s, None] * (pictures @ of_seed) for s, of_seed in enumerate(right))
+    totals = sum(seeds[:, s, None] * (images @ of_seed) for s, of_seed in enumerate(right))
     with np.errstate(invalid="ignore", divide="ignore"):
-        draws: Floats = totals / (pictures @ items)
+        draws: Floats = totals / (images @ items)
     return draws
 
 
 def mean_of_parts(draws: Sequence[Floats]) -> Floats:
     """An average of several means under every resample: [R].
 
-    A part of few pictures (a rare class) is missing from some resamples; these average the parts
+    A part of few images (a rare class) is missing from some resamples; these average the parts
     that they have.
     """
     stacked = np.stack(draws)

@@ -97,7 +97,7 @@ def left_out(comparison: Comparison) -> list[str]:
         if skipped:
             reasons = sorted({reason for audit in own for reason in audit.reasons})
             parts.append(
-                f"{skipped:,} of {items:,} items have no usable picture ({', '.join(reasons)})"
+                f"{skipped:,} of {items:,} items have no usable image ({', '.join(reasons)})"
             )
         if degenerate := sum(a.degenerate for a in own):
             parts.append(f"{degenerate:,} cannot be told apart by any model")

@@ -1,4 +1,4 @@
-"""Composite pictures: two images of one orientation, squashed to halves of one square input.
+"""Composite images: two images of one orientation, squashed to halves of one square input.
 
 Source: CLIC, Sec. 3 and App. B.2: both halves resized (bicubic) to exactly half, joined.
 """
@@ -13,16 +13,16 @@ Axis = Literal["vertical", "horizontal"]
 
 
 def orientation(width: int, height: int) -> Literal["wide", "tall"]:
-    """`wide` where width >= height; only pictures of one orientation are joined."""
+    """`wide` where width >= height; only images of one orientation are joined."""
     return "wide" if width >= height else "tall"
 
 
 def axis_of(width: int, height: int) -> Axis:
-    """Wide pictures are joined one above the other, tall ones side by side."""
+    """Wide images are joined one above the other, tall ones side by side."""
     return "vertical" if orientation(width, height) == "wide" else "horizontal"
 
 
-def half(picture: Image.Image, axis: Axis, size: int) -> Image.Image:
+def half(image: Image.Image, axis: Axis, size: int) -> Image.Image:
     """One half of a composite of `size` x `size` pixels; the aspect ratio is not kept.
 
     Raises:
@@ -31,7 +31,7 @@ def half(picture: Image.Image, axis: Axis, size: int) -> Image.Image:
     if size % 2:
         raise ValueError(f"a composite needs an input of even size, the model's is {size}")
     shape = (size, size // 2) if axis == "vertical" else (size // 2, size)
-    return picture.convert("RGB").resize(shape, Image.Resampling.BICUBIC)
+    return image.convert("RGB").resize(shape, Image.Resampling.BICUBIC)
 
 
 def join(first: Image.Image, second: Image.Image, axis: Axis) -> Image.Image:
@@ -44,5 +44,5 @@ def join(first: Image.Image, second: Image.Image, axis: Axis) -> Image.Image:
 
 
 def compose(first: Image.Image, second: Image.Image, axis: Axis, size: int) -> Image.Image:
-    """Join two pictures to one of `size` x `size` pixels."""
+    """Join two images to one of `size` x `size` pixels."""
     return join(half(first, axis, size), half(second, axis, size), axis)

@@ -1,7 +1,7 @@
-"""Random crops for training: most of a picture, squeezed a little, at the input's size.
+"""Random crops for training: most of an image, squeezed a little, at the input's size.
 
 Source: the training transform of the FSC-CLIP and C2LIP recipes, RandomResizedCrop as torchvision
-defines it, bicubic, without a flip: a mirrored picture would belie "left" and "right".
+defines it, bicubic, without a flip: a mirrored image would belie "left" and "right".
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _TRIES = 10
 
 
 def random_resized_crop(
-    picture: Image.Image, size: int, scale: tuple[float, float], rng: random.Random
+    image: Image.Image, size: int, scale: tuple[float, float], rng: random.Random
 ) -> Image.Image:
-    """A random part of a picture as a square of `size` x `size` pixels.
+    """A random part of an image as a square of `size` x `size` pixels.
 
     Args:
-        picture: in RGB.
+        image: in RGB.
         size: side of the result.
-        scale: least and largest share of the picture's area.
+        scale: least and largest share of the image's area.
         rng: decides the part; the same state gives the same pixels.
     """
-    box = crop_box(picture.width, picture.height, scale, rng)
-    return picture.crop(box).resize((size, size), Image.Resampling.BICUBIC)
+    box = crop_box(image.width, image.height, scale, rng)
+    return image.crop(box).resize((size, size), Image.Resampling.BICUBIC)
 
 
 def crop_box(width: int, height: int, scale: tuple[float, float], rng: random.Random) -> Box:
@@ -52,7 +52,7 @@ def crop_box(width: int, height: int, scale: tuple[float, float], rng: random.Ra
 
 
 def _central(width: int, height: int) -> Box:
-    """The largest central part whose ratio is allowed; all of a picture whose own ratio is."""
+    """The largest central part whose ratio is allowed; all of an image whose own ratio is."""
     ratio = min(max(width / height, RATIO[0]), RATIO[1])
     across = max(1, min(width, round(height * ratio)))
     down = max(1, min(height, round(width / ratio)))

@@ -1,9 +1,9 @@
-"""Safe decoding of picture files that nobody has looked at yet.
+"""Safe decoding of image files that nobody has looked at yet.
 
-Only common still formats are opened (Pillow would hand others to outside programs), a picture's
+Only common still formats are opened (Pillow would hand others to outside programs), an image's
 size is read from its header before a pixel is decoded, and nothing outside the data's root is
 ever touched. EXIF orientation is honoured: widths, heights and pixels are those of the upright
-picture, because CLIC pairs pictures by orientation.
+image, because CLIC pairs images by orientation.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import IO
 
 from PIL import Image, UnidentifiedImageError
 
-# Not TIFF: whole tiles of it are unpacked, gigabytes for a picture of one pixel.
+# Not TIFF: whole tiles of it are unpacked, gigabytes for an image of one pixel.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "PPM")
 PILLOW_LIMIT = 178_956_970
-"""Pillow refuses pictures of more pixels by itself."""
+"""Pillow refuses images of more pixels by itself."""
 
 _ORIENTATION = 0x0112
 _TURNS = {
@@ -33,10 +33,10 @@ _TURNS = {
 }
 
 
-class PictureError(ValueError):
-    """A picture that cannot be used.
+class ImageError(ValueError):
+    """An image that cannot be used.
 
-    `reason` is one of missing, out_of_root, empty, not_a_picture, oversized, truncated, corrupt.
+    `reason` is one of missing, out_of_root, empty, not_an_image, oversized, truncated, corrupt.
     """
 
     def __init__(self, reason: str, detail: str) -> None:
@@ -47,10 +47,10 @@ class PictureError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is accepted as a picture.
+    """What is accepted as an image.
 
     Args:
-        max_pixels: the most pixels a picture may have, by its header.
+        max_pixels: the most pixels an image may have, by its header.
         follow_symlinks: whether a link may lead out of the data's root.
     """
 
@@ -59,8 +59,8 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """What was found at a path. `error` is None for a picture that decodes; `sha256` is of the
+class DecodedImage:
+    """What was found at a path. `error` is None for an image that decodes; `sha256` is of the
     file's bytes, empty where there is no file; sizes are 0 where they could not be read.
     """
 
@@ -74,45 +74,45 @@ class Picture:
 
 
 def locate(root: Path, relative: str, limits: Limits) -> Path:
-    """The file of a picture, which must lie under the root.
+    """The file of an image, which must lie under the root.
 
     A path with `..` is refused even where it would stay inside: it says nothing that a plain
     path could not.
 
     Raises:
-        PictureError: it lies outside (out_of_root), or there is no such file (missing).
+        ImageError: it lies outside (out_of_root), or there is no such file (missing).
     """
     plain = PurePath(relative)
     if plain.is_absolute() or ".." in plain.parts:
-        raise PictureError("out_of_root", f"'{relative}' is no plain path below the data's root")
+        raise ImageError("out_of_root", f"'{relative}' is no plain path below the data's root")
     path = root / relative
     try:
         if not limits.follow_symlinks and not path.resolve().is_relative_to(root.resolve()):
-            raise PictureError("out_of_root", f"'{relative}' is a link that leads out of the root")
+            raise ImageError("out_of_root", f"'{relative}' is a link that leads out of the root")
         found = path.is_file()
     except (OSError, RuntimeError) as error:  # link loops, names too long
-        raise PictureError("missing", f"'{relative}': {error}") from error
+        raise ImageError("missing", f"'{relative}': {error}") from error
     except ValueError as error:
-        if isinstance(error, PictureError):
+        if isinstance(error, ImageError):
             raise
-        raise PictureError("missing", f"{relative!r}: {error}") from error  # a null character
+        raise ImageError("missing", f"{relative!r}: {error}") from error  # a null character
     if not found:
-        raise PictureError("missing", f"no file at '{relative}'")
+        raise ImageError("missing", f"no file at '{relative}'")
     return path
 
 
 def load(root: Path, relative: str, limits: Limits) -> Image.Image:
-    """A picture, upright and in RGB.
+    """An image, upright and in RGB.
 
     Raises:
-        PictureError: with the reason why it cannot be used.
+        ImageError: with the reason why it cannot be used.
     """
     with locate(root, relative, limits).open("rb") as file:
         return _decode(file, limits)
 
 
-def inspect(root: Path, relative: str, limits: Limits) -> Picture:
-    """Hash and decode a picture once; whatever is wrong with it is part of the answer."""
+def inspect(root: Path, relative: str, limits: Limits) -> DecodedImage:
+    """Hash and decode an image once; whatever is wrong with it is part of the answer."""
     digest, size, modified = "", 0, 0
     try:
         with locate(root, relative, limits).open("rb") as file:
@@ -121,19 +121,19 @@ def inspect(root: Path, relative: str, limits: Limits) -> Picture:
             size, modified = status.st_size, status.st_mtime_ns
             file.seek(0)
             width, height = _decode(file, limits).size
-    except PictureError as error:
-        return Picture(relative, digest, size, modified, str(error), 0, 0)
+    except ImageError as error:
+        return DecodedImage(relative, digest, size, modified, str(error), 0, 0)
     except OSError as error:
-        return Picture(relative, digest, size, modified, f"missing: {error.strerror}", 0, 0)
-    return Picture(relative, digest, size, modified, None, width, height)
+        return DecodedImage(relative, digest, size, modified, f"missing: {error.strerror}", 0, 0)
+    return DecodedImage(relative, digest, size, modified, None, width, height)
 
 
 def _decode(file: IO[bytes], limits: Limits) -> Image.Image:
-    """An open file's picture, upright and in RGB; its header is checked before its pixels."""
+    """An open file's image, upright and in RGB; its header is checked before its pixels."""
     try:
         image: Image.Image = Image.open(file, formats=FORMATS)
         if image.width * image.height > limits.max_pixels:
-            raise PictureError(
+            raise ImageError(
                 "oversized",
                 f"{image.width} x {image.height} pixels, allowed are {limits.max_pixels}",
             )
@@ -142,21 +142,21 @@ def _decode(file: IO[bytes], limits: Limits) -> Image.Image:
         if turn is not None:
             image = image.transpose(turn)
         return image if image.mode == "RGB" else image.convert("RGB")
-    except PictureError:
+    except ImageError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise PictureError("oversized", str(error)) from error
+        raise ImageError("oversized", str(error)) from error
     except UnidentifiedImageError as error:
         raise _unidentified(file) from error
     except Exception as error:
         # Decoders raise whatever broken bytes lead them to: SyntaxError, struct.error, ...
         reason = "truncated" if "truncated" in str(error).lower() else "corrupt"
-        raise PictureError(reason, f"{type(error).__name__}: {error}") from error
+        raise ImageError(reason, f"{type(error).__name__}: {error}") from error
 
 
-def _unidentified(file: IO[bytes]) -> PictureError:
-    """Tell an empty file from one that is no picture."""
+def _unidentified(file: IO[bytes]) -> ImageError:
+    """Tell an empty file from one that is no image."""
     file.seek(0)
     if not file.read(1):
-        return PictureError("empty", "the file has no bytes")
-    return PictureError("not_a_picture", f"not one of {', '.join(FORMATS)}")
+        return ImageError("empty", "the file has no bytes")
+    return ImageError("not_an_image", f"not one of {', '.join(FORMATS)}")

@@ -1,8 +1,8 @@
-"""A real picture's features among the embeddings of a prompt, where the prompt says nothing.
+"""A real image's features among the embeddings of a prompt, where the prompt says nothing.
 
 Source: SPARCL, Sec. 3: of a text-to-image model's prompt embedding, the positions up to the end of
 the text decide what is painted, the padding behind it decides the style. The padding is replaced by
-the real picture's projected CLIP embedding, as it is: not normalised.
+the real image's projected CLIP embedding, as it is: not normalised.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def has_padding(token_ids: Tensor, eos: int) -> Tensor:
 
 
 def inject(prompt: Tensor, token_ids: Tensor, image: Tensor, eos: int) -> Tensor:
-    """Put the picture's embedding at every position behind the first end of the text.
+    """Put the image's embedding at every position behind the first end of the text.
 
     CLIP's tokenizer fills up with the end token itself: only its first one ends the text. A prompt
     that fills all positions comes back as it is; `has_padding` tells which do.
@@ -35,7 +35,7 @@ def inject(prompt: Tensor, token_ids: Tensor, image: Tensor, eos: int) -> Tensor
     Args:
         prompt: [b, T, W] output of the text encoder.
         token_ids: [b, T] what it has read.
-        image: [b, W] projected embedding of the real picture, not normalised.
+        image: [b, W] projected embedding of the real image, not normalised.
         eos: the token that ends a text.
 
     Returns:
@@ -47,7 +47,7 @@ def inject(prompt: Tensor, token_ids: Tensor, image: Tensor, eos: int) -> Tensor
     batch, length, width = prompt.shape
     if token_ids.shape != (batch, length) or image.shape != (batch, width):
         raise ValueError(
-            f"a prompt of {tuple(prompt.shape)} needs token ids of {(batch, length)} and a picture "
+            f"a prompt of {tuple(prompt.shape)} needs token ids of {(batch, length)} and an image "
             f"of {(batch, width)}, got {tuple(token_ids.shape)} and {tuple(image.shape)}"
         )
     ends = (token_ids == eos).int()

@@ -1,4 +1,4 @@
-"""Pictures small enough to travel inside a page."""
+"""Images small enough to travel inside a page."""
 
 from __future__ import annotations
 

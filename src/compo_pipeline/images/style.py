@@ -1,4 +1,4 @@
-"""Adaptive instance normalisation: a picture's content under another one's channel statistics.
+"""Adaptive instance normalisation: an image's content under another one's channel statistics.
 
 Source: SPARCL, Sec. 3, with Huang and Belongie 2017, Eq. 8: content synthetic, style real.
 """

@@ -1,11 +1,11 @@
-"""A picture in another one's style by VGG's features: encoder, AdaIN, decoder.
+"""An image in another one's style by VGG's features: encoder, AdaIN, decoder.
 
 Source: Huang and Belongie 2017, Sec. 5: VGG-19 up to relu4_1, and a decoder that mirrors it. The
 weights are the user's own, as state dicts of the two sequences below, layers counted from 0, as the
 PyTorch ports of the paper keep them. The encoder's first convolution, 1 x 1, fits the colours to
 VGG.
 
-Shapes: b pictures; pixels [b, 3, H, W] in 0..1; features [b, 512, H/8, W/8].
+Shapes: b images; pixels [b, 3, H, W] in 0..1; features [b, 512, H/8, W/8].
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Concepts of a caption: the noun phrases that a model is to find in its picture.
+"""Concepts of a caption: the noun phrases that a model is to find in its image.
 
 Source: "C2LIP", Sec. 3: noun phrases from a dependency parse. The authors' published code asks a
 language model for them instead, and leaves out generic places, repeated phrases and those of one
 character; a caption without any is its own. Phrases that name nothing to be seen are left out here
-too (docs/concepts.md): equal ones stand in captions of most unlike pictures, each of which would be
+too (docs/concepts.md): equal ones stand in captions of most unlike images, each of which would be
 a negative of the other's phrase.
 """
 
@@ -31,8 +31,8 @@ _MEASURES = frozenset(
     | {"lot", "lots", "number", "pair", "part", "parts", "piece", "pieces", "plenty", "sort"}
     | {"sorts", "type", "types", "variety"}
 )
-# Every picture is one: they tell no two apart.
-_PICTURES = frozenset(
+# Every image is one: they tell no two apart.
+_IMAGES = frozenset(
     {"close-up", "closeup", "image", "photo", "photograph", "picture", "pictures", "shot", "view"}
 )
 _VAGUE = frozenset(
@@ -85,7 +85,7 @@ def _names_a_thing(parse: Parse, first: int, last: int) -> bool:
         return not (after_preposition or following == "of")
     if head == "close" and _ARTICLES.issuperset(before):
         return following != "up"
-    told = head in _MEASURES or head in _PICTURES
+    told = head in _MEASURES or head in _IMAGES
     return not (told and following == "of" and _VAGUE.issuperset(before))
 
 

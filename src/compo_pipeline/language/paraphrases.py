@@ -35,7 +35,7 @@ _PARTICIPLES = frozenset(
     | {"attached", "placed", "taken", "gathered", "shown", "set"}
 )
 _SOME = frozenset({"couple", "number", "lot", "few"})
-# What a picture is, not what it shows; and pieces of expressions.
+# What an image is, not what it shows; and pieces of expressions.
 _VIEWS = frozenset(
     {"picture", "photo", "photograph", "image", "view", "shot", "close", "closeup", "close-up"}
     | {"scene", "front", "top", "bit", "look"}

@@ -29,7 +29,7 @@ _WORD = re.compile(r"\w+")
 
 
 def clean(caption: str) -> tuple[str, str | None]:
-    """A caption on one line, without the phrase that introduces it as a picture.
+    """A caption on one line, without the phrase that introduces it as an image.
 
     Matching is case-sensitive. Several phrases in a row go together ("This image appears to be
     a screenshot of"), and so does a colon after them.

@@ -1,4 +1,4 @@
-"""Contrast of pictures with the concepts (noun phrases) of their captions.
+"""Contrast of images with the concepts (noun phrases) of their captions.
 
 Shapes: m images of a batch, K concepts of all its captions, P patches, D width of the joint space.
 Ragged concepts are one flat tensor with an index of their owners.

@@ -1,4 +1,4 @@
-"""Similarity of a picture and a text through the patches that each token attends to.
+"""Similarity of an image and a text through the patches that each token attends to.
 
 Shapes: m rows of a batch, N texts a row, P patches, T tokens, D width of the joint space.
 """
@@ -45,7 +45,7 @@ def local_scores(
     scale: Tensor,
     norm: AttentionNorm = "minmax",
 ) -> Tensor:
-    """Score of each row's picture with each of its texts, token by token.
+    """Score of each row's image with each of its texts, token by token.
 
     Each token's patches are averaged by attention, then compared with the token; the scores of a
     text's tokens are aggregated by logsumexp. Attention takes no gradient.

@@ -1,7 +1,7 @@
 """Ranking of real and synthetic entries by margins that depend on how well they are ranked.
 
 Shapes: n sextuples of one device, 3 kinds (real, negative, positive) as in `sextuple`. An anchor
-is a picture and its entries are texts, or the other way round.
+is an image and its entries are texts, or the other way round.
 """
 
 from __future__ import annotations
@@ -80,29 +80,29 @@ def margin(difference: Tensor, margins: Margins) -> Tensor:
     return torch.where(d < margins.beta, d, torch.where(d <= margins.m0, hard, fixed))
 
 
-def ranking(logits: Tensor, pictures: Tensor, texts: Tensor, margins: Margins) -> Tensor:
-    """Hierarchical margin ranking of pictures by texts and of texts by pictures.
+def ranking(logits: Tensor, images: Tensor, texts: Tensor, margins: Margins) -> Tensor:
+    """Hierarchical margin ranking of images by texts and of texts by images.
 
     The sum of 13 comparisons in either direction, not divided: six within a sextuple, four with
     all entries of the others, three (times alpha) with their real entries. Each is a mean over
     its anchors, or over its pairs of an anchor and an entry of another sextuple, which weigh
     alike; one in which an anchor or an entry is absent leaves its mean, and an empty mean is 0.
-    So without synthetic pictures no comparison of a synthetic text's own picture is left.
+    So without synthetic images no comparison of a synthetic text's own image is left.
 
-    Source: SPARCL, L_mar. The authors' margin of a real text against other real pictures reads
-    the positive picture: a slip, not copied.
+    Source: SPARCL, L_mar. The authors' margin of a real text against other real images reads
+    the positive image: a slip, not copied.
 
     Args:
-        logits: [3, n, 3, n], s times cosine, pictures by texts, of `sextuple.similarities`.
-        pictures: [3, n], bool: the picture exists.
+        logits: [3, n, 3, n], s times cosine, images by texts, of `sextuple.similarities`.
+        images: [3, n], bool: the image exists.
         texts: [3, n], bool: the text exists.
         margins: of the hinge, and the weight alpha.
 
     Returns:
         Scalar.
     """
-    to_texts = _directed(logits, pictures, texts, margins)
-    return to_texts + _directed(logits.permute(2, 3, 0, 1), texts, pictures, margins)
+    to_texts = _directed(logits, images, texts, margins)
+    return to_texts + _directed(logits.permute(2, 3, 0, 1), texts, images, margins)
 
 
 def _directed(logits: Tensor, anchors: Tensor, entries: Tensor, margins: Margins) -> Tensor:

@@ -1,10 +1,10 @@
 """Contrast of real pairs and the synthetic pairs that are made of them.
 
 A sextuple is a real pair, a negative pair (its meaning changed) and a positive pair (its meaning
-kept), each a picture and a text. Either half of a synthetic pair may be absent.
+kept), each an image and a text. Either half of a synthetic pair may be absent.
 
 Shapes: n sextuples of one device, 3 kinds in the order REAL, NEGATIVE, POSITIVE, D width of the
-joint space. Logits [3, n, 3, n] are pictures (kind, sextuple) by texts (kind, sextuple).
+joint space. Logits [3, n, 3, n] are images (kind, sextuple) by texts (kind, sextuple).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 REAL, NEGATIVE, POSITIVE = range(3)
 
-# Which kind of picture is described by which kind of text, within one sextuple.
+# Which kind of image is described by which kind of text, within one sextuple.
 _TRUE = (
     (True, False, True),
     (False, True, False),
@@ -23,33 +23,33 @@ _TRUE = (
 )
 
 
-def similarities(pictures: Tensor, texts: Tensor, scale: Tensor) -> Tensor:
-    """Logits of every picture and every text: s times cosine.
+def similarities(images: Tensor, texts: Tensor, scale: Tensor) -> Tensor:
+    """Logits of every image and every text: s times cosine.
 
     Args:
-        pictures: [3, n, D], normalised; anything finite where there is none.
+        images: [3, n, D], normalised; anything finite where there is none.
         texts: [3, n, D], likewise.
         scale: scalar, exp(logit_scale).
 
     Returns:
         [3, n, 3, n].
     """
-    return scale * torch.einsum("aid,bjd->aibj", pictures, texts)
+    return scale * torch.einsum("aid,bjd->aibj", images, texts)
 
 
-def contrast(logits: Tensor, bias: Tensor, pictures: Tensor, texts: Tensor) -> Tensor:
-    """Every picture and every text, pair by pair: do they belong together?
+def contrast(logits: Tensor, bias: Tensor, images: Tensor, texts: Tensor) -> Tensor:
+    """Every image and every text, pair by pair: do they belong together?
 
-    A sextuple's real and positive pictures belong to its real and positive texts, its negative
-    picture to its negative text, and nothing else to anything. Without synthetic pictures (a row
-    of `pictures` all false) the real ones are left, against the three texts.
+    A sextuple's real and positive images belong to its real and positive texts, its negative
+    image to its negative text, and nothing else to anything. Without synthetic images (a row
+    of `images` all false) the real ones are left, against the three texts.
 
     Source: SPARCL, L_con; SigLIP (Zhai et al. 2023), Eq. 1, which divides by the texts alone.
 
     Args:
         logits: [3, n, 3, n], of `similarities`.
         bias: scalar, logit_bias.
-        pictures: [3, n], bool: the picture exists; that of one sextuple at least.
+        images: [3, n], bool: the image exists; that of one sextuple at least.
         texts: [3, n], bool: the text exists; that of one sextuple at least.
 
     Returns:
@@ -57,7 +57,7 @@ def contrast(logits: Tensor, bias: Tensor, pictures: Tensor, texts: Tensor) -> T
     """
     own = torch.eye(logits.shape[1], dtype=torch.bool, device=logits.device)
     matches = torch.tensor(_TRUE, device=logits.device)[:, None, :, None] & own[:, None, :]
-    there = pictures[:, :, None, None] & texts
+    there = images[:, :, None, None] & texts
     losses = F.binary_cross_entropy_with_logits(
         logits + bias, matches.to(logits.dtype), reduction="none"
     )

@@ -25,8 +25,8 @@ from compo_pipeline.methods.contract import (
     Drawing,
     Encoder,
     Example,
+    ImageInput,
     LossTerms,
-    Picture,
     Reader,
     Term,
     Tower,
@@ -34,7 +34,7 @@ from compo_pipeline.methods.contract import (
 )
 from compo_pipeline.methods.provenance import provenance
 from compo_pipeline.methods.siglip import SOFTMAX_TRAINED
-from compo_pipeline.methods.singles import single_picture, single_view
+from compo_pipeline.methods.singles import single_image, single_view
 from compo_pipeline.records import Caption, View
 
 
@@ -66,10 +66,10 @@ class C2lipObjective:
         weights: of the losses.
         phrases: how a concept is embedded: `text` encodes it as a short text of its own (the
             authors' code), `tokens` averages its tokens within the caption (the paper's Fig. 1b).
-        equal_phrases: whether a concept that reads alike in two captions is true of both pictures;
+        equal_phrases: whether a concept that reads alike in two captions is true of both images;
             the paper takes it for false of all but its own.
         bias: where logit_bias starts on a base that was trained with a softmax and has none.
-        chunk: pictures that the xac loss attends to at a time; decides its memory, not its value.
+        chunk: images that the xac loss attends to at a time; decides its memory, not its value.
         trains: towers that are trained.
     """
 
@@ -88,7 +88,7 @@ class C2lipObjective:
 
 
 class ConceptBatch(NamedTuple):
-    """m pictures with their captions, and the concepts of all captions, flat.
+    """m images with their captions, and the concepts of all captions, flat.
 
     The last two say the same of concepts in two ways: `phrases` is [U, T] token ids of the distinct
     ones, or [K, T] bool, the caption's tokens that each consists of.
@@ -102,7 +102,7 @@ class ConceptBatch(NamedTuple):
 
 
 class C2lip:
-    """C2LIP on single pictures."""
+    """C2LIP on single images."""
 
     name: ClassVar[str] = "c2lip"
     views_type: ClassVar[type] = C2lipViews
@@ -136,12 +136,12 @@ class C2lip:
                 concepts(drawing.parses[caption.sample_id]),
             )
 
-    def needed(self, example: Example, step: int) -> tuple[Picture]:
-        """Always the caption's own picture."""
-        return (single_picture(example),)
+    def needed(self, example: Example, step: int) -> tuple[ImageInput]:
+        """Always the caption's own image."""
+        return (single_image(example),)
 
     def collate(self, examples: Sequence[Example], step: int, reader: Reader) -> Collated:
-        """Pictures, captions and concepts, a concept once an encoding where it reads alike."""
+        """Images, captions and concepts, a concept once an encoding where it reads alike."""
         captions = [example.view.positives[0].lower() for example in examples]
         rows = [row for row, example in enumerate(examples) for _ in example.view.phrases]
         texts = [phrase.lower() for example in examples for phrase in example.view.phrases]
@@ -158,9 +158,9 @@ class C2lip:
             there = within.any(dim=1)
             counts["concepts cut off with their caption"] = int((~there).sum())
             owners, labels, phrases = owners[there], labels[there], within[there]
-        pictures = reader.pictures([single_picture(example) for example in examples])
+        images = reader.images([single_image(example) for example in examples])
         tokens = reader.tokens(captions)
-        return Collated(ConceptBatch(pictures, tokens, owners, labels, phrases), counts)
+        return Collated(ConceptBatch(images, tokens, owners, labels, phrases), counts)
 
     def loss(self, encoder: Encoder, batch: ConceptBatch) -> LossTerms:
         """The three losses of Eq. 8."""

@@ -1,8 +1,8 @@
-"""CLIC: composite pictures, words swapped across their captions, several positives.
+"""CLIC: composite images, words swapped across their captions, several positives.
 
 Source: "Advancing Compositional Awareness in CLIP with Efficient Fine-Tuning", Sec. 3, App. B.2,
 C and D. Configuration alone reaches the paper's ablations: C1-C5 on composites, B1-B4 on single
-pictures (Tables 6, 10, 12, 13).
+images (Tables 6, 10, 12, 13).
 
 Shapes: m rows of a batch, L positives a row, T tokens of context, D width of the joint space.
 """
@@ -26,8 +26,8 @@ from compo_pipeline.methods.contract import (
     Drawing,
     Encoder,
     Example,
+    ImageInput,
     LossTerms,
-    Picture,
     Reader,
     Term,
     Tower,
@@ -35,7 +35,7 @@ from compo_pipeline.methods.contract import (
 )
 from compo_pipeline.methods.partners import Partners
 from compo_pipeline.methods.provenance import Origin, provenance
-from compo_pipeline.methods.singles import single_picture, single_view
+from compo_pipeline.methods.singles import single_image, single_view
 from compo_pipeline.records import Caption, View
 
 POSITIVES = 5  # a view holds so many; a run uses the first k
@@ -46,9 +46,9 @@ class ClicViews:
     """What a view shows and says.
 
     Attributes:
-        images: composites of two pictures, or single pictures (ablations B1-B4).
-        partners: any other picture of the same orientation, or one whose caption shares a noun
-            (up to five candidates a picture).
+        images: composites of two images, or single images (ablations B1-B4).
+        partners: any other image of the same orientation, or one whose caption shares a noun
+            (up to five candidates an image).
         swap: words are swapped `across` the two captions, or `within` the first alone.
         occurrence: of a word that stands more than once, the drawn occurrence is swapped, or all
             (as the authors' code does).
@@ -63,7 +63,7 @@ class ClicViews:
     careful: bool = False
 
     def __post_init__(self) -> None:
-        """Single pictures have one caption to swap within."""
+        """Single images have one caption to swap within."""
         if self.images == "single" and self.swap == "across":
             raise ValueError("images: single needs swap: within (there is no second caption)")
 
@@ -85,7 +85,7 @@ class ClicObjective:
         positives: how many of a view's five positives count; the unimodal loss needs two.
         weights: of the losses; 0 leaves one out.
         unimodal_norm: squared distance (the authors' code) or plain (the paper's Eq. 6).
-        clip_steps: odd steps see single pictures with the plain CLIP loss.
+        clip_steps: odd steps see single images with the plain CLIP loss.
         trains: towers that are trained.
     """
 
@@ -151,7 +151,7 @@ class Clic:
     def _composite(
         self, anchor: Caption, partner: Caption, drawing: Drawing, random_: random.Random
     ) -> View:
-        """Two pictures, their captions in both orders, further sentences, one false pair."""
+        """Two images, their captions in both orders, further sentences, one false pair."""
         shown = [anchor, partner]
         random_.shuffle(shown)
         first, second = anchor.sentences[0], partner.sentences[0]
@@ -183,7 +183,7 @@ class Clic:
         )
 
     def _single(self, anchor: Caption, drawing: Drawing, random_: random.Random) -> View:
-        """One picture with the positives s1, s1, s2, s3 (ablation B3), a swap within s1."""
+        """One image with the positives s1, s1, s2, s3 (ablation B3), a swap within s1."""
         parse = drawing.parses[anchor.sample_id]
         made = swap_within(parse, random_, careful=self.settings.careful)
         first = anchor.sentences[0]
@@ -195,11 +195,11 @@ class Clic:
         """Whether a step is one of plain CLIP."""
         return self.objective.clip_steps and step % 2 == 1
 
-    def needed(self, example: Example, step: int) -> tuple[Picture]:
+    def needed(self, example: Example, step: int) -> tuple[ImageInput]:
         """The composite at CLIC's steps, the anchor alone at CLIP's."""
         if self._plain(step):
-            return (single_picture(example),)
-        return (_composite_picture(example),)
+            return (single_image(example),)
+        return (_composite_image(example),)
 
     def collate(self, examples: Sequence[Example], step: int, reader: Reader) -> Collated:
         """A pair batch at odd steps, a CLIC batch at even ones."""
@@ -218,8 +218,8 @@ class Clic:
             "rows without a negative": int(absent.sum()),
             "negatives equal to a positive": int(equal.sum()),
         }
-        pictures = reader.pictures([_composite_picture(example) for example in examples])
-        return Collated(ClicBatch(pictures, positives, negatives, ~(equal | absent)), counts)
+        images = reader.images([_composite_image(example) for example in examples])
+        return Collated(ClicBatch(images, positives, negatives, ~(equal | absent)), counts)
 
     def loss(self, encoder: Encoder, batch: ClicBatch | PairBatch) -> LossTerms:
         """The three losses (paper, Eq. 4-6) on composites, or plain CLIP."""
@@ -245,9 +245,9 @@ class Clic:
         return terms
 
 
-def _composite_picture(example: Example) -> Picture:
-    """What CLIC's own steps show: of ablations on single pictures, the anchor's."""
-    return Picture(example.view.images, cast("Axis | None", example.view.axis))
+def _composite_image(example: Example) -> ImageInput:
+    """What CLIC's own steps show: of ablations on single images, the anchor's."""
+    return ImageInput(example.view.images, cast("Axis | None", example.view.axis))
 
 
 def _further(caption: Caption, count: int, random_: random.Random) -> list[str]:

@@ -1,6 +1,6 @@
 """Plain CLIP fine-tuning: the control of methods that train by a softmax over the batch.
 
-It sees the anchor's picture and a sentence of its own, of the same rows, whatever their view holds.
+It sees the anchor's image and a sentence of its own, of the same rows, whatever their view holds.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from compo_pipeline.methods.contract import (
     Drawing,
     Encoder,
     Example,
+    ImageInput,
     LossTerms,
-    Picture,
     Reader,
     Term,
     Tower,
     require_tower,
 )
 from compo_pipeline.methods.provenance import provenance
-from compo_pipeline.methods.singles import own_sentence, single_picture, single_view
+from compo_pipeline.methods.singles import own_sentence, single_image, single_view
 from compo_pipeline.records import Caption, View
 
 
@@ -52,16 +52,16 @@ class ClipObjective:
 
 
 class PairBatch(NamedTuple):
-    """m pictures, each with its caption."""
+    """m images, each with its caption."""
 
     images: Tensor  # [m, 3, H, W], or [m] rows of features
     texts: Tensor  # [m, T]
 
 
 def pair_batch(examples: Sequence[Example], reader: Reader) -> PairBatch:
-    """Each anchor's picture with a sentence of its own, lower-cased."""
+    """Each anchor's image with a sentence of its own, lower-cased."""
     return PairBatch(
-        reader.pictures([single_picture(example) for example in examples]),
+        reader.images([single_image(example) for example in examples]),
         reader.tokens([own_sentence(example).lower() for example in examples]),
     )
 
@@ -73,7 +73,7 @@ def pair_loss(encoder: Encoder, batch: PairBatch) -> LossTerms:
 
 
 class Clip:
-    """CLIP fine-tuning on single pictures."""
+    """CLIP fine-tuning on single images."""
 
     name: ClassVar[str] = "clip"
     views_type: ClassVar[type] = ClipViews
@@ -105,9 +105,9 @@ class Clip:
         for caption in captions:
             yield single_view(caption, caption.sentences[:1], (), provenance("", ()))
 
-    def needed(self, example: Example, step: int) -> tuple[Picture]:
-        """Always the anchor's picture."""
-        return (single_picture(example),)
+    def needed(self, example: Example, step: int) -> tuple[ImageInput]:
+        """Always the anchor's image."""
+        return (single_image(example),)
 
     def collate(self, examples: Sequence[Example], step: int, reader: Reader) -> Collated:
         """A pair batch at every step."""

@@ -25,10 +25,10 @@ Tower = Literal["image", "text"]
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class ImageInput:
     """What one place of an image batch shows: one file, or two joined along an axis.
 
-    `made` says that it is no picture of the data but a counterfactual's, and its path below their
+    `made` says that it is no image of the data but a counterfactual's, and its path below their
     folder.
     """
 
@@ -87,9 +87,9 @@ LossTerms = Mapping[str, Term]
 
 
 class Reader(Protocol):
-    """What `collate` gets to read with: pictures and texts to tensors."""
+    """What `collate` gets to read with: images and texts to tensors."""
 
-    def pictures(self, pictures: Sequence[Picture]) -> Tensor:
+    def images(self, images: Sequence[ImageInput]) -> Tensor:
         """Pixels [m, 3, H, W], or row numbers [m] of precomputed features."""
 
     def tokens(self, texts: Sequence[str]) -> Tensor:
@@ -113,13 +113,13 @@ class Encoder(Protocol):
         """logit_bias, a scalar, where the method's own `bias` is not None."""
 
     def images(self, images: Tensor) -> Tensor:
-        """Normalised embeddings [m, D] of what `Reader.pictures` gave."""
+        """Normalised embeddings [m, D] of what `Reader.images` gave."""
 
     def texts(self, tokens: Tensor) -> Tensor:
         """Normalised embeddings [K, D] of token ids [K, T]."""
 
     def dense_images(self, images: Tensor) -> DenseImages:
-        """Embeddings and patch tokens of what `Reader.pictures` gave."""
+        """Embeddings and patch tokens of what `Reader.images` gave."""
 
     def dense_texts(self, tokens: Tensor) -> DenseTexts:
         """Embeddings and tokens in the joint space of token ids [K, T]."""
@@ -176,11 +176,11 @@ class Method(Protocol):
         """The views of one epoch, one a caption at most, in the captions' order.
 
         A caption that cannot have a view (no partner of its orientation) yields none, and neither
-        do captions that were not drawn, where a method draws among those of a picture.
+        do captions that were not drawn, where a method draws among those of an image.
         """
 
-    def needed(self, example: Example, step: int) -> Sequence[Picture]:
-        """The pictures that an example shows in a step; what a feature cache precomputes."""
+    def needed(self, example: Example, step: int) -> Sequence[ImageInput]:
+        """The images that an example shows in a step; what a feature cache precomputes."""
 
     def collate(self, examples: Sequence[Example], step: int, reader: Reader) -> Collated:
         """A batch of a step; `step` counts from 0 over the whole run."""

@@ -1,7 +1,7 @@
 """Real pairs beside the synthetic pairs made of them: views and batches of SPARCL and TripletCLIP.
 
 Shapes: n rows of a batch, 3 kinds in the order of `losses.sextuple` (real, negative, positive), P
-pictures and K texts that there are, T tokens of context, D width of the joint space.
+images and K texts that there are, T tokens of context, D width of the joint space.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from compo_pipeline.methods.contract import (
     Drawing,
     Encoder,
     Example,
-    Picture,
+    ImageInput,
     Reader,
     Tower,
 )
 from compo_pipeline.methods.provenance import Origin, provenance
-from compo_pipeline.methods.singles import single_picture, single_view
+from compo_pipeline.methods.singles import single_image, single_view
 from compo_pipeline.records import Caption, Counterfactual, View
 
 KINDS = (REAL, NEGATIVE, POSITIVE)
@@ -38,11 +38,11 @@ class CounterfactualViews:
 
 
 class PairsBatch(NamedTuple):
-    """n rows of up to three pairs; pictures and texts stand kind by kind, without gaps."""
+    """n rows of up to three pairs; images and texts stand kind by kind, without gaps."""
 
     images: Tensor  # [P, 3, H, W], or [P] rows of features
     texts: Tensor  # [K, T]
-    pictures_there: Tensor  # [3, n] bool, P of them true
+    images_there: Tensor  # [3, n] bool, P of them true
     texts_there: Tensor  # [3, n] bool, K of them true
 
 
@@ -65,9 +65,9 @@ class CounterfactualPairs:
         return frozenset(self.objective.trains)
 
     def views(self, captions: Sequence[Caption], drawing: Drawing) -> Iterator[View]:
-        """One view a picture: one of its edited captions is drawn and brings its own edits.
+        """One view an image: one of its edited captions is drawn and brings its own edits.
 
-        A picture without any edit is shown with its first caption alone.
+        An image without any edit is shown with its first caption alone.
 
         Raises:
             ValueError: there are no counterfactuals, or they are of other captions.
@@ -78,10 +78,10 @@ class CounterfactualPairs:
                 f"run `kedro run --pipeline=counterfactuals --params method={self.name}` "
                 "(catalog entry `counterfactuals`)"
             )
-        pictures: dict[str, list[Caption]] = {}
+        images: dict[str, list[Caption]] = {}
         for caption in captions:
-            pictures.setdefault(caption.image_id, []).append(caption)
-        for rows in pictures.values():
+            images.setdefault(caption.image_id, []).append(caption)
+        for rows in images.values():
             edited = [
                 (row, sentence, edits)
                 for row in rows
@@ -90,17 +90,17 @@ class CounterfactualPairs:
             drawn = edited or [(rows[0], 0, {})]
             yield _view(*drawing.rng("counterfactuals", rows[0]).choice(drawn), drawing)
 
-    def needed(self, example: Example, step: int) -> list[Picture]:
-        """The real picture, and the synthetic ones that the method looks at."""
-        return [picture for picture in self._pictures(example) if picture is not None]
+    def needed(self, example: Example, step: int) -> list[ImageInput]:
+        """The real image, and the synthetic ones that the method looks at."""
+        return [image for image in self._images(example) if image is not None]
 
-    def _pictures(self, example: Example) -> tuple[Picture | None, ...]:
+    def _images(self, example: Example) -> tuple[ImageInput | None, ...]:
         """Of each kind."""
         paths = example.view.counterfactuals
-        made = [Picture((path,), made=True) if path else None for path in paths]
-        shown = [single_picture(example), *made]
-        looked_at = self.kinds if self.objective.pictures else (REAL,)
-        return tuple(picture if kind in looked_at else None for kind, picture in enumerate(shown))
+        made = [ImageInput((path,), made=True) if path else None for path in paths]
+        shown = [single_image(example), *made]
+        looked_at = self.kinds if self.objective.images else (REAL,)
+        return tuple(image if kind in looked_at else None for kind, image in enumerate(shown))
 
     def _texts(self, example: Example) -> tuple[str | None, ...]:
         """Of each kind, lower-cased."""
@@ -113,18 +113,18 @@ class CounterfactualPairs:
         )
 
     def collate(self, examples: Sequence[Example], step: int, reader: Reader) -> Collated:
-        """Pictures and texts, kind by kind; a pair whose negative reads as a positive is absent."""
+        """Images and texts, kind by kind; a pair whose negative reads as a positive is absent."""
         texts = list(zip(*map(self._texts, examples), strict=True))
-        pictures = list(zip(*map(self._pictures, examples), strict=True))
+        images = list(zip(*map(self._images, examples), strict=True))
         tokens = reader.tokens([text or "" for kind in texts for text in kind]).view(
             len(KINDS), len(examples), -1
         )
-        texts_there, pictures_there = _there(texts), _there(pictures)
+        texts_there, images_there = _there(texts), _there(images)
         alike = (tokens[[REAL, POSITIVE]] == tokens[NEGATIVE]).all(-1)
         equal = texts_there[NEGATIVE] & (alike & texts_there[[REAL, POSITIVE]]).any(0)
         texts_there[NEGATIVE] &= ~equal
-        pictures_there[NEGATIVE] &= ~equal
-        shown = [pictures[kind][row] for kind, row in pictures_there.nonzero().tolist()]
+        images_there[NEGATIVE] &= ~equal
+        shown = [images[kind][row] for kind, row in images_there.nonzero().tolist()]
         counts = {
             "rows": len(examples),
             **{
@@ -132,17 +132,17 @@ class CounterfactualPairs:
                 for kind, name in NAMES.items()
                 if kind in self.kinds
             },
-            "synthetic pictures": int(pictures_there[1:].sum()),
+            "synthetic images": int(images_there[1:].sum()),
             "negatives equal to a positive": int(equal.sum()),
         }
-        batch = PairsBatch(reader.pictures(shown), tokens[texts_there], pictures_there, texts_there)
+        batch = PairsBatch(reader.images(shown), tokens[texts_there], images_there, texts_there)
         return Collated(batch, counts)
 
 
 def embedded(encoder: Encoder, batch: PairsBatch) -> tuple[Tensor, Tensor]:
-    """Pictures and texts [3, n, D], zeros where there is none."""
+    """Images and texts [3, n, D], zeros where there is none."""
     return (
-        _spread(encoder.images(batch.images), batch.pictures_there),
+        _spread(encoder.images(batch.images), batch.images_there),
         _spread(encoder.texts(batch.texts), batch.texts_there),
     )
 

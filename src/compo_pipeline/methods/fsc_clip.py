@@ -77,7 +77,7 @@ class FscClipObjective:
 
 
 class FscClip(TextNegatives):
-    """FSC-CLIP on single pictures."""
+    """FSC-CLIP on single images."""
 
     name: ClassVar[str] = "fsc_clip"
     views_type: ClassVar[type] = FscClipViews

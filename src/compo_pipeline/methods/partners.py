@@ -1,4 +1,4 @@
-"""Who shares a composite with whom: another picture of the same orientation."""
+"""Who shares a composite with whom: another image of the same orientation."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class Partners:
         return sorted({word.lower() for word, upos in words if upos == "NOUN"})
 
     def draw(self, anchor: Caption, random_: random.Random) -> Caption | None:
-        """A partner, None where no other picture has the anchor's orientation.
+        """A partner, None where no other image has the anchor's orientation.
 
         With `shared_noun` an anchor keeps up to five candidates, the same in every epoch; an
-        anchor that shares no noun with any other picture gets a random partner.
+        anchor that shares no noun with any other image gets a random partner.
         """
         turned = orientation(anchor.width, anchor.height)
         if self.kind == "shared_noun" and (candidates := self._candidates(anchor, turned)):
@@ -53,7 +53,7 @@ class Partners:
         return self._other(anchor, self._of_orientation[turned], random_)
 
     def _candidates(self, anchor: Caption, turned: str) -> list[Caption]:
-        """Up to five other pictures whose first sentences share a noun with the anchor's."""
+        """Up to five other images whose first sentences share a noun with the anchor's."""
         keeps = rng(self.seed, "candidates", anchor.sample_id)
         pools = [self._of_noun[turned, noun] for noun in self._nouns(anchor)]
         found: dict[str, Caption] = {}
@@ -68,7 +68,7 @@ class Partners:
     def _other(
         self, anchor: Caption, pool: Sequence[int], random_: random.Random
     ) -> Caption | None:
-        """One of a pool that shows another picture. A few draws nearly always find one; else the
+        """One of a pool that shows another image. A few draws nearly always find one; else the
         pool is looked through.
         """
         for _ in range(8):

@@ -29,7 +29,7 @@ class SiglipObjective(ClipObjective):
 
 
 class Siglip(Clip):
-    """SigLIP fine-tuning on single pictures."""
+    """SigLIP fine-tuning on single images."""
 
     name: ClassVar[str] = "siglip"
     objective_type: ClassVar[type] = SiglipObjective

@@ -1,21 +1,21 @@
-"""A caption's own picture, alone: what every method shows at some of its steps."""
+"""A caption's own image, alone: what every method shows at some of its steps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from compo_pipeline.language.concepts import Concept
-from compo_pipeline.methods.contract import Example, Picture
+from compo_pipeline.methods.contract import Example, ImageInput
 from compo_pipeline.records import Caption, View
 
 
-def single_picture(example: Example) -> Picture:
-    """The anchor's own picture."""
-    return Picture((example.caption.image,))
+def single_image(example: Example) -> ImageInput:
+    """The anchor's own image."""
+    return ImageInput((example.caption.image,))
 
 
 def own_sentence(example: Example) -> str:
-    """What the anchor's picture is paired with where it is shown alone: the sentence of its view,
+    """What the anchor's image is paired with where it is shown alone: the sentence of its view,
     of a composite the first of its own caption.
     """
     view = example.view
@@ -30,7 +30,7 @@ def single_view(
     phrases: Sequence[Concept] = (),
     counterfactuals: Sequence[str] = (),
 ) -> View:
-    """A view of one picture; negatives are None where a generator found nothing, phrases are of
+    """A view of one image; negatives are None where a generator found nothing, phrases are of
     the first positive.
     """
     return View(

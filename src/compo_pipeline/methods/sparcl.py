@@ -1,8 +1,8 @@
 """SPARCL: a real, a negative and a positive pair a sample, and adaptive margins between them.
 
 Source: "Enhancing Vision-Language Compositional Understanding with Multimodal Synthetic Data".
-Configuration alone reaches the paper's ablations: `pictures: false` leaves the real picture against
-the three texts, `margins.adaptive: false` takes one margin for all; those of the pictures
+Configuration alone reaches the paper's ablations: `images: false` leaves the real image against
+the three texts, `margins.adaptive: false` takes one margin for all; those of the images
 (injection, AdaIN) are settings of their maker.
 """
 
@@ -40,14 +40,14 @@ class SparclObjective:
         weights: of the losses.
         margins: m0, beta, gamma and alpha of the margin loss, in logits: their values belong to a
             scale of 100.
-        pictures: whether synthetic pictures take part, or the synthetic texts alone.
+        images: whether synthetic images take part, or the synthetic texts alone.
         bias: logit_bias on a base that was trained with a softmax and has none.
         trains: towers that are trained.
     """
 
     weights: SparclWeights = field(default_factory=SparclWeights)
     margins: Margins = field(default_factory=Margins)
-    pictures: bool = True
+    images: bool = True
     bias: float = SOFTMAX_TRAINED
     trains: tuple[Literal["image", "text"], ...] = ("image", "text")
 
@@ -70,7 +70,7 @@ class Sparcl(CounterfactualPairs):
 
     def loss(self, encoder: Encoder, batch: PairsBatch) -> LossTerms:
         """L_con + lambda L_mar."""
-        weights, there = self.objective.weights, (batch.pictures_there, batch.texts_there)
+        weights, there = self.objective.weights, (batch.images_there, batch.texts_there)
         logits = sextuple.similarities(*embedded(encoder, batch), encoder.scale)
         own = sextuple.contrast(logits, encoder.bias, *there)
         terms = {"contrastive": Term(own, weights.contrastive)}

@@ -18,9 +18,9 @@ from compo_pipeline.language.negclip import swap_phrases
 from compo_pipeline.language.replacements import replacer
 from compo_pipeline.language.shuffles import shuffle_bigrams
 from compo_pipeline.language.swaps import swap_within
-from compo_pipeline.methods.contract import Collated, Drawing, Example, Picture, Reader, Tower
+from compo_pipeline.methods.contract import Collated, Drawing, Example, ImageInput, Reader, Tower
 from compo_pipeline.methods.provenance import Origin, provenance
-from compo_pipeline.methods.singles import single_picture, single_view
+from compo_pipeline.methods.singles import single_image, single_view
 from compo_pipeline.records import Caption, View
 
 Rule = Literal["negclip", "replace", "bigram", "swap"]
@@ -103,12 +103,12 @@ class TextNegatives:
         }
         return rules[name]
 
-    def needed(self, example: Example, step: int) -> tuple[Picture]:
-        """Always the caption's own picture."""
-        return (single_picture(example),)
+    def needed(self, example: Example, step: int) -> tuple[ImageInput]:
+        """Always the caption's own image."""
+        return (single_image(example),)
 
     def collate(self, examples: Sequence[Example], step: int, reader: Reader) -> Collated:
-        """Pictures, captions and negatives; one that reads as its caption is absent, and counted.
+        """Images, captions and negatives; one that reads as its caption is absent, and counted.
 
         The empty text that stands in for a missing negative is never looked at: it is masked.
         """
@@ -128,5 +128,5 @@ class TextNegatives:
             "negatives that could not be made": int((~made).sum()),
             "negatives equal to a positive": int(equal.sum()),
         }
-        pictures = reader.pictures([single_picture(example) for example in examples])
-        return Collated(NegativesBatch(pictures, texts, valid), counts)
+        images = reader.images([single_image(example) for example in examples])
+        return Collated(NegativesBatch(images, texts, valid), counts)

@@ -1,4 +1,4 @@
-"""TripletCLIP: NegCLIP both ways, with the pictures of the negatives.
+"""TripletCLIP: NegCLIP both ways, with the images of the negatives.
 
 Source: "TripletCLIP: Improving Compositional Reasoning of CLIP via Synthetic Vision-Language
 Negatives" (Patel et al. 2024): NegCLIP's loss of real pairs against negative captions, and the same
@@ -21,11 +21,11 @@ class TripletClipObjective:
     """What is trained, and on what.
 
     Attributes:
-        pictures: whether the pictures of the negatives take part; without them it is NegCLIP.
+        images: whether the images of the negatives take part; without them it is NegCLIP.
         trains: towers that are trained.
     """
 
-    pictures: bool = True
+    images: bool = True
     trains: tuple[Literal["image", "text"], ...] = ("image", "text")
 
     def __post_init__(self) -> None:
@@ -34,7 +34,7 @@ class TripletClipObjective:
 
 
 class TripletClip(CounterfactualPairs):
-    """TripletCLIP; retold captions and their pictures take no part."""
+    """TripletCLIP; retold captions and their images take no part."""
 
     name: ClassVar[str] = "triplet_clip"
     objective_type: ClassVar[type] = TripletClipObjective
@@ -43,14 +43,14 @@ class TripletClip(CounterfactualPairs):
     kinds: ClassVar[tuple[int, ...]] = (REAL, NEGATIVE)
 
     def loss(self, encoder: Encoder, batch: PairsBatch) -> LossTerms:
-        """NegCLIP of the real pairs, and of the negative pairs whose picture there is."""
-        scale, (pictures, texts) = encoder.scale, embedded(encoder, batch)
+        """NegCLIP of the real pairs, and of the negative pairs whose image there is."""
+        scale, (images, texts) = encoder.scale, embedded(encoder, batch)
         there = batch.texts_there[NEGATIVE]
-        real = negclip(pictures[REAL], texts[REAL], texts[NEGATIVE], there, scale)
+        real = negclip(images[REAL], texts[REAL], texts[NEGATIVE], there, scale)
         terms = {"real": Term(real, 1.0)}
-        whole = there & batch.pictures_there[NEGATIVE]
+        whole = there & batch.images_there[NEGATIVE]
         if whole.any():
-            own = pictures[NEGATIVE][whole], texts[NEGATIVE][whole]
+            own = images[NEGATIVE][whole], texts[NEGATIVE][whole]
             every = there.new_ones(len(there))
             terms["synthetic"] = Term(negclip(*own, texts[REAL], every, scale), 1.0)
         return terms

@@ -70,7 +70,7 @@ def write(
         if not views:
             raise ValueError(
                 f"none of {len(captions)} captions has a view under the method '{method.name}': "
-                "composites need two pictures of one orientation"
+                "composites need two images of one orientation"
             )
         if epoch == 0:
             _tell(method, captions, views)
@@ -93,28 +93,28 @@ def _tell(method: Method, captions: Sequence[Caption], views: Sequence[View]) ->
             *(method.name, short, len(captions), method.sentences),
         )
     if any(view.counterfactuals for view in views):
-        _tell_pictures(method.name, views)
+        _tell_images(method.name, views)
     if len(views) < len(captions) and views[0].kind == "composite":
         log.warning(
-            "%d captions have no view: no other picture has their orientation.",
+            "%d captions have no view: no other image has their orientation.",
             len(captions) - len(views),
         )
 
 
-def _tell_pictures(method: str, views: Sequence[View]) -> None:
+def _tell_images(method: str, views: Sequence[View]) -> None:
     negatives, positives = (
         sum(map(bool, paths))
         for paths in zip(*(view.counterfactuals for view in views), strict=True)
     )
     retold = sum(len(view.positives) > 1 for view in views)
     log.info(
-        "%d views have a retold caption, %d a picture of it, %d a picture of the negative.",
+        "%d views have a retold caption, %d an image of it, %d an image of the negative.",
         *(retold, positives, negatives),
     )
     if not negatives and not positives:
         log.warning(
-            "No view has a synthetic picture: %s trains on edited captions alone. Set "
-            "counterfactuals.maker, or %s.objective.pictures=false where that is meant.",
+            "No view has a synthetic image: %s trains on edited captions alone. Set "
+            "counterfactuals.maker, or %s.objective.images=false where that is meant.",
             *(method, method),
         )
 

@@ -1,4 +1,4 @@
-"""How much of a phrase's attention lies on each patch of a picture."""
+"""How much of a phrase's attention lies on each patch of an image."""
 
 from __future__ import annotations
 

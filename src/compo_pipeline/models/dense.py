@@ -2,7 +2,7 @@
 
 Shapes: m images, P patches, K texts, T tokens, D width of the joint space.
 
-A patch's feature is what the tower would give for the picture if that patch were all its pooling
+A patch's feature is what the tower would give for the image if that patch were all its pooling
 saw: a linear projection of the normalised patch token, after attention pooling's value path where
 the tower pools by attention. The pooled embedding comes from the same forward pass and equals
 `encoding.encode_images` and `encode_texts`. A tower for which this is not known to hold is refused.

@@ -166,9 +166,9 @@ def check(loaded: LoadedModel, model: Any, processor: Any) -> None:
     )
     _near("tokenizer", _texts(model, inputs["input_ids"]), texts)
     # Of a shape at which both round alike where they crop or fill up.
-    picture = Image.radial_gradient("L").resize((2 * size, size)).convert("RGB")
-    seen = processor.image_processor(picture, return_tensors="pt")["pixel_values"][0]
-    grey = torch.tensor(loaded.std)[:, None, None] * (seen - loaded.preprocess(picture)) * 255
+    image = Image.radial_gradient("L").resize((2 * size, size)).convert("RGB")
+    seen = processor.image_processor(image, return_tensors="pt")["pixel_values"][0]
+    grey = torch.tensor(loaded.std)[:, None, None] * (seen - loaded.preprocess(image)) * 255
     if grey.abs().max() > _GREY_LEVELS:
         raise _unequal("preprocessing", f"{grey.abs().max():.0f} of 255 grey levels")
 

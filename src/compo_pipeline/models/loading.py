@@ -110,7 +110,7 @@ def _square(name: str, model: torch.nn.Module) -> int:
     size = getattr(model.visual, "image_size", None)
     height, width = size if isinstance(size, tuple) else (size, size)
     if height is None or height != width:
-        raise SettingsError(f"model '{name}': its input must be a square picture, got {size}")
+        raise SettingsError(f"model '{name}': its input must be a square image, got {size}")
     return int(height)
 
 

@@ -1,6 +1,6 @@
 """Great Expectations' Data Docs as a site that opens anywhere: nothing is fetched from the web.
 
-Its pages ask content networks for styles, scripts and pictures, and their index is empty without
+Its pages ask content networks for styles, scripts and images, and their index is empty without
 those. Here all of that is taken out, a style sheet is put in, and the index is a profile of the
 data with the rules.
 """
@@ -30,7 +30,7 @@ _REMOTE = re.compile(
     re.DOTALL,
 )
 _INDEX = "index.html"
-# Values stand in the pages unescaped, and picture names are other people's texts: nothing may run.
+# Values stand in the pages unescaped, and image names are other people's texts: nothing may run.
 _POLICY = (
     '<meta http-equiv="Content-Security-Policy" '
     "content=\"default-src 'none'; style-src 'unsafe-inline'\">"

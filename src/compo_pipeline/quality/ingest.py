@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from compo_pipeline.datasets.readers.record import NOT_DOWNLOADED, RawCaption
 from compo_pipeline.datasets.settings import SampleSettings
-from compo_pipeline.images.decoding import Picture
-from compo_pipeline.quality import facts, manifest, pictures
+from compo_pipeline.images.decoding import DecodedImage
+from compo_pipeline.quality import facts, images, manifest
 from compo_pipeline.quality.preparation import Preparation
 from compo_pipeline.quality.sampling import Sample
 from compo_pipeline.quality.settings import IngestSettings
@@ -49,7 +49,7 @@ def ingest(
     preparation = Preparation(settings.sentences, settings.shown)
     root, splits = Path(source["root"]), source["splits"]
     rows, words, unparseable = _prepared(sample.of(records), preparation, source["format"])
-    found = pictures.measure(root, (row.image for row in rows), settings)
+    found = images.measure(root, (row.image for row in rows), settings)
     rows = [
         replace(row, width=found[row.image].width, height=found[row.image].height) for row in rows
     ]
@@ -86,7 +86,7 @@ def _prepared(
 
 
 def _row(record: RawCaption, sentences: tuple[str, ...], source: str) -> Caption:
-    """A row whose picture is yet to be measured."""
+    """A row whose image is yet to be measured."""
     return Caption(
         sample_id=record.sample_id,
         image_id=record.image_id,
@@ -102,26 +102,26 @@ def _row(record: RawCaption, sentences: tuple[str, ...], source: str) -> Caption
 def _report(
     rows: list[Caption],
     unparseable: list[Rejected],
-    found: Mapping[str, Picture],
+    found: Mapping[str, DecodedImage],
 ) -> dict[str, Any]:
     """Counts that a person wants to see before training on the rows."""
-    errors = Counter(picture.error.partition(":")[0] for picture in found.values() if picture.error)
+    errors = Counter(image.error.partition(":")[0] for image in found.values() if image.error)
     return {
         "rows": len(rows),
         "rows_by_split": dict(Counter(row.split for row in rows)),
         "unparseable": sum(entry.rule != NOT_DOWNLOADED for entry in unparseable),
-        "pictures": len(found),
-        "pictures_unreadable": dict(sorted(errors.items())),
+        "images": len(found),
+        "images_unreadable": dict(sorted(errors.items())),
     }
 
 
 def _downloads(splits: Mapping[str, Any], unparseable: list[Rejected]) -> dict[str, float]:
-    """How many of a source's pictures were fetched, where its metadata say so."""
+    """How many of a source's images were fetched, where its metadata say so."""
     records = sum(split["records"] for split in splits.values())
     failed = sum(entry.rule == NOT_DOWNLOADED for entry in unparseable)
     share = 1 - failed / records if records else 0.0
     if failed:
         _log.warning(
-            "%d of %d pictures were never downloaded: %.1f%% were", failed, records, 100 * share
+            "%d of %d images were never downloaded: %.1f%% were", failed, records, 100 * share
         )
     return {"failed": failed, "share": share}

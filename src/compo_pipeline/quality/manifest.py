@@ -7,16 +7,18 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.images.decoding import Picture
+from compo_pipeline.images.decoding import DecodedImage
 
 
-def of(root: Path, annotations: Iterable[str], pictures: Mapping[str, Picture]) -> dict[str, Any]:
-    """Hashes of the annotation files and of every picture that there is.
+def of(
+    root: Path, annotations: Iterable[str], images: Mapping[str, DecodedImage]
+) -> dict[str, Any]:
+    """Hashes of the annotation files and of every image that there is.
 
     Args:
         root: the data's root.
         annotations: annotation files below it.
-        pictures: what was found at each path.
+        images: what was found at each path.
 
     Returns:
         data_hash (sha256 over the sorted paths and hashes), files, count and bytes.
@@ -28,10 +30,10 @@ def of(root: Path, annotations: Iterable[str], pictures: Mapping[str, Picture]) 
         with path.open("rb") as file:
             files[name] = hashlib.file_digest(file, "sha256").hexdigest()
         total += path.stat().st_size
-    for name, picture in pictures.items():
-        if picture.sha256:
-            files[name] = picture.sha256
-            total += picture.bytes
+    for name, image in images.items():
+        if image.sha256:
+            files[name] = image.sha256
+            total += image.bytes
     files = dict(sorted(files.items()))
     listing = hashlib.sha256()
     for name, digest in files.items():

@@ -16,7 +16,7 @@ from compo_pipeline.quality.settings import SentenceSettings
 Counted = tuple[tuple[str, int], ...]
 """Sentences with their numbers of words."""
 
-# The captions of one picture stand close together in most sources, and each is read once per row.
+# The captions of one image stand close together in most sources, and each is read once per row.
 _CACHED_TEXTS = 50_000
 
 _REASONS = ("too_few_words", "too_many_words")

@@ -133,7 +133,7 @@ def refuse_too_many(result: Mapping[str, Any]) -> None:
     """
     if result["records"] == 0:
         raise TooManyBadRows(
-            "validation: the source holds no record whose picture was downloaded; look at data.root"
+            "validation: the source holds no record whose image was downloaded; look at data.root"
         )
     if result["bad"] < result["records"] and result["bad_share"] <= result["tolerated_share"]:
         return

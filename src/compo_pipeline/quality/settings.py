@@ -29,16 +29,16 @@ class SentenceSettings:
 
 @dataclass(frozen=True)
 class IngestSettings:
-    """How captions are prepared and pictures measured.
+    """How captions are prepared and images measured.
 
     Args:
         sentences: which sentences are kept.
-        max_pixels: pictures of more pixels are not decoded; Pillow's own limit is the highest.
-        follow_symlinks: whether pictures may be links that lead out of the data's root.
+        max_pixels: images of more pixels are not decoded; Pillow's own limit is the highest.
+        follow_symlinks: whether images may be links that lead out of the data's root.
         pool: threads, or processes where decoding must not share an interpreter.
         workers: how many; 0 for one per core that the process may use.
         journal: file that keeps what was measured, so that a run that was cut short goes on and
-            unchanged pictures are not measured again; null for none.
+            unchanged images are not measured again; null for none.
         shown: examples of cleaned captions in the report.
     """
 
@@ -57,7 +57,7 @@ class IngestSettings:
 
     @property
     def limits(self) -> Limits:
-        """What is accepted as a picture."""
+        """What is accepted as an image."""
         return Limits(self.max_pixels, self.follow_symlinks)
 
 

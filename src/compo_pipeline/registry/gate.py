@@ -47,14 +47,14 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Contamination:
-    """The largest share of a subtask's pictures and captions that training may have held.
+    """The largest share of a subtask's images and captions that training may have held.
 
     Attributes:
-        pictures: with the same bytes, or alike where perceptual hashes were compared; null: any.
+        images: with the same bytes, or alike where perceptual hashes were compared; null: any.
         captions: with the same words; null: any.
     """
 
-    pictures: float | None = 0.0
+    images: float | None = 0.0
     captions: float | None = None
 
     def __post_init__(self) -> None:
@@ -70,7 +70,7 @@ class Gate:
     Attributes:
         version: a number of your own for these rules.
         rules: by name.
-        items: the least number of scored items, and of their pictures, behind a judged figure.
+        items: the least number of scored items, and of their images, behind a judged figure.
         skipped: the largest share of a figure's items that could not be scored.
         contamination: limits, judged where the check has run.
     """
@@ -214,9 +214,9 @@ def _figure(name: str, rule: Rule, row: Row, gate: Gate) -> Check:
         low=difference.low,
         high=difference.high,
     )
-    # Intervals are drawn over pictures: many items of few pictures would look certain.
-    if min(row.items, row.pictures) < gate.items:
-        finding = f"{row.items} items of {row.pictures} pictures, {gate.items} of each are needed"
+    # Intervals are drawn over images: many items of few images would look certain.
+    if min(row.items, row.images) < gate.items:
+        finding = f"{row.items} items of {row.images} images, {gate.items} of each are needed"
         return Check(name, row.label, False, finding, numbers, "promotion.gate.items")
     # Items are there: the check before has seen to it.
     if row.skipped / (row.items + row.skipped) > gate.skipped:
@@ -251,7 +251,7 @@ def _contamination(
     clean: Counter[tuple[str, float]] = Counter()
     for subject, each in sorted(known.items()):
         for what, found, of, limit in (
-            ("pictures", each.known_pictures, each.pictures, limits.pictures),
+            ("images", each.known_images, each.images, limits.images),
             ("captions", each.same_caption, each.captions, limits.captions),
         ):
             if limit is None or not of:

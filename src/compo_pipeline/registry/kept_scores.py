@@ -119,7 +119,7 @@ def overlaps(run_id: str, subtasks: Iterable[Subtask]) -> list[Overlap]:
         known = (_read(Overlap, run_id, name) for name in names.intersection(there))
         looks = [overlap for overlap in known if overlap is not None]
         if looks:
-            found.append(max(looks, key=lambda overlap: overlap.known_pictures))
+            found.append(max(looks, key=lambda overlap: overlap.known_images))
     return found
 
 

@@ -25,7 +25,7 @@ def training_data(record: Record, name: str, data_hash: str, root: str) -> None:
 
 def questions(record: Record, stamp: Stamp, root: str | None) -> None:
     """Note what the models of a run were asked: digest and folder of the benchmarks, if any."""
-    _note(record, "benchmarks", f"{stamp.questions}-{stamp.pictures}", root, "evaluation")
+    _note(record, "benchmarks", f"{stamp.questions}-{stamp.images}", root, "evaluation")
 
 
 def _note(record: Record, name: str, digest: str, root: str | None, context: str) -> None:

@@ -10,7 +10,7 @@ and what all rows share. The answer has a row for each row, in the same order:
     classify  image, params.labels,        label and probability of the likeliest label,
               params.templates             probabilities of all labels
 
-A similarity is a cosine. A picture is base64, a data URI or, where COMPO_CLIP_IMAGE_ROOT names a
+A similarity is a cosine. An image is base64, a data URI or, where COMPO_CLIP_IMAGE_ROOT names a
 folder, the path of a file below it; never a URL. It is read as training reads it: upright, in RGB,
 without its transparency, the first one of several.
 
@@ -57,7 +57,7 @@ TAKES = {
     "classify": ("labels", "templates"),
 }
 CHUNK = 64
-# Not TIFF: whole tiles of it are unpacked, gigabytes for a picture of one pixel.
+# Not TIFF: whole tiles of it are unpacked, gigabytes for an image of one pixel.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "PPM")
 # Longer texts are no paths: the system would refuse to look them up.
 LONGEST_PATH = 1024
@@ -99,9 +99,9 @@ class Limits:
         texts: of the parameters (labels times templates).
         characters: of all texts together.
         answer: bytes of the answer in JSON, as far as it grows with the parameters.
-        bytes: of one encoded picture.
-        pixels: of one picture, by its header.
-        root: the only folder that pictures are read from (COMPO_CLIP_IMAGE_ROOT).
+        bytes: of one encoded image.
+        pixels: of one image, by its header.
+        root: the only folder that images are read from (COMPO_CLIP_IMAGE_ROOT).
     """
 
     rows: int = 1000
@@ -134,7 +134,7 @@ class Limits:
 
 
 class ImageTextModel(PythonModel):
-    """Answers questions about pictures and texts with an exported open_clip folder."""
+    """Answers questions about images and texts with an exported open_clip folder."""
 
     def load_context(self, context: PythonModelContext) -> None:
         """Load the folder logged as the artefact `model`."""
@@ -154,7 +154,7 @@ class ImageTextModel(PythonModel):
         model_input: pd.DataFrame,
         params: dict[str, Any] | None = None,
     ) -> pd.DataFrame:
-        """Answer row by row; equal pictures and equal texts are encoded once.
+        """Answer row by row; equal images and equal texts are encoded once.
 
         Raises:
             Refused: naming the row or parameter, what was got and what is expected.
@@ -364,27 +364,27 @@ def column(table: pd.DataFrame, name: str) -> list[str]:
 
 
 def read_image(value: str, limits: Limits) -> Image.Image:
-    """Decode one picture.
+    """Decode one image.
 
     Raises:
-        Refused: it is no picture that can be read, or too large.
+        Refused: it is no image that can be read, or too large.
     """
     try:
-        picture: Image.Image = Image.open(io.BytesIO(_read(value, limits)), formats=FORMATS)
-        if picture.width * picture.height > limits.pixels:
+        image: Image.Image = Image.open(io.BytesIO(_read(value, limits)), formats=FORMATS)
+        if image.width * image.height > limits.pixels:
             raise Refused(
-                f"has {picture.width} x {picture.height} pixels, at most {limits.pixels} are read"
+                f"has {image.width} x {image.height} pixels, at most {limits.pixels} are read"
             )
-        if picture.mode in ("F", "I") or picture.mode.startswith("I;"):
-            # Pillow would cut off all above 255: an almost white picture.
-            raise Refused(f"has the mode {picture.mode}, expected 8 bits a channel")
-        picture.load()
-        turn = _TURNS.get(picture.getexif().get(_ORIENTATION, 1))
-        return (picture if turn is None else picture.transpose(turn)).convert("RGB")
+        if image.mode in ("F", "I") or image.mode.startswith("I;"):
+            # Pillow would cut off all above 255: an almost white image.
+            raise Refused(f"has the mode {image.mode}, expected 8 bits a channel")
+        image.load()
+        turn = _TURNS.get(image.getexif().get(_ORIENTATION, 1))
+        return (image if turn is None else image.transpose(turn)).convert("RGB")
     except Refused:
         raise
     except UnidentifiedImageError:
-        raise Refused(f"is no picture, expected one of {', '.join(FORMATS)}") from None
+        raise Refused(f"is no image, expected one of {', '.join(FORMATS)}") from None
     except Exception as error:
         # Decoders raise whatever broken bytes lead them to.
         raise Refused(f"cannot be decoded: {error}") from error
@@ -399,7 +399,7 @@ def _read(value: str, limits: Limits) -> bytes:
     if path is not None:
         return path.read_bytes()
     if "://" in value[:32]:
-        raise Refused("is a URL, and none is fetched: send the picture itself, as base64")
+        raise Refused("is a URL, and none is fetched: send the image itself, as base64")
     encoded = value.partition(",")[2] if value.startswith("data:") else value
     try:
         return base64.b64decode("".join(encoded.split()), validate=True)

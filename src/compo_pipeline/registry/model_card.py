@@ -114,9 +114,9 @@ def _limits(comparison: Comparison) -> Iterator[str]:
     for line in left_out(comparison):
         yield f"{line}."
     for overlap in comparison.overlaps:
-        if overlap.known_pictures or overlap.same_caption:
+        if overlap.known_images or overlap.same_caption:
             yield (
-                f"Trained on {overlap.known_pictures:,} of {overlap.pictures:,} pictures and on "
+                f"Trained on {overlap.known_images:,} of {overlap.images:,} images and on "
                 f"{overlap.same_caption:,} of {overlap.captions:,} captions of "
                 f"{comparison.benchmarks.get(overlap.benchmark, overlap.benchmark)} "
                 f"{overlap.subtask}."

@@ -266,15 +266,15 @@ def _signature() -> ModelSignature:
 
 
 def _example() -> tuple[pd.DataFrame, dict[str, Any]]:
-    """A small grey picture as base64, and captions to rank for it."""
+    """A small grey image as base64, and captions to rank for it."""
     import pandas as pd
     from PIL import Image
 
     buffer = io.BytesIO()
     Image.new("RGB", (8, 8), "grey").save(buffer, "PNG")
-    picture = base64.b64encode(buffer.getvalue()).decode()
+    image = base64.b64encode(buffer.getvalue()).decode()
     texts = ["a grey square", "two cats"]
-    return pd.DataFrame({"image": [picture]}), {"task": "rank", "texts": texts}
+    return pd.DataFrame({"image": [image]}), {"task": "rank", "texts": texts}
 
 
 def requirements(folder: Path) -> list[str]:

@@ -37,13 +37,13 @@ class Stamp:
     Attributes:
         questions: digest of every item that was asked: those of the benchmarks' files, and the
             dataset's own captions where they are asked for retrieval.
-        pictures: digest of their pictures' bytes.
+        images: digest of their images' bytes.
         code: digest of the code that scores.
         settings: precision of the towers and kind of device.
     """
 
     questions: str
-    pictures: str
+    images: str
     code: str
     settings: Mapping[str, str]
 
@@ -65,15 +65,15 @@ def make(subtasks: Sequence[Subtask], settings: EvaluationSettings) -> Stamp:
     precision = {"image": settings.image_precision, "text": settings.text_precision}
     return Stamp(
         questions=_questions(subtasks),
-        pictures=_pictures(subtasks),
+        images=_images(subtasks),
         code=identity((name, path) for name, path in _code()),
         settings={"device": kind, **precision},
     )
 
 
 def of_subtask(subtask: Subtask) -> str:
-    """Sixteen hexadecimal digits of one subtask's items and of their pictures' bytes."""
-    content = f"{_questions([subtask])} {_pictures([subtask])}".encode()
+    """Sixteen hexadecimal digits of one subtask's items and of their images' bytes."""
+    content = f"{_questions([subtask])} {_images([subtask])}".encode()
     return hashlib.sha256(content).hexdigest()[:16]
 
 
@@ -87,8 +87,8 @@ def _questions(subtasks: Sequence[Subtask]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _pictures(subtasks: Sequence[Subtask]) -> str:
-    """A picture that is not there counts too: its items are skipped."""
+def _images(subtasks: Sequence[Subtask]) -> str:
+    """An image that is not there counts too: its items are skipped."""
     named = {(item.image, task.path(item)) for task in subtasks for item in task.items}
     there = sorted((name, path) for name, path in named if path.is_file())
     absent = sorted(name for name, path in named if not path.is_file())

@@ -55,7 +55,7 @@ class VersionScores:
     _embedder: Embedder = field(init=False)
 
     def __post_init__(self) -> None:
-        """Versions that share an image tower share the pictures' embeddings."""
+        """Versions that share an image tower share the images' embeddings."""
         self._embedder = Embedder(self.subtasks, self.evaluation)
 
     @cached_property

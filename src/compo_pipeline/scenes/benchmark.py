@@ -1,6 +1,6 @@
 """Held-out questions about scenes, in the shapes of SugarCrepe and SugarCrepe++.
 
-Each item shows one picture, says two true things in different words (P1, P2), and one false thing
+Each item shows one image, says two true things in different words (P1, P2), and one false thing
 that differs from P1 by one replacement, one swap or one addition (N).
 """
 

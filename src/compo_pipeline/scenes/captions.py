@@ -21,7 +21,7 @@ from compo_pipeline.scenes.world import INVERSE, NESTED, Relation, Scene, Thing,
 
 # Four words at least, the shortest sentence that caption cleaning keeps. Few nouns and verbs beside
 # those of the scene: a swapped "picture" or "shown" makes nonsense, which needs no look at the
-# picture.
+# image.
 SINGLE = ("there is {a}", "here is {a}", "{a} is here", "just {a} alone")
 JOINED = (
     "{a} and {b}",

@@ -24,7 +24,7 @@ _OURS = re.compile(
 
 
 def clear(root: Path) -> None:
-    """Remove the scenes that lie under `root`: pictures of an earlier, larger or other world would
+    """Remove the scenes that lie under `root`: images of an earlier, larger or other world would
     stay beside the new ones.
 
     Links are not followed: one in a file's place goes, its target stays. Hidden files stay.

@@ -1,4 +1,4 @@
-"""Exact counterfactuals of rendered scenes: one edit decides text and picture together.
+"""Exact counterfactuals of rendered scenes: one edit decides text and image together.
 
 A negative changes one thing that the sentence tells, in the scene and in the sentence; all other
 words and all other things stay. A positive tells the same in other words, beside the same things
@@ -19,12 +19,12 @@ from PIL import Image
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.file_identity import identity
 from compo_pipeline.images import decoding
-from compo_pipeline.images.makers.contract import Made, PictureRequest, Unmade
+from compo_pipeline.images.makers.contract import ImageRequest, Made, Unmade
 from compo_pipeline.records import Caption
 from compo_pipeline.scenes.edits import EDITS, EditKind
 from compo_pipeline.scenes.imagining import imagine
 from compo_pipeline.scenes.reading import Reading, read
-from compo_pipeline.scenes.render import picture
+from compo_pipeline.scenes.render import image
 from compo_pipeline.scenes.retelling import redrawn, retold
 from compo_pipeline.scenes.style import AdainSettings, cast, towards
 from compo_pipeline.scenes.world import Scene, World
@@ -32,8 +32,8 @@ from compo_pipeline.seeding import digest, rng
 
 RETOLD = "retold"
 _Key = tuple[str, int, str]  # sample_id, sentence, role
-_REMEMBERED = 65_536  # edits: what was written is still known when its picture is made
-_MISTAKES = 10  # tries for a wrong picture that its text is false of
+_REMEMBERED = 65_536  # edits: what was written is still known when its image is made
+_MISTAKES = 10  # tries for a wrong image that its text is false of
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def edit(
     of both scenes, whose things stand to each other alike.
 
     Args:
-        scene: what the real picture shows.
+        scene: what the real image shows.
         caption: a sentence of `captions.first` or `captions.detail` about it.
         role: "negative" or "positive".
         random_: draws the edit, its words and places.
@@ -103,19 +103,19 @@ def _positive(
 
 @dataclass(frozen=True)
 class SceneEditSettings:
-    """How counterfactual scenes are drawn, and how their pictures fall short.
+    """How counterfactual scenes are drawn, and how their images fall short.
 
-    A text-to-image model's pictures are unlike the real one, have a look of their own, and some do
+    A text-to-image model's images are unlike the real one, have a look of their own, and some do
     not show what was asked for. By default these show nothing of the kind.
 
     Attributes:
         seed: of every edit and every shortcoming.
         edits: kinds of negatives that may be drawn; every one by default.
-        faithful: whether what the text leaves untold stays as it is in the real picture; else a
-            picture is drawn from its text alone.
-        cast: 0 to 1, strength of a foreign style over each picture, drawn from the request's seed.
-        adain: the real picture's statistics, after that.
-        wrong: 0 to 1, share of the pictures that do not show what their text says. A wrong negative
+        faithful: whether what the text leaves untold stays as it is in the real image; else a
+            image is drawn from its text alone.
+        cast: 0 to 1, strength of a foreign style over each image, drawn from the request's seed.
+        adain: the real image's statistics, after that.
+        wrong: 0 to 1, share of the images that do not show what their text says. A wrong negative
             shows what its caption says, a wrong positive something that makes its caption false.
     """
 
@@ -136,8 +136,8 @@ class SceneEditSettings:
 
 
 class SceneCounterfactuals:
-    """Writes counterfactual sentences of rendered scenes and makes their pictures, both exact
-    unless the settings ask for pictures that fall short.
+    """Writes counterfactual sentences of rendered scenes and makes their images, both exact
+    unless the settings ask for images that fall short.
 
     The same (seed, sample_id, sentence, role) gives the same edit, so the maker needs nothing of
     the writer but the text, which it checks.
@@ -155,7 +155,7 @@ class SceneCounterfactuals:
         """Keep what is edited.
 
         Args:
-            scenes: by scene_id, see `read_scenes`; the name of a caption's picture is its scene's.
+            scenes: by scene_id, see `read_scenes`; the name of a caption's image is its scene's.
             captions: the rows whose sentences are edited.
             settings: how.
             world: names the kinds and colours that may come in; the standard one by default.
@@ -180,21 +180,21 @@ class SceneCounterfactuals:
         return self._edited((sample_id, sentence_, role))
 
     def shown(self, sample_id: str, sentence_: int, role: str) -> Edited | str:
-        """What the picture of an edit shows and a text that is true of it, the edit's own unless
-        the picture is wrong; or the reason why there is none.
+        """What the image of an edit shows and a text that is true of it, the edit's own unless
+        the image is wrong; or the reason why there is none.
         """
         key = (sample_id, sentence_, role)
         asked = self._edited(key)
         return asked if isinstance(asked, str) else self._shown(asked, key)
 
     def is_wrong(self, sample_id: str, sentence_: int, role: str) -> bool:
-        """Whether the picture of an edit shows something that its text is false of."""
+        """Whether the image of an edit shows something that its text is false of."""
         key = (sample_id, sentence_, role)
         asked = self._edited(key)
         return isinstance(asked, Edited) and self._mistaken(asked, key) is not None
 
-    def make(self, requests: Sequence[PictureRequest]) -> Iterator[Made | Unmade]:
-        """The rendered picture of each request, in their order."""
+    def make(self, requests: Sequence[ImageRequest]) -> Iterator[Made | Unmade]:
+        """The rendered image of each request, in their order."""
         for request in requests:
             key = (request.sample_id, request.sentence, request.role)
             written = self._edited(key)
@@ -204,11 +204,11 @@ class SceneCounterfactuals:
                 why = f"these settings write '{written.text}', not '{request.text}'"
                 yield Unmade(request, why)
             else:
-                yield self._finished(request, picture(self._shown(written, key).scene))
+                yield self._finished(request, image(self._shown(written, key).scene))
 
     def _edit(self, key: _Key) -> Edited | str:
         if key[0] not in self._rows:
-            return "no scene is on record for its picture"
+            return "no scene is on record for its image"
         found = self._drawn(key, key[2], rng(self._settings.seed, "counterfactual", *key))
         if found:
             return found
@@ -230,7 +230,7 @@ class SceneCounterfactuals:
         return found if self._settings.faithful else self._imagined(found, key)
 
     def _mistaken(self, asked: Edited, key: _Key) -> Edited | None:
-        """What a wrong picture shows: an edit of the other role. None for one that is right."""
+        """What a wrong image shows: an edit of the other role. None for one that is right."""
         random_ = rng(self._settings.seed, "wrong", *key)
         if random_.random() >= self._settings.wrong:
             return None
@@ -257,8 +257,8 @@ class SceneCounterfactuals:
         scene = told and imagine(told, found.scene, self._world, random_, read(untrue))
         return replace(found, scene=scene or found.scene)
 
-    def _finished(self, request: PictureRequest, drawn: Image.Image) -> Made | Unmade:
-        """The picture in its style."""
+    def _finished(self, request: ImageRequest, drawn: Image.Image) -> Made | Unmade:
+        """The image in its style."""
         settings = self._settings
         if settings.cast:
             drawn = cast(drawn, settings.cast, rng(settings.seed, "cast", request.seed))
@@ -266,8 +266,8 @@ class SceneCounterfactuals:
             file, limits = request.image, decoding.Limits(follow_symlinks=True)
             try:
                 real = decoding.load(file.parent, file.name, limits)
-            except decoding.PictureError as error:
-                return Unmade(request, f"the real picture: {error}")
+            except decoding.ImageError as error:
+                return Unmade(request, f"the real image: {error}")
             drawn = towards(drawn, real, settings.adain.weight)
         return Made(request, drawn)
 
@@ -282,7 +282,7 @@ def read_scenes(root: Path) -> dict[str, Scene]:
     if not files:
         raise SettingsError(
             f"data.root: '{root}' holds no records of scenes (annotations/scenes_<split>.jsonl), "
-            "which only rendered scenes have; for pictures of another origin set "
+            "which only rendered scenes have; for images of another origin set "
             "counterfactuals.writer and counterfactuals.maker to others than 'scenes'"
         )
     scenes = (

@@ -1,6 +1,6 @@
 """Scenes written to disk in the layouts of the real thing: COCO captions, SugarCrepe, SugarCrepe++.
 
-Nothing downstream knows that the pictures are rendered.
+Nothing downstream knows that the images are rendered.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from compo_pipeline.scenes import benchmark
 from compo_pipeline.scenes.captions import sentences
 from compo_pipeline.scenes.clearing import clear
 from compo_pipeline.scenes.instances import instances
-from compo_pipeline.scenes.render import picture
+from compo_pipeline.scenes.render import image
 from compo_pipeline.scenes.shapes import SHAPES
 from compo_pipeline.scenes.words import COLOUR_WORDS, THING_WORDS
 from compo_pipeline.scenes.world import COLOURS, Scene, World
@@ -72,8 +72,8 @@ class SceneSettings:
         seed: of every scene and caption.
         train: scenes of the training split; val and test likewise.
         items: questions of each benchmark subtask, per held-out split.
-        pictures: benchmark pictures that those questions are drawn from.
-        classified: pictures of one thing for zero-shot classification.
+        images: benchmark images that those questions are drawn from.
+        classified: images of one thing for zero-shot classification.
         counts: weights of scenes with one, two and three things.
         world: which things and colours exist.
     """
@@ -83,14 +83,14 @@ class SceneSettings:
     val: int = 500
     test: int = 1000
     items: int = 1000
-    pictures: int = 1500
+    images: int = 1500
     classified: int = 1000
     counts: tuple[float, float, float] = (0.35, 0.5, 0.15)
     world: WorldSettings = field(default_factory=WorldSettings)
 
     def __post_init__(self) -> None:
         """Refuse counts that leave a split or a benchmark empty."""
-        for key in ("train", "val", "test", "items", "pictures", "classified"):
+        for key in ("train", "val", "test", "items", "images", "classified"):
             if getattr(self, key) < 1:
                 raise ValueError(f"{key} must be at least 1, got {getattr(self, key)}")
         if min(self.counts) < 0 or sum(self.counts) <= 0:
@@ -126,10 +126,10 @@ def write(settings: SceneSettings, root: Path) -> dict[str, Any]:
     return counts
 
 
-def _write_pictures(scenes: Iterable[Scene], folder: Path) -> None:
+def _write_images(scenes: Iterable[Scene], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for scene in scenes:
-        picture(scene).save(folder / _file(scene), quality=92, subsampling=0)
+        image(scene).save(folder / _file(scene), quality=92, subsampling=0)
 
 
 def _file(scene: Scene) -> str:
@@ -142,8 +142,8 @@ def _write_json(value: Any, path: Path, indent: int | None = 1) -> None:
 
 
 def _write_captions(scenes: list[Scene], split: str, root: Path, seed: int) -> None:
-    """COCO's caption file: one annotation a picture, its sentences in one text."""
-    _write_pictures(scenes, root / split)
+    """COCO's caption file: one annotation an image, its sentences in one text."""
+    _write_images(scenes, root / split)
     images, annotations = [], []
     for number, scene in enumerate(scenes, 1):
         text = " ".join(sentences(scene, rng(seed, "caption", scene.scene_id)))
@@ -172,7 +172,7 @@ def _write_benchmarks(
 ) -> dict[str, int]:
     """Questions in the official files' shapes, and classification sets."""
     stream = world.scenes(settings.seed, split, "benchmark", things=2)
-    scenes = list(itertools.islice(stream, settings.pictures))
+    scenes = list(itertools.islice(stream, settings.images))
     counts = {}
     for subtask in benchmark.SUGAR_CREPE:
         random_ = rng(settings.seed, "benchmark", split, subtask)
@@ -182,12 +182,12 @@ def _write_benchmarks(
         if len(items) < settings.items:
             log.warning(
                 "The %s benchmark %s has %d items of the %d that scenes.items asks for: "
-                "raise scenes.pictures (%d)",
-                *(split, subtask, len(items), settings.items, settings.pictures),
+                "raise scenes.images (%d)",
+                *(split, subtask, len(items), settings.items, settings.images),
             )
         counts[subtask] = len(items)
         _write_items(items, subtask, folder)
-    _write_pictures(scenes, folder / "images")
+    _write_images(scenes, folder / "images")
     _write_json(TITLES, folder / "benchmarks.json")
     counts["zero_shot"] = settings.classified
     _write_classification(settings, world, split, folder)
@@ -216,7 +216,7 @@ def _write_classification(settings: SceneSettings, world: World, split: str, fol
     """Scenes of one thing: which thing is it, and which colour has it?"""
     stream = world.scenes(settings.seed, split, "classification", things=1)
     scenes = list(itertools.islice(stream, settings.classified))
-    _write_pictures(scenes, folder / "images")
+    _write_images(scenes, folder / "images")
     things = [THING_WORDS.get(name, (name,))[0] for name in world.things]
     colours = [COLOUR_WORDS.get(name, (name,))[0] for name in world.colours]
     sets = (

@@ -152,7 +152,7 @@ def _sized(scene: Scene, index: int, random_: random.Random) -> Iterator[tuple[s
 def _stands(thing: Thing, others: Sequence[Thing], scene: Scene) -> bool:
     """Whether a thing stands as things of a drawn scene do: whole, and apart from the others.
 
-    Pushed into the picture instead, things would crowd at its border and tell an edited scene.
+    Pushed into the image instead, things would crowd at its border and tell an edited scene.
     """
     whole = fit(thing, thing, scene) == thing
     return whole and not any(thing.overlaps(other, GAP) for other in others)
@@ -245,7 +245,7 @@ def _swap_colours(
 def _swap_things(
     reading: Reading, scene: Scene, world: World, random_: random.Random
 ) -> Candidates:
-    """The two related things change places, in the picture and in the sentence."""
+    """The two related things change places, in the image and in the sentence."""
     for told in reading.told("relation"):
         (a, b), text = reading.mentions[:2], reading.text
         swapped = reading.put([(*a, text[slice(*b)]), (*b, text[slice(*a)])])

@@ -1,4 +1,4 @@
-"""A scene drawn from a sentence alone, as a text-to-image model draws that sees no real picture."""
+"""A scene drawn from a sentence alone, as a text-to-image model draws that sees no real image."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def imagine(
 ) -> Scene | None:
     """A scene that a sentence is true of; what the sentence leaves untold is drawn anew.
 
-    Of the given scene remain the picture's size, the number of things and the split. One thing
+    Of the given scene remain the image's size, the number of things and the split. One thing
     lies inside another only where that is told.
 
     Args:

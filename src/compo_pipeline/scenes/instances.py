@@ -22,12 +22,12 @@ def instances(scenes: Sequence[Scene], images: Sequence[dict[str, Any]]) -> dict
 
     A mask holds the pixels that are seen, column by column in COCO's uncompressed run lengths.
     Beside COCO's fields an annotation has `phrase`, words that are true of this thing of its
-    picture and of no other. A thing without such words, or wholly hidden, is left out; `info`
+    image and of no other. A thing without such words, or wholly hidden, is left out; `info`
     counts them.
 
     Args:
-        scenes: in the order of the pictures.
-        images: COCO's entries of these pictures.
+        scenes: in the order of the images.
+        images: COCO's entries of these images.
     """
     categories = {kind: number for number, kind in enumerate(SHAPES, 1)}
     annotations: list[dict[str, Any]] = []

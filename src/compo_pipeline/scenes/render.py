@@ -1,4 +1,4 @@
-"""Scenes to pictures: anti-aliased sprites on a softly lit background."""
+"""Scenes to images: anti-aliased sprites on a softly lit background."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _background(name: str, width: int, height: int) -> NDArray[np.float32]:
 
 
 def extent(thing: Thing, width: int, height: int) -> tuple[Window, Window]:
-    """Where a thing is drawn: rows and columns of the picture, and those of its sprite that are
+    """Where a thing is drawn: rows and columns of the image, and those of its sprite that are
     not cut off there.
     """
     side = thing.size_px
@@ -35,7 +35,7 @@ def extent(thing: Thing, width: int, height: int) -> tuple[Window, Window]:
 
 
 def _paint(canvas: NDArray[np.float32], thing: Thing, second: tuple[int, int, int]) -> None:
-    """Draw one thing on the canvas; the part outside the picture is cut off."""
+    """Draw one thing on the canvas; the part outside the image is cut off."""
     mask, light, pattern = sprite(thing.kind, thing.size_px, thing.pattern)
     place, cut = extent(thing, canvas.shape[1], canvas.shape[0])
     colour = np.array(COLOURS[thing.colour], np.float32) + np.array(thing.shade, np.float32)
@@ -46,7 +46,7 @@ def _paint(canvas: NDArray[np.float32], thing: Thing, second: tuple[int, int, in
 
 
 def render(scene: Scene) -> NDArray[np.uint8]:
-    """The picture of a scene, [height, width, 3] RGB; the same record, the same pixels."""
+    """The image of a scene, [height, width, 3] RGB; the same record, the same pixels."""
     canvas = _background(scene.background, scene.width, scene.height) + scene.shade
     second = (46, 46, 50) if scene.background == "white" else (252, 252, 252)
     for thing in scene.things:
@@ -54,6 +54,6 @@ def render(scene: Scene) -> NDArray[np.uint8]:
     return canvas.clip(0, 255).astype(np.uint8)
 
 
-def picture(scene: Scene) -> Image.Image:
-    """The picture of a scene as a PIL image."""
+def image(scene: Scene) -> Image.Image:
+    """The image of a scene as a PIL image."""
     return Image.fromarray(render(scene))

@@ -18,7 +18,7 @@ _RETELLINGS, _REDRAWS = 600, 100
 def redrawn(scene: Scene, reading: Reading, random_: random.Random) -> Scene | None:
     """The same things in other places and shades, standing to each other as they did.
 
-    Places are drawn from the whole picture at first, and ever nearer to the old ones where that
+    Places are drawn from the whole image at first, and ever nearer to the old ones where that
     finds none.
     """
     pairs = list(combinations(range(len(scene.things)), 2))
@@ -54,9 +54,9 @@ def _moved(scene: Scene, reach: int, random_: random.Random) -> tuple[Thing, ...
 
 
 def _near(at: int, reach: int, thing: Thing, side: int, random_: random.Random) -> int:
-    """A coordinate up to `reach` from `at` at which the thing stays whole in the picture.
+    """A coordinate up to `reach` from `at` at which the thing stays whole in the image.
 
-    Drawn within the picture, not pushed back into it: things that crowd at the border would tell
+    Drawn within the image, not pushed back into it: things that crowd at the border would tell
     a redrawn scene from a real one.
     """
     margin = thing.size_px // 2 + 2

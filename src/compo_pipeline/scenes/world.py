@@ -1,6 +1,6 @@
 """What a scene can hold: things, colours, sizes, patterns, backgrounds, relations, and records.
 
-A scene is a seeded, serialisable record; picture, captions, counterfactual scenes and benchmark
+A scene is a seeded, serialisable record; image, captions, counterfactual scenes and benchmark
 items are all made from it. Which split a scene belongs to is decided by a hash of what it shows,
 so that train, validation and test share no scene, whatever was drawn and in what order.
 """
@@ -77,7 +77,7 @@ class Thing:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One picture's ground truth; things are drawn in order, later ones on top."""
+    """One image's ground truth; things are drawn in order, later ones on top."""
 
     scene_id: str
     width: int
@@ -231,7 +231,7 @@ def relation(a: Thing, b: Thing) -> Relation | None:
 
 
 def place(thing: Thing, scene: Scene) -> tuple[str, ...]:
-    """Where a thing lies in the picture: of `left`, `right`, `top`, `bottom`; empty: the middle."""
+    """Where a thing lies in the image: of `left`, `right`, `top`, `bottom`; empty: the middle."""
     across, down = thing.x / scene.width, thing.y / scene.height
     words = []
     if down < 0.36:
@@ -288,7 +288,7 @@ def counterfactual(scene: Scene, edit: Edit, world: World, random_: random.Rando
 
 
 def fit(thing: Thing, spot: Thing, scene: Scene) -> Thing:
-    """The thing at another one's place, moved inwards where it would leave the picture."""
+    """The thing at another one's place, moved inwards where it would leave the image."""
     margin = thing.size_px // 2 + 2
     return replace(
         thing,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from torch.utils.data import Dataset
 
-from compo_pipeline.methods.contract import Collated, Example, Method, Picture
+from compo_pipeline.methods.contract import Collated, Example, ImageInput, Method
 from compo_pipeline.methods.view_tables import EpochViews
 from compo_pipeline.records import Caption
 from compo_pipeline.seeding import rng
@@ -24,8 +24,8 @@ def plan(
 ) -> tuple[list[list[int]], int]:
     """Deal one epoch's rows into full batches; what is left over waits for another epoch.
 
-    A batch holds a picture at most once where the data allow: a second row of a picture moves to
-    the next batch, and a picture with as many rows as there are batches left comes into each.
+    A batch holds an image at most once where the data allow: a second row of an image moves to
+    the next batch, and an image with as many rows as there are batches left comes into each.
 
     Args:
         image_ids: of each row.
@@ -34,7 +34,7 @@ def plan(
         epoch: number of the epoch.
 
     Returns:
-        Row numbers by batch, and how many rows had to join a batch that held their picture already.
+        Row numbers by batch, and how many rows had to join a batch that held their image already.
     """
     order = list(range(len(image_ids)))
     rng(seed, "order", epoch).shuffle(order)
@@ -63,7 +63,7 @@ def plan(
 
 
 def _pressing_first(waiting: deque[int], image_ids: Sequence[str], left: int) -> deque[int]:
-    """Rows in their order, but first those whose picture must come into every batch left."""
+    """Rows in their order, but first those whose image must come into every batch left."""
     rows = Counter(image_ids[row] for row in waiting)
     return deque(sorted(waiting, key=lambda row: rows[image_ids[row]] < left))
 
@@ -75,7 +75,7 @@ class Batches(Dataset[Collated]):
         captions: the training split.
         views: the views folder.
         method: collates.
-        reader: reads pictures and texts.
+        reader: reads images and texts.
         batch_size: rows a step; smaller, with a warning, where there are fewer rows.
         epochs: passes over the rows.
         seed: of the order.
@@ -152,12 +152,12 @@ class Batches(Dataset[Collated]):
         counts = {**collated.counts, "truncated texts": self.reader.take_truncated()}
         if step % self.steps_per_epoch == 0:
             repeated = self._plan(step // self.steps_per_epoch)[1]
-            counts["rows beside another of their picture"] = repeated
+            counts["rows beside another of their image"] = repeated
         return Collated(collated.batch, counts)
 
-    def pictures(self) -> list[Picture]:
-        """Every picture that the run shows, once, in order of first use."""
-        shown: Counter[Picture] = Counter()
+    def images(self) -> list[ImageInput]:
+        """Every image that the run shows, once, in order of first use."""
+        shown: Counter[ImageInput] = Counter()
         for step in range(self.steps):
             for example in self.examples(step):
                 shown.update(self.method.needed(example, step))

@@ -30,7 +30,7 @@ class ModelEncoder:
     Attributes:
         model: on the device.
         name: of the model, for errors.
-        features: of a frozen image tower; None encodes pictures as they come.
+        features: of a frozen image tower; None encodes images as they come.
         image_trains: whether gradients reach the image tower.
         compute: device and precision of the towers.
     """

@@ -1,6 +1,6 @@
 """Features of frozen image towers on disk: embedded once, whichever run or process comes first.
 
-A part is one safetensors file of the pictures that some run lacked; parts only come, none changes.
+A part is one safetensors file of the images that some run lacked; parts only come, none changes.
 Deleting the folder is always safe.
 """
 
@@ -17,7 +17,7 @@ from filelock import FileLock
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from compo_pipeline.methods.contract import Picture
+from compo_pipeline.methods.contract import ImageInput
 from compo_pipeline.seeding import digest
 from compo_pipeline.training.features import Features
 
@@ -27,7 +27,7 @@ class FeatureStore:
 
     Args:
         folder: of the parts of all towers.
-        decides: all that decides a picture's features: tower and preprocessing, data, precision
+        decides: all that decides an image's features: tower and preprocessing, data, precision
             and kind of device.
         patches: whether patch tokens are kept too.
         device: where features go.
@@ -41,7 +41,7 @@ class FeatureStore:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Nobody else embeds meanwhile: who waits finds the pictures of who came first."""
+        """Nobody else embeds meanwhile: who waits finds the images of who came first."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with FileLock(self.folder / "in_use.lock"):
             yield
@@ -51,15 +51,15 @@ class FeatureStore:
         found = Features({}, torch.empty(0, device=self.device))
         for file in sorted(self.folder.glob("*.safetensors")):
             with safe_open(file, framework="pt", device=str(self.device)) as part:
-                pictures = [_picture(row) for row in json.loads(part.metadata()["pictures"])]
-                rows = {picture: row for row, picture in enumerate(pictures)}
+                images = [_image(row) for row in json.loads(part.metadata()["images"])]
+                rows = {image: row for row, image in enumerate(images)}
                 patches = part.get_tensor("patches") if self.patches else None
                 found = found.joined(Features(rows, part.get_tensor("values"), patches))
         return found
 
     def add(self, features: Features) -> None:
-        """Keep features of pictures that were not there; a kill leaves the part whole or away."""
-        pictures = json.dumps([[list(p.paths), p.axis, p.made] for p in features.rows])
+        """Keep features of images that were not there; a kill leaves the part whole or away."""
+        images = json.dumps([[list(p.paths), p.axis, p.made] for p in features.rows])
         tensors = {"values": features.values}
         if features.patches is not None:
             tensors["patches"] = features.patches
@@ -67,10 +67,10 @@ class FeatureStore:
         number = len(list(self.folder.glob("*.safetensors")))
         file = self.folder / f"{number:04d}.safetensors"
         partial = file.with_suffix(".partial")
-        save_file(tensors, partial, metadata={"pictures": pictures})
+        save_file(tensors, partial, metadata={"images": images})
         partial.replace(file)
 
 
-def _picture(row: list[Any]) -> Picture:
+def _image(row: list[Any]) -> ImageInput:
     paths, axis, made = row
-    return Picture(tuple(paths), axis, made)
+    return ImageInput(tuple(paths), axis, made)

@@ -1,6 +1,6 @@
-"""Features of a frozen image tower: every picture of a run embedded once, before training.
+"""Features of a frozen image tower: every image of a run embedded once, before training.
 
-Shapes: n pictures, P patches, D width of the joint space.
+Shapes: n images, P patches, D width of the joint space.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from torch.utils.data import DataLoader, Dataset
 
 from compo_pipeline.compute import Compute
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.methods.contract import Picture
+from compo_pipeline.methods.contract import ImageInput
 from compo_pipeline.models.dense import encode_images_densely
 from compo_pipeline.models.encoding import encode_images
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.progress import track
 from compo_pipeline.training.reading import TensorReader
 
-# Towers round by the number of pictures that they get at a time. It is always this one, so that a
-# picture has the same features beside any others: a resumed run ends as an uninterrupted one.
+# Towers round by the number of images that they get at a time. It is always this one, so that a
+# image has the same features beside any others: a resumed run ends as an uninterrupted one.
 BATCH = 256
 
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Embeddings by picture.
+    """Embeddings by image.
 
     Attributes:
-        rows: row of each picture.
+        rows: row of each image.
         values: [n, D], normalised, on the training device.
         patches: [n, P, D], projected, in the precision of training; None where no loss reads them.
     """
 
-    rows: dict[Picture, int]
+    rows: dict[ImageInput, int]
     values: Tensor
     patches: Tensor | None = None
 
@@ -44,7 +44,7 @@ class Features:
         """These and others of the same kind, as one table; an empty one may be of any kind."""
         if not self.rows:
             return more
-        rows = {picture: len(self.rows) + row for picture, row in more.rows.items()}
+        rows = {image: len(self.rows) + row for image, row in more.rows.items()}
         patches = None
         if self.patches is not None and more.patches is not None:
             patches = torch.cat([self.patches, more.patches])
@@ -52,21 +52,21 @@ class Features:
 
 
 class _Pixels(Dataset[Tensor]):
-    """Pictures in chunks of pixels."""
+    """Images in chunks of pixels."""
 
-    def __init__(self, pictures: Sequence[Picture], reader: TensorReader) -> None:
-        self.pictures, self.reader = pictures, reader
+    def __init__(self, images: Sequence[ImageInput], reader: TensorReader) -> None:
+        self.images, self.reader = images, reader
 
     def __len__(self) -> int:
-        return -(-len(self.pictures) // BATCH)
+        return -(-len(self.images) // BATCH)
 
     def __getitem__(self, index: int) -> Tensor:
-        return self.reader.pictures(self.pictures[index * BATCH : (index + 1) * BATCH])
+        return self.reader.images(self.images[index * BATCH : (index + 1) * BATCH])
 
 
 @torch.no_grad()
 def embed(
-    pictures: Sequence[Picture],
+    images: Sequence[ImageInput],
     loaded: LoadedModel,
     reader: TensorReader,
     *,
@@ -74,10 +74,10 @@ def embed(
     workers: int,
     patches: bool = False,
 ) -> Features:
-    """Embed pictures with a frozen tower, in evaluation mode.
+    """Embed images with a frozen tower, in evaluation mode.
 
     Args:
-        pictures: distinct pictures.
+        images: distinct images.
         loaded: whose image tower embeds, already on the device.
         reader: reads pixels (without feature rows of its own).
         compute: device and precision of the model.
@@ -88,10 +88,10 @@ def embed(
         SettingsError: they do not fit into memory.
     """
     loaded.model.eval()
-    chunks = _Pixels(pictures, reader)
+    chunks = _Pixels(images, reader)
     loader = DataLoader(chunks, batch_size=None, num_workers=workers)
     pooled, tokens = [], []
-    for pixels in track(loader, len(chunks), f"embedding {len(pictures)} pictures"):
+    for pixels in track(loader, len(chunks), f"embedding {len(images)} images"):
         with compute.autocast():
             filler = pixels.new_zeros(BATCH - len(pixels), *pixels.shape[1:])
             filled = torch.cat([pixels, filler]).to(compute.device)
@@ -105,20 +105,20 @@ def embed(
             pooled.append(embedded[: len(pixels)])
         if len(pooled) == 1:
             first = [pooled[0], *tokens]
-            _refuse_too_many(len(pictures), sum(part[0].nbytes for part in first), compute.device)
-    rows = {picture: row for row, picture in enumerate(pictures)}
+            _refuse_too_many(len(images), sum(part[0].nbytes for part in first), compute.device)
+    rows = {image: row for row, image in enumerate(images)}
     return Features(rows, torch.cat(pooled), torch.cat(tokens) if patches else None)
 
 
-def _refuse_too_many(pictures: int, each: int, device: torch.device) -> None:
-    """Refuse features of `each` bytes a picture that the device's memory does not hold."""
-    needed, free = pictures * each, _free(device)
+def _refuse_too_many(images: int, each: int, device: torch.device) -> None:
+    """Refuse features of `each` bytes an image that the device's memory does not hold."""
+    needed, free = images * each, _free(device)
     # Joined, they stand in memory twice for a moment.
     if 2 * needed > free:
         raise SettingsError(
-            f"training.cache_features: the features of {pictures} pictures take "
+            f"training.cache_features: the features of {images} images take "
             f"{needed / 2**30:.1f} GiB, and as much again to join them; {free / 2**30:.1f} GiB are "
-            "free. Set it to false: pictures are then encoded at each step"
+            "free. Set it to false: images are then encoded at each step"
         )
 
 

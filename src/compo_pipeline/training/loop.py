@@ -60,7 +60,7 @@ def train(
         loaded: the model, on the device.
         method: collates and scores.
         batches: one a step.
-        features: of a frozen image tower; None encodes pictures as they come.
+        features: of a frozen image tower; None encodes images as they come.
         settings: the recipe.
         compute: where, and in which precision.
         state: file to save to and resume from; its name labels the progress.

@@ -1,4 +1,4 @@
-"""Pictures and texts to tensors, in whichever process the batches are made."""
+"""Images and texts to tensors, in whichever process the batches are made."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torch import Tensor
 
 from compo_pipeline.images import composites, decoding
 from compo_pipeline.images.crops import random_resized_crop
-from compo_pipeline.methods.contract import Picture
+from compo_pipeline.methods.contract import ImageInput
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.seeding import rng
 
-# Composites squash the same pictures again and again: as many halves as fit in here are kept.
+# Composites squash the same images again and again: as many halves as fit in here are kept.
 KEPT_BYTES = 64 * 2**20
 # Tokens looked at behind a model's context: what is cut there is none that ends a cut text here.
 BEYOND = 2
@@ -28,19 +28,19 @@ class TensorReader:
 
     Args:
         model: whose preprocessing and tokenizer count.
-        root: folder of the pictures; nothing outside it is read.
-        rows: rows of precomputed features by picture; where given, pictures are not read.
-        limits: what is accepted as a picture.
-        crop_scale: shares of the area that random crops of single pictures keep; None reads them
+        root: folder of the images; nothing outside it is read.
+        rows: rows of precomputed features by image; where given, images are not read.
+        limits: what is accepted as an image.
+        crop_scale: shares of the area that random crops of single images keep; None reads them
             as evaluation does.
-        made: folder of the counterfactuals' pictures, where any are shown.
+        made: folder of the counterfactuals' images, where any are shown.
     """
 
     def __init__(
         self,
         model: LoadedModel,
         root: Path,
-        rows: Mapping[Picture, int] | None = None,
+        rows: Mapping[ImageInput, int] | None = None,
         limits: decoding.Limits | None = None,
         crop_scale: tuple[float, float] | None = None,
         made: Path | None = None,
@@ -78,23 +78,25 @@ class TensorReader:
         """What is read next belongs to a step of a run: its crops are drawn for it."""
         self._place = seed, step
 
-    def pixels(self, picture: Picture) -> Tensor:
-        """One picture, [3, H, W], normalised.
+    def pixels(self, image: ImageInput) -> Tensor:
+        """One image, [3, H, W], normalised.
 
         Composites are already of the input's size; they take the model's own mean and deviation
         (the authors' code takes ImageNet's: a slip).
         """
-        if picture.axis is None:
-            return self.preprocess(self._single(picture))
-        first, second = (self._half(path, picture.axis) for path in picture.paths)
-        joined = composites.join(first, second, picture.axis)
+        if image.axis is None:
+            return self.preprocess(self._single(image))
+        first, second = (self._half(path, image.axis) for path in image.paths)
+        joined = composites.join(first, second, image.axis)
         raw = torch.frombuffer(bytearray(joined.tobytes()), dtype=torch.uint8)
         return (raw.view(self.size, self.size, 3).permute(2, 0, 1) - self.mean) / self.std
 
-    def _single(self, picture: Picture) -> Image.Image:
-        """A picture, or a random crop of it at the input's size, which preprocessing leaves."""
-        path = picture.paths[0]
-        image = self._made(path) if picture.made else decoding.load(self.root, path, self.limits)
+    def _single(self, image_input: ImageInput) -> Image.Image:
+        """An image, or a random crop of it at the input's size, which preprocessing leaves."""
+        path = image_input.paths[0]
+        image = (
+            self._made(path) if image_input.made else decoding.load(self.root, path, self.limits)
+        )
         if self.crop_scale is None:
             return image
         return random_resized_crop(
@@ -102,23 +104,23 @@ class TensorReader:
         )
 
     def _made(self, path: str) -> Image.Image:
-        """A counterfactual's picture."""
+        """A counterfactual's image."""
         if self.made is None:
             raise ValueError(f"'{path}' is a counterfactual's, and no folder of them was given")
         try:
             return decoding.load(self.made, path, self.limits)
-        except decoding.PictureError as error:
+        except decoding.ImageError as error:
             detail = (
                 f"{error} (counterfactuals changed since the views were drawn? Run "
                 "`kedro run --pipelines=counterfactuals,views`)"
             )
-            raise decoding.PictureError(error.reason, detail) from error
+            raise decoding.ImageError(error.reason, detail) from error
 
-    def pictures(self, pictures: Sequence[Picture]) -> Tensor:
+    def images(self, images: Sequence[ImageInput]) -> Tensor:
         """Pixels [m, 3, H, W], or row numbers [m] of precomputed features."""
         if self.rows is not None:
-            return torch.tensor([self.rows[picture] for picture in pictures])
-        return torch.stack([self.pixels(picture) for picture in pictures])
+            return torch.tensor([self.rows[image] for image in images])
+        return torch.stack([self.pixels(image) for image in images])
 
     def tokens(self, texts: Sequence[str]) -> Tensor:
         """Token ids [K, T]; texts that do not fit are cut and counted."""

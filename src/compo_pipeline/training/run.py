@@ -16,7 +16,7 @@ from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.images.decoding import PILLOW_LIMIT, Limits
 from compo_pipeline.methods.clip import Clip, ClipObjective, ClipViews
-from compo_pipeline.methods.contract import Method, Picture
+from compo_pipeline.methods.contract import ImageInput, Method
 from compo_pipeline.methods.siglip import Siglip, SiglipObjective
 from compo_pipeline.models import lora
 from compo_pipeline.models.encoding import MOST_SCALE, scale_of
@@ -37,7 +37,7 @@ from compo_pipeline.training.validation import HeldOut, Selection, Validator
 
 log = logging.getLogger(__name__)
 
-# Ingest has measured these pictures under the configured limits; those it let pass are read.
+# Ingest has measured these images under the configured limits; those it let pass are read.
 ADMITTED = Limits(PILLOW_LIMIT, follow_symlinks=True)
 
 
@@ -49,12 +49,12 @@ class Plan:
         captions: the rows that train.
         data: hash of all files of the data.
         views: folder of the rows' views.
-        root: folder of their pictures.
+        root: folder of their images.
         model: the base.
         settings: the recipe.
         seed: of the order of rows.
         resume: folder of the states to resume from.
-        made: folder of the pictures of counterfactuals, where the views show any.
+        made: folder of the images of counterfactuals, where the views show any.
         features: folder where features of frozen towers are kept for other runs; None keeps none.
         held_out: what is validated on, where the recipe validates.
     """
@@ -97,7 +97,7 @@ def control_of(method: Method) -> Clip:
 
 
 class Runner:
-    """Trains methods of one plan; pictures that several show are embedded once."""
+    """Trains methods of one plan; images that several show are embedded once."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -224,7 +224,7 @@ class Runner:
         return progress
 
     def embed_ahead(self, method: Method) -> None:
-        """Embed the pictures that a method shows and keep them in the plan's `features`, where
+        """Embed the images that a method shows and keep them in the plan's `features`, where
         later trainings find them; nothing is done where its image tower trains.
         """
         if self._embeds(method, method.name):
@@ -234,7 +234,7 @@ class Runner:
             self._embedded(loaded, batches, reader, method.reads_patches)
 
     def _reader(self, loaded: LoadedModel) -> TensorReader:
-        """Reads pictures and texts as a model takes them."""
+        """Reads images and texts as a model takes them."""
         plan = self.plan
         crop = plan.settings.crop_scale
         return TensorReader(loaded, plan.root, limits=ADMITTED, crop_scale=crop, made=plan.made)
@@ -293,42 +293,42 @@ class Runner:
         return {"steps": progress.step, "planned_steps": planned, "kept": kept}
 
     def _embeds(self, method: Method, name: str) -> bool:
-        """Whether pictures are embedded beforehand."""
+        """Whether images are embedded beforehand."""
         if not self.plan.settings.cache_features:
             return False
         if "image" in method.trains:
-            log.info("%s trains the image tower: pictures are not embedded beforehand.", name)
+            log.info("%s trains the image tower: images are not embedded beforehand.", name)
             return False
         return True
 
     def _embedded(
         self, loaded: LoadedModel, batches: Batches, reader: TensorReader, patches: bool
     ) -> Features:
-        """Features of all pictures that a run shows, with their patch tokens where wanted."""
+        """Features of all images that a run shows, with their patch tokens where wanted."""
         if patches and self._features.patches is None:
             self._features = Features({}, self._features.values)
         patches = patches or self._features.patches is not None
-        pictures = batches.pictures()
+        images = batches.images()
         if self.plan.settings.validation.every is not None and self.plan.held_out is not None:
-            pictures = list(dict.fromkeys([*pictures, *self.plan.held_out.pictures]))
+            images = list(dict.fromkeys([*images, *self.plan.held_out.images]))
         if self.plan.features is None:
-            self._embed(pictures, loaded, reader, patches)
-        elif not self._features.rows.keys() >= set(pictures):
+            self._embed(images, loaded, reader, patches)
+        elif not self._features.rows.keys() >= set(images):
             how = (self.compute.precision, self.device.type)
             decides = (loaded.image_fingerprint, self.plan.data, *how)
             store = FeatureStore(self.plan.features, decides, patches=patches, device=self.device)
             with store.alone():
                 self._features = store.read()
-                fresh = self._embed(pictures, loaded, reader, patches)
+                fresh = self._embed(images, loaded, reader, patches)
                 if fresh is not None:
                     store.add(fresh)
         return self._features
 
     def _embed(
-        self, pictures: list[Picture], loaded: LoadedModel, reader: TensorReader, patches: bool
+        self, images: list[ImageInput], loaded: LoadedModel, reader: TensorReader, patches: bool
     ) -> Features | None:
-        """Embed the pictures that are not known yet; None where all are."""
-        missing = [picture for picture in pictures if picture not in self._features.rows]
+        """Embed the images that are not known yet; None where all are."""
+        missing = [image for image in images if image not in self._features.rows]
         if not missing:
             return None
         fresh = embed(

@@ -164,10 +164,10 @@ class TrainingSettings:
         device: auto, cpu, cuda, cuda:<n> or mps; auto is CUDA where there is a GPU, else the CPU.
         precision: of the towers' matrix products; weights, losses and optimiser are in float32.
             auto is the fastest that the device has instructions for (docs/compute.md).
-        workers: processes that read pictures and texts; 0 reads in the main process.
-        cache_features: embed every picture once, before training; needs a frozen image tower.
-        crop_scale: least and greatest share of a picture's area that a random crop keeps, drawn
-            anew at each step; null shows single pictures as evaluation does. Composites never
+        workers: processes that read images and texts; 0 reads in the main process.
+        cache_features: embed every image once, before training; needs a frozen image tower.
+        crop_scale: least and greatest share of an image's area that a random crop keeps, drawn
+            anew at each step; null shows single images as evaluation does. Composites never
             are cropped.
         frozen: names of parameters or modules (`token_embedding`) that stay as the base has them
             though their tower trains.
@@ -228,7 +228,7 @@ class TrainingSettings:
             )
         if self.cache_features:
             raise ValueError(
-                "cache_features: pictures that are cropped anew at each step cannot be embedded "
+                "cache_features: images that are cropped anew at each step cannot be embedded "
                 "once; set it to false, or crop_scale to null"
             )
 

@@ -27,7 +27,7 @@ from compo_pipeline.evaluation.settings import (
     EvaluationSettings,
     RetrievalSettings,
 )
-from compo_pipeline.methods.contract import Collated, Example, Method, Picture, Reader
+from compo_pipeline.methods.contract import Collated, Example, ImageInput, Method, Reader
 from compo_pipeline.methods.singles import single_view
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.records import Caption
@@ -57,9 +57,9 @@ class HeldOut:
     subtasks: Sequence[Subtask] = ()
 
     @property
-    def pictures(self) -> list[Picture]:
+    def images(self) -> list[ImageInput]:
         """The images of the rows."""
-        return [Picture((row.image,)) for row in self.rows]
+        return [ImageInput((row.image,)) for row in self.rows]
 
     @property
     def fingerprint(self) -> str:

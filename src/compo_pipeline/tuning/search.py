@@ -76,7 +76,7 @@ def plan_of(
 def search(trials: Trials, plan: Plan, recorder: Recorder) -> optuna.Study:
     """Run the trials, or those that are left, and show how they stand.
 
-    Pictures are embedded before the first trial begins, once for all trials and workers.
+    Images are embedded before the first trial begins, once for all trials and workers.
 
     Args:
         trials: the objective.

@@ -1,4 +1,4 @@
-"""Pictures to begin with: items of the benchmarks, drawn at random, not chosen."""
+"""Images to begin with: items of the benchmarks, drawn at random, not chosen."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks import Subtask, from_files
 from compo_pipeline.evaluation.settings import BenchmarksSettings
-from compo_pipeline.images.decoding import Limits, PictureError, load
+from compo_pipeline.images.decoding import ImageError, Limits, load
 from compo_pipeline.seeding import rng
 
 log = logging.getLogger(__name__)
@@ -17,14 +17,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A picture's file, and captions of which the last is wrong."""
+    """An image's file, and captions of which the last is wrong."""
 
-    picture: Path
+    image: Path
     captions: tuple[str, ...]
 
 
 def draw(settings: BenchmarksSettings, most: int, seed: int = 0) -> list[Example]:
-    """An item of each subtask that asks for the right caption of a picture; none without files.
+    """An item of each subtask that asks for the right caption of an image; none without files.
 
     Args:
         settings: which benchmarks, and where.
@@ -42,12 +42,12 @@ def draw(settings: BenchmarksSettings, most: int, seed: int = 0) -> list[Example
 
 
 def _of(subtask: Subtask, seed: int) -> Example | None:
-    """One of the subtask's items whose picture can be used; not all of them are tried."""
+    """One of the subtask's items whose image can be used; not all of them are tried."""
     chosen = rng("examples", seed, subtask.benchmark, subtask.name)
     for item in chosen.sample(subtask.items, min(3, len(subtask.items))):
         try:
             load(subtask.images, item.image, Limits())
-        except PictureError:
+        except ImageError:
             continue
         return Example(subtask.path(item), (*item.positives, *item.negatives))
     return None

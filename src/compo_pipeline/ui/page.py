@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from click import ClickException
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.images.decoding import Limits, PictureError, load
+from compo_pipeline.images.decoding import ImageError, Limits, load
 from compo_pipeline.ui import showing
 from compo_pipeline.ui.examples import Example
 from compo_pipeline.ui.opening import Opened
@@ -79,7 +79,7 @@ def serve(opened: Opened, examples: Sequence[Example], host: str, port: int) -> 
 
     Args:
         opened: the models.
-        examples: pictures with captions to begin with.
+        examples: images with captions to begin with.
         host: address to listen on.
         port: likewise.
 
@@ -124,9 +124,9 @@ def build(opened: Opened, examples: Sequence[Example]) -> gr.Blocks:
 
     first = {"image": None, "captions": "", "scores": ""}
     if examples:
-        found = opened.pair.scores(examples[0].picture, examples[0].captions)
+        found = opened.pair.scores(examples[0].image, examples[0].captions)
         first = {
-            "image": str(examples[0].picture),
+            "image": str(examples[0].image),
             "captions": "\n".join(examples[0].captions),
             "scores": showing.table(found, opened.pair.label),
         }
@@ -135,7 +135,7 @@ def build(opened: Opened, examples: Sequence[Example]) -> gr.Blocks:
         gr.HTML(showing.heading(opened), padding=False, elem_id="heading")
         with gr.Row():
             with gr.Column(scale=2):
-                picture: Any = gr.Image(
+                image: Any = gr.Image(
                     first["image"],
                     label="image",
                     type="filepath",
@@ -143,10 +143,10 @@ def build(opened: Opened, examples: Sequence[Example]) -> gr.Blocks:
                     height=320,
                     sources=["upload", "clipboard"],
                     buttons=[],
-                    elem_id="picture",
+                    elem_id="image",
                 )
                 # The file as it is: this project's own decoding has limits, and says why not.
-                picture.preprocess = lambda given: given and given.path
+                image.preprocess = lambda given: given and given.path
                 problem = gr.HTML(padding=False, elem_id="problem")
             with gr.Column(scale=3):
                 captions = gr.Textbox(
@@ -160,8 +160,8 @@ def build(opened: Opened, examples: Sequence[Example]) -> gr.Blocks:
                 scores = gr.HTML(first["scores"], padding=False, elem_id="scores")
         if examples:
             gr.Examples(
-                [[str(each.picture), "\n".join(each.captions)] for each in examples],
-                inputs=[picture, captions],
+                [[str(each.image), "\n".join(each.captions)] for each in examples],
+                inputs=[image, captions],
                 visible_columns=[0],
                 label="images of the benchmarks; the last caption of each is wrong",
                 elem_id="examples",
@@ -172,14 +172,14 @@ def build(opened: Opened, examples: Sequence[Example]) -> gr.Blocks:
             elem_id="phrase",
         )
         maps = gr.HTML(padding=False, elem_id="maps")
-        _answering(opened, picture, captions, compare, scores, phrase, maps)
+        _answering(opened, image, captions, compare, scores, phrase, maps)
         # At once, not when scores are asked for; uploads, examples and clearing all are changes.
-        picture.change(_problem, picture, problem, api_visibility="private", show_progress="hidden")
+        image.change(_problem, image, problem, api_visibility="private", show_progress="hidden")
     return page
 
 
 def _answering(
-    opened: Opened, picture: Any, captions: Any, compare: Any, scores: Any, phrase: Any, maps: Any
+    opened: Opened, image: Any, captions: Any, compare: Any, scores: Any, phrase: Any, maps: Any
 ) -> None:
     """Bind the page's parts to what answers."""
     pair = opened.pair
@@ -199,11 +199,11 @@ def _answering(
     # One at a time: the models are shared, and so is what draws.
     once: dict[str, Any] = {"concurrency_id": "models", "concurrency_limit": 1}
     asked = [
-        compare.click(score, [picture, captions], scores, api_visibility="private", **once),
-        phrase.submit(attend, [picture, phrase], maps, api_visibility="private", **once),
+        compare.click(score, [image, captions], scores, api_visibility="private", **once),
+        phrase.submit(attend, [image, phrase], maps, api_visibility="private", **once),
     ]
-    # What was found in another picture must not stand, or come to stand, beside this one.
-    picture.change(
+    # What was found in another image must not stand, or come to stand, beside this one.
+    image.change(
         None, None, [scores, maps], js="() => ['', '']", api_visibility="private", cancels=asked
     )
 
@@ -215,7 +215,7 @@ def _told() -> Iterator[None]:
 
     try:
         yield
-    except PictureError as error:
+    except ImageError as error:
         raise gr.Error(unusable(error), print_exception=False) from error
     except Unanswerable as error:
         raise gr.Error(str(error), print_exception=False) from error
@@ -228,7 +228,7 @@ def _problem(file: str | None) -> str:
     path = Path(file)
     try:
         load(path.parent, path.name, Limits())
-    except PictureError as error:
+    except ImageError as error:
         return showing.problem(unusable(error))
     return ""
 

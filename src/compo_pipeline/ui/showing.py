@@ -22,14 +22,14 @@ def table(scores: Scores, label: str) -> str:
     """Every caption's scores, the best of each model marked.
 
     Args:
-        scores: of one picture.
+        scores: of one image.
         label: what the fine-tuned model is called.
     """
     return _filled("scores.html", scores=scores, label=label)
 
 
 def figure(maps: Image.Image, phrase: str, label: str) -> str:
-    """The maps of both models; the picture travels inside.
+    """The maps of both models; the image travels inside.
 
     Args:
         maps: of `Pair.attention`.

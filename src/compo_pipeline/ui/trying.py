@@ -1,4 +1,4 @@
-"""What a base and a model fine-tuned from it make of one picture: scores and attention.
+"""What a base and a model fine-tuned from it make of one image: scores and attention.
 
 K captions, D width of the joint space.
 """
@@ -16,7 +16,7 @@ from compo_pipeline.evaluation.attention_figures import render
 from compo_pipeline.evaluation.embed import tokenised
 from compo_pipeline.evaluation.panels import panels_of
 from compo_pipeline.evaluation.regions import Case
-from compo_pipeline.images.decoding import FORMATS, Limits, PictureError, load
+from compo_pipeline.images.decoding import FORMATS, ImageError, Limits, load
 from compo_pipeline.models.dense import NoPatches
 from compo_pipeline.models.encoding import encode_images, encode_texts
 from compo_pipeline.models.loading import LoadedModel
@@ -40,7 +40,7 @@ class Line:
 
     Attributes:
         caption: as it was typed.
-        base: its cosine with the picture, under the base.
+        base: its cosine with the image, under the base.
         tuned: and under the fine-tuned model.
         best_of_base: whether the base finds no caption better.
         best_of_tuned: whether the fine-tuned model finds none better.
@@ -75,7 +75,7 @@ class Pair:
         base: before fine-tuning.
         tuned: and after.
         label: how the latter is called.
-        limits: what is accepted as a picture.
+        limits: what is accepted as an image.
     """
 
     base: LoadedModel
@@ -83,13 +83,13 @@ class Pair:
     label: str
     limits: Limits = field(default_factory=Limits)
 
-    def scores(self, picture: Path, captions: Sequence[str]) -> Scores:
-        """Cosines of a picture and captions under both models, in float32 as they are served.
+    def scores(self, path: Path, captions: Sequence[str]) -> Scores:
+        """Cosines of an image and captions under both models, in float32 as they are served.
 
         Raises:
-            PictureError: the picture cannot be used.
+            ImageError: the image cannot be used.
         """
-        image = load(picture.parent, picture.name, self.limits)
+        image = load(path.parent, path.name, self.limits)
         base, tuned = (_cosines(model, image, captions) for model in (self.base, self.tuned))
         longer = [
             tokenised(captions, model.tokenize).truncated for model in (self.base, self.tuned)
@@ -102,28 +102,28 @@ class Pair:
         )
         return Scores(tuple(lines))
 
-    def attention(self, picture: Path, phrase: str) -> Image.Image:
-        """Where both models look in a picture when they read a phrase, and the difference.
+    def attention(self, image: Path, phrase: str) -> Image.Image:
+        """Where both models look in an image when they read a phrase, and the difference.
 
         Raises:
-            PictureError: the picture cannot be used.
+            ImageError: the image cannot be used.
             NoAttention: the models have no features of patches.
         """
-        # For the reason why it cannot be: what is drawn of several pictures leaves it out.
-        load(picture.parent, picture.name, self.limits)
-        case = Case(picture.parent, picture.name, phrase)
+        # For the reason why it cannot be: what is drawn of several images leaves it out.
+        load(image.parent, image.name, self.limits)
+        case = Case(image.parent, image.name, phrase)
         try:
             (panel,) = panels_of(self.base, self.tuned, [case], self.limits)
         except NoPatches as error:
             raise NoAttention(f"There is no attention to show: {error.reason}.") from error
         # An uploaded file's name says nothing.
-        return render([replace(panel, picture="", names=("base", self.label))])
+        return render([replace(panel, image="", names=("base", self.label))])
 
 
-# By the reasons of a PictureError, for the person who gave the file.
+# By the reasons of a ImageError, for the person who gave the file.
 _UNUSABLE = {
     "empty": "This file is empty.",
-    "not_a_picture": (
+    "not_an_image": (
         f"This file is no image of a format that is read ({', '.join(FORMATS)}). Convert it first, "
         "an iPhone's HEIC for instance to JPEG."
     ),
@@ -133,7 +133,7 @@ _UNUSABLE = {
 }
 
 
-def unusable(error: PictureError) -> str:
+def unusable(error: ImageError) -> str:
     """Why an image cannot be used, for the person who gave it."""
     detail = str(error).removeprefix(f"{error.reason}: ")
     return _UNUSABLE.get(error.reason, "This file cannot be used: {}.").format(detail)
@@ -169,7 +169,7 @@ def short_enough(text: str) -> str:
 
 @torch.inference_mode()
 def _cosines(loaded: LoadedModel, image: Image.Image, captions: Sequence[str]) -> list[float]:
-    """[K], of one picture with each caption."""
+    """[K], of one image with each caption."""
     device = next(loaded.model.parameters()).device
     seen = encode_images(loaded.model, loaded.preprocess(image)[None].to(device))
     read = encode_texts(loaded.model, loaded.tokenize(list(captions)).to(device))

@@ -14,7 +14,7 @@ from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.images import vgg
-from compo_pipeline.images.makers.contract import Made, PictureRequest, Unmade
+from compo_pipeline.images.makers.contract import ImageRequest, Made, Unmade
 from compo_pipeline.images.makers.diffusion import DiffusionMaker
 from compo_pipeline.images.makers.settings import AdainSettings, DiffusionSettings
 
@@ -50,15 +50,15 @@ def folder(build: Callable[..., Path]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def requests(tmp_path_factory: pytest.TempPathFactory) -> list[PictureRequest]:
-    """Three texts about three real pictures."""
+def requests(tmp_path_factory: pytest.TempPathFactory) -> list[ImageRequest]:
+    """Three texts about three real images."""
     place = tmp_path_factory.mktemp("real")
     made = []
     for number, text in enumerate(("a cat", "red dog", "x")):
         noise = np.random.default_rng(number).integers(60 * number, 135 + 60 * number, (40, 56, 3))
         path = place / f"{number}.png"
         Image.fromarray(noise.astype(np.uint8)).save(path)
-        made.append(PictureRequest(f"row-{number}", 0, "negative", text, path, seed=number))
+        made.append(ImageRequest(f"row-{number}", 0, "negative", text, path, seed=number))
     return made
 
 
@@ -70,30 +70,30 @@ def settings(folder: Path, **changes: Any) -> DiffusionSettings:
     return replace(small, **changes)
 
 
-def pixels(maker: DiffusionMaker, requests: Sequence[PictureRequest]) -> list[np.ndarray]:
+def pixels(maker: DiffusionMaker, requests: Sequence[ImageRequest]) -> list[np.ndarray]:
     answers = list(maker.make(requests))
     assert [answer.request for answer in answers] == list(requests)
     assert all(isinstance(answer, Made) for answer in answers), answers
-    return [np.asarray(answer.picture, np.int16) for answer in answers]  # type: ignore[union-attr]
+    return [np.asarray(answer.image, np.int16) for answer in answers]  # type: ignore[union-attr]
 
 
 def apart(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> list[int]:
-    """The largest difference of a pixel, for each pair of pictures."""
+    """The largest difference of a pixel, for each pair of images."""
     return [int(np.abs(x - y).max()) for x, y in zip(a, b, strict=True)]
 
 
-def test_pictures_are_of_the_size_asked_for(folder: Path, requests: list[PictureRequest]) -> None:
-    for picture in pixels(DiffusionMaker(settings(folder)), requests):
-        assert picture.shape == (16, 24, 3)
-        assert picture.std() > 1
+def test_images_are_of_the_size_asked_for(folder: Path, requests: list[ImageRequest]) -> None:
+    for image in pixels(DiffusionMaker(settings(folder)), requests):
+        assert image.shape == (16, 24, 3)
+        assert image.std() > 1
 
 
 @pytest.mark.parametrize(
     ("scheduler", "space"),
     [("LCMScheduler", "pixels"), ("EulerAncestralDiscreteScheduler", "latents")],
 )
-def test_a_picture_does_not_depend_on_its_neighbours_or_their_order(
-    build: Callable[..., Path], requests: list[PictureRequest], scheduler: str, space: Any
+def test_an_image_does_not_depend_on_its_neighbours_or_their_order(
+    build: Callable[..., Path], requests: list[ImageRequest], scheduler: str, space: Any
 ) -> None:
     """Both schedulers draw noise at every step."""
     chosen = settings(build(scheduler=scheduler), adain=AdainSettings(space=space))
@@ -104,7 +104,7 @@ def test_a_picture_does_not_depend_on_its_neighbours_or_their_order(
     assert max(apart(together, backwards)) <= 1
 
 
-def test_seeds_decide_the_picture(folder: Path, requests: list[PictureRequest]) -> None:
+def test_seeds_decide_the_image(folder: Path, requests: list[ImageRequest]) -> None:
     maker = DiffusionMaker(settings(folder))
     first = pixels(maker, requests)
     assert apart(first, pixels(maker, requests)) == [0, 0, 0]
@@ -114,7 +114,7 @@ def test_seeds_decide_the_picture(folder: Path, requests: list[PictureRequest]) 
 
 
 def test_without_injection_and_style_it_is_the_plain_pipeline(
-    folder: Path, requests: list[PictureRequest]
+    folder: Path, requests: list[ImageRequest]
 ) -> None:
     maker = DiffusionMaker(settings(folder, injection=False))
     got = pixels(maker, requests)
@@ -127,12 +127,10 @@ def test_without_injection_and_style_it_is_the_plain_pipeline(
         guidance_scale=7.5,
         generator=[maker._painter._generator(request) for request in requests],
     ).images
-    assert apart(got, [np.asarray(picture, np.int16) for picture in plain]) == [0, 0, 0]
+    assert apart(got, [np.asarray(image, np.int16) for image in plain]) == [0, 0, 0]
 
 
-def test_with_injection_the_real_picture_counts(
-    folder: Path, requests: list[PictureRequest]
-) -> None:
+def test_with_injection_the_real_image_counts(folder: Path, requests: list[ImageRequest]) -> None:
     injected = pixels(DiffusionMaker(settings(folder)), requests)
     plain = pixels(DiffusionMaker(settings(folder, injection=False)), requests)
     assert min(apart(injected, plain)) > 1
@@ -141,8 +139,8 @@ def test_with_injection_the_real_picture_counts(
     assert moved[0] > 1 and moved[1] == 0 and moved[2] > 1
 
 
-def test_what_is_injected_is_the_picture_behind_the_first_end(
-    folder: Path, requests: list[PictureRequest]
+def test_what_is_injected_is_the_image_behind_the_first_end(
+    folder: Path, requests: list[ImageRequest]
 ) -> None:
     maker = DiffusionMaker(settings(folder))
     real = [Image.open(request.image) for request in requests]
@@ -162,7 +160,7 @@ def test_what_is_injected_is_the_picture_behind_the_first_end(
 
 
 def test_a_prompt_that_fills_all_positions_goes_without_and_is_told(
-    folder: Path, requests: list[PictureRequest], caplog: pytest.LogCaptureFixture
+    folder: Path, requests: list[ImageRequest], caplog: pytest.LogCaptureFixture
 ) -> None:
     long = [replace(requests[0], text="abcdefghijklmnop"), requests[1]]
     with caplog.at_level(logging.WARNING):
@@ -174,8 +172,8 @@ def test_a_prompt_that_fills_all_positions_goes_without_and_is_told(
 
 
 @pytest.mark.parametrize("space", ["latents", "pixels"])
-def test_style_moves_the_picture_towards_the_real_one(
-    folder: Path, requests: list[PictureRequest], space: Any
+def test_style_moves_the_image_towards_the_real_one(
+    folder: Path, requests: list[ImageRequest], space: Any
 ) -> None:
     plain = pixels(DiffusionMaker(settings(folder)), requests)
     for weight, moved in ((0.0, False), (1.0, True)):
@@ -183,28 +181,28 @@ def test_style_moves_the_picture_towards_the_real_one(
         styled = pixels(DiffusionMaker(chosen), requests)
         assert (min(apart(plain, styled)) > 1) == moved
     if space == "pixels":
-        for picture, request in zip(styled, requests, strict=True):
+        for image, request in zip(styled, requests, strict=True):
             real = np.asarray(Image.open(request.image))
-            assert np.abs(picture.mean((0, 1)) - real.mean((0, 1))).max() < 3
+            assert np.abs(image.mean((0, 1)) - real.mean((0, 1))).max() < 3
 
 
-def test_a_real_picture_that_cannot_be_read_gives_none(
-    folder: Path, requests: list[PictureRequest], tmp_path: Path
+def test_a_real_image_that_cannot_be_read_gives_none(
+    folder: Path, requests: list[ImageRequest], tmp_path: Path
 ) -> None:
     lost = replace(requests[1], image=tmp_path / "lost.jpg")
     answers = list(DiffusionMaker(settings(folder)).make([requests[0], lost, requests[2]]))
     assert [type(answer) for answer in answers] == [Made, Unmade, Made]
-    assert answers[1] == Unmade(lost, "the real picture: missing: no file at 'lost.jpg'")
+    assert answers[1] == Unmade(lost, "the real image: missing: no file at 'lost.jpg'")
     assert [answer.request for answer in answers] == [requests[0], lost, requests[2]]
 
 
-def test_half_precision_makes_a_picture(folder: Path, requests: list[PictureRequest]) -> None:
+def test_half_precision_makes_an_image(folder: Path, requests: list[ImageRequest]) -> None:
     chosen = settings(folder, precision="bf16", adain=AdainSettings(space="latents"))
     assert pixels(DiffusionMaker(chosen), requests[:1])[0].std() > 1
 
 
 def test_a_vision_model_of_ones_own(
-    build: Callable[..., Path], folder: Path, requests: list[PictureRequest]
+    build: Callable[..., Path], folder: Path, requests: list[ImageRequest]
 ) -> None:
     bare = build(image_encoder=None, feature_extractor=None)
     got = pixels(DiffusionMaker(settings(bare, vision=str(clip(folder)))), requests)
@@ -212,7 +210,7 @@ def test_a_vision_model_of_ones_own(
 
 
 def test_a_latent_consistency_model(
-    build: Callable[..., Path], requests: list[PictureRequest]
+    build: Callable[..., Path], requests: list[ImageRequest]
 ) -> None:
     own = settings(build(kind="LatentConsistencyModelPipeline"))
     injected = pixels(DiffusionMaker(own), requests)
@@ -221,16 +219,16 @@ def test_a_latent_consistency_model(
 
 
 def test_a_model_of_two_encoders_without_injection(
-    build: Callable[..., Path], requests: list[PictureRequest]
+    build: Callable[..., Path], requests: list[ImageRequest]
 ) -> None:
     folder = build(kind="StableDiffusionXLPipeline", scheduler="EulerDiscreteScheduler")
     style = AdainSettings(space="latents")
     own = settings(folder, injection=False, guidance=0.0, adain=style)
-    assert all(picture.std() > 1 for picture in pixels(DiffusionMaker(own), requests))
+    assert all(image.std() > 1 for image in pixels(DiffusionMaker(own), requests))
 
 
 class Small:
-    """Stands for a GPU that holds so many pictures."""
+    """Stands for a GPU that holds so many images."""
 
     def __init__(self, maker: DiffusionMaker, holds: int) -> None:
         self.draw_all, self.holds, self.asked = maker._painter.draw, holds, []
@@ -247,7 +245,7 @@ class Small:
 )
 def test_a_gpu_that_is_too_small_takes_fewer_at_a_time(
     folder: Path,
-    requests: list[PictureRequest],
+    requests: list[ImageRequest],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     holds: int,
@@ -263,8 +261,8 @@ def test_a_gpu_that_is_too_small_takes_fewer_at_a_time(
     assert "counterfactuals.diffusion.batch" in caplog.text
 
 
-def test_a_gpu_that_holds_no_picture(
-    folder: Path, requests: list[PictureRequest], monkeypatch: pytest.MonkeyPatch
+def test_a_gpu_that_holds_no_image(
+    folder: Path, requests: list[ImageRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     maker = DiffusionMaker(settings(folder))
     monkeypatch.setattr(maker._painter, "draw", Small(maker, 0).draw)
@@ -272,8 +270,8 @@ def test_a_gpu_that_holds_no_picture(
         list(maker.make(requests))
 
 
-def test_numbers_that_make_no_picture(
-    folder: Path, requests: list[PictureRequest], monkeypatch: pytest.MonkeyPatch
+def test_numbers_that_make_no_image(
+    folder: Path, requests: list[ImageRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     maker = DiffusionMaker(settings(folder))
     decoded = maker._painter._decoded
@@ -289,7 +287,7 @@ def test_numbers_that_make_no_picture(
     assert "counterfactuals.diffusion.precision" in answers[1].reason  # type: ignore[union-attr]
 
 
-def test_a_place_that_is_found_elsewhere(folder: Path, requests: list[PictureRequest]) -> None:
+def test_a_place_that_is_found_elsewhere(folder: Path, requests: list[ImageRequest]) -> None:
     asked = []
 
     def locate(name: str, key: str) -> Path:
@@ -303,7 +301,7 @@ def test_a_place_that_is_found_elsewhere(folder: Path, requests: list[PictureReq
 
 
 def test_style_in_features_of_vgg(
-    folder: Path, requests: list[PictureRequest], tmp_path: Path
+    folder: Path, requests: list[ImageRequest], tmp_path: Path
 ) -> None:
     files, draw = {}, torch.Generator().manual_seed(0)
     for name, layers in (("vgg", vgg.encoder()), ("decoder", vgg.decoder())):

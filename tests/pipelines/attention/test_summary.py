@@ -21,7 +21,7 @@ def rows(gain: float) -> list[Located]:
     return [
         Located(f"{n}.jpg", f"thing {n}", 0.05, 0.06 + gain, 0.3 + gain, 0.04, 0.0)
         for n in range(8)
-    ] + [Located("x<y>.jpg", "a box", problem="unreadable picture (missing)")]
+    ] + [Located("x<y>.jpg", "a box", problem="unreadable image (missing)")]
 
 
 TABLES = {"base": rows(0.0), "control": rows(0.01), "fine_tuned": rows(0.0123)}
@@ -41,7 +41,7 @@ def summary(compared: list[Row]) -> Summary:
 
 
 def test_what_was_left_out_is_counted_by_reason(summary: Summary) -> None:
-    assert summary.left_out == {"compressed run lengths": 2, "unreadable picture (missing)": 1}
+    assert summary.left_out == {"compressed run lengths": 2, "unreadable image (missing)": 1}
     assert list(summary.unreadable) == ["x<y>.jpg"] and summary.asked == 9
     assert summary.roles == ["base", "control", "fine_tuned"]
     assert summary.opponents == ["base", "control"]

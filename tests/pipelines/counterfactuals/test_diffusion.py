@@ -32,7 +32,7 @@ class Run:
 
     def __init__(self, folder: Path, rows: list[Caption], root: Path, values: dict[str, Any]):
         self.folder, self.rows, self.root, self.values = folder, rows, root, values
-        self.state, self.pictures = folder / "state", folder / "pictures"
+        self.state, self.images = folder / "state", folder / "images"
 
     def __call__(self, **diffusion: Any) -> list[Counterfactual]:
         own = {**self.values["diffusion"], **SMALL, **diffusion}
@@ -42,18 +42,18 @@ class Run:
         choice = Choice(settings, self.rows, self.root, {}, self.state)
         asked = (choice.writer(), choice.parsing("compo_en"), choice.maker())
         hashes = {row.image: row.image for row in self.rows}
-        places = Places(self.root, self.pictures, self.state)
+        places = Places(self.root, self.images, self.state)
         return make(self.rows, hashes, asked, settings, places)[0]
 
     def kept(self) -> dict[str, int]:
-        """When each picture in store was written."""
-        files = (self.state / "pictures").rglob("*.jpg")
+        """When each image in store was written."""
+        files = (self.state / "images").rglob("*.jpg")
         return {path.name: path.stat().st_mtime_ns for path in files}
 
 
 @pytest.fixture
 def run(tmp_path: Path, project: Path) -> Run:
-    """On three pictures of noise, one of which is lost."""
+    """On three images of noise, one of which is lost."""
     file = project / "conf" / "base" / "parameters_counterfactuals.yml"
     rows = []
     for number, text in enumerate(CAPTIONS):
@@ -66,16 +66,16 @@ def run(tmp_path: Path, project: Path) -> Run:
     return Run(tmp_path / "made", rows, tmp_path, values)
 
 
-def test_pictures_are_made_once_and_failures_are_told(run: Run, model: Path) -> None:
+def test_images_are_made_once_and_failures_are_told(run: Run, model: Path) -> None:
     rows = run(model=str(model))
     assert Counter(row.state for row in rows)["made"] >= 2
     assert {(row.writer, row.maker) for row in rows} == {("rules", "diffusion")}
     for row in rows:
         if row.state == "made":
-            with Image.open(run.pictures / row.image) as picture:
-                assert picture.size == (16, 16)
+            with Image.open(run.images / row.image) as image:
+                assert image.size == (16, 16)
     lost = next(row for row in rows if row.sample_id == "0" and row.text)
-    assert (lost.state, lost.detail) == ("failed", "the real picture: missing: no file at '0.png'")
+    assert (lost.state, lost.detail) == ("failed", "the real image: missing: no file at '0.png'")
     texts = (run.state / "texts.jsonl").read_text()
     failures = (run.state / "failures.jsonl").read_text()
     assert len(texts.splitlines()) == 6
@@ -88,7 +88,7 @@ def test_pictures_are_made_once_and_failures_are_told(run: Run, model: Path) -> 
 
 
 @pytest.mark.parametrize("changed", [{"injection": False}, {"adain": {"space": "none"}}])
-def test_a_changed_setting_makes_new_pictures_of_the_same_texts(
+def test_a_changed_setting_makes_new_images_of_the_same_texts(
     run: Run, model: Path, changed: dict[str, Any]
 ) -> None:
     rows, before = run(model=str(model)), run.kept()
@@ -120,7 +120,7 @@ def test_errors_are_told_before_a_caption_is_edited(
     assert not run.state.exists()
 
 
-def test_real_captions_and_pictures(
+def test_real_captions_and_images(
     run: Run, model: Path, shared: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = json.loads(

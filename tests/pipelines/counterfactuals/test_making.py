@@ -20,7 +20,7 @@ from compo_pipeline.records import Counterfactual
 
 def contents(folder: Path) -> dict[str, bytes]:
     """Every file below a folder."""
-    files = (path for path in (folder / "pictures").rglob("*") if path.is_file())
+    files = (path for path in (folder / "images").rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
@@ -53,28 +53,28 @@ def test_table_says_what_became_of_every_edit(whole: tuple[Path, Any, Any]) -> N
     ]
     told = [(one.row, one.sample_id, one.image, one.rule, one.detail) for one in quarantine]
     assert told == [
-        (10, "no picture", "5.png", "no_picture", "negative of sentence 0: no paint"),
-        (11, "no picture", "5.png", "no_text", "positive of sentence 0: nothing to say"),
+        (10, "no image", "5.png", "no_image", "negative of sentence 0: no paint"),
+        (11, "no image", "5.png", "no_text", "positive of sentence 0: nothing to say"),
     ]
     assert len(log.asked("text")) == 14
-    assert len(log.asked("picture")) == 13
+    assert len(log.asked("image")) == 13
 
 
-def test_pictures_lie_where_the_table_says_under_safe_names(whole: tuple[Path, Any, Any]) -> None:
+def test_images_lie_where_the_table_says_under_safe_names(whole: tuple[Path, Any, Any]) -> None:
     folder, (rows, _), _ = whole
-    named = {f"pictures/{row.image}" for row in rows if row.image}
+    named = {f"images/{row.image}" for row in rows if row.image}
     assert named == set(contents(folder)) and len(named) == 12
     assert all(name.isascii() and ".." not in name and len(name) < 100 for name in named)
     # "plain" and "PLAIN" stay apart where file names have no case.
     assert len({name.casefold() for name in named}) == 12
-    with Image.open(folder / "pictures" / rows[0].image) as picture:
-        assert (picture.format, picture.size) == ("JPEG", (8, 6))
+    with Image.open(folder / "images" / rows[0].image) as image:
+        assert (image.format, image.size) == ("JPEG", (8, 6))
 
 
 @pytest.mark.parametrize(
     ("deadly", "again"),
     # What was on its way when the process died is asked again, and nothing else.
-    [("text 6", 0), ("picture 1", 0), ("picture 5", 0), ("rename 4", 1), ("link 3", 0)],
+    [("text 6", 0), ("image 1", 0), ("image 5", 0), ("rename 4", 1), ("link 3", 0)],
 )
 def test_killed_and_run_again_equals_an_uninterrupted_run(
     worker: ModuleType, whole: tuple[Path, Any, Any], tmp_path: Path, deadly: str, again: int
@@ -82,13 +82,13 @@ def test_killed_and_run_again_equals_an_uninterrupted_run(
     uninterrupted, tables, log = whole
     assert killed(worker, tmp_path, deadly).wait(timeout=300) == -signal.SIGKILL
     second = worker.Log(tmp_path / "calls.log")
-    assert not (tmp_path / "pictures").exists()
+    assert not (tmp_path / "images").exists()
     assert worker.run(tmp_path, second) == tables
     assert contents(tmp_path) == contents(uninterrupted)
-    for kind in ("text", "picture"):
+    for kind in ("text", "image"):
         calls, expected = Counter(second.asked(kind)), Counter(log.asked(kind))
         assert set(calls) == set(expected)
-        assert calls.total() == expected.total() + (again if kind == "picture" else 0)
+        assert calls.total() == expected.total() + (again if kind == "image" else 0)
 
 
 def test_killed_from_outside(
@@ -96,7 +96,7 @@ def test_killed_from_outside(
 ) -> None:
     log = worker.Log(tmp_path / "calls.log")
     process = killed(worker, tmp_path, "", pause=0.2)
-    while len(log.asked("picture")) < 3:
+    while len(log.asked("image")) < 3:
         assert process.poll() is None
         time.sleep(0.01)
     process.kill()
@@ -105,7 +105,7 @@ def test_killed_from_outside(
     assert contents(tmp_path) == contents(whole[0])
     # At most the one that was on its way comes twice.
     assert len(log.asked("text")) == 14
-    assert 13 <= len(log.asked("picture")) <= 14
+    assert 13 <= len(log.asked("image")) <= 14
 
 
 def test_a_second_run_asks_for_nothing(worker: ModuleType, tmp_path: Path) -> None:
@@ -118,12 +118,12 @@ def test_a_second_run_asks_for_nothing(worker: ModuleType, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("changed", "texts", "pictures"),
+    ("changed", "texts", "images"),
     [
         ({"maker": "m2"}, 0, 13),
         ({"seed": 1}, 0, 13),
         ({"format": "png"}, 0, 13),
-        # The other writer's texts are the same here: their pictures are there already.
+        # The other writer's texts are the same here: their images are there already.
         ({"writer": "w2"}, 14, 0),
         ({"sentences": None}, 14, 13),
         ({"retry": True}, 1, 1),
@@ -132,19 +132,19 @@ def test_a_second_run_asks_for_nothing(worker: ModuleType, tmp_path: Path) -> No
     ],
 )
 def test_a_changed_setting_makes_anew_only_what_it_decides(
-    worker: ModuleType, tmp_path: Path, changed: dict[str, Any], texts: int, pictures: int
+    worker: ModuleType, tmp_path: Path, changed: dict[str, Any], texts: int, images: int
 ) -> None:
     worker.run(tmp_path, worker.Log(tmp_path / "first.log"))
     log = worker.Log(tmp_path / "second.log")
     worker.run(tmp_path, log, **changed)
     assert len(log.asked("text")) == texts
-    assert len(log.asked("picture")) == pictures
+    assert len(log.asked("image")) == images
     back = worker.Log(tmp_path / "third.log")
     worker.run(tmp_path, back)
     assert back.steps() == []
 
 
-def test_a_changed_caption_or_picture_gets_counterfactuals_of_its_own(
+def test_a_changed_caption_or_image_gets_counterfactuals_of_its_own(
     worker: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker.run(tmp_path, worker.Log(tmp_path / "first.log"))
@@ -152,11 +152,11 @@ def test_a_changed_caption_or_picture_gets_counterfactuals_of_its_own(
     log = worker.Log(tmp_path / "second.log")
     made, _ = worker.run(tmp_path, log, rows=rows)
     assert made[0].text == "A BIRD negative"
-    assert [len(log.asked(kind)) for kind in ("text", "picture")] == [2, 2]
+    assert [len(log.asked(kind)) for kind in ("text", "image")] == [2, 2]
     monkeypatch.setitem(worker.HASHES, worker.ROWS[0].image, "another")
     log = worker.Log(tmp_path / "third.log")
     worker.run(tmp_path, log, rows=rows)
-    assert [len(log.asked(kind)) for kind in ("text", "picture")] == [2, 2]
+    assert [len(log.asked(kind)) for kind in ("text", "image")] == [2, 2]
 
 
 def test_what_nobody_answered_is_asked_again(
@@ -187,13 +187,13 @@ def test_without_a_maker_texts_stand_alone(worker: ModuleType, tmp_path: Path) -
     assert Counter(row.state for row in rows) == {"written": 13, "failed": 1}
     assert {(row.image, row.maker) for row in rows} == {("", "")}
     assert [one.rule for one in quarantine] == ["no_text"]
-    assert (tmp_path / "pictures").is_dir() and contents(tmp_path) == {}
+    assert (tmp_path / "images").is_dir() and contents(tmp_path) == {}
 
 
-def test_pictures_of_other_settings_are_not_published(worker: ModuleType, tmp_path: Path) -> None:
+def test_images_of_other_settings_are_not_published(worker: ModuleType, tmp_path: Path) -> None:
     rows, _ = worker.run(tmp_path, worker.Log(tmp_path / "calls.log"))
     few, _ = worker.run(tmp_path, worker.Log(tmp_path / "calls.log"), rows=worker.ROWS[:2])
     assert len(few) == 4
-    assert set(contents(tmp_path)) == {f"pictures/{row.image}" for row in few}
+    assert set(contents(tmp_path)) == {f"images/{row.image}" for row in few}
     assert few == [row for row in rows if row.sample_id in worker.IDS[:2]]
     assert all(isinstance(row, Counterfactual) for row in few)

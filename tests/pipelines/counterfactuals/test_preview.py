@@ -1,4 +1,4 @@
-"""The page of counterfactuals: complete, escaped, and never stopped by a picture."""
+"""The page of counterfactuals: complete, escaped, and never stopped by an image."""
 
 import re
 from collections import Counter
@@ -38,13 +38,13 @@ def test_real_and_made_stand_side_by_side(tmp_path: Path, folders: tuple[Path, P
     failed = replace(POSITIVE, detail="no <paint>")
     html = page(tmp_path, folders, NEGATIVE, failed)
     real, negative, positive = columns(html)
-    assert real == "real [picture] A red &lt;cat&gt; sits."
+    assert real == "real [image] A red &lt;cat&gt; sits."
     assert negative == (
-        "negative &middot; colour: red &gt; blue [picture] "
+        "negative &middot; colour: red &gt; blue [image] "
         "A <mark>blue</mark> &lt;cat&gt; sits. instead of: red"
     )
     assert positive == (
-        "positive no picture A &lt;cat&gt; <mark>in red</mark> sits. instead of: red "
+        "positive no image A &lt;cat&gt; <mark>in red</mark> sits. instead of: red "
         "failed: no &lt;paint&gt;"
     )
     assert "Counterfactuals of a dataset" in html and "<code>abc123</code>" in html
@@ -54,7 +54,7 @@ def test_real_and_made_stand_side_by_side(tmp_path: Path, folders: tuple[Path, P
 def columns(html: str) -> list[str]:
     """What stands in each column of the cards, without other tags than marks."""
     found = re.findall(r'<section class="one[^>]*>(.*?)</section>', html, re.DOTALL)
-    shown = [re.sub(r"<img[^>]*>", "[picture]", one) for one in found]
+    shown = [re.sub(r"<img[^>]*>", "[image]", one) for one in found]
     return [" ".join(re.sub(r"<(?!/?mark)[^>]*>", " ", one).split()) for one in shown]
 
 
@@ -63,12 +63,12 @@ def test_words_that_are_only_gone_are_told(tmp_path: Path, folders: tuple[Path, 
     assert columns(html)[1].endswith("A &lt;cat&gt; sits. instead of: red")
 
 
-def test_without_a_maker_no_place_is_kept_for_pictures(
+def test_without_a_maker_no_place_is_kept_for_images(
     tmp_path: Path, folders: tuple[Path, Path]
 ) -> None:
     written = replace(NEGATIVE, maker="", image="", state="written")
     html = page(tmp_path, folders, written)
-    assert "No pictures were asked for." in html and '<main data-role="both" class="bare">' in html
+    assert "No images were asked for." in html and '<main data-role="both" class="bare">' in html
     assert columns(html)[1].startswith("negative &middot; colour: red &gt; blue A <mark>")
     assert "asked for" not in page(tmp_path, folders, NEGATIVE)
 
@@ -157,7 +157,7 @@ def test_details_that_are_all_different_do_not_fill_the_page(
     assert html.count("<article") <= 5 + 16 and html.count("data-kind=") == 16
 
 
-def test_a_picture_that_cannot_be_read_is_told_in_its_place(
+def test_an_image_that_cannot_be_read_is_told_in_its_place(
     tmp_path: Path, folders: tuple[Path, Path]
 ) -> None:
     html = page(tmp_path, folders, replace(NEGATIVE, image="gone.png"))

@@ -39,7 +39,7 @@ def test_counts_by_role_state_and_rule() -> None:
             "negative": {"written": 0, "made": 1, "failed": 1},
             "positive": {"written": 1, "made": 0, "failed": 1},
         },
-        "rules": {"no_picture": 1, "no_text": 1},
+        "rules": {"no_image": 1, "no_text": 1},
     }
 
 

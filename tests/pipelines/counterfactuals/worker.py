@@ -1,6 +1,6 @@
 """Makes counterfactuals with a writer and a maker of its own, and dies where it is told to.
 
-Run as a script with a folder and a deadly step such as "picture 3", so that a test can look at
+Run as a script with a folder and a deadly step such as "image 3", so that a test can look at
 what a killed process leaves behind.
 """
 
@@ -15,14 +15,14 @@ from typing import Any
 
 from PIL import Image
 
-from compo_pipeline.images.makers.contract import Made, PictureRequest, Unmade
+from compo_pipeline.images.makers.contract import ImageRequest, Made, Unmade
 from compo_pipeline.language.writers.contract import Failed, Request, Written
 from compo_pipeline.pipelines.counterfactuals.generation import Parsing
 from compo_pipeline.pipelines.counterfactuals.making import Places, make
 from compo_pipeline.pipelines.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.records import Caption, Counterfactual, Parse, Rejected
 
-IDS = ("plain", "../odd/..\\id", "x" * 200, "Ünïcode ✓", "plain2", "no picture", "PLAIN")
+IDS = ("plain", "../odd/..\\id", "x" * 200, "Ünïcode ✓", "plain2", "no image", "PLAIN")
 ROWS = tuple(
     Caption(name, name, f"{place}.png", 8, 6, (f"a cat, {place}", f"a dog, {place}"), "t", "train")
     for place, name in enumerate(IDS)
@@ -56,7 +56,7 @@ class Log:
 
 @dataclass
 class Upper:
-    """Writes in capitals; finds nothing positive to say about 'no picture'."""
+    """Writes in capitals; finds nothing positive to say about 'no image'."""
 
     log: Log
     settings_hash: str = "w1"
@@ -66,7 +66,7 @@ class Upper:
         for one in requests:
             assert one.parse.text == one.caption
             self.log.step("text", one.sample_id, one.sentence, one.role)
-            if (one.sample_id, one.role) == ("no picture", "positive"):
+            if (one.sample_id, one.role) == ("no image", "positive"):
                 yield Failed(one, "nothing to say")
             else:
                 yield Written(one, f"{one.caption.upper()} {one.role}", "capitals")
@@ -74,16 +74,16 @@ class Upper:
 
 @dataclass
 class Painter:
-    """Paints a colour; fails at the negative of 'no picture'."""
+    """Paints a colour; fails at the negative of 'no image'."""
 
     log: Log
     settings_hash: str = "m1"
     name: str = "painter"
 
-    def make(self, requests: Sequence[PictureRequest]) -> Iterator[Made | Unmade]:
+    def make(self, requests: Sequence[ImageRequest]) -> Iterator[Made | Unmade]:
         for one in requests:
-            self.log.step("picture", one.sample_id, one.sentence, one.role)
-            if one.sample_id == "no picture":
+            self.log.step("image", one.sample_id, one.sentence, one.role)
+            if one.sample_id == "no image":
                 yield Unmade(one, "no paint")
             else:
                 shade = one.seed % 256
@@ -109,7 +109,7 @@ def run(
 ) -> tuple[list[Counterfactual], list[Rejected]]:
     chosen = CounterfactualSettings(**settings)
     asked = (Upper(log, writer), parsing(), Painter(log, maker) if maker else None)
-    places = Places(folder / "real", folder / "pictures", folder / "state")
+    places = Places(folder / "real", folder / "images", folder / "state")
     return make(rows, HASHES, asked, chosen, places)
 
 
@@ -124,7 +124,7 @@ def deadly(log: Log, kind: str, act: Callable[..., Any]) -> Callable[..., Any]:
 if __name__ == "__main__":
     place = Path(sys.argv[1])
     diary = Log(place / "calls.log", sys.argv[2], float(sys.argv[3]))
-    # A picture is written but has no name yet; a link of the published folder is about to be made.
+    # An image is written but has no name yet; a link of the published folder is about to be made.
     Path.replace = deadly(diary, "rename", Path.replace)  # type: ignore[method-assign]
     Path.hardlink_to = deadly(diary, "link", Path.hardlink_to)  # type: ignore[method-assign]
     run(place, diary)

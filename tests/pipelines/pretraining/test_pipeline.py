@@ -18,8 +18,8 @@ from compo_pipeline.pipelines.pretraining import tower
 from compo_pipeline.pipelines.pretraining.architecture import MODEL, build
 from compo_pipeline.pipelines.pretraining.base import embed_scenes
 from compo_pipeline.pipelines.pretraining.nodes import train_base_model, train_image_tower
-from compo_pipeline.pipelines.pretraining.supervision import PictureBatches
-from compo_pipeline.scenes.render import picture
+from compo_pipeline.pipelines.pretraining.supervision import ImageBatches
+from compo_pipeline.scenes.render import image
 from compo_pipeline.scenes.world import Scene, World
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
@@ -44,12 +44,12 @@ def test_the_whole_pipeline_in_small(
 
     model, _, transform = open_clip.create_model_and_transforms(f"local-dir:{folder}")
     ids = open_clip.get_tokenizer(f"local-dir:{folder}")(["a red ball left of a green key"])
-    pixels = transform(picture(wide))[None]
+    pixels = transform(image(wide))[None]
     ours = load(folder)
     assert ours.name == "scenes-base"
     model.eval()
     with torch.no_grad():
-        assert pixels.equal(ours.preprocess(picture(wide))[None])
+        assert pixels.equal(ours.preprocess(image(wide))[None])
         for one, other in (
             (model.encode_image(pixels), ours.model.encode_image(pixels)),  # type: ignore[operator]
             (model.encode_text(ids), ours.model.encode_text(ids)),  # type: ignore[operator]
@@ -84,9 +84,7 @@ def test_batches_follow_the_model_to_its_device(
     fresh: LoadedModel, world: World, wide: Scene
 ) -> None:
     """On a GPU that is only pretended: values are lost, and mixing devices is an error."""
-    batches = PictureBatches(
-        world, seed=0, batches=1, batch_size=4, size=64, grid=8, composites=0.5
-    )
+    batches = ImageBatches(world, seed=0, batches=1, batch_size=4, size=64, grid=8, composites=0.5)
     pixels, truth = batches[0]
     gpu = torch.device("cuda", 0)
     with FakeTensorMode() as pretended:

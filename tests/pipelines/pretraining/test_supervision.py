@@ -1,14 +1,14 @@
-"""Targets by hand, and batches of pictures that show what their truth says."""
+"""Targets by hand, and batches of images that show what their truth says."""
 
 import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from compo_pipeline.pipelines.pretraining.supervision import Box, PictureBatches, boxes, truth
+from compo_pipeline.pipelines.pretraining.supervision import Box, ImageBatches, boxes, truth
 from compo_pipeline.scenes.world import COLOURS, Scene, World
 
 
-def test_boxes_of_a_squashed_picture(wide: Scene) -> None:
+def test_boxes_of_a_squashed_image(wide: Scene) -> None:
     assert boxes(wide) == [
         Box("box", "blue", "medium", "solid", 0.25, 0.5, 0.25, 48 / 144),
         Box("star", "pink", "large", "dotted", 0.75, 0.75, 0.375, 0.5),
@@ -36,7 +36,7 @@ def test_boxes_of_half_a_composite(
 
 
 def test_truth_by_hand(world: World, wide: Scene) -> None:
-    """Two pictures; the second is the lower half of a composite alone."""
+    """Two images; the second is the lower half of a composite alone."""
     told = truth([boxes(wide), boxes(wide, 1)[:1]], world, grid=4)
     assert told.owner.tolist() == [0, 0, 1]
     assert told.kind.tolist() == [1, 2, 1]
@@ -60,9 +60,9 @@ def test_truth_by_hand(world: World, wide: Scene) -> None:
     assert (finer != 4).nonzero().tolist() == [[row, col] for row in (5, 6) for col in (1, 2)]
 
 
-def batches(world: World, **changes: object) -> PictureBatches:
+def batches(world: World, **changes: object) -> ImageBatches:
     settings = {"seed": 0, "batches": 4, "batch_size": 6, "composites": 0.5, **changes}
-    return PictureBatches(world, size=64, grid=8, **settings)  # type: ignore[arg-type]
+    return ImageBatches(world, size=64, grid=8, **settings)  # type: ignore[arg-type]
 
 
 def test_a_batch_is_the_same_in_any_process_and_any_order(world: World) -> None:
@@ -77,7 +77,7 @@ def test_a_batch_is_the_same_in_any_process_and_any_order(world: World) -> None:
 
 
 @pytest.mark.parametrize("composites", [0.0, 1.0])
-def test_pictures_show_what_the_truth_says(world: World, composites: float) -> None:
+def test_images_show_what_the_truth_says(world: World, composites: float) -> None:
     """At a box's centre lies its colour, half of a composite or not."""
     pixels, told = batches(world, batch_size=40, composites=composites)[0]
     assert pixels.shape == (40, 3, 64, 64)

@@ -25,23 +25,23 @@ from compo_pipeline.pipelines.pretraining.tower import (
     tokens,
     train_tower,
 )
-from compo_pipeline.scenes.render import picture
+from compo_pipeline.scenes.render import image
 from compo_pipeline.scenes.world import Scene, World
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.finite import TrainingError
 
 
 def test_the_tower_is_trained_on_what_the_model_will_see(fresh: LoadedModel, wide: Scene) -> None:
-    squashed = picture(wide).resize((64, 64), Image.Resampling.BICUBIC)
+    squashed = image(wide).resize((64, 64), Image.Resampling.BICUBIC)
     raw = torch.from_numpy(np.asarray(squashed).copy()).permute(2, 0, 1)
     mean, std = (torch.tensor(v).view(3, 1, 1) * 255 for v in (fresh.mean, fresh.std))
-    torch.testing.assert_close((raw - mean) / std, fresh.preprocess(picture(wide)))
+    torch.testing.assert_close((raw - mean) / std, fresh.preprocess(image(wide)))
 
 
 def test_the_mean_of_patch_tokens_through_the_head_is_the_image_embedding(
     fresh: LoadedModel, wide: Scene
 ) -> None:
-    pixels = fresh.preprocess(picture(wide))[None]
+    pixels = fresh.preprocess(image(wide))[None]
     with torch.no_grad():
         patches = tokens(fresh.model.visual, pixels)
         whole = fresh.model.encode_image(pixels)  # type: ignore[operator]

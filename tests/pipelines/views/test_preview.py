@@ -1,4 +1,4 @@
-"""The page of random views: complete, escaped, and never stopped by a picture."""
+"""The page of random views: complete, escaped, and never stopped by an image."""
 
 import base64
 import io
@@ -22,17 +22,17 @@ ORIGIN = {"generator": "some_rule", "category": "noun_phrase", "words": ["cat", 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    folder = tmp_path / "pictures"
+    folder = tmp_path / "images"
     folder.mkdir()
     Image.new("RGB", (800, 600), "red").save(folder / "red.png")
     Image.new("RGB", (800, 600), "blue").save(folder / "blue.png")
-    (folder / "broken.png").write_bytes(b"no picture")
+    (folder / "broken.png").write_bytes(b"no image")
     return folder
 
 
 @pytest.fixture
 def made(tmp_path: Path) -> Path:
-    """Counterfactual pictures, under names that real ones have too."""
+    """Counterfactual images, under names that real ones have too."""
     folder = tmp_path / "made"
     folder.mkdir()
     Image.new("RGB", (80, 80), "green").save(folder / "red.png")
@@ -56,7 +56,7 @@ def page(tmp_path: Path, root: Path, *views: View, **options: Any) -> str:
     return write(views, root, tmp_path / "out" / "page.html", HEADING, **options).read_text()
 
 
-def pictures(html: str) -> list[Image.Image]:
+def images(html: str) -> list[Image.Image]:
     found = re.findall(r'src="data:image/jpeg;base64,([^"]+)"', html)
     return [Image.open(io.BytesIO(base64.b64decode(data))) for data in found]
 
@@ -67,8 +67,8 @@ def test_a_view_is_told_whole(tmp_path: Path, root: Path) -> None:
     assert "a red <mark>dog</mark><small>noun phrase: cat | &lt;dog&gt;</small>" in html
     assert "some rule" in html and "words==1.0" in html
     assert "Views of a method on a dataset" in html and "Epoch 3, seed 7" in html
-    (picture,) = pictures(html)
-    assert picture.size == (320, 240)
+    (image,) = images(html)
+    assert image.size == (320, 240)
 
 
 def test_the_page_needs_nothing_else(tmp_path: Path, root: Path) -> None:
@@ -88,7 +88,7 @@ def test_texts_are_escaped(tmp_path: Path, root: Path) -> None:
 def test_composites_are_joined_as_training_shows_them(
     tmp_path: Path, root: Path, axis: str, second: tuple[int, int]
 ) -> None:
-    (joined,) = pictures(page(tmp_path, root, view("red.png", "blue.png", axis=axis)))
+    (joined,) = images(page(tmp_path, root, view("red.png", "blue.png", axis=axis)))
     assert joined.size == (320, 320)
     red, _, blue = joined.getpixel((80, 80))
     assert red > 200 > 50 > blue
@@ -96,7 +96,7 @@ def test_composites_are_joined_as_training_shows_them(
     assert blue > 200 > 50 > red
 
 
-def test_a_picture_that_cannot_be_read_is_told_in_its_place(tmp_path: Path, root: Path) -> None:
+def test_an_image_that_cannot_be_read_is_told_in_its_place(tmp_path: Path, root: Path) -> None:
     html = page(
         tmp_path,
         root,
@@ -104,9 +104,9 @@ def test_a_picture_that_cannot_be_read_is_told_in_its_place(tmp_path: Path, root
         view("broken.png", sample_id="s1"),
         view("../red.png", sample_id="s2"),
     )
-    assert html.count("<article") == 3 and len(pictures(html)) == 1
+    assert html.count("<article") == 3 and len(images(html)) == 1
     assert html.index("missing: no file at &#39;gone.png&#39;") < html.index("<img")
-    assert "not_a_picture" in html and "out_of_root" in html
+    assert "not_an_image" in html and "out_of_root" in html
 
 
 def test_a_file_that_cannot_be_opened_stops_nothing(
@@ -218,7 +218,7 @@ def paired(
 
 
 def columns(html: str) -> list[str]:
-    """What stands in each column of the cards: tags other than pictures and marks left out."""
+    """What stands in each column of the cards: tags other than images and marks left out."""
     found = re.findall(r'<section class="one[^>]*>(.*?)</section>', html, re.DOTALL)
     kept = [re.sub(r'src="[^"]*"', "", re.sub(r"<(?!img|/?mark)[^>]*>", " ", one)) for one in found]
     return [" ".join(one.split()) for one in kept]
@@ -232,19 +232,19 @@ def test_synthetic_pairs_stand_beside_the_real_one(tmp_path: Path, root: Path, m
     assert negative.startswith("negative &middot; noun phrase <img")
     assert negative.endswith("> a red <mark>dog</mark> instead of: cat")
     assert positive.endswith("> <mark>one &lt;</mark>red<mark>&gt;</mark> cat instead of: a")
-    first, second, third = pictures(html)
+    first, second, third = images(html)
     assert first.size == (320, 240) and first.getpixel((9, 9))[0] > 200
-    for picture in (second, third):
-        assert picture.size == (80, 80) and picture.getpixel((9, 9))[1] > 100
+    for image in (second, third):
+        assert image.size == (80, 80) and image.getpixel((9, 9))[1] > 100
     assert not re.search(r'(?:src|href)="(?!data:)', html) and "http" not in html
 
 
 def test_whatever_is_missing_of_a_pair_is_told(tmp_path: Path, root: Path, made: Path) -> None:
     nothing = paired("", "", negative=None, retold=None)
     _, negative, positive = columns(page(tmp_path, root, nothing, made=made))
-    assert negative == "negative no picture was made no edited caption was written"
-    assert positive == "positive no picture was made no retold caption was written"
-    gone = paired("gone.png", "../pictures/red.png")
+    assert negative == "negative no image was made no edited caption was written"
+    assert positive == "positive no image was made no retold caption was written"
+    gone = paired("gone.png", "../images/red.png")
     _, negative, positive = columns(page(tmp_path, root, gone, made=made))
     assert "missing: no file at &#39;gone.png&#39; a red <mark>dog" in negative
     assert "out_of_root" in positive

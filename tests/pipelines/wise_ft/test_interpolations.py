@@ -33,7 +33,7 @@ WEIGHTS = "open_clip_model.safetensors"
 
 @pytest.fixture
 def subtasks(tmp_path: Path) -> list[Subtask]:
-    """A choice and a retrieval over the same forty pictures."""
+    """A choice and a retrieval over the same forty images."""
     draw = np.random.default_rng(0)
     for number in range(40):
         pixels = draw.integers(0, 255, (32, 32, 3), dtype=np.uint8)
@@ -98,7 +98,7 @@ def test_half_way_stands_the_mean_of_the_weights(
 
 
 @pytest.mark.parametrize(("image_seed", "passes"), [(0, 1), (1, 3)])
-def test_pictures_are_encoded_once_where_the_tower_is_the_same(
+def test_images_are_encoded_once_where_the_tower_is_the_same(
     tiny_model: Callable[..., Path],
     subtasks: list[Subtask],
     image_seed: int,

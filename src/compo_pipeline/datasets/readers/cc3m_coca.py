@@ -26,9 +26,9 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
     return img2dataset.caption_files(data, source)
 
 
-def picture_folder(data: DataSettings, source: str) -> Path:
+def image_folder(data: DataSettings, source: str) -> Path:
     """The folder that holds the shards."""
-    return img2dataset.picture_folder(data, source)
+    return img2dataset.image_folder(data, source)
 
 
 def count(data: DataSettings, source: str) -> int:

@@ -1,7 +1,7 @@
 """COCO captions in the official layout, which rendered scenes share.
 
-`annotations/captions_<split>.json` and a folder of pictures per split. One row per caption: that
-caption comes first, the other captions of its picture are the further ones.
+`annotations/captions_<split>.json` and a folder of images per split. One row per caption: that
+caption comes first, the other captions of its image are the further ones.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
     return [path]
 
 
-def picture_folder(data: DataSettings, source: str) -> Path:
-    """The split's folder of pictures."""
+def image_folder(data: DataSettings, source: str) -> Path:
+    """The split's folder of images."""
     return data.root / source
 
 
@@ -49,36 +49,36 @@ def count(data: DataSettings, source: str) -> int:
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
-    """One record per caption, in the order of the file; then the pictures without any."""
+    """One record per caption, in the order of the file; then the images without any."""
     content = _load(data, source)
     files: dict[Any, str] = {}
     for entry in content["images"]:
-        problem = _picture_problem(entry, files)
+        problem = _image_problem(entry, files)
         if problem:
             yield rejected(_field(entry, "id"), _field(entry, "file_name"), problem)
         else:
             files[entry["id"]] = entry["file_name"]
-    of_picture: dict[Any, list[dict[str, Any]]] = {}
+    of_image: dict[Any, list[dict[str, Any]]] = {}
     for entry in content["annotations"]:
         if not _caption_problem(entry, files):
-            of_picture.setdefault(entry["image_id"], []).append(entry)
+            of_image.setdefault(entry["image_id"], []).append(entry)
     for entry in content["annotations"]:
         problem = _caption_problem(entry, files)
         if problem:
             yield rejected(_field(entry, "id"), _field(entry, "image_id"), problem)
             continue
-        picture = entry["image_id"]
+        image = entry["image_id"]
         yield checked(
             sample_id=f"{split}-{entry['id']}",
-            image_id=f"{split}-{picture}",
-            image=f"{source}/{files[picture]}",
+            image_id=f"{split}-{image}",
+            image=f"{source}/{files[image]}",
             own=(entry["caption"],),
-            further=tuple(o["caption"] for o in of_picture[picture] if o is not entry),
+            further=tuple(o["caption"] for o in of_image[image] if o is not entry),
             split=split,
         )
-    for picture, name in files.items():
-        if picture not in of_picture:
-            yield rejected(f"{split}-{picture}", f"{source}/{name}", "no caption of this picture")
+    for image, name in files.items():
+        if image not in of_image:
+            yield rejected(f"{split}-{image}", f"{source}/{name}", "no caption of this image")
 
 
 def _load(data: DataSettings, source: str) -> dict[str, list[Any]]:
@@ -97,13 +97,13 @@ def _load(data: DataSettings, source: str) -> dict[str, list[Any]]:
     return lists
 
 
-def _picture_problem(entry: Any, known: dict[Any, str]) -> str | None:
-    """What keeps an entry of `images` from naming a picture."""
-    picture, name = _field(entry, "id"), _field(entry, "file_name")
-    if not isinstance(picture, int | str) or not isinstance(name, str):
+def _image_problem(entry: Any, known: dict[Any, str]) -> str | None:
+    """What keeps an entry of `images` from naming an image."""
+    image, name = _field(entry, "id"), _field(entry, "file_name")
+    if not isinstance(image, int | str) or not isinstance(name, str):
         return f"images: {entry!r} lacks an id or a file_name"
-    if picture in known:
-        return f"images: id {picture} was already given to {known[picture]}"
+    if image in known:
+        return f"images: id {image} was already given to {known[image]}"
     return None
 
 

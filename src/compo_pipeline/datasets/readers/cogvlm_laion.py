@@ -1,6 +1,6 @@
-"""LAION pictures captioned by CogVLM, as CLIC's authors publish them: CSV without a header.
+"""LAION images captioned by CogVLM, as CLIC's authors publish them: CSV without a header.
 
-First the picture's address or path, of which the file's name counts (they download it under that
+First the image's address or path, of which the file's name counts (they download it under that
 name, into the folder `data.images`), then its caption, or its sentences in columns of their own.
 """
 
@@ -20,9 +20,9 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
     return table.caption_files(data, source)
 
 
-def picture_folder(data: DataSettings, source: str) -> Path:
-    """The folder that holds the pictures."""
-    return table.picture_folder(data, source)
+def image_folder(data: DataSettings, source: str) -> Path:
+    """The folder that holds the images."""
+    return table.image_folder(data, source)
 
 
 def count(data: DataSettings, source: str) -> int:
@@ -47,7 +47,7 @@ def _record(
     if isinstance(row, table.UnreadableRecord):
         return rejected(sample_id, "", str(row))
     if len(row) < 2:
-        return rejected(sample_id, row[0], "one column, expected a picture and its caption")
+        return rejected(sample_id, row[0], "one column, expected an image and its caption")
     # Rows of different lengths share one file, so short ones may be filled up with empty cells.
     texts = tuple(text for text in row[1:] if text) or ("",)
     name = row[0].rsplit("/", 1)[-1]

@@ -1,11 +1,11 @@
-"""DreamLIP's captions of CC3M, CC12M and YFCC: published as CSV or parquet, without pictures.
+"""DreamLIP's captions of CC3M, CC12M and YFCC: published as CSV or parquet, without images.
 
-The column `Image Path` holds each picture's address, and seven columns hold a caption each, the
+The column `Image Path` holds each image's address, and seven columns hold a caption each, the
 alternative web caption `raw_caption` and a short and a long one by each of three models. The
 caption is `shortLLA_captions`, on which C2LIP trains; `data.columns.caption` names another.
 
-Pictures fetched with img2dataset (`--url_col "Image Path" --output_format files`) are found by
-their address in its tables below `data.images`. Its tables, or the files beside its pictures,
+Images fetched with img2dataset (`--url_col "Image Path" --output_format files`) are found by
+their address in its tables below `data.images`. Its tables, or the files beside its images,
 serve in the place of the published file where the captions were carried along as additional
 columns. Where `Image Path` was rewritten to paths, these start from `data.images`.
 """
@@ -28,7 +28,7 @@ from compo_pipeline.datasets.settings import Columns, DataSettings
 from compo_pipeline.records import Rejected
 
 _CAPTION = "shortLLA_captions"
-_PICTURE = "Image Path"
+_IMAGE = "Image Path"
 _ADDRESS = "url"
 _SHARDS = "[0-9]*.parquet"
 
@@ -38,13 +38,13 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
     return _written_as(data, source).caption_files(data, source)
 
 
-def picture_folder(data: DataSettings, source: str) -> Path:
-    """The folder that holds the pictures."""
-    return _written_as(data, source).picture_folder(data, source)
+def image_folder(data: DataSettings, source: str) -> Path:
+    """The folder that holds the images."""
+    return _written_as(data, source).image_folder(data, source)
 
 
 def count(data: DataSettings, source: str) -> int:
-    """Records of a split, those whose picture was not downloaded included."""
+    """Records of a split, those whose image was not downloaded included."""
     return _written_as(data, source).count(data, source)
 
 
@@ -56,7 +56,7 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
     given = data.columns
     columns = replace(
         given,
-        image=given.image or _PICTURE,
+        image=given.image or _IMAGE,
         caption=None if given.sentences else given.caption or _CAPTION,
     )
     downloads: _Downloads | None = None
@@ -92,7 +92,7 @@ class _Downloads:
         self.tables = (Path(data.images) / _SHARDS).as_posix()
         if not any(data.root.glob(self.tables)):
             raise SourceError(
-                f"'{data.columns.image or _PICTURE}' holds addresses, and no table of img2dataset "
+                f"'{data.columns.image or _IMAGE}' holds addresses, and no table of img2dataset "
                 f"matches '{self.tables}' below {data.root}: set data.images to the folder that "
                 "holds 00000.parquet, 00001.parquet, ... or write paths in the place of addresses"
             )
@@ -108,7 +108,7 @@ class _Downloads:
                 self.failures[address] = row.detail
 
     def record(self, record: RawCaption) -> RawCaption | Rejected:
-        """The record with its picture's path in the place of the address."""
+        """The record with its image's path in the place of the address."""
         address = record.image
         if address in self.images:
             return _at(self.images[address], record)

@@ -1,14 +1,14 @@
-"""What img2dataset leaves on disk with `--output_format files`: pictures and their metadata.
+"""What img2dataset leaves on disk with `--output_format files`: images and their metadata.
 
 Each shard is a table `00000.parquet` beside the folder `00000` that holds `<key>.jpg`; each
-picture also has `00000/<key>.json` with the same values. `data.splits` names either kind, as
+image also has `00000/<key>.json` with the same values. `data.splits` names either kind, as
 `*.parquet` or `0*/*.json`. Values: `key`, `status` (`success`, or how the download failed),
 `error_message`, `caption`, and the columns that were carried along with
 `--save_additional_columns`: `data.columns.caption` names the one that holds the caption, and
 `data.columns.image` another pattern of file names than `{key}.jpg`.
 
 Links rot: a row that was never downloaded is no bad row, and stands apart in the reports. Tars
-are not read, because everything after ingest reads pictures as files below the root.
+are not read, because everything after ingest reads images as files below the root.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from compo_pipeline.records import Rejected
 _BATCH = 4096
 _KEY, _STATUS, _ERROR = "key", "status", "error_message"
 _SUCCESS = "success"
-# Where output_format is parquet the pictures themselves stand in this column.
+# Where output_format is parquet the images themselves stand in this column.
 _PIXELS = "jpg"
 _TARS = "[0-9]*.tar"
 
@@ -52,7 +52,7 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
 
 
 def _refuse_packed(found: list[Path], root: Path) -> None:
-    """Refuse tars of pictures that lie beside the shards, or anywhere where there are none."""
+    """Refuse tars of images that lie beside the shards, or anywhere where there are none."""
     beside = {path.parent.parent if path.suffix == ".json" else path.parent for path in found}
     tars = {tar for folder in beside for tar in folder.glob(_TARS)}
     if not found:
@@ -61,13 +61,13 @@ def _refuse_packed(found: list[Path], root: Path) -> None:
     if packed:
         tar, folder = packed[0], packed[0].with_suffix("")
         raise SourceError(
-            f"{tar} holds its pictures packed: download with --output_format files, or unpack each "
+            f"{tar} holds its images packed: download with --output_format files, or unpack each "
             f"tar into a folder of its name (mkdir {folder} && tar -xf {tar} -C {folder}) and let "
             "data.splits name '*.parquet' or, where there is none, '0*/*.json'"
         )
 
 
-def picture_folder(data: DataSettings, source: str) -> Path:
+def image_folder(data: DataSettings, source: str) -> Path:
     """The folder that holds the shards."""
     folders = {path.parent for path in caption_files(data, source)}
     return folders.pop() if len(folders) == 1 else data.root
@@ -89,20 +89,20 @@ def read(
     """One record per row; `caption` is the column where `data.columns` names none.
 
     Where a table has no such column, it may be a folder of that name beside it with a text file
-    `<key>.txt` for each picture, of which the first line counts.
+    `<key>.txt` for each image, of which the first line counts.
     """
     for path in caption_files(data, source):
         yield from _Shard(data, path, caption).records(split)
 
 
 class _Shard:
-    """One metadata file and the folder of its pictures."""
+    """One metadata file and the folder of its images."""
 
     def __init__(self, data: DataSettings, path: Path, caption: str) -> None:
         if data.images or data.columns.sentences:
             raise SourceError(
                 "data.images and data.columns.sentences say nothing of img2dataset's files: the "
-                "pictures lie beside their metadata, and a caption is one text"
+                "images lie beside their metadata, and a caption is one text"
             )
         self.path = path
         self.text = data.columns.caption or caption
@@ -110,7 +110,7 @@ class _Shard:
         self.id = data.columns.id or _KEY
         is_table = path.suffix == ".parquet"
         folder = path.with_suffix("") if is_table else path.parent
-        self.pictures = folder.relative_to(data.root).as_posix()
+        self.images = folder.relative_to(data.root).as_posix()
         self.texts = folder.parent / self.text
 
     def records(self, split: str) -> Iterator[RawCaption | Rejected]:
@@ -136,7 +136,7 @@ class _Shard:
 
     def _check(self, there: list[str]) -> None:
         if _PIXELS in there:
-            raise SourceError(f"{self.path} holds pictures: download with --output_format files")
+            raise SourceError(f"{self.path} holds images: download with --output_format files")
         missing = [name for name in (self.id, *_fields(self.image)) if name not in there]
         if self.text not in there and not (self.texts.is_dir() and _KEY in there):
             missing.append(self.text)
@@ -147,7 +147,7 @@ class _Shard:
             )
 
     def _from_file(self) -> Iterator[Mapping[str, Any] | str]:
-        """The values of one picture, or what is wrong with the file."""
+        """The values of one image, or what is wrong with the file."""
         try:
             values = json.loads(self.path.read_bytes())
         except ValueError as error:
@@ -167,7 +167,7 @@ class _Shard:
         if missing:
             return rejected(sample_id, "", f"nothing in {', '.join(missing)}; found {values}")
         try:
-            image = f"{self.pictures}/{self.image.format_map(values)}"
+            image = f"{self.images}/{self.image.format_map(values)}"
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             detail = f"data.columns.image '{self.image}' does not fit {values}: {error}"
             return rejected(sample_id, "", detail)
@@ -180,7 +180,7 @@ class _Shard:
         return checked(sample_id, f"{split}-{image}", image, (text,), (), split)
 
     def _first_line(self, key: Any) -> str | None:
-        """Of the picture's text file; None where there is none in the folder of texts."""
+        """Of the image's text file; None where there is none in the folder of texts."""
         path = self.texts / f"{key}.txt"
         if path.parent != self.texts:
             return None

@@ -3,9 +3,9 @@
 Columns: an index without a name, `title` (the caption), `filepath` (such as
 `coco/train2014/COCO_train2014_000000000009.jpg`, from `data.images` on), `neg_caption` and
 `neg_image` (lists of hard negatives computed beforehand). The last two are not read: methods
-draw their negatives afresh each epoch, and alternative pictures serve none of them.
+draw their negatives afresh each epoch, and alternative images serve none of them.
 
-The row's caption comes first; the other captions of its picture are the further ones.
+The row's caption comes first; the other captions of its image are the further ones.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
     return table.caption_files(data, source)
 
 
-def picture_folder(data: DataSettings, source: str) -> Path:
+def image_folder(data: DataSettings, source: str) -> Path:
     """The folder from which the paths in the file start."""
-    return table.picture_folder(data, source)
+    return table.image_folder(data, source)
 
 
 def count(data: DataSettings, source: str) -> int:
@@ -37,18 +37,18 @@ def count(data: DataSettings, source: str) -> int:
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
     """One record per caption, in the order of the file, which is read twice: once for the
-    captions that each picture has.
+    captions that each image has.
     """
     given = data.columns
     columns = replace(given, image=given.image or "filepath", caption=given.caption or "title")
     named = replace(data, columns=columns)
-    of_picture: dict[str, list[tuple[str, str]]] = {}
+    of_image: dict[str, list[tuple[str, str]]] = {}
     for record in table.read(named, split, source):
         if isinstance(record, RawCaption):
-            of_picture.setdefault(record.image, []).append((record.sample_id, record.own[0]))
+            of_image.setdefault(record.image, []).append((record.sample_id, record.own[0]))
     for record in table.read(named, split, source):
         if isinstance(record, RawCaption):
-            others = of_picture[record.image]
+            others = of_image[record.image]
             further = tuple(text for sample, text in others if sample != record.sample_id)
             yield replace(record, further=further)
         else:

@@ -1,6 +1,6 @@
 """PixelProse's parquet files (RedCaps, CC12M, CommonPool), captioned by a vision-language model.
 
-The files name pictures by address only. Pictures fetched with img2dataset as files lie at
+The files name images by address only. Images fetched with img2dataset as files lie at
 `<first five digits of key>/<key>.jpg`, and its metadata tables, which carry `vlm_caption` along,
 are read just as well. `data.columns` overrides what is assumed here.
 """
@@ -22,9 +22,9 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
     return table.caption_files(data, source)
 
 
-def picture_folder(data: DataSettings, source: str) -> Path:
-    """The folder that holds the pictures."""
-    return table.picture_folder(data, source)
+def image_folder(data: DataSettings, source: str) -> Path:
+    """The folder that holds the images."""
+    return table.image_folder(data, source)
 
 
 def count(data: DataSettings, source: str) -> int:

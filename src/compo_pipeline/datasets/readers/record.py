@@ -16,7 +16,7 @@ UNPARSEABLE = "unparseable"
 """The rule under which a record that never became a row stands in quarantine."""
 
 NOT_DOWNLOADED = "not_downloaded"
-"""The rule of a record whose picture was never fetched: links rot, and no data are bad for it."""
+"""The rule of a record whose image was never fetched: links rot, and no data are bad for it."""
 
 
 class SourceError(ClickException, ValueError):
@@ -28,7 +28,7 @@ class RawCaption:
     """One caption record, not yet cleaned or split.
 
     `own` is the row's caption, as one text or as its sentences; `further` are other captions of
-    the same picture. `image` is relative to the data's root, as the source says: it may be
+    the same image. `image` is relative to the data's root, as the source says: it may be
     missing, or lead anywhere.
     """
 
@@ -50,8 +50,8 @@ class Reader(Protocol):
             SourceError: there are none.
         """
 
-    def picture_folder(self, data: DataSettings, source: str) -> Path:
-        """The folder that holds the pictures."""
+    def image_folder(self, data: DataSettings, source: str) -> Path:
+        """The folder that holds the images."""
 
     def count(self, data: DataSettings, source: str) -> int:
         """Records of a split, unparseable ones included."""
@@ -75,7 +75,7 @@ def checked(
 ) -> RawCaption | Rejected:
     """A record of these values, or why they are not what a row needs."""
     if not image.strip():
-        return rejected(sample_id, image, f"the picture's name is {image!r}")
+        return rejected(sample_id, image, f"the image's name is {image!r}")
     for text in (sample_id, image, *own, *further):
         problem = text_problem(text)
         if problem:

@@ -48,8 +48,8 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
     return found
 
 
-def picture_folder(data: DataSettings, source: str) -> Path:
-    """The folder from which the table's picture paths start, the same for every split."""
+def image_folder(data: DataSettings, source: str) -> Path:
+    """The folder from which the table's image paths start, the same for every split."""
     return data.root / data.images
 
 

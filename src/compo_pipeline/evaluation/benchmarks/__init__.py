@@ -51,7 +51,7 @@ def gather(
     Args:
         settings: which benchmarks, and where.
         captions: the dataset's own captions, for retrieval.
-        data_root: folder under which the captions' pictures lie.
+        data_root: folder under which the captions' images lie.
 
     Raises:
         SettingsError: a benchmark that is on has no files or captions, or none is on.

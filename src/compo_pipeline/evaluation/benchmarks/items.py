@@ -15,7 +15,7 @@ TITLES = "benchmarks.json"
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One picture with the texts that describe it and those that do not.
+    """One image with the texts that describe it and those that do not.
 
     `item` is unique in its subtask. `image` is a path under the subtask's image folder. For
     zero-shot classification the only positive is the name of the class.
@@ -49,8 +49,8 @@ class Subtask:
         """Every text that a model must encode to score the items, repeats included.
 
         Args:
-            unreadable: paths without a usable picture; the texts of such items are left out where
-                every protocol needs the picture.
+            unreadable: paths without a usable image; the texts of such items are left out where
+                every protocol needs the image.
         """
         if self.classes:
             for name in self.classes:
@@ -66,7 +66,7 @@ class Subtask:
         return tuple(template.replace("{}", name) for template in self.templates)
 
     def path(self, item: Item) -> Path:
-        """Where an item's picture should lie."""
+        """Where an item's image should lie."""
         return self.images / item.image
 
 

@@ -1,6 +1,6 @@
-"""Retrieval over a dataset's own captions: every picture of a split with its captions.
+"""Retrieval over a dataset's own captions: every image of a split with its captions.
 
-A picture's captions are the first sentences of its rows, so that COCO's five captions a picture
+An image's captions are the first sentences of its rows, so that COCO's five captions an image
 and a long caption's opening sentence are read by the same rule.
 """
 

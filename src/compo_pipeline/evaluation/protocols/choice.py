@@ -18,7 +18,7 @@ def image_to_text(positives: Floats, negatives: Floats) -> Bools:
     the positives first: 1/2 for SugarCrepe, 1/3 for SugarCrepe++.
 
     Args:
-        positives: [n, P], cosine of each item's picture with its positives.
+        positives: [n, P], cosine of each item's image with its positives.
         negatives: [n, N], the same with its negatives.
 
     Returns:

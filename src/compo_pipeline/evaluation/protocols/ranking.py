@@ -24,7 +24,7 @@ def deciding(
 ) -> tuple[Floats, Floats]:
     """What decides whether each query is right at each k: right where best > rival.
 
-    Retrieval: owners are pictures, so that any caption of a picture matches it (R@k). Zero-shot:
+    Retrieval: owners are images, so that any caption of an image matches it (R@k). Zero-shot:
     the owner of a query is its class, of a candidate its own (top-k).
 
     Args:

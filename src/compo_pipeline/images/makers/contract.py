@@ -1,4 +1,4 @@
-"""What a maker of counterfactual pictures is: requests in, pictures out, in the same order."""
+"""What a maker of counterfactual images is: requests in, images out, in the same order."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class PictureRequest:
-    """One picture that is wanted.
+class ImageRequest:
+    """One image that is wanted.
 
     Attributes:
         sample_id: of the caption row whose sentence was edited.
         sentence: the index of the edited sentence.
         role: "negative" or "positive".
-        text: the edited sentence, which the picture shall show.
-        image: file of the real picture.
-        seed: of this picture's own random numbers.
+        text: the edited sentence, which the image shall show.
+        image: file of the real image.
+        seed: of this image's own random numbers.
     """
 
     sample_id: str
@@ -34,28 +34,28 @@ class PictureRequest:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A picture in RGB, and what asked for it."""
+    """An image in RGB, and what asked for it."""
 
-    request: PictureRequest
-    picture: Image
+    request: ImageRequest
+    image: Image
 
 
 @dataclass(frozen=True, slots=True)
 class Unmade:
-    """A request that found no picture, and why."""
+    """A request that found no image, and why."""
 
-    request: PictureRequest
+    request: ImageRequest
     reason: str
 
 
 class Maker(Protocol):
-    """Makes pictures. `settings_hash` is short and changes with all that changes a picture."""
+    """Makes images. `settings_hash` is short and changes with all that changes an image."""
 
     name: str
 
     @property
     def settings_hash(self) -> str:
-        """Of all that decides a picture beside its request."""
+        """Of all that decides an image beside its request."""
 
-    def make(self, requests: Sequence[PictureRequest]) -> Iterator[Made | Unmade]:
+    def make(self, requests: Sequence[ImageRequest]) -> Iterator[Made | Unmade]:
         """One answer for each request, in their order, as soon as it is there."""

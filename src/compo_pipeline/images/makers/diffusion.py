@@ -1,4 +1,4 @@
-"""Counterfactual pictures by a text-to-image model: batch by batch, with what may go wrong."""
+"""Counterfactual images by a text-to-image model: batch by batch, with what may go wrong."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from compo_pipeline.configuration import SettingsError
 from compo_pipeline.file_identity import identity
 from compo_pipeline.images import decoding
 from compo_pipeline.images.makers import loading
-from compo_pipeline.images.makers.contract import Made, PictureRequest, Unmade
+from compo_pipeline.images.makers.contract import ImageRequest, Made, Unmade
 from compo_pipeline.images.makers.painting import Drawing, Painter
 from compo_pipeline.images.makers.settings import KEY, DiffusionSettings
 from compo_pipeline.seeding import digest
@@ -43,7 +43,7 @@ def local_folder(name: str, key: str) -> Path:
 
 
 class DiffusionMaker:
-    """Makes pictures with a text-to-image pipeline of diffusers; loads it when it is first asked.
+    """Makes images with a text-to-image pipeline of diffusers; loads it when it is first asked.
 
     Pipelines of one CLIP text encoder take injected features (Stable Diffusion 1 and 2, latent
     consistency models); with `injection` off Stable Diffusion XL will do too.
@@ -60,7 +60,7 @@ class DiffusionMaker:
         """Keep what is needed to load the model.
 
         Args:
-            settings: how pictures are made.
+            settings: how images are made.
             device: where.
             locate: the folder of a `model` or `vision`, which may fetch it from elsewhere; it is
                 given the name and its YAML key.
@@ -74,7 +74,7 @@ class DiffusionMaker:
         Raises:
             SettingsError: they are not.
         """
-        log.info("Pictures will be drawn by %s.", self._folders.pipeline)
+        log.info("Images will be drawn by %s.", self._folders.pipeline)
         if self._settings.adain.space == "vgg":
             loading.load_vgg(self._settings.adain)
 
@@ -95,13 +95,13 @@ class DiffusionMaker:
             style |= {"vgg": identity(files), "decoder": None}
         return f"{digest(self.name, json.dumps(values, sort_keys=True)):016x}"[:12]
 
-    def make(self, requests: Sequence[PictureRequest]) -> Iterator[Made | Unmade]:
-        """A picture for each request, in their order; a real picture that cannot be read gives
+    def make(self, requests: Sequence[ImageRequest]) -> Iterator[Made | Unmade]:
+        """An image for each request, in their order; a real image that cannot be read gives
         none.
 
         Raises:
             SettingsError: the model cannot be loaded, its parts do not fit together, or not even
-                one picture fits into the GPU.
+                one image fits into the GPU.
         """
         filled = start = 0
         while start < len(requests):
@@ -116,18 +116,18 @@ class DiffusionMaker:
                     continue
                 drawing = next(drawings)
                 filled += drawing.full
-                if drawing.picture:
-                    yield Made(request, drawing.picture)
+                if drawing.image:
+                    yield Made(request, drawing.image)
                 else:
                     yield Unmade(request, f"numbers without end or sense; see {KEY}.precision")
         if filled:
             log.warning(
-                "%d of %d prompts fill the text encoder and took no features of their pictures.",
+                "%d of %d prompts fill the text encoder and took no features of their images.",
                 *(filled, len(requests)),
             )
 
-    def _drawn(self, wanted: Sequence[tuple[PictureRequest, Image]]) -> list[Drawing]:
-        """Drawings of requests with their real pictures, fewer at a time where the GPU is full."""
+    def _drawn(self, wanted: Sequence[tuple[ImageRequest, Image]]) -> list[Drawing]:
+        """Drawings of requests with their real images, fewer at a time where the GPU is full."""
         import torch
 
         try:
@@ -135,7 +135,7 @@ class DiffusionMaker:
         except torch.OutOfMemoryError as error:
             if len(wanted) == 1:
                 raise SettingsError(
-                    f"{KEY}.batch: not even one picture of {self._settings.width} x "
+                    f"{KEY}.batch: not even one image of {self._settings.width} x "
                     f"{self._settings.height} pixels fits into the GPU; set {KEY}.precision to "
                     f"bf16, or choose a smaller {KEY}.height and width ({error})"
                 ) from error
@@ -143,7 +143,7 @@ class DiffusionMaker:
         torch.cuda.empty_cache()
         self._batch = len(wanted) // 2
         log.warning(
-            "The GPU is full: from now on %d pictures at a time (%s.batch).", self._batch, KEY
+            "The GPU is full: from now on %d images at a time (%s.batch).", self._batch, KEY
         )
         drawings: list[Drawing] = []
         while len(drawings) < len(wanted):
@@ -165,11 +165,11 @@ class DiffusionMaker:
 
 
 def _read(path: Path) -> Image | str:
-    """The real picture, wherever a link may lead: the path is the project's own; or why not."""
+    """The real image, wherever a link may lead: the path is the project's own; or why not."""
     try:
         return decoding.load(path.parent, path.name, decoding.Limits(follow_symlinks=True))
-    except decoding.PictureError as error:
-        return f"the real picture: {error}"
+    except decoding.ImageError as error:
+        return f"the real image: {error}"
 
 
 def _folder_identity(folder: Path) -> str:

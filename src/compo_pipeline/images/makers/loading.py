@@ -27,7 +27,7 @@ HUB_FILES = (
 """What is wanted of a repository of the hub: of its several copies of the weights, one."""
 
 _INDEX = "model_index.json"
-# Pipelines of one CLIP text encoder, whose padding is free to hold a picture's features.
+# Pipelines of one CLIP text encoder, whose padding is free to hold an image's features.
 _ONE_ENCODER = ("LatentConsistencyModelPipeline", "StableDiffusionPipeline")
 # Pipelines that give latents as their VAE takes them.
 _KINDS = (*_ONE_ENCODER, "StableDiffusionXLPipeline")
@@ -144,13 +144,13 @@ def _check_width(pipeline: Path, tower: Path) -> None:
     wanted = CLIPTextConfig.from_pretrained(pipeline / "text_encoder").hidden_size
     if got != wanted:
         raise SettingsError(
-            f"{KEY}.vision: picture embeddings are {got} wide, the prompt's {wanted}; name the "
+            f"{KEY}.vision: image embeddings are {got} wide, the prompt's {wanted}; name the "
             f"CLIP that the model's text encoder belongs to, {_OFF}"
         )
 
 
 def load_pipeline(folder: Path, dtype: torch.dtype, device: str) -> Any:
-    """The pipeline, without a safety checker: it would black out pictures at random.
+    """The pipeline, without a safety checker: it would black out images at random.
 
     Raises:
         SettingsError: its files cannot be read.

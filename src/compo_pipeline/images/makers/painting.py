@@ -1,9 +1,9 @@
-"""A picture near a real one, painted by a text-to-image pipeline of diffusers.
+"""An image near a real one, painted by a text-to-image pipeline of diffusers.
 
-Source: SPARCL, Sec. 3: the real picture's CLIP features in the prompt's padding (`injection`), and
+Source: SPARCL, Sec. 3: the real image's CLIP features in the prompt's padding (`injection`), and
 its channel statistics on the result (`style`, `vgg`).
 
-Shapes: b pictures; pixels [b, 3, H, W] in -1..1 unless it is said otherwise; latents of the VAE.
+Shapes: b images; pixels [b, 3, H, W] in -1..1 unless it is said otherwise; latents of the VAE.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from compo_pipeline.images import vgg
 from compo_pipeline.images.injection import has_padding, inject
 from compo_pipeline.images.makers import loading
-from compo_pipeline.images.makers.contract import PictureRequest
+from compo_pipeline.images.makers.contract import ImageRequest
 from compo_pipeline.images.makers.settings import DiffusionSettings
 from compo_pipeline.images.style import adain
 from compo_pipeline.seeding import digest
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 class Drawing(NamedTuple):
-    """A picture, None where it came out as no numbers; whether its prompt left no padding."""
+    """An image, None where it came out as no numbers; whether its prompt left no padding."""
 
-    picture: Image | None
+    image: Image | None
     full: bool
 
 
@@ -39,12 +39,12 @@ class Painter:
     def __init__(self, settings: DiffusionSettings, folders: loading.Folders, device: str) -> None:
         self._settings, self._folders, self._device = settings, folders, device
 
-    def draw(self, wanted: Sequence[tuple[PictureRequest, Image]]) -> list[Drawing]:
-        """A drawing for each request with its real picture, all at once."""
+    def draw(self, wanted: Sequence[tuple[ImageRequest, Image]]) -> list[Drawing]:
+        """A drawing for each request with its real image, all at once."""
         import torch
 
         settings, pipe = self._settings, self._pipe
-        real = [picture for _, picture in wanted]
+        real = [image for _, image in wanted]
         with torch.inference_mode():
             prompt, full = self._prompt([request.text for request, _ in wanted], real)
             latents = pipe(
@@ -58,14 +58,14 @@ class Painter:
             ).images
             made = self._decoded(latents.to(pipe.vae.dtype), real)
             sound = made.isfinite().flatten(1).all(1).tolist()
-            pictures = pipe.image_processor.postprocess(made.nan_to_num(), output_type="pil")
+            images = pipe.image_processor.postprocess(made.nan_to_num(), output_type="pil")
         return [
-            Drawing(picture if good else None, filled)
-            for picture, good, filled in zip(pictures, sound, full, strict=True)
+            Drawing(image if good else None, filled)
+            for image, good, filled in zip(images, sound, full, strict=True)
         ]
 
     def _decoded(self, latents: Tensor, real: list[Image]) -> Tensor:
-        """Latents as pixels in -1..1, [b, 3, H, W], under the real pictures' statistics."""
+        """Latents as pixels in -1..1, [b, 3, H, W], under the real images' statistics."""
         vae, style = self._pipe.vae, self._settings.adain
         if style.space == "latents":
             encoded = vae.encode(self._pixels(real, latents)).latent_dist.mode()
@@ -81,13 +81,13 @@ class Painter:
         return made.clamp(-1, 1)
 
     def _pixels(self, real: list[Image], like: Tensor) -> Tensor:
-        """Real pictures in -1..1, squashed to the size of the made ones, [b, 3, H, W]."""
+        """Real images in -1..1, squashed to the size of the made ones, [b, 3, H, W]."""
         settings, processor = self._settings, self._pipe.image_processor
         pixels: Tensor = processor.preprocess(real, settings.height, settings.width)
         return pixels.to(like.device, like.dtype)
 
-    def _generator(self, request: PictureRequest) -> Generator:
-        """Random numbers of one picture, drawn on the CPU: the same on any device."""
+    def _generator(self, request: ImageRequest) -> Generator:
+        """Random numbers of one image, drawn on the CPU: the same on any device."""
         import torch
 
         seed = digest("picture", self._settings.seed, request.seed) % 2**63

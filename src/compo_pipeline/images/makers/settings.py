@@ -1,4 +1,4 @@
-"""How pictures are generated (`counterfactuals.diffusion`)."""
+"""How images are generated (`counterfactuals.diffusion`)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _SMALLEST = 16
 
 @dataclass(frozen=True)
 class AdainSettings:
-    """How the real picture's channel statistics are carried over.
+    """How the real image's channel statistics are carried over.
 
     Attributes:
-        weight: 0 leaves the picture as it is, 1 gives it the real one's statistics.
+        weight: 0 leaves the image as it is, 1 gives it the real one's statistics.
         space: of the VAE's latents, of the pixels, or of VGG's relu4_1 features, which need `vgg`
             and `decoder`; `none` leaves it out.
         vgg: file of the encoder's weights; `images.vgg` says which.
@@ -40,7 +40,7 @@ class AdainSettings:
 
 @dataclass(frozen=True)
 class DiffusionSettings:
-    """How pictures are generated.
+    """How images are generated.
 
     Attributes:
         model: folder of a text-to-image pipeline as diffusers saves it, or its name on the hub
@@ -49,14 +49,14 @@ class DiffusionSettings:
             wide as the model's prompt; null takes the model's own `image_encoder`.
         steps: of denoising.
         guidance: scale of the guidance by the prompt; models distilled without it want 0.
-        height: of the pictures, in pixels; a multiple of eight, as is the width.
-        width: of the pictures, in pixels.
+        height: of the images, in pixels; a multiple of eight, as is the width.
+        width: of the images, in pixels.
         precision: of weights and arithmetic.
-        injection: whether the real picture's features go into the prompt's padding.
-        adain: the real picture's statistics.
-        batch: pictures at a time, halved where they do not fit into a GPU; a picture does not
+        injection: whether the real image's features go into the prompt's padding.
+        adain: the real image's statistics.
+        batch: images at a time, halved where they do not fit into a GPU; an image does not
             depend on its neighbours but for rounding.
-        seed: of all pictures, beside each request's own.
+        seed: of all images, beside each request's own.
     """
 
     model: str

@@ -16,7 +16,7 @@ from compo_pipeline.language.lexicon import Lemma, load_lexicon
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*|&")
 _OWNER = re.compile(r"['’]s?$")
-# Words that change a text without changing what it says of a picture.
+# Words that change a text without changing what it says of an image.
 _EMPTY = frozenset(
     {"a", "an", "the", "is", "are", "was", "were", "be", "been", "being", "am", "s"}
     | {"that", "which", "who", "there", "here", "it", "its", "they", "their", "this", "these"}

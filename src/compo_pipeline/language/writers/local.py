@@ -79,7 +79,7 @@ class LocalWriter:
 
     def write(self, requests: Sequence[Request]) -> Iterator[Written | Failed]:
         """Answers in the requests' order, batch by batch; the model is loaded when its cache does
-        not know an answer, and let go with the last: a maker of pictures may need its room.
+        not know an answer, and let go with the last: a maker of images may need its room.
 
         Raises:
             SettingsError: transformers is not installed, or the folder holds no such model.

@@ -1,1 +1,1 @@
-"""attention: where a phrase looks in a picture, before fine-tuning and after."""
+"""attention: where a phrase looks in an image, before fine-tuning and after."""

@@ -32,7 +32,7 @@ def measured(
         cases: what is asked.
         made: what training noted beside the checkpoint; empty where it is not known.
         settings: batches and threads.
-        limits: what is accepted as a picture.
+        limits: what is accepted as an image.
 
     Raises:
         SettingsError: the checkpoint was not fine-tuned from this base.

@@ -49,7 +49,7 @@ def show_attention(
     data: Mapping[str, Any],
     folder: str,
 ) -> Path:
-    """Grids of pictures, a page and the rows, kept with the run; the figures on the terminal."""
+    """Grids of images, a page and the rows, kept with the run; the figures on the terminal."""
     from compo_pipeline.configuration import parse
     from compo_pipeline.datasets.settings import DataSettings
     from compo_pipeline.evaluation.attention_figures import draw

@@ -1,4 +1,4 @@
-"""checkpoints, pictures and phrases -> attention of each model -> grids, page, figures."""
+"""checkpoints, images and phrases -> attention of each model -> grids, page, figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which phrases are asked of which pictures."""
+"""Which phrases are asked of which images."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class AttentionSettings:
     """The YAML key `attention`.
 
     Attributes:
-        pictures: a picture or a folder of pictures of one's own; null takes those of `split`.
-        phrases: separated by ";", each asked of every one of these pictures.
-        regions: file of COCO instances of the pictures; null is that of `split` among the data's
-            annotations, and none for pictures of one's own.
+        images: an image or a folder of images of one's own; null takes those of `split`.
+        phrases: separated by ";", each asked of every one of these images.
+        regions: file of COCO instances of the images; null is that of `split` among the data's
+            annotations, and none for images of one's own.
         split: our name of the split whose regions are taken.
-        limit: pictures that are measured, drawn at random; null for all.
+        limit: images that are measured, drawn at random; null for all.
         count: phrases that are drawn in figures, at random among those measured.
         seed: of both draws.
     """
 
-    pictures: str | None = None
+    images: str | None = None
     phrases: str | None = None
     regions: str | None = None
     split: str = "test"
@@ -47,40 +47,40 @@ class AttentionSettings:
             raise ValueError(
                 f"expected count >= 0 and limit >= 1 or null, got {self.count} and {self.limit}"
             )
-        if self.pictures is None and self.phrases is not None:
-            raise ValueError("phrases are asked of pictures of one's own: set pictures too")
-        if self.pictures is not None and (self.phrases is None) == (self.regions is None):
+        if self.images is None and self.phrases is not None:
+            raise ValueError("phrases are asked of images of one's own: set images too")
+        if self.images is not None and (self.phrases is None) == (self.regions is None):
             raise ValueError(
-                'pictures of one\'s own: set phrases ("a red shirt; a grey horse"), or regions to '
+                'images of one\'s own: set phrases ("a red shirt; a grey horse"), or regions to '
                 "a file of COCO instances that names things in them"
             )
 
 
 def topic(settings: AttentionSettings) -> str:
-    """A name of what is asked: one's own pictures do not take the place of a split's."""
-    return settings.split if settings.pictures is None else "own"
+    """A name of what is asked: one's own images do not take the place of a split's."""
+    return settings.split if settings.images is None else "own"
 
 
 def ask(settings: AttentionSettings, data: DataSettings) -> tuple[list[Case], Counter[str]]:
     """The cases of a run, and the number of phrases that cannot be asked, by reason.
 
     Raises:
-        SettingsError: pictures or regions are not there, or there is nothing to ask.
+        SettingsError: images or regions are not there, or there is nothing to ask.
     """
     skipped: Counter[str] = Counter()
-    if settings.pictures is None:
+    if settings.images is None:
         source = data.sources.get(settings.split)
         if source is None:
             raise SettingsError(
                 f"attention.split: '{settings.split}' is none of {', '.join(data.sources)}; or set "
-                "attention.pictures and attention.phrases to ask of pictures of your own"
+                "attention.images and attention.phrases to ask of images of your own"
             )
         regions = settings.regions or data.root / "annotations" / f"instances_{source}.json"
         cases, skipped = read(_place(str(regions)), data.root / source)
     elif settings.regions is not None:
-        cases, skipped = read(_place(settings.regions), _place(settings.pictures))
+        cases, skipped = read(_place(settings.regions), _place(settings.images))
     else:
-        cases = _own(_place(settings.pictures), settings.phrases or "")
+        cases = _own(_place(settings.images), settings.phrases or "")
     if not cases:
         why = ", ".join(f"{reason}: {count}" for reason, count in skipped.items()) or "it is empty"
         raise SettingsError(f"attention.regions: no region of the file can be used ({why})")
@@ -93,7 +93,7 @@ def _place(told: str) -> Path:
 
 
 def _own(place: Path, told: str) -> list[Case]:
-    """Every phrase of every picture at a place; folders within it are left alone."""
+    """Every phrase of every image at a place; folders within it are left alone."""
     phrases = list(dict.fromkeys(phrase.strip() for phrase in told.split(";") if phrase.strip()))
     if not phrases:
         raise SettingsError(f"attention.phrases: no phrase in {told!r}")
@@ -103,28 +103,28 @@ def _own(place: Path, told: str) -> list[Case]:
         if folders := len(entries) - len(files):
             log.warning("%s: %d folders in it are not looked into.", place, folders)
         if not files:
-            raise SettingsError(f"attention.pictures: no files in the folder {place}")
+            raise SettingsError(f"attention.images: no files in the folder {place}")
     elif place.is_file():
         files = [place]
     else:
         raise SettingsError(
-            f"attention.pictures: there is no file or folder {place} (seen from {Path.cwd()})"
+            f"attention.images: there is no file or folder {place} (seen from {Path.cwd()})"
         )
     return [Case(file.parent, file.name, phrase) for file in files for phrase in phrases]
 
 
 def _limited(cases: Sequence[Case], settings: AttentionSettings) -> list[Case]:
-    """The cases of as many pictures as are wanted, in their order."""
-    pictures = sorted({case.picture for case in cases})
-    if settings.limit is None or len(pictures) <= settings.limit:
+    """The cases of as many images as are wanted, in their order."""
+    images = sorted({case.image for case in cases})
+    if settings.limit is None or len(images) <= settings.limit:
         return list(cases)
-    kept = set(rng("attention", settings.seed).sample(pictures, settings.limit))
-    log.info("%d of %d pictures are measured (attention.limit).", len(kept), len(pictures))
-    return [case for case in cases if case.picture in kept]
+    kept = set(rng("attention", settings.seed).sample(images, settings.limit))
+    log.info("%d of %d images are measured (attention.limit).", len(kept), len(images))
+    return [case for case in cases if case.image in kept]
 
 
 def limits(settings: AttentionSettings) -> Limits:
-    """What is accepted as a picture: one's own may be links, what a file names must lie below its
+    """What is accepted as an image: one's own may be links, what a file names must lie below its
     folder.
     """
     return Limits(follow_symlinks=settings.phrases is not None)
@@ -134,8 +134,8 @@ def drawn(
     cases: Sequence[Case], rows: Sequence[Located], settings: AttentionSettings
 ) -> list[Case]:
     """The cases of the figures, in their order: a random draw of those without a problem."""
-    broken = {(row.picture, row.phrase) for row in rows if row.problem is not None}
-    whole = [case for case in cases if (case.picture, case.phrase) not in broken]
+    broken = {(row.image, row.phrase) for row in rows if row.problem is not None}
+    whole = [case for case in cases if (case.image, case.phrase) not in broken]
     count = min(settings.count, len(whole))
     places = rng("attention figures", settings.seed).sample(range(len(whole)), count)
     return [whole[place] for place in sorted(places)]

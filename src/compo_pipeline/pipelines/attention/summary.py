@@ -35,10 +35,10 @@ class Summary:
     Attributes:
         name: of the run, for the heading.
         rows: the measures; none where no region is known.
-        asked: phrases asked of pictures.
+        asked: phrases asked of images.
         drawn: how many of them are drawn.
         left_out: phrases that could not be measured, by reason.
-        unreadable: examples of pictures that could not be read.
+        unreadable: examples of images that could not be read.
     """
 
     name: str
@@ -75,9 +75,9 @@ def summarise(
         skipped: phrases that could not even be asked, by reason.
         drawn: phrases that are drawn.
     """
-    problems = [(row.problem, row.picture) for row in base if row.problem is not None]
+    problems = [(row.problem, row.image) for row in base if row.problem is not None]
     left_out = Counter(skipped) + Counter(problem for problem, _ in problems)
-    unreadable = {picture: None for problem, picture in problems if "unreadable" in problem}
+    unreadable = {image: None for problem, image in problems if "unreadable" in problem}
     return Summary(name, rows, len(base), drawn, dict(left_out), list(unreadable)[:_EXAMPLES])
 
 
@@ -106,14 +106,14 @@ def write(summary: Summary, grids: Sequence[Path], folder: Path) -> Path:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    pictures = []
+    images = []
     for path in grids:
         with Image.open(path) as image:
-            pictures.append(thumbnail(image.convert("RGB"), _SIDE))
+            images.append(thumbnail(image.convert("RGB"), _SIDE))
     context: dict[str, Any] = {
         "summary": summary,
         "labels": _LABELS,
-        "grids": pictures,
+        "grids": images,
         "signed": _signed,
         "standing": standing,
     }
@@ -131,7 +131,7 @@ def show(summary: Summary, page: Path, console: Console | None = None) -> None:
         first = summary.rows[0]
         table = plain_table(
             f"per cent; {first.items:,} phrases, each naming a thing whose place is known, "
-            f"in {first.pictures:,} pictures; 95% intervals"
+            f"in {first.images:,} images; 95% intervals"
         )
         table.add_column("")
         for label in ("chance", *(_LABELS[role] for role in summary.roles)):

@@ -29,7 +29,7 @@ class Choice:
     Attributes:
         settings: name writer and maker and hold the settings of each.
         captions: the rows whose sentences are edited.
-        root: folder of the real pictures.
+        root: folder of the real images.
         world: of rendered scenes, as under `scenes.world`.
         cache: folder where writers keep answers.
     """
@@ -55,7 +55,7 @@ class Choice:
         return open_writer(name, values, key=f"{KEY}.{name}", seed=seed, folder=self.cache)
 
     def maker(self) -> Maker | None:
-        """The maker, None where no pictures are asked for.
+        """The maker, None where no images are asked for.
 
         Raises:
             SettingsError: its settings cannot be used; told here, before a caption is edited.

@@ -1,8 +1,8 @@
-"""Edits of captions and pictures of the edits, each made once, whatever stops a run.
+"""Edits of captions and images of the edits, each made once, whatever stops a run.
 
-Texts come first, all of them, then pictures. What is there already, from this run or an earlier
+Texts come first, all of them, then images. What is there already, from this run or an earlier
 one, is found by a key that names all that decides it: another writer makes new texts and, where
-these differ, new pictures; another maker makes new pictures of the same texts.
+these differ, new images; another maker makes new images of the same texts.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compo_pipeline.images.makers.contract import Made, Maker, PictureRequest
+from compo_pipeline.images.makers.contract import ImageRequest, Made, Maker
 from compo_pipeline.language.writers.contract import Failed, Request, Role, Writer, Written
+from compo_pipeline.pipelines.counterfactuals.images import ImageStore
 from compo_pipeline.pipelines.counterfactuals.journal import Journal, Outcome
-from compo_pipeline.pipelines.counterfactuals.pictures import PictureStore
 from compo_pipeline.progress import track
 from compo_pipeline.records import Caption, Parse
 from compo_pipeline.seeding import digest
@@ -30,14 +30,14 @@ _log = logging.getLogger(__name__)
 class Edit:
     """One edit that is wanted: of which sentence of which row, to what end.
 
-    `picture_hash` is of the real picture's bytes, so that another picture under the same name
+    `image_hash` is of the real image's bytes, so that another image under the same name
     gets counterfactuals of its own.
     """
 
     row: Caption
     sentence: int
     role: Role
-    picture_hash: str
+    image_hash: str
 
     @property
     def caption(self) -> str:
@@ -46,7 +46,7 @@ class Edit:
 
     def key(self, *parts: str | int) -> str:
         """Names the edit together with what else decides an answer."""
-        named = (self.row.sample_id, self.sentence, self.role, self.caption, self.picture_hash)
+        named = (self.row.sample_id, self.sentence, self.role, self.caption, self.image_hash)
         return f"{digest(*parts, *named):016x}"
 
 
@@ -65,7 +65,7 @@ def wanted(captions: Iterable[Caption], hashes: Mapping[str, str], count: int | 
 
     Args:
         captions: the rows that train.
-        hashes: of real pictures, by path.
+        hashes: of real images, by path.
         count: sentences of each row; None for all.
     """
     return [
@@ -127,47 +127,47 @@ def _written(edits: Sequence[Edit], writer: Writer, parsing: Parsing) -> Iterato
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What became of a picture: the file that holds it, or None and the reason."""
+    """What became of an image: the file that holds it, or None and the reason."""
 
     file: Path | None
     reason: str
 
 
-def pictures(
+def images(
     edits: Sequence[tuple[Edit, str]],
     maker: Maker,
-    store: PictureStore,
+    store: ImageStore,
     journal: Journal,
     root: Path,
     seed: int,
     *,
     retry: bool,
 ) -> list[Drawn]:
-    """The picture of every edited caption; only what is not in the store is asked for.
+    """The image of every edited caption; only what is not in the store is asked for.
 
     Args:
         edits: each with its text.
-        maker: asked for pictures.
+        maker: asked for images.
         store: where they lie; whatever is there is whole.
         journal: of the failures, entered.
-        root: the folder that real pictures are relative to.
-        seed: of every picture's own random numbers.
-        retry: ask again where an earlier answer was no picture.
+        root: the folder that real images are relative to.
+        seed: of every image's own random numbers.
+        retry: ask again where an earlier answer was no image.
     """
-    decided = ("picture", maker.name, maker.settings_hash, seed, store.encoding)
+    decided = ("image", maker.name, maker.settings_hash, seed, store.encoding)
     keys = [edit.key(*decided, text) for edit, text in edits]
     pending = [
         (key, edit, text)
         for key, (edit, text) in zip(keys, edits, strict=True)
         if not store.path(key).exists() and (retry or journal.get(key) is None)
     ]
-    _log.info("%d of %d pictures are there already", len(edits) - len(pending), len(edits))
+    _log.info("%d of %d images are there already", len(edits) - len(pending), len(edits))
     answers = maker.make([_asked(edit, text, root, seed) for _, edit, text in pending])
     for (key, _, _), answer in zip(
-        pending, track(answers, len(pending), "making pictures"), strict=True
+        pending, track(answers, len(pending), "making images"), strict=True
     ):
         if isinstance(answer, Made):
-            store.save(key, answer.picture)
+            store.save(key, answer.image)
         else:
             journal.note(key, Outcome("", answer.reason))
     return [
@@ -176,8 +176,8 @@ def pictures(
     ]
 
 
-def _asked(edit: Edit, text: str, root: Path, seed: int) -> PictureRequest:
+def _asked(edit: Edit, text: str, root: Path, seed: int) -> ImageRequest:
     named = (edit.row.sample_id, edit.sentence, edit.role)
     # 63 bits: generators differ in whether they take the sign bit.
     own = digest(seed, "picture", *named) >> 1
-    return PictureRequest(*named, text, root / edit.row.image, own)
+    return ImageRequest(*named, text, root / edit.row.image, own)

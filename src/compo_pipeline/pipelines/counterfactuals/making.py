@@ -14,12 +14,12 @@ from compo_pipeline.pipelines.counterfactuals.generation import (
     Drawn,
     Edit,
     Parsing,
-    pictures,
+    images,
     texts,
     wanted,
 )
+from compo_pipeline.pipelines.counterfactuals.images import ImageStore, publish, published
 from compo_pipeline.pipelines.counterfactuals.journal import Journal, Outcome
-from compo_pipeline.pipelines.counterfactuals.pictures import PictureStore, publish, published
 from compo_pipeline.pipelines.counterfactuals.tables import quarantined, row
 from compo_pipeline.records import Caption, Counterfactual, Rejected
 from compo_pipeline.seeding import digest
@@ -33,12 +33,12 @@ _log = logging.getLogger(__name__)
 
 
 class Places(NamedTuple):
-    """Folders: `root` of the real pictures, `pictures` of the published ones, and `state`, which
+    """Folders: `root` of the real images, `images` of the published ones, and `state`, which
     keeps whatever was made, under any settings.
     """
 
     root: Path
-    pictures: Path
+    images: Path
     state: Path
 
 
@@ -49,13 +49,13 @@ def make(
     settings: CounterfactualSettings,
     places: Places,
 ) -> tuple[list[Counterfactual], list[Rejected]]:
-    """All counterfactuals and those that failed; pictures are published under `places.pictures`.
+    """All counterfactuals and those that failed; images are published under `places.images`.
 
     Args:
         captions: the rows that train.
-        hashes: of real pictures, by path.
+        hashes: of real images, by path.
         asked: who writes, from which parses, and who draws, None where nobody does.
-        settings: how many sentences, and how pictures are kept.
+        settings: how many sentences, and how images are kept.
         places: where things lie.
     """
     writer, parsing, maker = asked
@@ -68,7 +68,7 @@ def make(
             drawn = _drawn(edits, told, maker, settings, places)
         files = {place: one.file for place, one in drawn.items() if one.file}
         images = {place: _path(edits[place], file) for place, file in files.items()}
-        publish(((file, images[place]) for place, file in files.items()), places.pictures)
+        publish(((file, images[place]) for place, file in files.items()), places.images)
     hashed = (*_identity(writer), parsing.language, *_identity(maker))
     digested = f"{digest(*hashed, settings.seed, settings.format):016x}"[:12]
     by = (writer.name, maker.name if maker else "", digested)
@@ -102,11 +102,11 @@ def _drawn(
     settings: CounterfactualSettings,
     places: Places,
 ) -> dict[int, Drawn]:
-    """What became of the picture of each edit that has a text, by the edit's place."""
+    """What became of the image of each edit that has a text, by the edit's place."""
     having = [place for place, outcome in enumerate(told) if outcome.text]
-    store = PictureStore(places.state / "pictures", settings.format)
+    store = ImageStore(places.state / "images", settings.format)
     with Journal(places.state / "failures.jsonl") as journal:
-        found = pictures(
+        found = images(
             [(edits[place], told[place].text) for place in having],
             maker,
             store,

@@ -27,7 +27,7 @@ def make_counterfactuals(
     state: str,
     method: str,
 ) -> tuple[list[Counterfactual], list[Rejected], Path]:
-    """Edits of the captions that train, what failed of them, and the folder of pictures.
+    """Edits of the captions that train, what failed of them, and the folder of images.
 
     A method that trains on none gets none. Nothing fails here for the number of failures, so all
     tables are saved.
@@ -50,22 +50,22 @@ def make_counterfactuals(
     hashes = {fact.image: fact.image_hash for fact in facts}
     asked = (choice.writer(), choice.parsing(language_model), choice.maker())
     made, quarantine = make(rows, hashes, asked, settings, places)
-    return made, quarantine, places.pictures
+    return made, quarantine, places.images
 
 
 def preview_counterfactuals(
     counterfactuals: list[Counterfactual],
-    pictures: Path,
+    images: Path,
     valid_captions: list[Caption],
     dataset: str,
     root: str,
     folder: str,
 ) -> Path:
-    """A page of captions, their edits and the pictures of both, to look at."""
+    """A page of captions, their edits and the images of both, to look at."""
     from compo_pipeline.pipelines.counterfactuals.preview import write
 
     page = Path(folder) / "index.html"
-    write(counterfactuals, valid_captions, Path(root), pictures, page, dataset)
+    write(counterfactuals, valid_captions, Path(root), images, page, dataset)
     return Path(folder)
 
 

@@ -12,7 +12,7 @@ from compo_pipeline.pipelines.counterfactuals.nodes import (
 
 
 def create_pipeline() -> Pipeline:
-    """Valid captions to edited ones with pictures, a page of them to look at, and their count."""
+    """Valid captions to edited ones with images, a page of them to look at, and their count."""
     return Pipeline(
         [
             node(
@@ -25,14 +25,14 @@ def create_pipeline() -> Pipeline:
                     "language_model": "params:language.model",
                     "root": "params:data.root",
                     "world": "params:scenes.world",
-                    "folder": "params:paths.counterfactual_pictures",
+                    "folder": "params:paths.counterfactual_images",
                     "state": "params:paths.counterfactuals_state",
                     "method": "params:method",
                 },
                 outputs=[
                     "counterfactuals",
                     "counterfactuals_quarantine",
-                    "counterfactual_pictures",
+                    "counterfactual_images",
                 ],
                 name="make_counterfactuals",
             ),
@@ -40,7 +40,7 @@ def create_pipeline() -> Pipeline:
                 preview_counterfactuals,
                 inputs={
                     "counterfactuals": "counterfactuals",
-                    "pictures": "counterfactual_pictures",
+                    "images": "counterfactual_images",
                     "valid_captions": "valid_captions",
                     "dataset": "params:dataset",
                     "root": "params:data.root",

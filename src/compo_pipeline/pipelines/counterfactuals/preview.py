@@ -1,4 +1,4 @@
-"""A page of captions and their edits, with real and made pictures side by side."""
+"""A page of captions and their edits, with real and made images side by side."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compo_pipeline.images.decoding import Limits, PictureError, load
+from compo_pipeline.images.decoding import ImageError, Limits, load
 from compo_pipeline.images.inline import thumbnail
 from compo_pipeline.language.marking import marked
 from compo_pipeline.pipelines.counterfactuals.tables import FAILED, reasons, summary
@@ -29,8 +29,8 @@ Kind = tuple[str, str]  # role and name
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """A picture as a data URI, or in its place what is wrong with it; neither where none is due."""
+class ImageCard:
+    """An image as a data URI, or in its place what is wrong with it; neither where none is due."""
 
     uri: str = ""
     width: int = 0
@@ -48,17 +48,17 @@ class Shown:
     kind: Kind
     pieces: tuple[tuple[str, bool], ...]
     gone: tuple[str, ...]
-    picture: Picture
+    image: ImageCard
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One caption with its picture and its edits."""
+    """One caption with its image and its edits."""
 
     sample_id: str
     sentence: int
     caption: str
-    picture: Picture
+    image: ImageCard
     edits: tuple[Shown, ...]
 
 
@@ -75,7 +75,7 @@ def write(
     rows: Sequence[Counterfactual],
     captions: Sequence[Caption],
     root: Path,
-    pictures: Path,
+    images: Path,
     file: Path,
     dataset: str,
     *,
@@ -86,8 +86,8 @@ def write(
     Args:
         rows: all counterfactuals.
         captions: with those that were edited among them.
-        root: the folder that real pictures are relative to.
-        pictures: likewise of made ones.
+        root: the folder that real images are relative to.
+        images: likewise of made ones.
         file: where to write.
         dataset: by name; it draws the captions that are shown.
         count: how many captions are drawn whatever became of them; `LEAST` of each kind of edit
@@ -109,7 +109,7 @@ def write(
         reasons=reasons(rows)[:_REASONS],
         least=LEAST,
         cards=[
-            _card(of_sample[edits[place][0].sample_id], edits[place], root, pictures)
+            _card(of_sample[edits[place][0].sample_id], edits[place], root, images)
             for place in drawn
         ],
     )
@@ -164,30 +164,30 @@ def _drawn(
     return sorted(drawn)
 
 
-def _card(row: Caption, edits: Sequence[Counterfactual], root: Path, pictures: Path) -> Card:
+def _card(row: Caption, edits: Sequence[Counterfactual], root: Path, images: Path) -> Card:
     caption = row.sentences[edits[0].sentence]
     return Card(
         sample_id=row.sample_id,
         sentence=edits[0].sentence,
         caption=caption,
-        picture=_picture(root, row.image),
-        edits=tuple(_shown(edit, caption, pictures) for edit in edits),
+        image=_image(root, row.image),
+        edits=tuple(_shown(edit, caption, images) for edit in edits),
     )
 
 
-def _shown(edit: Counterfactual, caption: str, pictures: Path) -> Shown:
+def _shown(edit: Counterfactual, caption: str, images: Path) -> Shown:
     gone = marked(caption, [edit.text]) if edit.text else ()
     return Shown(
         row=edit,
         kind=kind(edit),
         pieces=tuple(marked(edit.text, [caption])),
         gone=tuple(piece for piece, changed in gone if changed),
-        picture=_picture(pictures, edit.image) if edit.image else Picture(),
+        image=_image(images, edit.image) if edit.image else ImageCard(),
     )
 
 
-def _picture(root: Path, path: str) -> Picture:
+def _image(root: Path, path: str) -> ImageCard:
     try:
-        return Picture(*thumbnail(load(root, path, Limits()), _SIDE))
-    except (PictureError, OSError) as error:
-        return Picture(problem=str(error))
+        return ImageCard(*thumbnail(load(root, path, Limits()), _SIDE))
+    except (ImageError, OSError) as error:
+        return ImageCard(problem=str(error))

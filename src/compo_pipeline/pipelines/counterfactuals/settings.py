@@ -16,11 +16,11 @@ class CounterfactualSettings:
 
     Attributes:
         sentences: how many sentences of each row, from the first on; null for all. Where every
-            caption of a picture has a row of its own (COCO), the first is its own.
+            caption of an image has a row of its own (COCO), the first is its own.
         writer: what edits captions; its settings stand under its name.
-        maker: what makes pictures of the edits, likewise; null for none.
-        seed: of every picture; writers and makers have seeds of their own where they draw.
-        format: of picture files: JPEG of quality 92, or PNG.
+        maker: what makes images of the edits, likewise; null for none.
+        seed: of every image; writers and makers have seeds of their own where they draw.
+        format: of image files: JPEG of quality 92, or PNG.
         tolerated_share: the run fails when more than this share of the negative edits failed, or
             of the positive ones.
         retry: ask again for what failed in earlier runs.
@@ -45,7 +45,7 @@ class CounterfactualSettings:
     scenes: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Something to edit, pictures that can be made of it, and a share."""
+        """Something to edit, images that can be made of it, and a share."""
         if self.maker == "scenes" and self.writer != "scenes":
             raise ValueError(
                 f"maker: scenes draws what the writer scenes wrote, got the writer {self.writer}"

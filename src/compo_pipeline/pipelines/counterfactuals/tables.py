@@ -16,7 +16,7 @@ from compo_pipeline.pipelines.counterfactuals.journal import Outcome
 from compo_pipeline.records import Counterfactual, Rejected
 
 WRITTEN, MADE, FAILED = "written", "made", "failed"
-NO_TEXT, NO_PICTURE = "no_text", "no_picture"
+NO_TEXT, NO_IMAGE = "no_text", "no_image"
 _TOLD = 5  # reasons in an error
 # What differs between failures of one reason: quoted texts and file names, and numbers.
 _PARTICULAR = re.compile(r"""(?<![^\s(])(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|\d+(?:\.\d+)?""")
@@ -35,7 +35,7 @@ def row(
         edit: what was wanted.
         text: what the writer answered.
         drawn: what the maker answered; None where it was not asked.
-        image: path of the picture below the pictures' folder, empty where there is none.
+        image: path of the image below the images' folder, empty where there is none.
         by: names of writer and maker, and the hash of their settings.
     """
     state, detail = WRITTEN, text.detail
@@ -61,11 +61,11 @@ def row(
 
 
 def quarantined(rows: Iterable[Counterfactual], images: Iterable[str]) -> list[Rejected]:
-    """The failed rows, with the real picture of each and the reason.
+    """The failed rows, with the real image of each and the reason.
 
     Args:
         rows: of the table.
-        images: path of each row's real picture.
+        images: path of each row's real image.
     """
     return [
         Rejected(
@@ -82,7 +82,7 @@ def quarantined(rows: Iterable[Counterfactual], images: Iterable[str]) -> list[R
 
 def rule(row: Counterfactual) -> str:
     """What a failed row lacks."""
-    return NO_PICTURE if row.text else NO_TEXT
+    return NO_IMAGE if row.text else NO_TEXT
 
 
 def summary(rows: Sequence[Counterfactual]) -> dict[str, Any]:

@@ -35,7 +35,7 @@ MODEL = {
         "layers": 2,
     },
 }
-# Squashed, not cropped: what lies at the side of a wide picture must stay in it.
+# Squashed, not cropped: what lies at the side of a wide image must stay in it.
 PREPROCESS = {
     "size": [IMAGE_SIZE, IMAGE_SIZE],
     "mean": [0.5, 0.5, 0.5],

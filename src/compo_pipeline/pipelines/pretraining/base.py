@@ -30,7 +30,7 @@ from compo_pipeline.pipelines.pretraining.supervision import boxes, truth
 from compo_pipeline.pipelines.pretraining.tower import Readouts, binding_losses
 from compo_pipeline.progress import Meter, track
 from compo_pipeline.scenes.captions import alt_text
-from compo_pipeline.scenes.render import picture
+from compo_pipeline.scenes.render import image
 from compo_pipeline.scenes.world import Relation, Scene, World, counterfactual, relation
 from compo_pipeline.seeding import rng
 from compo_pipeline.training.descent import Descent
@@ -88,7 +88,7 @@ def embed_scenes(
     loaded.model.eval()
     starts = range(0, len(scenes), 256)
     for start in track(starts, len(starts), what):
-        shown = [loaded.preprocess(picture(scene)) for scene in scenes[start : start + 256]]
+        shown = [loaded.preprocess(image(scene)) for scene in scenes[start : start + 256]]
         pixels = torch.stack(shown).to(compute.device)
         with compute.autocast():
             parts.append(encode_images(loaded.model, pixels))

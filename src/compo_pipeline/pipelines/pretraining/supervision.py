@@ -1,6 +1,6 @@
-"""What the renderer knows about a picture, as targets for the image tower.
+"""What the renderer knows about an image, as targets for the image tower.
 
-m pictures, N things in all of them, P = n x n patches. Geometry is in the square input, 0..1.
+m images, N things in all of them, P = n x n patches. Geometry is in the square input, 0..1.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from compo_pipeline.images.composites import axis_of, compose
-from compo_pipeline.scenes.render import picture
+from compo_pipeline.scenes.render import image
 from compo_pipeline.scenes.world import PATTERNS, SIZES, Scene, World
 from compo_pipeline.seeding import rng
 
@@ -25,9 +25,9 @@ SIZE_NAMES = tuple(SIZES)
 
 
 class Truth(NamedTuple):
-    """Ground truth of m pictures that show N things."""
+    """Ground truth of m images that show N things."""
 
-    owner: Tensor  # [N] picture of each thing
+    owner: Tensor  # [N] image of each thing
     kind: Tensor  # [N]
     colour: Tensor  # [N]
     place: Tensor  # [N, 2] centre in -1..1
@@ -95,7 +95,7 @@ def _patches(shown: list[Box], world: World, grid: int) -> tuple[NDArray[np.int6
 
 
 def truth(shown: list[list[Box]], world: World, grid: int) -> Truth:
-    """Targets of pictures from the boxes each of them shows."""
+    """Targets of images from the boxes each of them shows."""
     flat = [(m, box) for m, row in enumerate(shown) for box in row]
     owner = torch.tensor([m for m, _ in flat])
     kind = torch.tensor([world.things.index(box.kind) for _, box in flat])
@@ -128,21 +128,21 @@ def _same_orientation(world: World, random_: random.Random, scene: Scene, split:
 def show(
     world: World, random_: random.Random, split: str, composites: float, size: int
 ) -> tuple[NDArray[np.uint8], list[Box]]:
-    """Draw a picture of one scene, or a composite of two, [size, size, 3], and what it shows."""
+    """Draw an image of one scene, or a composite of two, [size, size, 3], and what it shows."""
     scene = world.draw(random_, "")
     while scene.split != split:
         scene = world.draw(random_, "")
     if random_.random() >= composites:
-        square = picture(scene).resize((size, size), Image.Resampling.BICUBIC)
+        square = image(scene).resize((size, size), Image.Resampling.BICUBIC)
         return np.asarray(square), boxes(scene)
     other = _same_orientation(world, random_, scene, split)
     axis = axis_of(scene.width, scene.height)
-    joined = compose(picture(scene), picture(other), axis, size)
+    joined = compose(image(scene), image(other), axis, size)
     return np.asarray(joined), boxes(scene, 0) + boxes(other, 1)
 
 
-class PictureBatches(Dataset[tuple[Tensor, Truth]]):
-    """Batch `i` of freshly drawn pictures [m, 3, size, size] uint8 with their truth; batch `i`
+class ImageBatches(Dataset[tuple[Tensor, Truth]]):
+    """Batch `i` of freshly drawn images [m, 3, size, size] uint8 with their truth; batch `i`
     is the same whenever and wherever it is drawn.
     """
 

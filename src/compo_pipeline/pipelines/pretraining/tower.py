@@ -4,7 +4,7 @@ Contrast with captions alone cannot teach a tower of this size to see in an hour
 ground truth can. The tower learns thing and colour of each patch, and, as linear readouts of the
 normalised pooled embedding, what is there, where, how large and how patterned.
 
-Shapes: m pictures, N things, P patches, D width of the joint space, W width of the trunk.
+Shapes: m images, N things, P patches, D width of the joint space, W width of the trunk.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from compo_pipeline.compute import Compute, moved
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.pipelines.pretraining.descent import CLIP_NORM, descend
-from compo_pipeline.pipelines.pretraining.supervision import SIZE_NAMES, PictureBatches, Truth
+from compo_pipeline.pipelines.pretraining.supervision import SIZE_NAMES, ImageBatches, Truth
 from compo_pipeline.progress import Meter
 from compo_pipeline.scenes.world import PATTERNS, World
 from compo_pipeline.training import checkpoint
@@ -43,11 +43,11 @@ class TowerSettings:
 
     Attributes:
         steps: optimiser steps.
-        batch_size: pictures a step.
+        batch_size: images a step.
         lr: peak learning rate of AdamW.
         weight_decay: of AdamW.
         warmup: steps of linear warm-up.
-        composites: share of pictures that are composites of two scenes.
+        composites: share of images that are composites of two scenes.
         save_every: steps between checkpoints; a run continues from the last.
         workers: processes that render.
     """
@@ -148,7 +148,7 @@ def train_tower(
     """Train the image tower of a model with a timm trunk in place; resumes from `state`.
 
     Returns:
-        The history of readings on fresh training pictures.
+        The history of readings on fresh training images.
 
     Raises:
         SettingsError: `state` was begun with another seed, world, recipe, precision or device.
@@ -239,13 +239,13 @@ def _resumable(state: Path, recipe: Mapping[str, Any]) -> bool:
 def _loader(
     loaded: LoadedModel, world: World, settings: TowerSettings, seed: int, start: int
 ) -> DataLoader[tuple[Tensor, Truth]]:
-    """Batches of pictures from step `start` on; the model in evaluation mode."""
+    """Batches of images from step `start` on; the model in evaluation mode."""
     visual: Any = loaded.model.visual
     device = visual.head.proj.weight.device
     blank = torch.zeros(1, 3, loaded.image_size, loaded.image_size, device=device)
     with torch.no_grad():
         patches = tokens(visual, blank).shape[1]
-    batches = PictureBatches(
+    batches = ImageBatches(
         world,
         seed=seed,
         batches=settings.steps,

@@ -26,7 +26,7 @@ def train_model(
     valid_captions: list[Caption],
     views: Path,
     views_preview: Path,
-    counterfactual_pictures: Path,
+    counterfactual_images: Path,
     counterfactuals_report: Mapping[str, Any],
     manifest: Mapping[str, Any],
     model: Mapping[str, Any],
@@ -69,7 +69,7 @@ def train_model(
         settings=recipe,
         seed=seed,
         resume=Path(paths["resume"]),
-        made=counterfactual_pictures,
+        made=counterfactual_images,
         held_out=held_out(recipe.validation, valid_captions, Path(root), split, reported),
     )
     runner = Runner(plan)

@@ -14,7 +14,7 @@ def create_pipeline() -> Pipeline:
         "valid_captions": "valid_captions",
         "views": "views",
         "views_preview": "views_preview",
-        "counterfactual_pictures": "counterfactual_pictures",
+        "counterfactual_images": "counterfactual_images",
         "counterfactuals_report": "counterfactuals_report",
         "manifest": "manifest",
         "model": "params:model",

@@ -164,7 +164,7 @@ def _settings(tuning: Mapping[str, Any]) -> TuningSettings:
 def _material(
     valid_captions: list[Caption],
     views: Path,
-    counterfactual_pictures: Path,
+    counterfactual_images: Path,
     manifest: Mapping[str, Any],
     model: Mapping[str, Any],
     training: Mapping[str, Any],
@@ -196,7 +196,7 @@ def _material(
         settings=recipe,
         seed=seed,
         resume=Path(features),
-        made=counterfactual_pictures,
+        made=counterfactual_images,
         features=Path(features),
         held_out=held_out(recipe.validation, valid_captions, Path(root), split, reported),
     )

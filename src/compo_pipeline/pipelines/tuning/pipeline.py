@@ -17,7 +17,7 @@ _MATERIAL = {
     **_RECIPE,
     "valid_captions": "valid_captions",
     "views": "views",
-    "counterfactual_pictures": "counterfactual_pictures",
+    "counterfactual_images": "counterfactual_images",
     "manifest": "manifest",
     "model": "params:model",
     "evaluation": "params:evaluation",

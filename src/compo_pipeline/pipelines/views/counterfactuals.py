@@ -1,6 +1,6 @@
 """Synthetic pairs of views, for the page that shows them: told beside the caption, and counted.
 
-`View.counterfactuals` names the negative's picture, then the positive's; `negatives[0]` is the
+`View.counterfactuals` names the negative's image, then the positive's; `negatives[0]` is the
 edited caption, `positives[1]` the retold one.
 """
 
@@ -26,7 +26,7 @@ class Side:
 
     `pieces` are its text, each piece with whether it is new to the caption, none where there is no
     text; `gone` is what only the caption says. `kind` is the kind of the edit, empty where the
-    view tells none; `image` the path of the picture, empty where there is none.
+    view tells none; `image` the path of the image, empty where there is none.
     """
 
     role: str
@@ -38,11 +38,11 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class RoleTally:
-    """Of all views of an epoch and one role: how many have a text, a picture, both."""
+    """Of all views of an epoch and one role: how many have a text, an image, both."""
 
     role: str
     texts: int
-    pictures: int
+    images: int
     both: int
 
 
@@ -87,7 +87,7 @@ def tally(views: Sequence[View], origins: Sequence[Origins]) -> PairTally | None
         origins: of each one's negatives.
     """
     kinds = Counter[str]()
-    there: list[tuple[tuple[bool, bool], ...]] = []  # of each view and role: text, picture
+    there: list[tuple[tuple[bool, bool], ...]] = []  # of each view and role: text, image
     for view, sources in zip(views, origins, strict=True):
         if view.counterfactuals:
             pairs = zip(_texts(view), view.counterfactuals, strict=True)
@@ -100,7 +100,7 @@ def tally(views: Sequence[View], origins: Sequence[Origins]) -> PairTally | None
             RoleTally(
                 role,
                 texts=sum(text for text, _ in pairs),
-                pictures=sum(picture for _, picture in pairs),
+                images=sum(has_image for _, has_image in pairs),
                 both=sum(map(all, pairs)),
             )
             for role, pairs in zip(ROLES, zip(*there, strict=True), strict=True)

@@ -66,7 +66,7 @@ def draw_views(
 
 def preview_views(
     views: Path,
-    counterfactual_pictures: Path,
+    counterfactual_images: Path,
     method: str,
     dataset: str,
     seed: int,
@@ -78,7 +78,7 @@ def preview_views(
     from compo_pipeline.pipelines.views.preview import Heading, write
 
     shown = Heading(method, dataset, epoch=0, seed=seed)
-    page, made = Path(folder) / "index.html", counterfactual_pictures
+    page, made = Path(folder) / "index.html", counterfactual_images
     write(EpochViews(views).epoch(0), Path(root), page, shown, made=made)
     return Path(folder)
 

@@ -36,7 +36,7 @@ def create_pipeline() -> Pipeline:
                 preview_views,
                 inputs={
                     "views": "views",
-                    "counterfactual_pictures": "counterfactual_pictures",
+                    "counterfactual_images": "counterfactual_images",
                     "method": "params:method",
                     "dataset": "params:dataset",
                     "seed": "params:seed",

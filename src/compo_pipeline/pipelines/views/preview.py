@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from PIL import Image
 
 from compo_pipeline.images.composites import Axis, compose
-from compo_pipeline.images.decoding import Limits, PictureError, load
+from compo_pipeline.images.decoding import ImageError, Limits, load
 from compo_pipeline.images.inline import thumbnail
 from compo_pipeline.language.marking import marked
 from compo_pipeline.pipelines.views import counterfactuals, phrases
@@ -42,8 +42,8 @@ class Heading:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """A picture as a data URI, or in its place what is wrong with it; neither where none is due."""
+class ImageCard:
+    """An image as a data URI, or in its place what is wrong with it; neither where none is due."""
 
     label: str
     uri: str = ""
@@ -70,19 +70,19 @@ class Card:
 
     `caption` is the text that has phrases, in pieces, each with the number of its phrase, 0 for
     none; `whole` says that the caption is its own only phrase. `sides` are the synthetic pairs that
-    stand beside the real one, each with its picture.
+    stand beside the real one, each with its image.
     """
 
     view: View
-    pictures: tuple[Picture, ...]
+    images: tuple[ImageCard, ...]
     caption: tuple[tuple[str, int], ...]
     whole: bool
     negatives: tuple[Negative, ...]
-    sides: tuple[tuple[Side, Picture], ...]
+    sides: tuple[tuple[Side, ImageCard], ...]
 
 
 class Folders(NamedTuple):
-    """Where real pictures lie, where made ones do if there are any, and what is read of either."""
+    """Where real images lie, where made ones do if there are any, and what is read of either."""
 
     root: Path
     made: Path | None
@@ -113,12 +113,12 @@ def write(
 
     Args:
         views: one epoch's.
-        root: the folder that pictures are relative to.
+        root: the folder that images are relative to.
         file: where to write.
         heading: the run; its seed and epoch draw the views that are shown.
-        made: the folder that counterfactual pictures are relative to, needed where views have any.
+        made: the folder that counterfactual images are relative to, needed where views have any.
         count: how many.
-        limits: of pictures, the defaults where none are given.
+        limits: of images, the defaults where none are given.
     """
     origins = list(map(_origins, views))
     tallies = _tallies(origins)
@@ -194,7 +194,7 @@ def _card(view: View, origins: Origins, tallies: Sequence[Tally], folders: Folde
     )
     return Card(
         view=view,
-        pictures=tuple(_pictures(view, folders)),
+        images=tuple(_images(view, folders)),
         caption=tuple(phrases.marked(view)) if view.phrases else (),
         whole=phrases.whole(view),
         negatives=negatives,
@@ -202,34 +202,34 @@ def _card(view: View, origins: Origins, tallies: Sequence[Tally], folders: Folde
     )
 
 
-def _pictures(view: View, folders: Folders) -> Iterator[Picture]:
-    """The view's picture, joined as training shows it; its parts where one cannot be read."""
+def _images(view: View, folders: Folders) -> Iterator[ImageCard]:
+    """The view's image, joined as training shows it; its parts where one cannot be read."""
     found = [_read(folders.root, path, folders.limits) for path in view.images]
     images = [one for one in found if isinstance(one, Image.Image)]
     if view.axis is not None and len(images) == len(found):
         joined = compose(images[0], images[1], cast("Axis", view.axis), _SIDE)
-        yield _picture(", ".join(view.images), joined)
+        yield _image(", ".join(view.images), joined)
     else:
-        yield from map(_picture, view.images, found)
+        yield from map(_image, view.images, found)
 
 
-def _made(side: Side, folders: Folders) -> Picture:
-    """The picture of a synthetic pair."""
+def _made(side: Side, folders: Folders) -> ImageCard:
+    """The image of a synthetic pair."""
     if not side.image:
-        return Picture("")
+        return ImageCard("")
     if folders.made is None:
-        return Picture(side.image, problem=f"no folder is known that holds '{side.image}'")
-    return _picture(side.image, _read(folders.made, side.image, folders.limits))
+        return ImageCard(side.image, problem=f"no folder is known that holds '{side.image}'")
+    return _image(side.image, _read(folders.made, side.image, folders.limits))
 
 
 def _read(folder: Path, path: str, limits: Limits) -> Image.Image | Exception:
     try:
         return load(folder, path, limits)
-    except (PictureError, OSError) as error:
+    except (ImageError, OSError) as error:
         return error
 
 
-def _picture(label: str, found: Image.Image | Exception) -> Picture:
+def _image(label: str, found: Image.Image | Exception) -> ImageCard:
     if isinstance(found, Exception):
-        return Picture(label, problem=str(found))
-    return Picture(label, *thumbnail(found, _SIDE))
+        return ImageCard(label, problem=str(found))
+    return ImageCard(label, *thumbnail(found, _SIDE))

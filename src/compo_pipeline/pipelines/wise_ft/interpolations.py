@@ -103,7 +103,7 @@ def sweep(
     ratios: Sequence[float],
     settings: EvaluationSettings,
 ) -> list[Figure]:
-    """Every figure at every ratio. Pictures are encoded once where the image tower is the same.
+    """Every figure at every ratio. Images are encoded once where the image tower is the same.
 
     Args:
         subtasks: what is scored.

@@ -1,4 +1,4 @@
-"""Picture files: whole or not there, safely named, linked where the disk can."""
+"""Image files: whole or not there, safely named, linked where the disk can."""
 
 from pathlib import Path
 
@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from compo_pipeline.pipelines.counterfactuals.pictures import PictureStore, publish, published
+from compo_pipeline.pipelines.counterfactuals.images import ImageStore, publish, published
 
 
-def test_a_picture_that_cannot_be_written_leaves_its_name_free(tmp_path: Path) -> None:
-    store = PictureStore(tmp_path, "jpeg")
+def test_an_image_that_cannot_be_written_leaves_its_name_free(tmp_path: Path) -> None:
+    store = ImageStore(tmp_path, "jpeg")
 
     class Broken(Image.Image):
         def convert(self, *_: object, **__: object) -> "Broken":
@@ -25,17 +25,17 @@ def test_a_picture_that_cannot_be_written_leaves_its_name_free(tmp_path: Path) -
         store.save("abc", Broken())
     assert not store.path("abc").exists()
     store.save("abc", Image.new("RGBA", (4, 3)))
-    with Image.open(store.path("abc")) as picture:
-        assert (picture.format, picture.mode, picture.size) == ("JPEG", "RGB", (4, 3))
+    with Image.open(store.path("abc")) as image:
+        assert (image.format, image.mode, image.size) == ("JPEG", "RGB", (4, 3))
 
 
 def test_png_keeps_every_value(tmp_path: Path) -> None:
-    store = PictureStore(tmp_path, "png")
+    store = ImageStore(tmp_path, "png")
     drawn = Image.effect_noise((16, 16), 90).convert("RGB")
     store.save("k1", drawn)
     assert store.path("k1").suffix == ".png"
-    with Image.open(store.path("k1")) as picture:
-        assert picture.tobytes() == drawn.tobytes()
+    with Image.open(store.path("k1")) as image:
+        assert image.tobytes() == drawn.tobytes()
 
 
 # Sample ids come from tables in UTF-8: no lone surrogates.
@@ -48,7 +48,7 @@ def test_any_sample_id_gives_a_plain_path(sample_id: str) -> None:
     assert not set(path) & set('\\:*?"<>| ') and not file.startswith((".", "~"))
 
 
-def test_equal_paths_are_of_equal_pictures() -> None:
+def test_equal_paths_are_of_equal_images() -> None:
     """The key of the store tells apart ids that read alike once they are safe."""
     stored = [Path(f"store/{key[:2]}/{key}.png") for key in ("0f12ab", "0f12ac")]
     paths = {published(name, 0, "negative", file) for name in ("a", "a/b") for file in stored}
@@ -57,7 +57,7 @@ def test_equal_paths_are_of_equal_pictures() -> None:
 
 
 @pytest.mark.parametrize("linked", [True, False])
-def test_published_folder_holds_these_pictures_and_no_others(
+def test_published_folder_holds_these_images_and_no_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked: bool
 ) -> None:
     if not linked:
@@ -67,7 +67,7 @@ def test_published_folder_holds_these_pictures_and_no_others(
 
         monkeypatch.setattr(Path, "hardlink_to", refuse)
     source, folder = tmp_path / "one", tmp_path / "out"
-    source.write_bytes(b"picture")
+    source.write_bytes(b"image")
     publish([(source, "aa/first.jpg")], folder)
     publish([(source, "aa/second.jpg"), (source, "bb/third.jpg")], folder)
     here = folder.stat().st_ino
@@ -75,6 +75,6 @@ def test_published_folder_holds_these_pictures_and_no_others(
     assert folder.stat().st_ino == here, "what reads it would be disturbed"
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     assert [str(path.relative_to(folder)) for path in files] == ["aa/second.jpg", "bb/third.jpg"]
-    assert files[0].read_bytes() == b"picture"
+    assert files[0].read_bytes() == b"image"
     assert (source.stat().st_nlink > 1) == linked
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "out"]

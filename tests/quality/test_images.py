@@ -1,4 +1,4 @@
-"""Measuring pictures: once each, in order, with and without a journal."""
+"""Measuring images: once each, in order, with and without a journal."""
 
 from pathlib import Path
 from typing import Literal
@@ -7,16 +7,16 @@ import pytest
 from PIL import Image
 
 from compo_pipeline.images import decoding
-from compo_pipeline.images.decoding import Limits, Picture
+from compo_pipeline.images.decoding import DecodedImage, Limits
 from compo_pipeline.quality import journal as journals
+from compo_pipeline.quality.images import measure
 from compo_pipeline.quality.journal import Journal
-from compo_pipeline.quality.pictures import measure
 from compo_pipeline.quality.settings import IngestSettings
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Three hundred small pictures and one broken file."""
+    """Three hundred small images and one broken file."""
     folder = tmp_path / "root"
     folder.mkdir()
     for number in range(300):
@@ -31,7 +31,7 @@ def inspected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
     really = decoding.inspect
 
-    def spy(root: Path, relative: str, limits: Limits) -> Picture:
+    def spy(root: Path, relative: str, limits: Limits) -> DecodedImage:
         seen.append(relative)
         return really(root, relative, limits)
 
@@ -51,7 +51,7 @@ def test_every_worker_count_gives_the_same(
     assert found == {name: decoding.inspect(root, name, Limits()) for name in NAMES}
 
 
-def test_each_picture_is_decoded_once(root: Path, inspected: list[str]) -> None:
+def test_each_image_is_decoded_once(root: Path, inspected: list[str]) -> None:
     measure(root, NAMES[:5] * 3, IngestSettings())
     assert sorted(inspected) == sorted(NAMES[:5])
 
@@ -63,9 +63,9 @@ def test_an_interrupted_run_goes_on(
     monkeypatch.setattr(journals, "_NOTES_PER_WRITE", 10)
     really = Journal.note
 
-    def interrupted(self: Journal, picture: Picture) -> None:
-        really(self, picture)
-        if picture.path == "99.png":
+    def interrupted(self: Journal, image: DecodedImage) -> None:
+        really(self, image)
+        if image.path == "99.png":
             raise KeyboardInterrupt
 
     with monkeypatch.context() as context:

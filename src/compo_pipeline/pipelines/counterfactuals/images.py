@@ -1,4 +1,4 @@
-"""Made pictures on disk: whole or not there, made once, and published under readable names."""
+"""Made images on disk: whole or not there, made once, and published under readable names."""
 
 from __future__ import annotations
 
@@ -19,55 +19,55 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9-]+")
 _READABLE = 40  # characters of a sample_id in a file's name
 
 
-class PictureStore:
-    """Pictures by key; a file that is there under its key is whole."""
+class ImageStore:
+    """Images by key; a file that is there under its key is whole."""
 
     def __init__(self, folder: Path, format_: Format) -> None:
-        """Name the folder and the format of new pictures."""
+        """Name the folder and the format of new images."""
         self._folder, self._format = folder, format_
 
     @property
     def encoding(self) -> str:
-        """What decides a file beside its picture."""
+        """What decides a file beside its image."""
         return f"{self._format} {_OPTIONS[self._format]}"
 
     def path(self, key: str) -> Path:
-        """Where a picture lies, or will."""
+        """Where an image lies, or will."""
         return self._folder / key[:2] / f"{key}{_SUFFIXES[self._format]}"
 
-    def save(self, key: str, picture: Image.Image) -> None:
-        """Write beside the name, then take the name: nobody ever finds half a picture."""
+    def save(self, key: str, image: Image.Image) -> None:
+        """Write beside the name, then take the name: nobody ever finds half an image."""
         path = self.path(key)
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_name(f".{path.name}.{os.getpid()}")
         with unfinished.open("wb") as file:
-            picture.convert("RGB").save(file, self._format, **_OPTIONS[self._format])
+            image.convert("RGB").save(file, self._format, **_OPTIONS[self._format])
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(path)
 
 
 def published(sample_id: str, sentence: int, role: str, stored: Path) -> str:
-    """Path of a picture below the published folder, safe for any sample_id.
+    """Path of an image below the published folder, safe for any sample_id.
 
-    It ends with the picture's key: equal paths, equal pictures, whatever run they are of. The
+    It ends with the image's key: equal paths, equal images, whatever run they are of. The
     key's first digits spread the files over 256 folders.
     """
     readable = _UNSAFE.sub("_", sample_id)[:_READABLE]
     return f"{stored.stem[:2]}/{role}-{sentence}-{readable}-{stored.name}"
 
 
-def publish(pictures: Iterable[tuple[Path, str]], folder: Path) -> None:
-    """Put exactly these pictures into a folder, which is replaced as a whole where it holds others.
+def publish(images: Iterable[tuple[Path, str]], folder: Path) -> None:
+    """Put exactly these images into a folder, which is replaced as a whole where it holds others.
 
-    Paths tell pictures apart, so a folder of these paths is left alone: somebody may be reading.
+    Paths tell images apart, so a folder of these paths is left alone: somebody may be reading.
 
     Args:
-        pictures: where each lies, and its path below the folder. They are linked, not copied,
+        images: where each lies, and its path below the folder. They are linked, not copied,
             where the disk can do that.
         folder: where they go.
     """
-    wanted = {relative: source for source, relative in pictures}
+    wanted = {relative: source for source, relative in images}
     there = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
     if folder.is_dir() and there == wanted.keys():
         return
