@@ -23,10 +23,10 @@ from typing import Any
 
 import study
 import tables
-from compo_pipeline.evaluation import regions
+from compo_pipeline.analysis import regions
+from compo_pipeline.analysis.localisation import Located, compare_located, located
+from compo_pipeline.analysis.regions import Case
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
-from compo_pipeline.evaluation.localisation import Located, compare_located, located
-from compo_pipeline.evaluation.regions import Case
 from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.language.concepts import concepts
 from compo_pipeline.methods.c2lip import C2lip, C2lipViews

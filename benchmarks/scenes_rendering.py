@@ -14,7 +14,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from compo_pipeline.pipelines.pretraining.supervision import ImageBatches
+from compo_pipeline.artefacts.supervision import ImageBatches
 from compo_pipeline.scenes.benchmark import make_item
 from compo_pipeline.scenes.captions import alt_text, first, sentences
 from compo_pipeline.scenes.counterfactuals import edit

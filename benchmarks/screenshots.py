@@ -20,8 +20,8 @@ from PIL import Image
 from rich.console import Console
 
 from compo_pipeline import afterwards
-from compo_pipeline.evaluation import terminal
 from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.presentation import report_terminal as terminal
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 COLUMNS = 100

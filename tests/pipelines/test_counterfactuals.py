@@ -13,18 +13,18 @@ import yaml
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.images.makers.diffusion import DiffusionSettings
+from compo_pipeline.counterfactuals.editors.endpoint import EndpointSettings
+from compo_pipeline.counterfactuals.editors.local import LocalSettings
+from compo_pipeline.counterfactuals.editors.rules import RulesSettings
+from compo_pipeline.counterfactuals.generators.diffusion import DiffusionSettings
+from compo_pipeline.counterfactuals.tables import TooManyFailures
 from compo_pipeline.language.sentences import split
-from compo_pipeline.language.writers.endpoint import EndpointSettings
-from compo_pipeline.language.writers.local import LocalSettings
-from compo_pipeline.language.writers.rules import RulesSettings
 from compo_pipeline.pipelines.counterfactuals.nodes import (
     check_counterfactuals,
     make_counterfactuals,
     preview_counterfactuals,
 )
 from compo_pipeline.pipelines.counterfactuals.pipeline import create_pipeline
-from compo_pipeline.pipelines.counterfactuals.tables import TooManyFailures
 from compo_pipeline.records import Caption, Fact
 from compo_pipeline.scenes.counterfactuals import SceneEditSettings
 from compo_pipeline.scenes.dataset import SceneSettings, write

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.images.makers.contract import ImageRequest, Made, Unmade
+from compo_pipeline.counterfactuals.generators.contract import ImageRequest, Made, Unmade
 from compo_pipeline.records import Caption
 from compo_pipeline.scenes.captions import sentences
 from compo_pipeline.scenes.counterfactuals import (

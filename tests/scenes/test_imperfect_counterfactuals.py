@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.images.makers.contract import ImageRequest, Made, Unmade
+from compo_pipeline.counterfactuals.generators.contract import ImageRequest, Made, Unmade
 from compo_pipeline.records import Caption
 from compo_pipeline.scenes import counterfactuals
 from compo_pipeline.scenes.captions import sentences

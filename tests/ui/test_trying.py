@@ -11,10 +11,10 @@ import torch
 from open_clip.model import CLIP
 from PIL import Image
 
-from compo_pipeline.evaluation.attention import attend, embed_phrases
-from compo_pipeline.evaluation.panels import Panel
+from compo_pipeline.analysis.attention import attend, embed_phrases
 from compo_pipeline.images.decoding import ImageError, Limits
 from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.presentation.attention_panels import Panel
 from compo_pipeline.ui import page, showing, trying
 from compo_pipeline.ui.trying import (
     MOST_CAPTIONS,

@@ -7,7 +7,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,25 +22,29 @@ class Link:
     command: str | None
 
 
-def render(package: str, template: str, context: Mapping[str, Any]) -> str:
-    """A page from a template of a package; it can extend and import the templates beside this file.
+def environment() -> Environment:
+    """The Jinja environment of every page: values are escaped, an unknown name is an error."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    Args:
-        package: whose `templates` folder holds the template, e.g. `compo_pipeline.evaluation`.
-        template: file name.
-        context: variables of the template; `base.html` says which ones it needs.
-    """
-    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=ChoiceLoader([PackageLoader(package), PackageLoader(__package__)]),
+    found = Environment(
+        loader=PackageLoader(__package__),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(number=number, signed=signed, minus=minus)
-    return environment.get_template(template).render(context)
+    found.filters.update(number=number, signed=signed, minus=minus)
+    return found
+
+
+def render(template: str, context: Mapping[str, Any]) -> str:
+    """A page from a template of this package.
+
+    Args:
+        template: file name below `templates`.
+        context: variables of the template; `base.html` says which ones it needs.
+    """
+    return environment().get_template(template).render(context)
 
 
 def number(value: float) -> str:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.quality import data_docs, quarantine, suite
+from compo_pipeline.presentation import data_docs
+from compo_pipeline.quality import quarantine, suite
 from compo_pipeline.quality.settings import ValidationSettings
 from compo_pipeline.records import Fact, Rejected, to_table
 

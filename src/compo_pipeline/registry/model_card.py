@@ -12,9 +12,9 @@ from typing import Any
 from compo_pipeline.evaluation.comparison import Row
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.measures import METHOD_LABELS
-from compo_pipeline.evaluation.terminal import left_out
 from compo_pipeline.evaluation.verdict import signed, standing
 from compo_pipeline.models.identity import read_record
+from compo_pipeline.presentation.report_terminal import left_out
 
 FILE = "README.md"
 _HUB = "hf-hub:"

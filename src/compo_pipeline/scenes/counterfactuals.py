@@ -17,9 +17,9 @@ from pathlib import Path, PurePosixPath
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.counterfactuals.generators.contract import ImageRequest, Made, Unmade
 from compo_pipeline.file_identity import identity
 from compo_pipeline.images import decoding
-from compo_pipeline.images.makers.contract import ImageRequest, Made, Unmade
 from compo_pipeline.records import Caption
 from compo_pipeline.scenes.edits import EDITS, EditKind
 from compo_pipeline.scenes.imagining import imagine

@@ -6,7 +6,8 @@ from typing import Any
 
 from PIL import Image
 
-from compo_pipeline.images.inline import thumbnail
+from compo_pipeline.presentation.pages import environment
+from compo_pipeline.presentation.thumbnails import thumbnail
 from compo_pipeline.ui.opening import Opened
 from compo_pipeline.ui.trying import Scores
 
@@ -52,13 +53,4 @@ def problem(text: str) -> str:
 
 
 def _filled(template: str, **given: Any) -> str:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("compo_pipeline.ui"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template(template).render(given)
+    return environment().get_template(f"ui/{template}").render(given)

@@ -12,14 +12,14 @@ from pathlib import Path
 import torch
 from PIL import Image
 
-from compo_pipeline.evaluation.attention_figures import render
+from compo_pipeline.analysis.regions import Case
 from compo_pipeline.evaluation.embed import tokenised
-from compo_pipeline.evaluation.panels import panels_of
-from compo_pipeline.evaluation.regions import Case
 from compo_pipeline.images.decoding import FORMATS, ImageError, Limits, load
 from compo_pipeline.models.dense import NoPatches
 from compo_pipeline.models.encoding import encode_images, encode_texts
 from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.presentation.attention_figures import render
+from compo_pipeline.presentation.attention_panels import panels_of
 
 MOST_CAPTIONS = 100
 # A tokenizer takes time in the square of a word's length.

@@ -22,13 +22,13 @@ def measure_attention(
     data: Mapping[str, Any],
 ) -> pd.DataFrame:
     """Where every phrase looks under every model, a row each."""
+    from compo_pipeline.analysis import measuring, questions
     from compo_pipeline.configuration import parse
     from compo_pipeline.datasets.settings import DataSettings
     from compo_pipeline.evaluation.evaluate import loaders
     from compo_pipeline.evaluation.settings import EvaluationSettings
     from compo_pipeline.models.identity import read_record
     from compo_pipeline.models.loading import ModelSettings
-    from compo_pipeline.pipelines.attention import measuring, questions
 
     asked = parse(questions.AttentionSettings, attention, "attention")
     settings = parse(EvaluationSettings, evaluation, "evaluation")
@@ -50,16 +50,17 @@ def show_attention(
     folder: str,
 ) -> Path:
     """Grids of images, a page and the rows, kept with the run; the figures on the terminal."""
+    from compo_pipeline.analysis import measuring, questions
+    from compo_pipeline.analysis.localisation import compare_located
     from compo_pipeline.configuration import parse
     from compo_pipeline.datasets.settings import DataSettings
-    from compo_pipeline.evaluation.attention_figures import draw
     from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
     from compo_pipeline.evaluation.evaluate import loaders
-    from compo_pipeline.evaluation.localisation import compare_located
-    from compo_pipeline.evaluation.panels import panels_of
     from compo_pipeline.evaluation.settings import EvaluationSettings
     from compo_pipeline.models.loading import ModelSettings
-    from compo_pipeline.pipelines.attention import measuring, questions, summary
+    from compo_pipeline.presentation import attention_page as summary
+    from compo_pipeline.presentation.attention_figures import draw
+    from compo_pipeline.presentation.attention_panels import panels_of
     from compo_pipeline.registry import tracking
 
     asked = parse(questions.AttentionSettings, attention, "attention")

@@ -38,10 +38,10 @@ def make_counterfactuals(
         shutil.rmtree(folder, ignore_errors=True)
         Path(folder).mkdir(parents=True)
         return [], [], Path(folder)
+    from compo_pipeline.counterfactuals.choosing import KEY, Choice
+    from compo_pipeline.counterfactuals.making import Places, make
+    from compo_pipeline.counterfactuals.settings import CounterfactualSettings
     from compo_pipeline.datasets.splits import training_rows
-    from compo_pipeline.pipelines.counterfactuals.choosing import KEY, Choice
-    from compo_pipeline.pipelines.counterfactuals.making import Places, make
-    from compo_pipeline.pipelines.counterfactuals.settings import CounterfactualSettings
 
     settings = parse(CounterfactualSettings, counterfactuals, KEY)
     rows = training_rows(valid_captions, split)
@@ -62,7 +62,7 @@ def preview_counterfactuals(
     folder: str,
 ) -> Path:
     """A page of captions, their edits and the images of both, to look at."""
-    from compo_pipeline.pipelines.counterfactuals.preview import write
+    from compo_pipeline.presentation.counterfactuals_page import write
 
     page = Path(folder) / "index.html"
     write(counterfactuals, valid_captions, Path(root), images, page, dataset)
@@ -73,9 +73,9 @@ def check_counterfactuals(
     counterfactuals: list[Counterfactual], settings: Mapping[str, Any], preview: Path
 ) -> dict[str, Any]:
     """How many edits there are; refused when too many failed. The preview is there by then."""
-    from compo_pipeline.pipelines.counterfactuals.choosing import KEY
-    from compo_pipeline.pipelines.counterfactuals.settings import CounterfactualSettings
-    from compo_pipeline.pipelines.counterfactuals.tables import refuse_too_many, summary
+    from compo_pipeline.counterfactuals.choosing import KEY
+    from compo_pipeline.counterfactuals.settings import CounterfactualSettings
+    from compo_pipeline.counterfactuals.tables import refuse_too_many, summary
 
     tolerated = parse(CounterfactualSettings, settings, KEY).tolerated_share
     refuse_too_many(counterfactuals, tolerated, preview)

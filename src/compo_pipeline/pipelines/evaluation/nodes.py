@@ -83,10 +83,11 @@ def write_report(
     """The page with figures and items, and the table on the terminal."""
     from compo_pipeline.configuration import parse
     from compo_pipeline.evaluation import benchmarks as adapters
-    from compo_pipeline.evaluation import report, terminal
     from compo_pipeline.evaluation.evaluate import Comparison
     from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
     from compo_pipeline.models.identity import read_record
+    from compo_pipeline.presentation import report
+    from compo_pipeline.presentation import report_terminal as terminal
     from compo_pipeline.registry import tracking
     from compo_pipeline.registry.origin import origin
 

@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 def convert_treebank(root: str, folder: str) -> Path:
     """The treebank's splits in spaCy's format."""
-    from compo_pipeline.language import training
+    from compo_pipeline.artefacts import tagger as training
 
     training.prepare(root, Path(folder))
     return Path(folder)
@@ -22,7 +22,7 @@ def convert_treebank(root: str, folder: str) -> Path:
 
 def train_networks(treebank: Path, settings: Mapping[str, Any], folder: str) -> Path:
     """The trained networks, best and last."""
-    from compo_pipeline.language import training
+    from compo_pipeline.artefacts import tagger as training
 
     parsed = parse(training.TrainingSettings, settings, "language.training")
     training.train(treebank, Path(folder), parsed)
@@ -31,7 +31,7 @@ def train_networks(treebank: Path, settings: Mapping[str, Any], folder: str) -> 
 
 def assemble_pipeline(networks: Path, folder: str) -> Path:
     """The pipeline that the package ships."""
-    from compo_pipeline.language import training
+    from compo_pipeline.artefacts import tagger as training
 
     training.assemble(networks, Path(folder))
     return Path(folder)
@@ -41,7 +41,8 @@ def judge_pipeline(pipeline: Path, treebank: Path) -> dict[str, dict[str, float]
     """Accuracy on the treebank's test split and on the hand-tagged captions."""
     from spacy.tokens import DocBin
 
-    from compo_pipeline.language import accuracy, loading
+    from compo_pipeline.artefacts import accuracy
+    from compo_pipeline.language import loading
     from compo_pipeline.language.lexicon import RESOURCES
 
     nlp = loading.load(str(pipeline))

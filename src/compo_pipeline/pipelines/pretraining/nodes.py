@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from compo_pipeline.configuration import parse
 
 if TYPE_CHECKING:
+    from compo_pipeline.artefacts.settings import PretrainingSettings
     from compo_pipeline.compute import Compute
-    from compo_pipeline.pipelines.pretraining.settings import PretrainingSettings
     from compo_pipeline.scenes.world import World
 
 
@@ -19,8 +19,8 @@ def train_image_tower(
     pretraining: Mapping[str, Any], scenes: Mapping[str, Any], folder: str
 ) -> Path:
     """The image tower, taught by the renderer's ground truth."""
-    from compo_pipeline.pipelines.pretraining.architecture import build
-    from compo_pipeline.pipelines.pretraining.tower import train_tower
+    from compo_pipeline.artefacts.architecture import build
+    from compo_pipeline.artefacts.image_tower import train_tower
 
     settings, world = _settings(pretraining, scenes)
     compute = _compute(settings)
@@ -34,9 +34,9 @@ def train_base_model(
     tower: Path, pretraining: Mapping[str, Any], scenes: Mapping[str, Any], folder: str
 ) -> tuple[Path, dict[str, Any]]:
     """The whole base model, and what linear readouts recover from its embedding."""
+    from compo_pipeline.artefacts import text_tower as base
+    from compo_pipeline.artefacts.architecture import build, with_tower
     from compo_pipeline.models.export import export
-    from compo_pipeline.pipelines.pretraining import base
-    from compo_pipeline.pipelines.pretraining.architecture import build, with_tower
 
     settings, world = _settings(pretraining, scenes)
     compute = _compute(settings)
@@ -60,7 +60,7 @@ def train_base_model(
 def _settings(
     pretraining: Mapping[str, Any], scenes: Mapping[str, Any]
 ) -> tuple[PretrainingSettings, World]:
-    from compo_pipeline.pipelines.pretraining.settings import PretrainingSettings
+    from compo_pipeline.artefacts.settings import PretrainingSettings
     from compo_pipeline.scenes.dataset import SceneSettings
 
     world = parse(SceneSettings, scenes, "scenes").world.world()

@@ -83,12 +83,12 @@ def confirm_best(
 ) -> dict[str, Any]:
     """Base, configured and tuned recipe on the reported questions; why not, where there is none."""
     from compo_pipeline.evaluation import benchmarks as adapters
-    from compo_pipeline.evaluation import terminal
     from compo_pipeline.evaluation.comparison import by_role
     from compo_pipeline.evaluation.settings import BenchmarksSettings
     from compo_pipeline.language.loading import identity, load
     from compo_pipeline.methods.contract import Drawing
     from compo_pipeline.methods.view_tables import ViewSettings, by_sample
+    from compo_pipeline.presentation import report_terminal as terminal
     from compo_pipeline.registry import tracking
     from compo_pipeline.training.run import Runner
     from compo_pipeline.tuning.confirmation import ROLES, Confirmation, report
@@ -131,8 +131,8 @@ def show_study(
     **recipe: Mapping[str, Any],
 ) -> Path:
     """The page, kept with the study's run together with the best values and every plot."""
+    from compo_pipeline.presentation import study_page as page
     from compo_pipeline.registry import tracking
-    from compo_pipeline.tuning import page
     from compo_pipeline.tuning.confirmation import Confirmed
     from compo_pipeline.tuning.study import read
 

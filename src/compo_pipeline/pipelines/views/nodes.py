@@ -75,7 +75,7 @@ def preview_views(
 ) -> Path:
     """A page of random views of the first epoch, to look at."""
     from compo_pipeline.methods.view_tables import EpochViews
-    from compo_pipeline.pipelines.views.preview import Heading, write
+    from compo_pipeline.presentation.views_page import Heading, write
 
     shown = Heading(method, dataset, epoch=0, seed=seed)
     page, made = Path(folder) / "index.html", counterfactual_images

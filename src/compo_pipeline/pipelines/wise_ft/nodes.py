@@ -27,13 +27,13 @@ def score_mixtures(
     """Every figure at every ratio, a row each."""
     import pandas as pd
 
+    from compo_pipeline.analysis.wise_ft import WiseFtSettings, ends, sweep
     from compo_pipeline.configuration import parse
     from compo_pipeline.evaluation import benchmarks as adapters
     from compo_pipeline.evaluation.evaluate import loaders
     from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
     from compo_pipeline.models.identity import read_record
     from compo_pipeline.models.loading import ModelSettings
-    from compo_pipeline.pipelines.wise_ft.interpolations import WiseFtSettings, ends, sweep
 
     ratios = parse(WiseFtSettings, wise_ft, "wise_ft").ratios
     settings = parse(EvaluationSettings, evaluation, "evaluation")
@@ -51,7 +51,8 @@ def draw_trade_off(
     paths: Mapping[str, str],
 ) -> Path:
     """Page, figure and table, kept with the run; the main figures on the terminal."""
-    from compo_pipeline.pipelines.wise_ft import page, trade_off
+    from compo_pipeline.presentation import trade_off
+    from compo_pipeline.presentation import wise_ft_page as page
     from compo_pipeline.presentation.pages import links
     from compo_pipeline.registry import tracking
     from compo_pipeline.registry.origin import origin

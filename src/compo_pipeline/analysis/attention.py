@@ -1,0 +1,223 @@
+"""Where a model looks when it reads a phrase, patch by patch, and what lies under each patch.
+
+m images, K phrases, P patches in a grid of G x G, D width of the joint space.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from compo_pipeline.analysis.regions import Case, Mask
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.images.decoding import ImageError, Limits, load
+from compo_pipeline.models.attention import attention
+from compo_pipeline.models.dense import MEND, encode_images_densely
+from compo_pipeline.models.encoding import encode_texts, scale_of
+from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.progress import track
+
+Grid = NDArray[np.float32]
+"""[G, G]."""
+
+
+class Attention(NamedTuple):
+    """Attention of one phrase over one image; each sums to 1.
+
+    Attributes:
+        plain: as C2LIP pools by it in training, without a temperature: nearly uniform.
+        scaled: the same under a logit scale, as similarities are compared.
+    """
+
+    plain: Grid
+    scaled: Grid
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """One model's look at one case.
+
+    Attributes:
+        case: the image and the phrase.
+        attention: None where the image could not be read.
+        covered: how much of each patch the case's region fills; None where it is not known.
+        problem: what keeps the case from being measured.
+    """
+
+    case: Case
+    attention: Attention | None = None
+    covered: Grid | None = None
+    problem: str | None = None
+
+
+def looks(
+    loaded: LoadedModel,
+    cases: Sequence[Case],
+    batch: int,
+    workers: int,
+    limits: Limits,
+    scale: float | None = None,
+) -> Iterator[Look]:
+    """A model's attention of every case; each image and each phrase is encoded once.
+
+    Args:
+        loaded: any model with features of its patches.
+        cases: images and phrases, perhaps with regions.
+        batch: images encoded at a time.
+        workers: threads that decode images.
+        limits: what is accepted as an image.
+        scale: of the scaled attention; None is the model's own.
+    """
+    if not cases:
+        return
+    of_image: dict[tuple[Path, str], list[Case]] = {}
+    for case in cases:
+        of_image.setdefault((case.root, case.image), []).append(case)
+    phrases = list(dict.fromkeys(case.phrase for case in cases))
+    embedded = dict(zip(phrases, embed_phrases(loaded, phrases), strict=True))
+
+    def prepare(place: tuple[Path, str]) -> _Decoded | str:
+        try:
+            image = load(*place, limits)
+        except ImageError as error:
+            return f"unreadable image ({error.reason})"
+        return _Decoded(loaded.preprocess(image), image.size)
+
+    places = list(of_image)
+    groups = [places[k : k + batch] for k in range(0, len(places), batch)]
+    with ThreadPoolExecutor(workers) as pool:
+        for group in track(groups, len(groups), f"{loaded.name}: batches of images attended to"):
+            asked = [of_image[place] for place in group]
+            yield from _batch(loaded, asked, list(pool.map(prepare, group)), embedded, scale)
+
+
+class _Decoded(NamedTuple):
+    """An image as the model sees it, [3, H, H], and its width and height before that."""
+
+    pixels: Tensor
+    size: tuple[int, int]
+
+
+def _batch(
+    loaded: LoadedModel,
+    asked: Sequence[Sequence[Case]],
+    found: Sequence[_Decoded | str],
+    embedded: Mapping[str, Tensor],
+    scale: float | None,
+) -> Iterator[Look]:
+    """The looks at some images, or why they cannot be read."""
+    readable = [
+        (got, own) for got, own in zip(found, asked, strict=True) if not isinstance(got, str)
+    ]
+    maps: Iterator[list[Attention]] = iter(())
+    if readable:
+        pixels = torch.stack([got.pixels for got, _ in readable])
+        phrases = [torch.stack([embedded[case.phrase] for case in own]) for _, own in readable]
+        maps = iter(attend(loaded, pixels, phrases, scale))
+    for got, own in zip(found, asked, strict=True):
+        if isinstance(got, str):
+            yield from (Look(case, problem=got) for case in own)
+        else:
+            for case, given in zip(own, next(maps), strict=True):
+                yield _look(loaded, case, given, got.size)
+
+
+def _look(loaded: LoadedModel, case: Case, given: Attention, size: tuple[int, int]) -> Look:
+    """The look with what its region covers."""
+    region = case.region
+    if region is None:
+        return Look(case, given)
+    if size != (region.width, region.height):
+        return Look(case, given, problem="region of another size than the image")
+    covered = coverage(loaded, region.mask(), len(given.plain))
+    # The transform may crop a thing away.
+    problem = None if covered.any() else "region outside of what the model sees"
+    return Look(case, given, covered, problem)
+
+
+@torch.inference_mode()
+def embed_phrases(loaded: LoadedModel, phrases: Sequence[str], batch: int = 512) -> Tensor:
+    """Embeddings [K, D] of phrases read as texts of their own, normalised, float32."""
+    device = next(loaded.model.parameters()).device
+    parts = [
+        encode_texts(loaded.model, loaded.tokenize(list(phrases[k : k + batch])).to(device))
+        for k in range(0, len(phrases), batch)
+    ]
+    return torch.cat(parts)
+
+
+@torch.inference_mode()
+def attend(
+    loaded: LoadedModel, pixels: Tensor, phrases: Sequence[Tensor], scale: float | None = None
+) -> list[list[Attention]]:
+    """Attention of each image's own phrases. All in float32: bfloat16 would round most of it off.
+
+    Args:
+        loaded: a model whose patches lie in the joint space.
+        pixels: [m, 3, H, W], as the model's transform gives them.
+        phrases: [K, D] of each image, of `embed_phrases`.
+        scale: of the scaled attention; None is the model's own.
+
+    Raises:
+        SettingsError: the model has no features of patches, or no square grid of them.
+    """
+    device = next(loaded.model.parameters()).device
+    patches = encode_images_densely(loaded.model, pixels.to(device), loaded.name).patches
+    side = _side(patches.shape[1], loaded.name)
+    factors = (1.0, scale_of(loaded.model) if scale is None else scale)
+    found = []
+    for own, asked in zip(patches[:, None], phrases, strict=True):
+        plain, scaled = (
+            attention(own, factor * asked)[0].reshape(-1, side, side).cpu().numpy()
+            for factor in factors
+        )
+        found.append([Attention(*maps) for maps in zip(plain, scaled, strict=True)])
+    return found
+
+
+def coverage(loaded: LoadedModel, mask: Mask, side: int) -> Grid:
+    """How much of each patch a region fills, 0 to 1, [side, side].
+
+    The mask takes the image's way through the model's transform, be it resized, cropped,
+    squashed or padded. Pixels at the edge that the last patches do not reach are left out.
+
+    Args:
+        loaded: gives the transform.
+        mask: [height, width] of the image.
+        side: patches along an edge.
+    """
+    seen = through(loaded, mask)
+    patch = len(seen) // side
+    seen = seen[: patch * side, : patch * side]
+    covered: Grid = seen.reshape(side, patch, side, patch).mean(axis=(1, 3))
+    return covered
+
+
+def through(loaded: LoadedModel, mask: Mask) -> Grid:
+    """A mask as the model would see it, 0 to 1, [H, H] with H the side of the model's input."""
+    inside = Image.fromarray(mask).convert("L")
+    black = Image.new("L", inside.size)
+    pixels = loaded.preprocess(Image.merge("RGB", (inside, black, black)))
+    # Padding, of whatever colour, is the same in both channels: they differ by the region alone.
+    red, green = (pixels[k] * loaded.std[k] + loaded.mean[k] for k in (0, 1))
+    seen: Grid = (red - green).clamp(0, 1).numpy()
+    return seen
+
+
+def _side(patches: int, name: str) -> int:
+    side = math.isqrt(patches)
+    if side * side != patches:
+        raise SettingsError(
+            f"model.name: '{name}' has {patches} patches, expected a square grid of them; {MEND}"
+        )
+    return side

@@ -1,0 +1,149 @@
+"""What every edited caption must be, whoever wrote it; and what can be mended without harm.
+
+Language models wrap their answers: quotes, labels, list marks, thoughts. What surely is no part of
+the caption is taken off, and the caption's own capital and closing mark are put on, so that
+neither tells a synthetic text from a real one. Everything else is refused with its reason.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from compo_pipeline.counterfactuals.editors.contract import Request
+from compo_pipeline.counterfactuals.editors.meaning import altered, kept, still_true
+from compo_pipeline.language.sentences import split, word_count
+
+_THOUGHT = re.compile(r"<(think|thinking|reasoning)>.*?(</\1>|\Z)", re.DOTALL | re.IGNORECASE)
+_FENCE = re.compile(r"^```[a-z]*\n(.*?)\n?```$", re.DOTALL)
+_LABEL = re.compile(
+    r"^(?:sure|certainly|of course|okay|ok|here(?: is|'s|’s)|the )?[^:.\n]{0,60}?"
+    r"\b(?:captions?|negative|positive|answer|output|edit|edited|paraphrase|result|rewritten)"
+    r"[^:.\n]{0,40}:\**\s*",
+    re.IGNORECASE,
+)
+_BULLET = re.compile(r"^(?:[-*•>]|\(?\d{1,2}[.)])\s+")
+_WRAPPED = (
+    *(('"', '"'), ("“", "”"), ("'", "'"), ("‘", "’"), ("«", "»"), ("`", "`"), ("**", "**")),
+    *(("*", "*"), ("_", "_")),
+)
+_PREAMBLE = re.compile(
+    r"^(?:sure|certainly|of course|okay|here(?: is|'s|’s) (?:a|an|the|my|your|one)\b.*"
+    r"(?:caption|version|edit|sentence|paraphrase)|i'm sorry|i’m sorry|sorry|i am sorry"
+    r"|i can(?:no|')t|i can’t|i am unable|as an ai)\b",
+    re.IGNORECASE,
+)
+_MARKUP = ("**", "__", "`", "#", "|", "\\", "<", ">", "{", "}", "[", "]", "(", "->", "→", "�")
+_QUOTES = ('"', "“", "”", "«", "»")
+_CLOSING = re.compile(r"[\s.!?…]*$")
+_SPOKEN = re.compile(r"[^\W_]+")
+_BOUNDARY = re.compile(r"([.?!])[\"'”’)]* +[\"'“‘(]*(\S)")
+# Words by which a short text may be longer at any share: "being", "by".
+_SPARE = 2
+
+
+@dataclass(frozen=True)
+class CheckSettings:
+    """What an edited caption is held to.
+
+    Attributes:
+        most_words: words that it may have.
+        longer: share by which it may have more words than its caption; two more are always fine.
+        kept: least share of the caption's words that a negative keeps: it is an edit, no new text.
+    """
+
+    most_words: int = 60
+    longer: float = 0.5
+    kept: float = 0.5
+
+    def __post_init__(self) -> None:
+        """Limits that some text can meet."""
+        if self.most_words < 1 or self.longer < 0 or not 0 <= self.kept <= 1:
+            raise ValueError(
+                "checks: expected most_words of 1 at least, longer of 0 at least and kept in "
+                f"[0, 1], got {self.most_words}, {self.longer} and {self.kept}"
+            )
+
+
+def cleaned(answer: str, caption: str) -> str:
+    """An answer without what is wrapped around it, with the caption's capital and closing mark.
+
+    Lines stay: more than one of them is refused by `refusal`, not mended.
+    """
+    text = _THOUGHT.sub("", answer).strip()
+    text = _FENCE.sub(r"\1", text).strip()
+    before = None
+    while text != before:
+        before = text
+        if not _LABEL.match(caption):
+            text = _LABEL.sub("", text, count=1).strip()
+        if not _BULLET.match(caption):
+            text = _BULLET.sub("", text, count=1)
+        text = _unwrapped(text, caption)
+    lines = (" ".join(line.split()) for line in text.splitlines())
+    return _dressed("\n".join(line for line in lines if line), caption)
+
+
+def refusal(request: Request, text: str, settings: CheckSettings) -> str:
+    """Why a text is no answer to a request; empty where it is one."""
+    return _form(request.caption, text, settings) or _meaning(request, text, settings)
+
+
+def _form(caption: str, text: str, settings: CheckSettings) -> str:
+    if not _SPOKEN.search(text):
+        return "empty"
+    if len(text.splitlines()) > 1:
+        return "more than one line"
+    if _PREAMBLE.match(text) and not _PREAMBLE.match(caption):
+        return "talks about the task"
+    for mark in (*_MARKUP, *_QUOTES):
+        if text.count(mark) > caption.count(mark):
+            return f"holds {mark!r}, which the caption does not"
+    if _sentences(text) > max(1, _sentences(caption)):
+        return "more than one sentence"
+    words, ours = word_count(text), word_count(caption)
+    if words > settings.most_words:
+        return f"{words} words, more than most_words ({settings.most_words})"
+    longest = max(math.floor(ours * (1 + settings.longer)), ours + _SPARE)
+    if words > longest:
+        return f"{words} words where the caption has {ours} (longer: {settings.longer})"
+    if _SPOKEN.findall(text.casefold()) == _SPOKEN.findall(caption.casefold()):
+        return "unchanged"
+    return ""
+
+
+def _meaning(request: Request, text: str, settings: CheckSettings) -> str:
+    if request.role == "positive":
+        return altered(request.parse, text)
+    if kept(request.caption, text) < settings.kept:
+        return f"keeps less than {settings.kept:.0%} of the caption's words"
+    return still_true(request.parse, text)
+
+
+def _sentences(text: str) -> int:
+    """Sentences, those that open without a capital among them."""
+    return len(split(_BOUNDARY.sub(lambda found: f"{found[1]} {found[2].upper()}", text)))
+
+
+def _unwrapped(text: str, caption: str) -> str:
+    for opening, closing in _WRAPPED:
+        inner = text[len(opening) : -len(closing)]
+        whole = text.startswith(opening) and text.endswith(closing) and inner
+        if whole and opening not in inner and closing not in inner and opening not in caption:
+            return inner.strip()
+    return text
+
+
+def _dressed(text: str, caption: str) -> str:
+    """A text with the capital that opens its caption, or none, and the caption's closing mark."""
+    closing = _CLOSING.search(caption)
+    text = _CLOSING.sub("", text) + (closing.group().strip() if closing else "")
+    first, ours = text[:1], caption[:1]
+    word = text.split(" ", 1)[0]
+    if ours.isupper() and first.islower():
+        return first.upper() + text[1:]
+    # "TV" and "McDonald's" keep theirs; so does a name, which the caption opens with too.
+    if ours.islower() and first.isupper() and word[1:] == word[1:].lower() and word != "I":
+        return first.lower() + text[1:]
+    return text

@@ -1,0 +1,78 @@
+"""What language models are asked: our own words and examples, for each role.
+
+Any change of a prompt changes `fingerprint`, and with it the settings' hash and the cache's keys.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from compo_pipeline.counterfactuals.editors.contract import Role, short_hash
+
+
+class Message(TypedDict):
+    """A turn of a chat."""
+
+    role: str
+    content: str
+
+
+_SYSTEM = (
+    "You edit captions of photographs. You are given one caption in English and answer with the "
+    "edited caption alone: one line, no quotes, no label, no explanation. Keep the wording, the "
+    "length and the style of the caption wherever the task does not ask for a change."
+)
+_TASKS: dict[Role, str] = {
+    "negative": (
+        "Make the smallest edit after which the caption is false of the photograph it was written "
+        "for. Change exactly one thing: an object, an attribute such as colour, size or material, "
+        "a number, an action, a spatial relation, or which of two things has which property. "
+        "The result is fluent, and a photograph of it could exist. Never use a synonym, never just "
+        "add or leave out words, never use a negation."
+    ),
+    "positive": (
+        "Say exactly the same with a small edit: replace a word by a true synonym, change the "
+        "order of things that are listed, or turn an active sentence into a passive one. Nothing "
+        "that the caption says may be added, left out, made more general or more special."
+    ),
+}
+_EXAMPLES: dict[Role, tuple[tuple[str, str], ...]] = {
+    "negative": (
+        ("Two horses drink from a stone trough.", "Two goats drink from a stone trough."),
+        ("a lady in a green coat beside a white van", "a lady in a white coat beside a green van"),
+        ("A kite hangs above the roof of a barn", "A kite hangs behind the roof of a barn"),
+        ("Three empty bottles stand on a shelf.", "Five empty bottles stand on a shelf."),
+        ("A boy opens a suitcase on his bed.", "A boy closes a suitcase on his bed."),
+        ("a parrot looking at a sleeping cat", "a cat looking at a sleeping parrot"),
+    ),
+    "positive": (
+        ("Two horses drink from a stone trough.", "Two horses are drinking from a stone trough."),
+        ("a tiny boat near an old pier", "a very small boat close to an old pier"),
+        ("A fork and a spoon lie on a napkin.", "A spoon and a fork lie on a napkin."),
+        ("A girl is pushing a red cart.", "A red cart is being pushed by a girl."),
+        ("Someone took a photo of a couch", "Someone took a picture of a sofa"),
+    ),
+}
+
+
+def messages(caption: str, role: Role) -> list[Message]:
+    """The chat that asks for an edit of a caption; the caption stands on one line."""
+    turns: list[Message] = [{"role": "system", "content": f"{_SYSTEM} {_TASKS[role]}"}]
+    for given, edited in _EXAMPLES[role]:
+        turns.append({"role": "user", "content": given})
+        turns.append({"role": "assistant", "content": edited})
+    turns.append({"role": "user", "content": " ".join(caption.split())})
+    return turns
+
+
+def plain(chat: list[Message]) -> str:
+    """A chat as one text to go on with, for models without a chat template."""
+    system, *turns, last = (message["content"] for message in chat)
+    pairs = zip(turns[::2], turns[1::2], strict=True)
+    examples = "".join(f"Caption: {given}\nEdited: {edited}\n\n" for given, edited in pairs)
+    return f"{system}\n\n{examples}Caption: {last}\nEdited:"
+
+
+def fingerprint() -> str:
+    """A short hash of all prompts."""
+    return short_hash(_SYSTEM, _TASKS, _EXAMPLES, plain(messages("", "negative")))

@@ -1,0 +1,215 @@
+"""Text-to-image pipelines of diffusers and CLIP image towers, from folders.
+
+What a folder cannot be used for is told by its small files alone, long before weights are read.
+Nothing loaded may run code: weights are safetensors, classes those of diffusers and transformers.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.counterfactuals.generators.settings import KEY, AdainSettings
+from compo_pipeline.images import vgg
+
+if TYPE_CHECKING:
+    import torch
+    from torch.nn import Sequential
+
+HUB_FILES = (
+    *("*.json", "*.txt", "model.safetensors", "text_encoder*/model.safetensors"),
+    *("unet/diffusion_pytorch_model.safetensors", "vae/diffusion_pytorch_model.safetensors"),
+    "image_encoder/model.safetensors",
+)
+"""What is wanted of a repository of the hub: of its several copies of the weights, one."""
+
+_INDEX = "model_index.json"
+# Pipelines of one CLIP text encoder, whose padding is free to hold an image's features.
+_ONE_ENCODER = ("LatentConsistencyModelPipeline", "StableDiffusionPipeline")
+# Pipelines that give latents as their VAE takes them.
+_KINDS = (*_ONE_ENCODER, "StableDiffusionXLPipeline")
+_WEIGHTS = ("unet", "vae", "text_encoder")
+_LIBRARIES = ("diffusers", "transformers")
+_OFF = f"or set {KEY}.injection to false"
+
+
+class Folders(NamedTuple):
+    """Where the parts lie: the pipeline, and the image tower with its preprocessing; None where
+    nothing is injected.
+    """
+
+    pipeline: Path
+    tower: Path | None
+    preprocessing: Path | None
+
+
+def lacking(folder: Path) -> str:
+    """What the folder of a pipeline, or of a CLIP, lacks of what is read; empty for nothing."""
+    if (folder / _INDEX).is_file():
+        index = _json(folder / _INDEX)
+        inside = (*_WEIGHTS, *(("text_encoder_2",) if "text_encoder_2" in index else ()))
+        towers = [folder / name for name in inside]
+    else:
+        towers = [folder]
+        if not (folder / "preprocessor_config.json").is_file():
+            return "preprocessor_config.json"
+    for tower in towers:
+        if not (tower / "config.json").is_file():
+            return str((tower / "config.json").relative_to(folder))
+        # Weights of a variant have it in their name: `model.fp16.safetensors`.
+        if not any(path.name.count(".") == 1 for path in tower.glob("*.safetensors")):
+            return f"safetensors weights in {tower.relative_to(folder)}/"
+    return ""
+
+
+def folders(pipeline: Path, vision: Path | None, injection: bool) -> Folders:
+    """The folders of all parts, seen to be of the right kind and to fit together.
+
+    Args:
+        pipeline: the text-to-image model.
+        vision: the CLIP to take embeddings from; None for the pipeline's own.
+        injection: whether embeddings are wanted at all.
+
+    Raises:
+        SettingsError: they do not, or packages are missing.
+    """
+    if find_spec("diffusers") is None or find_spec("transformers") is None:
+        raise SettingsError(
+            "counterfactuals.maker: 'diffusion' needs the packages diffusers and "
+            "transformers: pip install 'compo-pipeline[diffusion]'"
+        )
+    kind = _checked_pipeline(pipeline)
+    if not injection:
+        return Folders(pipeline, None, None)
+    if kind not in _ONE_ENCODER:
+        raise SettingsError(
+            f"{KEY}.model: features are injected into the prompt of one CLIP text encoder, {kind} "
+            f"has another; choose a model with one ({', '.join(_ONE_ENCODER)}), {_OFF}"
+        )
+    tower, preprocessing = vision or pipeline / "image_encoder", vision
+    if vision is None:
+        preprocessing = pipeline / "feature_extractor"
+        if not tower.is_dir() or not preprocessing.is_dir():
+            raise SettingsError(
+                f"{KEY}.vision: the model brings no image_encoder with a feature_extractor; name "
+                f"the CLIP that its text encoder belongs to, {_OFF}"
+            )
+    elif lack := lacking(vision):
+        raise SettingsError(f"{KEY}.vision: '{vision}' is no CLIP, it has no {lack}")
+    _check_width(pipeline, tower)
+    return Folders(pipeline, tower, preprocessing)
+
+
+def _checked_pipeline(folder: Path) -> str:
+    """The class of a pipeline that can be used."""
+    if not (folder / _INDEX).is_file():
+        raise SettingsError(f"{KEY}.model: '{folder}' is no pipeline, it has no {_INDEX}")
+    index = _json(folder / _INDEX)
+    kind = index.get("_class_name")
+    if kind not in _KINDS:
+        raise SettingsError(
+            f"{KEY}.model: '{folder}' is a {kind}; expected one of {', '.join(_KINDS)}"
+        )
+    if lack := lacking(folder):
+        raise SettingsError(f"{KEY}.model: '{folder}' has no {lack}")
+    foreign = {
+        name: part[0]
+        for name, part in index.items()
+        if isinstance(part, list) and name != "safety_checker"  # which is not loaded
+        if part[0] not in (None, *_LIBRARIES)
+    }
+    if foreign:
+        raise SettingsError(
+            f"{KEY}.model: '{folder}' wants code of its own ({foreign}), which is not run; "
+            f"expected parts of {' and '.join(_LIBRARIES)} alone"
+        )
+    if _json(folder / "vae" / "config.json").get("latents_mean") is not None:
+        raise SettingsError(
+            f"{KEY}.model: the VAE of '{folder}' shifts its latents (latents_mean), which is not "
+            "supported; choose another model"
+        )
+    return str(kind)
+
+
+def _check_width(pipeline: Path, tower: Path) -> None:
+    from transformers import CLIPTextConfig, CLIPVisionConfig
+
+    kind = _json(tower / "config.json").get("model_type")
+    if kind not in ("clip", "clip_vision_model"):
+        raise SettingsError(f"{KEY}.vision: '{tower}' is a '{kind}', expected a CLIP, {_OFF}")
+    got = CLIPVisionConfig.from_pretrained(tower).projection_dim
+    wanted = CLIPTextConfig.from_pretrained(pipeline / "text_encoder").hidden_size
+    if got != wanted:
+        raise SettingsError(
+            f"{KEY}.vision: image embeddings are {got} wide, the prompt's {wanted}; name the "
+            f"CLIP that the model's text encoder belongs to, {_OFF}"
+        )
+
+
+def load_pipeline(folder: Path, dtype: torch.dtype, device: str) -> Any:
+    """The pipeline, without a safety checker: it would black out images at random.
+
+    Raises:
+        SettingsError: its files cannot be read.
+    """
+    import diffusers
+    import torch
+
+    kind = getattr(diffusers, _json(folder / _INDEX)["_class_name"])
+    unwanted: dict[str, Any] = {"image_encoder": None, "feature_extractor": None}
+    if kind.__name__ in _ONE_ENCODER:
+        unwanted |= {"safety_checker": None, "requires_safety_checker": False}
+    pipe = _loaded(kind, folder, "model", dtype=dtype, **unwanted)
+    pipe.set_progress_bar_config(disable=True)
+    pipe.to(device)
+    if dtype == torch.float16 and pipe.vae.config.force_upcast:
+        pipe.vae.to(torch.float32)  # its activations leave the range of float16
+    return pipe
+
+
+def load_vision(places: Folders, dtype: torch.dtype, device: str) -> tuple[Any, Any]:
+    """The CLIP image tower and its preprocessing.
+
+    Raises:
+        SettingsError: its files cannot be read.
+    """
+    from transformers import CLIPImageProcessor, CLIPVisionModelWithProjection
+
+    assert places.tower is not None and places.preprocessing is not None
+    encoder = _loaded(CLIPVisionModelWithProjection, places.tower, "vision", dtype=dtype)
+    preprocess = CLIPImageProcessor.from_pretrained(places.preprocessing, local_files_only=True)
+    return encoder.to(device).eval(), preprocess
+
+
+def load_vgg(adain: AdainSettings) -> tuple[Sequential, Sequential]:
+    """VGG's encoder and its decoder, on the CPU.
+
+    Raises:
+        SettingsError: their files cannot be read.
+    """
+    encoder, decoder = (
+        vgg.load(layers, Path(file or "").expanduser(), f"{KEY}.adain.{name}")
+        for name, file, layers in (
+            ("vgg", adain.vgg, vgg.encoder()),
+            ("decoder", adain.decoder, vgg.decoder()),
+        )
+    )
+    return encoder, decoder
+
+
+def _loaded(kind: Any, folder: Path, key: str, **how: Any) -> Any:
+    try:
+        return kind.from_pretrained(folder, use_safetensors=True, local_files_only=True, **how)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise SettingsError(f"{KEY}.{key}: '{folder}' cannot be loaded ({error})") from error
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise SettingsError(f"{KEY}: '{path}' is no JSON ({error})") from error
+    return values

@@ -1,0 +1,172 @@
+"""Grids of images: what a phrase attends to before and after fine-tuning, and the difference.
+
+After C2LIP, Fig. 2: green where there is more attention, violet where less, white where as much.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from compo_pipeline.presentation.attention_panels import Panel
+from compo_pipeline.presentation.figures import STYLE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.figure import Figure
+
+ROWS = 6  # of a grid
+_MAPS = 3  # right of the image: before, after, and the difference
+_DPI = 150
+_SIDE = 448  # pixels of a drawn image, whatever size the model sees
+_INCH, _HEAD, _FOOT = 1.9, 0.4, 0.75
+# The outliers among the patches are drawn in the last colour, or the rest would have none.
+_KEPT = (1.0, 99.0)
+
+
+class Scales(NamedTuple):
+    """Colours of attention and of its difference, the same in all grids of a run."""
+
+    attention: ScalarMappable
+    difference: ScalarMappable
+
+
+def draw(panels: Sequence[Panel], folder: Path) -> list[Path]:
+    """Write `attention_<nn>.png`, a few rows each, in place of what an earlier run wrote there."""
+    for earlier in folder.glob("attention_*.png"):
+        earlier.unlink()
+    if not panels:
+        return []
+    import matplotlib as mpl
+
+    scales = _scales(panels)
+    paths: list[Path] = []
+    with mpl.rc_context(STYLE):
+        for start in range(0, len(panels), ROWS):
+            path = folder / f"attention_{len(paths) + 1:02d}.png"
+            _grid(panels[start : start + ROWS], scales).savefig(path, dpi=_DPI)
+            paths.append(path)
+    return paths
+
+
+def render(panels: Sequence[Panel]) -> Image.Image:
+    """One grid of at least one panel, as an image."""
+    import matplotlib as mpl
+
+    buffer = io.BytesIO()
+    with mpl.rc_context(STYLE):
+        _grid(panels, _scales(panels)).savefig(buffer, dpi=_DPI, format="png")
+    return Image.open(buffer).convert("RGB")
+
+
+def _scales(panels: Sequence[Panel]) -> Scales:
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    both = np.stack([[panel.base, panel.fine_tuned] for panel in panels])
+    low, high = np.percentile(both, _KEPT)
+    # Never empty: two models may agree everywhere.
+    limit = max(float(np.percentile(abs(both[:, 1] - both[:, 0]), _KEPT[1])), 0.01)
+    return Scales(
+        ScalarMappable(Normalize(float(low), float(high)), "YlOrBr"),
+        ScalarMappable(Normalize(-limit, limit), "PRGn"),
+    )
+
+
+def _grid(panels: Sequence[Panel], scales: Scales) -> Figure:
+    from matplotlib.figure import Figure
+
+    across, height = 1 + _MAPS, len(panels) * (_INCH + _HEAD) + _FOOT
+    figure = Figure(figsize=(across * _INCH, height))
+    axes = figure.subplots(len(panels), across, squeeze=False)
+    figure.subplots_adjust(
+        left=0, right=1, bottom=_FOOT / height, top=1 - 0.2 / height, wspace=0.04,
+        hspace=_HEAD / _INCH,
+    )  # fmt: skip
+    for line, panel in zip(axes, panels, strict=True):
+        _line(line, panel, scales)
+    low, high = 0.42 / height, 0.1 / height
+    _bar(figure, (0.26, low, 0.46, high), scales.attention, "attention, times uniform")
+    _bar(figure, (0.755, low, 0.22, high), scales.difference, "difference, times uniform")
+    return figure
+
+
+def _line(line: Sequence[Axes], panel: Panel, scales: Scales) -> None:
+    """One row: the image, and three maps over a pale gray copy of it."""
+    gray = panel.pixels @ np.array([0.299, 0.587, 0.114])
+    tints = (
+        scales.attention.to_rgba(panel.base),
+        scales.attention.to_rgba(panel.fine_tuned),
+        scales.difference.to_rgba(panel.fine_tuned - panel.base),
+    )
+    shown = [_large(panel.pixels), *(_overlay(gray, tint) for tint in tints)]
+    for ax, image in zip(line, shown, strict=True):
+        ax.imshow(image)
+        ax.set(xticks=[], yticks=[])
+        ax.spines[:].set(visible=True, color="#e4e0d6")
+    # Two dollar signs in a name would be read as a formula.
+    line[0].set_title(panel.phrase, fontsize=9.5, parse_math=False)
+    label = line[0].set_xlabel(panel.image, fontsize=6, loc="left", labelpad=2, color="#8b867b")
+    label.set_parse_math(False)
+    for ax, title in zip(line[1:], _titles(panel), strict=True):
+        _outline(ax, panel)
+        ax.set_title(title, fontsize=7.5, fontweight="normal", color="#6b675e")
+
+
+def _titles(panel: Panel) -> tuple[str, str, str]:
+    """Titles of the maps: how much lies on the thing, where it is known."""
+    (first, second), (before, after) = panel.names, panel.rows
+    if np.isnan(before.share):
+        return first, second, "difference"
+    return (
+        f"{first}: {100 * before.share:.1f}% on it",
+        f"{second}: {100 * after.share:.1f}%",
+        f"difference (uniform: {100 * before.area:.1f}%)",
+    )
+
+
+def _overlay(gray: NDArray[np.floating], colours: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Colours of the patches, [G, G, 4], over a pale image, [H, H]: white leaves it as it is."""
+    pale = _resized(0.62 + 0.38 * gray, _SIDE)
+    # Each pixel has the colour of the patch that it lies in: patches keep their edges.
+    patch = np.arange(_SIDE) * len(colours) // _SIDE
+    shown: NDArray[np.floating] = colours[patch[:, None], patch, :3] * pale[..., None]
+    return shown
+
+
+def _large(pixels: NDArray[np.floating]) -> NDArray[np.floating]:
+    return np.stack([_resized(pixels[..., k], _SIDE) for k in range(3)], axis=-1)
+
+
+def _resized(plane: NDArray[np.floating], side: int) -> NDArray[np.floating]:
+    image = Image.fromarray(plane.astype(np.float32)).resize((side, side), Image.Resampling.BICUBIC)
+    return np.asarray(image).clip(0, 1)
+
+
+def _outline(ax: Axes, panel: Panel) -> None:
+    """The border of the region, light and dark, so that it shows on any image."""
+    if panel.region is None or not (panel.region > 0.5).any():
+        return
+    left, right = ax.get_xlim()
+    edge = np.linspace(left, right, len(panel.region) + 1)
+    middle = (edge[1:] + edge[:-1]) / 2
+    for colour, width in (("white", 2.0), ("#22201c", 0.9)):
+        ax.contour(middle, middle, panel.region, [0.5], colors=colour, linewidths=width)
+
+
+def _bar(
+    figure: Figure, place: tuple[float, float, float, float], colours: ScalarMappable, label: str
+) -> None:
+    bar = figure.colorbar(
+        colours, cax=figure.add_axes(place), orientation="horizontal", extend="both"
+    )
+    bar.set_label(label, fontsize=8)
+    bar.ax.tick_params(labelsize=7.5)
+    bar.outline.set_visible(False)

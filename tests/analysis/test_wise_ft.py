@@ -1,0 +1,198 @@
+"""Ratios between two models: what is scored, what is said of it, what is drawn."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from rich.console import Console
+from safetensors.torch import load_file, save_file
+
+from compo_pipeline.analysis.wise_ft import Figure, WiseFtSettings, ends, sweep
+from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.evaluation.benchmarks import Item, Subtask
+from compo_pipeline.evaluation.contamination import Trained
+from compo_pipeline.evaluation.evaluate import evaluate
+from compo_pipeline.evaluation.settings import Bootstrap, EvaluationSettings
+from compo_pipeline.models.export import export
+from compo_pipeline.models.loading import load
+from compo_pipeline.models.pairwise import give_bias
+from compo_pipeline.presentation import trade_off
+
+SETTINGS = EvaluationSettings(bootstrap=Bootstrap(50), workers=1, image_precision="fp32")
+NOTHING = Trained(frozenset(), frozenset(), frozenset(), None)
+WEIGHTS = "open_clip_model.safetensors"
+
+
+@pytest.fixture
+def subtasks(tmp_path: Path) -> list[Subtask]:
+    """A choice and a retrieval over the same forty images."""
+    draw = np.random.default_rng(0)
+    for number in range(40):
+        pixels = draw.integers(0, 255, (32, 32, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
+    items = tuple(Item(str(k), f"{k}.png", (f"cup {k}",), (f"key {k}",)) for k in range(40))
+    return [
+        Subtask("sugar_crepe", "swap_obj", ("image_to_text",), tmp_path, items),
+        Subtask("retrieval", "raw", ("retrieval",), tmp_path, items),
+    ]
+
+
+def by_key(figures: list[Figure], ratio: float) -> dict[tuple[str, str, str], Figure]:
+    return {(f.benchmark, f.metric, f.name): f for f in figures if f.ratio == ratio}
+
+
+def test_the_ends_are_what_evaluation_says_of_base_and_fine_tuned(
+    tiny_model: Callable[..., Path], subtasks: list[Subtask]
+) -> None:
+    folders = {"base": tiny_model(0), "fine_tuned": tiny_model(1, 1)}
+    models = {role: partial(load, folder) for role, folder in folders.items()}
+    _, comparison = evaluate(subtasks, models, "clic", "toy", NOTHING, SETTINGS)
+    found = sweep(subtasks, *ends(models, {}), (0.0, 1.0), SETTINGS)
+    base, tuned = by_key(found, 0.0), by_key(found, 1.0)
+    assert len(comparison.rows) == len(base) == len(tuned) == 7
+    for row in comparison.rows:
+        key = (row.benchmark, row.metric, row.name)
+        assert base[key].value == row.base.value and base[key].against_base == 0
+        assert tuned[key].value == row.fine_tuned.value
+        assert tuned[key].against_base == row.vs_base.value
+        assert (tuned[key].low, tuned[key].high) == (row.fine_tuned.low, row.fine_tuned.high)
+    assert any(row.vs_base.value for row in comparison.rows)
+
+
+def test_a_base_without_a_bias_gets_that_of_the_fine_tuned(
+    tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = export(give_bias(load(tiny_model(1, 1)), -12.0), tmp_path / "tuned")
+    models = {"base": partial(load, tiny_model(0)), "fine_tuned": partial(load, folder)}
+    base, tuned = ends(models, {})
+    assert base.model.state_dict().keys() == tuned.model.state_dict().keys()
+    assert base.model.state_dict()["logit_bias"] == -12.0
+
+
+def test_half_way_stands_the_mean_of_the_weights(
+    tiny_model: Callable[..., Path], subtasks: list[Subtask], tmp_path: Path
+) -> None:
+    folders = [tiny_model(0), tiny_model(1, 1)]
+    states = [load_file(folder / WEIGHTS) for folder in folders]
+    mean = {name: (states[0][name] + states[1][name]) / 2 for name in states[0]}
+    halfway = tmp_path / "halfway"
+    halfway.mkdir()
+    save_file(mean, halfway / WEIGHTS, metadata={"quick_gelu": "false"})
+    config = (folders[0] / "open_clip_config.json").read_text()
+    (halfway / "open_clip_config.json").write_text(config)
+    models = {"base": partial(load, folders[0]), "fine_tuned": partial(load, halfway)}
+    _, comparison = evaluate(subtasks, models, "clic", "toy", NOTHING, SETTINGS)
+    base, tuned = (load(folder) for folder in folders)
+    found = by_key(sweep(subtasks, base, tuned, (0.5, 1.0), SETTINGS), 0.5)
+    for row in comparison.rows:
+        figure = found[row.benchmark, row.metric, row.name]
+        assert (figure.value, figure.against_base) == (row.fine_tuned.value, row.vs_base.value)
+
+
+@pytest.mark.parametrize(("image_seed", "passes"), [(0, 1), (1, 3)])
+def test_images_are_encoded_once_where_the_tower_is_the_same(
+    tiny_model: Callable[..., Path],
+    subtasks: list[Subtask],
+    image_seed: int,
+    passes: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    base, tuned = load(tiny_model(0)), load(tiny_model(1, image_seed))
+    encode, seen = base.model.encode_image, []
+
+    def counted(pixels: Any) -> Any:
+        seen.append(len(pixels))
+        return encode(pixels)
+
+    monkeypatch.setattr(base.model, "encode_image", counted)
+    sweep(subtasks, base, tuned, (0.0, 0.3, 1.0), SETTINGS)
+    assert sum(seen) == 40 * passes
+
+
+def test_a_checkpoint_of_another_base_is_refused(
+    tiny_model: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tiny_model(0)
+    models = {role: partial(load, folder) for role in ("base", "fine_tuned")}
+    mark = load(folder).fingerprint
+    ends(models, {"fingerprint": {"model": mark}, "wise_ft_ratio": 1.0})
+    assert not caplog.messages
+    ends(models, {"fingerprint": {"model": mark}, "wise_ft_ratio": 0.5})
+    assert "itself a mixture (ratio 0.5)" in caplog.text
+    with pytest.raises(SettingsError, match="fine-tuned from another model .* set model.name"):
+        ends(models, {"fingerprint": {"model": "other"}})
+    config = json.loads((folder / "open_clip_config.json").read_text())
+    config["preprocess_cfg"] = {"mean": [0.5, 0.5, 0.5]}
+    (tmp_path / "open_clip_config.json").write_text(json.dumps(config))
+    (tmp_path / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes())
+    with pytest.raises(SettingsError, match="fine-tuned from another model"):
+        ends({**models, "base": partial(load, tmp_path)}, {})
+
+
+@pytest.mark.parametrize("ratios", [[], [0.5], [0.5, 0.5], [1.0, 0.0], [0.0, 1.5], [-0.1, 1.0]])
+def test_ratios_rise_from_zero_to_one(ratios: list[float]) -> None:
+    with pytest.raises(SettingsError, match="wise_ft.*two or more rising shares"):
+        parse(WiseFtSettings, {"ratios": ratios}, "wise_ft")
+
+
+def frame(*rows: tuple[float, str, str, str, float]) -> pd.DataFrame:
+    """Figures of (ratio, benchmark, metric, name, value)."""
+    columns = ["ratio", "benchmark", "metric", "name", "value"]
+    made = pd.DataFrame(rows, columns=columns)
+    return made.assign(
+        label=made.metric + " " + made["name"], low=made.value - 1, high=made.value + 1
+    )
+
+
+ROWS = [
+    (ratio, *row, value + step)
+    for ratio, step in ((0.0, 0.0), (0.5, 3.0), (1.0, 4.0))
+    for *row, value in (
+        ("sugar_crepe", "accuracy", "average", 70.0),
+        ("sugar_crepe", "accuracy", "swap_obj", 10.0),
+        ("sugar_crepe_pp", "itt", "average", 50.0),
+        ("zero_shot", "top1", "cars", 60.0),
+        ("zero_shot", "top1", "pets", 80.0),
+        ("zero_shot", "top5", "pets", 99.0),
+        ("retrieval", "i2t_r1", "raw", 40.0),
+        ("retrieval", "t2i_r1", "raw", 30.0),
+        ("retrieval", "t2i_r5", "raw", 90.0),
+    )
+]
+
+
+def test_the_trade_off_is_the_averages_and_the_means() -> None:
+    means = trade_off.summary(frame(*ROWS))
+    assert list(means.index) == [0.0, 0.5, 1.0]
+    assert means.loc[0.5].to_dict() == {
+        "sugar_crepe": 73.0,
+        "sugar_crepe_pp_itt": 53.0,
+        "zero_shot": 73.0,
+        "retrieval_r1": 38.0,
+    }
+
+
+def test_the_trade_off_is_drawn_where_there_is_one(tmp_path: Path) -> None:
+    path = tmp_path / "figure.png"
+    choice = [row for row in ROWS if row[1].startswith("sugar")]
+    assert not trade_off.draw(frame(*choice), path) and not path.exists()
+    assert trade_off.draw(frame(*ROWS), path)
+    two_by_two = Image.open(path).size
+    assert trade_off.draw(frame(*[row for row in ROWS if row[1] != "retrieval"]), path)
+    assert Image.open(path).size[0] < two_by_two[0]
+
+
+def test_the_table_has_a_line_a_ratio(tmp_path: Path) -> None:
+    with (tmp_path / "shown.txt").open("w") as file:
+        trade_off.show(frame(*ROWS), Console(file=file, width=100))
+    lines = [line.split() for line in (tmp_path / "shown.txt").read_text().splitlines()]
+    assert ["0.5", "73.0", "53.0", "73.0", "38.0"] in lines
+    assert ["1", "74.0", "54.0", "74.0", "39.0"] in lines

@@ -1,0 +1,117 @@
+"""What is mended in an answer, and what is refused."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.counterfactuals.editors.checks import CheckSettings, cleaned, refusal
+from compo_pipeline.counterfactuals.editors.contract import Request
+from compo_pipeline.records import Parse
+
+Bare = Callable[..., Request]
+CAPTION, ANSWER = "A dog on a mat.", "A cat on a mat."
+DEFAULTS = CheckSettings()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "A cat on a mat.",
+        "  A cat   on a mat \n",
+        "a cat on a mat!",
+        '"A cat on a mat."',
+        "“A cat on a mat.”",
+        "**A cat on a mat.**",
+        "`A cat on a mat.`",
+        "- A cat on a mat.",
+        "1. A cat on a mat",
+        "Negative caption: A cat on a mat.",
+        'Sure! Here is the edited caption: "A cat on a mat."',
+        "Here's the edited caption:\n\nA cat on a mat.",
+        "**Edited caption:** A cat on a mat.",
+        "<think>A dog.\nWhat about a cat?</think>\nA cat on a mat.",
+        "```text\nA cat on a mat.\n```",
+    ],
+)
+def test_cleaned(answer: str) -> None:
+    assert cleaned(answer, CAPTION) == ANSWER
+
+
+@pytest.mark.parametrize(
+    ("answer", "caption", "text"),
+    [
+        ("A cat on a mat.", "a dog on a mat", "a cat on a mat"),
+        ("a cat on a mat", "A dog on a mat!", "A cat on a mat!"),
+        ("TV on a mat.", "a dog on a mat", "TV on a mat"),
+        ("'Stop' on a sign", "'Go' on a sign", "'Stop' on a sign"),
+        ("caption: a cat", "caption: a dog", "caption: a cat"),
+        ("...", "A dog.", "."),
+        ("", "A dog", ""),
+    ],
+)
+def test_dressed_as_the_caption(answer: str, caption: str, text: str) -> None:
+    assert cleaned(answer, caption) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "empty"),
+        (".", "empty"),
+        ("A cat on a mat.\nA dog on a mat.", "more than one line"),
+        ("Sure, a cat on a mat.", "talks about the task"),
+        ("I'm sorry, but I can't.", "talks about the task"),
+        ('A cat on a "mat".', "holds '\"'"),
+        ("A **cat** on a mat.", "holds '**'"),
+        ("A cat on a mat (was: dog).", "holds '('"),
+        ("A cat on a mat. It is red.", "more than one sentence"),
+        ("A cat on a mat. it is red.", "more than one sentence"),
+        ("A cat on a mat in a very large red house.", "11 words where the caption has 5"),
+        ("a DOG, on a mat!", "unchanged"),
+        ("A spoon in a cup.", "keeps less than 50%"),
+        ("A puppy on a mat.", "says the same"),
+        ("A cat on a mat.", ""),
+    ],
+)
+def test_refusal(bare_request: Bare, text: str, reason: str) -> None:
+    found = refusal(bare_request(CAPTION), text, DEFAULTS)
+    assert (reason in found) if reason else found == ""
+
+
+def test_the_role_decides(bare_request: Bare) -> None:
+    positive = bare_request(CAPTION, "positive")
+    assert refusal(positive, ANSWER, DEFAULTS) == "says 'cat' in place of 'dog'"
+    assert refusal(positive, "A dog on a rug.", DEFAULTS) != "unchanged"
+    assert refusal(positive, "Dogs on the mat.", DEFAULTS) == "says 'dogs' in place of 'dog'"
+
+
+def test_limits(bare_request: Bare) -> None:
+    request = bare_request(CAPTION)
+    assert refusal(request, ANSWER, CheckSettings(most_words=4)).startswith("5 words, more than")
+    assert refusal(request, "A cat on a mat near two red lamps.", CheckSettings(longer=1.0)) == ""
+    assert refusal(request, "A cat on a red mat.", CheckSettings(longer=0.0)) == ""
+    assert "longer: 0" in refusal(request, "A cat on a very big red mat.", CheckSettings(longer=0))
+
+
+def test_captions_that_hold_what_is_refused(bare_request: Bare) -> None:
+    request = bare_request('A "stop" sign. It is red.')
+    assert refusal(request, 'A "stop" sign. It is blue.', DEFAULTS) == ""
+    assert refusal(bare_request("Dr. Who on a mat"), "Dr. Who on a bed", DEFAULTS) == ""
+
+
+@pytest.mark.parametrize("values", [{"longer": -1}, {"kept": 2}, {"most_words": 0}, {"most": 1}])
+def test_settings(values: dict[str, float]) -> None:
+    with pytest.raises(SettingsError, match="checks"):
+        parse(CheckSettings, values, "writer.checks")
+
+
+@given(answer=st.text(max_size=60), caption=st.text(min_size=1, max_size=30))
+def test_any_answer(answer: str, caption: str) -> None:
+    request = Request("id", 0, "negative", caption, Parse("id", 0, caption, (), (), (), (), ()))
+    text = cleaned(answer, caption)
+    if not refusal(request, text, DEFAULTS):
+        assert text and "\n" not in text and text.casefold() != caption.casefold()
+    assert refusal(request, caption, DEFAULTS)

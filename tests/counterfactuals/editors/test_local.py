@@ -1,0 +1,215 @@
+"""The writer with a model of its own, on a tiny random one; what it says is nonsense."""
+
+import gc
+import weakref
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.counterfactuals.editors.contract import Failed, Request, Written
+from compo_pipeline.counterfactuals.editors.local import LocalSettings, LocalWriter, _Draws, _Model
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+KEY = "counterfactuals.writers.transformers"
+TEMPLATE = "{% for turn in messages %}{{ turn['content'] }} {% endfor %}"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a random GPT-2 of 40 words."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = ["<unk>", "<eos>", "a", "the", "dog", "cat", "mat", "on", "in", "red", "big", "two"]
+    words += ["cats", "dogs", "sits", "near", "and"]
+    words += [f"w{number}" for number in range(40 - len(words))]
+    inner = Tokenizer(models.WordLevel({word: at for at, word in enumerate(words)}, "<unk>"))
+    inner.pre_tokenizer = pre_tokenizers.Whitespace()
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=inner, unk_token="<unk>", eos_token="<eos>"
+    )
+    tokenizer.save_pretrained(folder)
+    config = transformers.GPT2Config(
+        vocab_size=40, n_positions=1024, n_embd=16, n_layer=1, n_head=2,
+        bos_token_id=1, eos_token_id=1,
+    )  # fmt: skip
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        transformers.GPT2LMHeadModel(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def writer(model: Path, tmp_path: Path) -> Callable[..., LocalWriter]:
+    def make(seed: int = 0, cache: str = "answers", **settings: Any) -> LocalWriter:
+        given = {"folder": str(model), "max_tokens": 6, "batch_size": 3, "device": "cpu"}
+        own = LocalSettings(**{**given, **settings})
+        return LocalWriter(own, key=KEY, seed=seed, cache=tmp_path / f"{cache}.sqlite")
+
+    return make
+
+
+@pytest.fixture
+def captions(bare_request: Callable[..., Request]) -> list[Request]:
+    words = (
+        "a dog on a mat",
+        "two dogs",
+        "the big red cat sits near a dog",
+        "a cat",
+        "the cat sits on a big red mat",
+    )
+    return [bare_request(text, sample_id=text) for text in words]
+
+
+class Scripted:
+    """Stands for the model: a right answer at the n-th attempt for the caption."""
+
+    def __init__(self, right_at: dict[str, int]) -> None:
+        self.right_at, self.asked, self.batches = right_at, Counter[str](), []
+
+    def answers(self, requests: list[Request], seeds: list[int]) -> list[Any]:
+        from compo_pipeline.counterfactuals.editors.cache import Answer
+
+        self.batches.append([one.caption for one in requests])
+        assert len(set(seeds)) == len(seeds)
+        made = []
+        for one in requests:
+            right = self.asked[one.caption] >= self.right_at.get(one.caption, 0)
+            self.asked[one.caption] += 1
+            other = one.caption.replace("dog", "bear").replace("cat", "bear")
+            made.append(Answer(other if right else one.caption, False))
+        return made
+
+
+def test_one_answer_each_in_order(writer: Any, captions: list[Request]) -> None:
+    made = list(writer().write(captions))
+    assert [one.request for one in made] == captions
+    assert all(isinstance(one, Written | Failed) for one in made)
+    failed = [one for one in made if isinstance(one, Failed)]
+    assert failed and all(one.reason.startswith("asked 3 times") for one in failed)
+
+
+def test_only_refused_ones_are_asked_again(writer: Any, captions: list[Request]) -> None:
+    own = writer()
+    own._model = model = Scripted({"two dogs": 1, "a cat": 9})
+    made = list(own.write(captions))
+    assert [isinstance(one, Written) for one in made] == [True, True, True, False, True]
+    first, second = [one.caption for one in captions[:3]], [one.caption for one in captions[3:]]
+    assert model.batches == [first, ["two dogs"], second, ["a cat"], ["a cat"]]
+    assert made[1] == Written(captions[1], "two bears", "attempt 2")
+
+
+def test_a_second_run_asks_nothing(writer: Any, captions: list[Request]) -> None:
+    own = writer()
+    own._model = Scripted({"a cat": 9})
+    made = list(own.write(captions))
+    again = writer()
+    again._model = None
+    assert list(again.write(captions)) == made
+    changed = writer(temperature=0.1)
+    changed._model = None
+    with pytest.raises(AttributeError):
+        list(changed.write(captions))
+
+
+def test_the_model_is_let_go_with_the_last_answer(writer: Any, captions: list[Request]) -> None:
+    own = writer()
+    answers = own.write(captions)
+    next(answers)
+    loaded = weakref.ref(own._model)
+    assert loaded() is not None
+    list(answers)
+    gc.collect()
+    assert loaded() is None
+
+
+def test_equal_captions_are_asked_for_once(writer: Any, captions: list[Request]) -> None:
+    own = writer()
+    own._model = model = Scripted({})
+    made = list(own.write([captions[0], captions[0], captions[1]]))
+    assert model.batches == [[captions[0].caption, captions[1].caption]]
+    assert made[0] == made[1]
+
+
+def answers(model: _Model, requests: list[Request], seeds: list[int]) -> list[str]:
+    return [one.text for one in model.answers(requests, seeds)]
+
+
+def test_a_row_is_drawn_by_its_own_seed(model: Path, captions: list[Request]) -> None:
+    own = _Model(LocalSettings(str(model), max_tokens=6, device="cpu"), KEY)
+    seeds = [5, 6, 7, 8, 9]
+    together = answers(own, captions, seeds)
+    assert [answers(own, [one], [seed])[0] for one, seed in zip(captions, seeds, strict=True)] == (
+        together
+    )
+    assert answers(own, captions, seeds[::-1]) != together
+    greedy = _Model(LocalSettings(str(model), max_tokens=6, temperature=0, device="cpu"), KEY)
+    assert answers(greedy, captions, seeds) == answers(greedy, captions, seeds[::-1])
+
+
+def test_greedy_asks_once(writer: Any, captions: list[Request]) -> None:
+    own = writer(temperature=0)
+    own._model = model = Scripted({"two dogs": 1})
+    assert sum(isinstance(one, Failed) for one in own.write(captions)) == 1
+    assert len(model.batches) == 2
+
+
+def test_draws_follow_the_softmax() -> None:
+    logits = torch.log(torch.tensor([0.5, 0.3, 0.2]))
+    draws = _Draws(1.0, list(range(4000)))
+    found = draws(torch.zeros(4000, 1), logits.expand(4000, 3)).argmax(1).bincount() / 4000
+    assert torch.allclose(found, torch.tensor([0.5, 0.3, 0.2]), atol=0.03)
+    cold = _Draws(0.5, list(range(4000)))
+    found = cold(torch.zeros(4000, 1), logits.expand(4000, 3)).argmax(1).bincount() / 4000
+    squared = torch.tensor([0.25, 0.09, 0.04])
+    assert torch.allclose(found, squared / squared.sum(), atol=0.03)
+
+
+def test_ends_of_answers(model: Path) -> None:
+    own = _Model(LocalSettings(str(model), max_tokens=4, device="cpu"), KEY)
+    cat, end = 5, 1
+    assert own._answer(torch.tensor([cat, cat, end, end])) == ("cat cat", False)
+    assert own._answer(torch.tensor([cat, cat, cat, cat])).cut
+    own._tokenizer.decode = lambda row, skip_special_tokens: "\na cat\nCaption: a dog"
+    assert own._answer(torch.tensor([cat] * 4)) == ("a cat", False)
+
+
+def test_chat_template(model: Path, captions: list[Request]) -> None:
+    own = _Model(LocalSettings(str(model), device="cpu"), KEY)
+    assert own._text(captions[0]).endswith("Caption: a dog on a mat\nEdited:")
+    own._tokenizer.chat_template = TEMPLATE
+    assert own._text(captions[0]).endswith(" a dog on a mat ")
+    assert "Caption:" not in own._text(captions[0])
+
+
+def test_settings_hash(writer: Any, model: Path, tmp_path: Path) -> None:
+    own = writer().settings_hash
+    assert own == writer(batch_size=1, cache="other").settings_hash
+    other = tmp_path / "model"
+    other.mkdir()
+    for path in model.iterdir():
+        (other / path.name).write_bytes(path.read_bytes())
+    assert writer(folder=str(other)).settings_hash == own
+    weights = other / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\x55")
+    changed = [writer(folder=str(other)), writer(seed=1), writer(max_tokens=5)]
+    assert len({own, *(one.settings_hash for one in changed)}) == 4
+
+
+def test_no_such_model(writer: Any, captions: list[Request], tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=rf"{KEY}\.folder: expected a folder with config"):
+        list(writer(folder=str(tmp_path / "nothing")).write(captions))
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(SettingsError, match=rf"{KEY}\.folder: cannot load"):
+        list(writer(folder=str(tmp_path)).write(captions))
+
+
+@pytest.mark.parametrize("values", [{"attempts": 0}, {"temperature": -1}, {"top_p": 1}])
+def test_settings(values: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError, match=KEY):
+        parse(LocalSettings, {"folder": "x", **values}, KEY)

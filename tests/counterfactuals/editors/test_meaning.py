@@ -1,0 +1,90 @@
+"""What counts as the same meaning, by cases; that the rules' texts pass is in test_rules.py."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compo_pipeline.counterfactuals.editors.meaning import altered, kept, still_true
+from compo_pipeline.records import Parse
+
+Parsed = Callable[[str], Parse]
+SAME = [
+    ("A couch near a bed.", "A sofa close to a bed."),
+    ("Two dogs sit on a mat.", "Two dogs are sitting on a mat"),
+    ("A dog and a cat are on a mat.", "A cat and a dog are on a mat."),
+    ("A man riding a horse.", "A horse being ridden by a man."),
+    ("A star left of a box.", "A box right of a star."),
+    ("A black and white cow.", "A white and black cow."),
+    ("A big red car.", "A red big car."),
+    ("2 dogs on a mat", "Two dogs on the mat"),
+]
+OTHER = [
+    ("A dog on a mat.", "A cat on a mat.", "says 'cat' in place of 'dog'"),
+    ("A dog on a mat.", "Two dogs on a mat.", "says 'dogs' in place of 'dog'"),
+    ("A dog chases a cat.", "A cat chases a dog.", "another order"),
+    ("A dog chases a cat.", "A dog chased by a cat.", "turns round"),
+    ("A red car and a bus.", "A red bus and a car.", "another order"),
+    ("A dog on a mat.", "No dog on a mat.", "denies"),
+    ("A lamp above a bed.", "A lamp below a bed.", "says 'below' in place of 'above'"),
+    ("A man and his dog.", "A man and her dog.", "says 'she' in place of 'he'"),
+    ("A dog on a rug.", "A dog with a spoon.", "says 'spoon' in place of 'rug'"),
+]
+
+
+@pytest.mark.parametrize(("caption", "text"), SAME)
+def test_the_same(parsed: Parsed, caption: str, text: str) -> None:
+    assert altered(parsed(caption), text) == ""
+    assert still_true(parsed(caption), text) != ""
+
+
+@pytest.mark.parametrize(("caption", "text", "reason"), OTHER)
+def test_another_thing(parsed: Parsed, caption: str, text: str, reason: str) -> None:
+    assert reason in altered(parsed(caption), text)
+    assert still_true(parsed(caption), text) == ""
+
+
+@pytest.mark.parametrize(
+    ("caption", "text", "positive", "negative"),
+    [
+        # Less is still true, and not the same.
+        ("A red car near a bus.", "A car near a bus.", "leaves out 'red'", "only leaves words out"),
+        # More may be false, or not.
+        ("A car near a bus.", "A red car near a bus.", "adds 'red'", ""),
+        # A puppy is a dog, so that neither is sure.
+        ("A dog on a mat.", "A puppy on a mat.", "", "says the same as the caption"),
+        # Nobody knows the word.
+        ("A dog on a mat.", "A hound on a qwertz.", "", ""),
+        # What may be true of one thing changes places with it.
+        ("A man beside a person in a car.", "A person beside a man in a car.", "another order", ""),
+    ],
+)
+def test_between(parsed: Parsed, caption: str, text: str, positive: str, negative: str) -> None:
+    assert (
+        (positive in altered(parsed(caption), text))
+        if positive
+        else not altered(parsed(caption), text)
+    )
+    assert still_true(parsed(caption), text) == negative
+
+
+def test_kept() -> None:
+    assert kept("A red dog on a mat", "a blue cat on the mat") == 0.5
+    assert kept("A dog on a mat", "I cannot help with that") == 0
+    assert kept("A red dog on a mat", "a red cat on the mat") == kept("A dog", "A cat") == 1
+    assert kept("the", "anything") == 1
+
+
+WORDS = ["a", "two", "dog", "dogs", "cat", "and", "red", "big", "on", "by", "no", "rides", "xyz"]
+TEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=7).map(" ".join)
+
+
+@given(caption=TEXTS, text=TEXTS)
+def test_any_words(caption: str, text: str) -> None:
+    bare = Parse("id", 0, caption, (), (), (), (), ())
+    assert 0 <= kept(caption, text) <= 1
+    assert altered(bare, caption) == "" and still_true(bare, caption)
+    # Nothing is a positive and a negative with certainty but additions and unknown words.
+    if not altered(bare, text) and not still_true(bare, text):
+        assert "xyz" in f"{caption} {text}" or {"rides", "on", "by", "and"} & set(text.split())

@@ -1,0 +1,136 @@
+"""The offline writer on hand-made parses, on real captions, and on any text."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.counterfactuals.editors.checks import CheckSettings, refusal
+from compo_pipeline.counterfactuals.editors.contract import Failed, Request, Role, Written
+from compo_pipeline.counterfactuals.editors.rules import RulesSettings, RulesWriter
+from compo_pipeline.records import Parse
+
+Tagged = Callable[[str], Parse]
+Parsed = Callable[[str], Parse]
+MAN, HORSE = "[ A/DET/DT man/NOUN/NN ]", "[ a/DET/DT horse/NOUN/NN ]"
+
+
+def requests(parse: Parse, role: Role, count: int = 1) -> list[Request]:
+    return [Request(str(number), 0, role, parse.text, parse) for number in range(count)]
+
+
+def write(settings: RulesSettings, asked: list[Request], seed: int = 0) -> list[Written | Failed]:
+    return list(RulesWriter(settings, key="writer", seed=seed).write(asked))
+
+
+def test_each_rule(tagged: Tagged) -> None:
+    caption = tagged(f"{MAN} riding/VERB/VBG {HORSE} _./PUNCT/.")
+    (swapped,) = write(RulesSettings(negatives=("negclip",)), requests(caption, "negative"))
+    assert isinstance(swapped, Written)
+    assert swapped.text == "A horse riding a man."
+    assert swapped.detail == "negclip, NN: man > horse"
+    (within,) = write(RulesSettings(negatives=("swap",)), requests(caption, "negative"))
+    assert isinstance(within, Written) and within.text == "A horse riding a man."
+    replaced = write(RulesSettings(negatives=("replace",)), requests(caption, "negative", 30))
+    assert len({one.text for one in replaced if isinstance(one, Written)}) > 5
+    (turned,) = write(RulesSettings(), requests(caption, "positive"))
+    assert isinstance(turned, Written) and turned.text == "A horse being ridden by a man."
+
+
+def test_order_of_rules(tagged: Tagged) -> None:
+    caption = tagged(f"{MAN} riding/VERB/VBG {HORSE} _./PUNCT/.")
+    asked = requests(caption, "negative", 60)
+
+    def rules(settings: RulesSettings) -> set[str]:
+        made = write(settings, asked)
+        return {one.detail.split(",")[0] for one in made if isinstance(one, Written)}
+
+    assert rules(RulesSettings(order="given")) == {"replace"}
+    assert rules(RulesSettings(order="given", negatives=("swap", "replace"))) == {"swap_within"}
+    assert rules(RulesSettings(order="drawn")) == {"replace", "negclip", "swap_within"}
+
+
+def test_the_next_rule_where_one_finds_nothing(tagged: Tagged) -> None:
+    # One thing and no relation: nothing for `replace`.
+    caption = tagged("[ red/ADJ/JJ xyzzy/NOUN/NN ] _,/PUNCT/, [ blue/ADJ/JJ plugh/NOUN/NN ]")
+    settings = RulesSettings(negatives=("negclip", "replace"), order="given")
+    (made,) = write(settings, requests(tagged(f"{MAN} ./PUNCT/."), "negative"))
+    assert made == Failed(made.request, "no rule finds anything to change")
+    (made,) = write(settings, requests(caption, "negative"))
+    assert isinstance(made, Written)
+
+
+def test_drafts_that_say_the_same_are_refused(tagged: Tagged) -> None:
+    caption = tagged("[ A/DET/DT dog/NOUN/NN ] and/CCONJ/CC [ a/DET/DT cat/NOUN/NN ]")
+    careless = RulesSettings(negatives=("negclip",), careful=False)
+    (made,) = write(careless, requests(caption, "negative"))
+    assert isinstance(made, Failed)
+    assert "another order" in made.reason and "'A cat and a dog'" in made.reason
+
+
+def test_equal_seeds_equal_texts(parsed: Parsed) -> None:
+    captions = [parsed(text) for text in ("Two dogs near a red car.", "A man sits on a couch.")]
+    asked = [one for caption in captions for one in requests(caption, "negative", 10)]
+    made = write(RulesSettings(), asked)
+    assert [one.request for one in made] == asked
+    assert write(RulesSettings(), asked) == made
+    assert write(RulesSettings(), asked[::-1]) == made[::-1]
+    assert write(RulesSettings(), asked, seed=1) != made
+
+
+def test_settings_hash() -> None:
+    def hashed(settings: RulesSettings, seed: int = 0) -> str:
+        return RulesWriter(settings, key="writer", seed=seed).settings_hash
+
+    own = hashed(RulesSettings())
+    assert own == hashed(RulesSettings()) and len(own) == 12
+    others = [
+        hashed(RulesSettings(), 1),
+        hashed(RulesSettings(careful=False)),
+        hashed(RulesSettings(negatives=("replace",))),
+        hashed(RulesSettings(checks=CheckSettings(kept=0.4))),
+    ]
+    assert len({own, *others}) == 5
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"negatives": []}, "one at least"),
+        ({"negatives": ["swap", "swap"]}, "at most once"),
+        ({"negatives": ["shuffle"]}, "writer.negatives.0"),
+        ({"attempts": 0}, "attempts"),
+        ({"checks": {"most": 3}}, "writer.checks.most: unknown key"),
+    ],
+)
+def test_settings(values: dict[str, object], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        parse(RulesSettings, values, "writer")
+
+
+def test_real_captions(shared: Path, parsed: Parsed) -> None:
+    annotations = shared / "coco_mini" / "annotations" / "captions_val2017.json"
+    rows = json.loads(annotations.read_text())["annotations"][:100]
+    captions = [parsed(" ".join(row["caption"].split())) for row in rows]
+    for role, least in (("negative", 90), ("positive", 25)):
+        asked = [requests(caption, role)[0] for caption in captions]
+        made = [one for one in write(RulesSettings(), asked) if isinstance(one, Written)]
+        assert len(made) >= least
+
+
+@settings(max_examples=30)
+@given(data=st.data(), seed=st.integers(0, 99), role=st.sampled_from(["negative", "positive"]))
+def test_any_text(
+    parses: st.SearchStrategy[Parse], data: st.DataObject, seed: int, role: Role
+) -> None:
+    (request,) = requests(data.draw(parses), role)
+    (made,) = write(RulesSettings(), [request], seed)
+    assert made.request is request
+    if isinstance(made, Written):
+        assert refusal(request, made.text, CheckSettings()) == ""
+    else:
+        assert made.reason

@@ -1,0 +1,116 @@
+"""What cannot be used is refused by its key, before weights are read."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.counterfactuals.generators.diffusion import DiffusionMaker
+from compo_pipeline.counterfactuals.generators.loading import lacking
+from compo_pipeline.counterfactuals.generators.settings import AdainSettings, DiffusionSettings
+
+KEY = r"^counterfactuals\.diffusion"
+
+
+def check(folder: Path | str, **settings: Any) -> None:
+    DiffusionMaker(replace(DiffusionSettings(str(folder)), **settings)).check()
+
+
+def edit(file: Path, **changes: Any) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+def test_a_whole_pipeline_lacks_nothing(tiny_diffusion: Callable[..., Path]) -> None:
+    folder = tiny_diffusion()
+    assert lacking(folder) == ""
+    check(folder)
+
+
+def test_no_folder_or_no_pipeline(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=rf"{KEY}\.model: 'owner/model' is no folder"):
+        check("owner/model")
+    with pytest.raises(SettingsError, match=rf"{KEY}\.model: .*has no model_index.json"):
+        check(tmp_path)
+
+
+def test_another_kind_of_pipeline(tiny_diffusion: Callable[..., Path]) -> None:
+    folder = tiny_diffusion()
+    edit(folder / "model_index.json", _class_name="FluxPipeline")
+    with pytest.raises(SettingsError, match=rf"{KEY}\.model: .* is a FluxPipeline; expected one"):
+        check(folder)
+
+
+def test_two_encoders_take_no_features(tiny_diffusion: Callable[..., Path]) -> None:
+    folder = tiny_diffusion(kind="StableDiffusionXLPipeline", scheduler="EulerDiscreteScheduler")
+    with pytest.raises(SettingsError, match=rf"{KEY}\.model: .*injection to false"):
+        check(folder)
+    check(folder, injection=False)
+
+
+@pytest.mark.parametrize("variant", ["diffusion_pytorch_model.bin", "m.fp16.safetensors"])
+def test_weights_must_be_safetensors_of_no_variant(
+    tiny_diffusion: Callable[..., Path], variant: str
+) -> None:
+    folder = tiny_diffusion()
+    weights = folder / "unet" / "diffusion_pytorch_model.safetensors"
+    weights.rename(weights.with_name(variant))
+    with pytest.raises(SettingsError, match=rf"{KEY}\.model: .*safetensors weights in unet/"):
+        check(folder)
+
+
+def test_code_in_the_folder_is_not_run(tiny_diffusion: Callable[..., Path], tmp_path: Path) -> None:
+    folder, trace = tiny_diffusion(), tmp_path / "ran"
+    (folder / "unet" / "own.py").write_text(f"open({str(trace)!r}, 'w')")
+    edit(folder / "model_index.json", unet=["own", "Net"])
+    with pytest.raises(SettingsError, match=rf"{KEY}\.model: .*code of its own"):
+        check(folder)
+    assert not trace.exists()
+
+
+def test_a_vae_that_shifts(tiny_diffusion: Callable[..., Path]) -> None:
+    folder = tiny_diffusion()
+    edit(folder / "vae" / "config.json", latents_mean=[0.0] * 4)
+    with pytest.raises(SettingsError, match=rf"{KEY}\.model: .*latents_mean"):
+        check(folder)
+
+
+def test_no_image_tower(tiny_diffusion: Callable[..., Path], tmp_path: Path) -> None:
+    folder = tiny_diffusion(image_encoder=None, feature_extractor=None)
+    with pytest.raises(SettingsError, match=rf"{KEY}\.vision: .*no image_encoder"):
+        check(folder)
+    check(folder, injection=False)
+    with pytest.raises(SettingsError, match=rf"{KEY}\.vision: .*no preprocessor_config.json"):
+        check(folder, vision=str(tmp_path))
+
+
+def test_widths_that_do_not_fit(tiny_diffusion: Callable[..., Path]) -> None:
+    with pytest.raises(SettingsError, match=rf"{KEY}\.vision: .*are 24 wide, the prompt's 16"):
+        check(tiny_diffusion(projection=24))
+
+
+def test_a_tower_that_is_no_clip(tiny_diffusion: Callable[..., Path]) -> None:
+    folder = tiny_diffusion()
+    edit(folder / "image_encoder" / "config.json", model_type="siglip")
+    with pytest.raises(SettingsError, match=rf"{KEY}\.vision: .*a 'siglip', expected a CLIP"):
+        check(folder)
+
+
+def test_no_file_of_vgg(tiny_diffusion: Callable[..., Path], tmp_path: Path) -> None:
+    style = AdainSettings(space="vgg", vgg=str(tmp_path / "v"), decoder=str(tmp_path / "d"))
+    with pytest.raises(SettingsError, match=rf"{KEY}\.adain\.vgg: there is no file"):
+        check(tiny_diffusion(), adain=style)
+
+
+def test_without_the_extra(
+    tiny_diffusion: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tiny_diffusion()
+    monkeypatch.setattr(
+        "compo_pipeline.counterfactuals.generators.loading.find_spec", lambda name: None
+    )
+    with pytest.raises(SettingsError, match=r"compo-pipeline\[diffusion\]"):
+        check(folder)

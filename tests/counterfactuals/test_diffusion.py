@@ -1,0 +1,143 @@
+"""The pipeline with the `diffusion` maker: real captions, rules, a tiny random model."""
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.counterfactuals.choosing import Choice
+from compo_pipeline.counterfactuals.making import Places, make
+from compo_pipeline.counterfactuals.settings import CounterfactualSettings
+from compo_pipeline.records import Caption, Counterfactual
+
+SMALL = {"steps": 1, "height": 16, "width": 16, "batch": 4}
+CAPTIONS = ("Two dogs near a red car.", "A man sits on a couch.", "A bike beside a wooden bench.")
+
+
+@pytest.fixture(scope="module")
+def model(tiny_diffusion: Callable[..., Path]) -> Path:
+    return tiny_diffusion()
+
+
+class Run:
+    """Runs the pipeline in a folder; its state stays from run to run."""
+
+    def __init__(self, folder: Path, rows: list[Caption], root: Path, values: dict[str, Any]):
+        self.folder, self.rows, self.root, self.values = folder, rows, root, values
+        self.state, self.images = folder / "state", folder / "images"
+
+    def __call__(self, **diffusion: Any) -> list[Counterfactual]:
+        own = {**self.values["diffusion"], **SMALL, **diffusion}
+        settings = CounterfactualSettings(
+            **{**self.values, "writer": "rules", "maker": "diffusion", "diffusion": own}
+        )
+        choice = Choice(settings, self.rows, self.root, {}, self.state)
+        asked = (choice.writer(), choice.parsing("compo_en"), choice.maker())
+        hashes = {row.image: row.image for row in self.rows}
+        places = Places(self.root, self.images, self.state)
+        return make(self.rows, hashes, asked, settings, places)[0]
+
+    def kept(self) -> dict[str, int]:
+        """When each image in store was written."""
+        files = (self.state / "images").rglob("*.jpg")
+        return {path.name: path.stat().st_mtime_ns for path in files}
+
+
+@pytest.fixture
+def run(tmp_path: Path, project: Path) -> Run:
+    """On three images of noise, one of which is lost."""
+    file = project / "conf" / "base" / "parameters_counterfactuals.yml"
+    rows = []
+    for number, text in enumerate(CAPTIONS):
+        name = f"{number}.png"
+        rows.append(Caption(str(number), str(number), name, 40, 30, (text,), "own", "train"))
+        noise = np.random.default_rng(number).integers(0, 90 * (number + 1) % 256, (30, 40, 3))
+        if number:
+            Image.fromarray(noise.astype(np.uint8)).save(tmp_path / name)
+    values = yaml.safe_load(file.read_text())["counterfactuals"]
+    return Run(tmp_path / "made", rows, tmp_path, values)
+
+
+def test_images_are_made_once_and_failures_are_told(run: Run, model: Path) -> None:
+    rows = run(model=str(model))
+    assert Counter(row.state for row in rows)["made"] >= 2
+    assert {(row.writer, row.maker) for row in rows} == {("rules", "diffusion")}
+    for row in rows:
+        if row.state == "made":
+            with Image.open(run.images / row.image) as image:
+                assert image.size == (16, 16)
+    lost = next(row for row in rows if row.sample_id == "0" and row.text)
+    assert (lost.state, lost.detail) == ("failed", "the real image: missing: no file at '0.png'")
+    texts = (run.state / "texts.jsonl").read_text()
+    failures = (run.state / "failures.jsonl").read_text()
+    assert len(texts.splitlines()) == 6
+    assert json.loads(failures.splitlines()[0])[2] == lost.detail
+    before = run.kept()
+    assert run(model=str(model), batch=1) == rows
+    assert run.kept() == before
+    assert (run.state / "texts.jsonl").read_text() == texts
+    assert (run.state / "failures.jsonl").read_text() == failures
+
+
+@pytest.mark.parametrize("changed", [{"injection": False}, {"adain": {"space": "none"}}])
+def test_a_changed_setting_makes_new_images_of_the_same_texts(
+    run: Run, model: Path, changed: dict[str, Any]
+) -> None:
+    rows, before = run(model=str(model)), run.kept()
+    texts = (run.state / "texts.jsonl").read_text()
+    again = run(model=str(model), **changed)
+    assert [row.text for row in again] == [row.text for row in rows]
+    assert {row.settings for row in again}.isdisjoint({row.settings for row in rows})
+    assert len(run.kept()) == 2 * len(before) and before.items() <= run.kept().items()
+    assert (run.state / "texts.jsonl").read_text() == texts
+    assert run(model=str(model)) == rows
+
+
+@pytest.mark.parametrize(
+    ("changed", "key"),
+    [
+        ({"model": "no/folder/here"}, "model: 'no/folder/here' is no folder"),
+        ({"model": None}, r"model: .*string"),
+        ({"vision": "no/folder/here"}, "vision: 'no/folder/here' is no folder"),
+        ({"stepps": 2}, "stepps: unknown key"),
+        ({"adain": {"space": "vgg"}}, "adain.space: .*files of your own"),
+        ({"adain": {"space": "vgg", "vgg": "none.pth", "decoder": "d"}}, "adain.vgg: there is no"),
+    ],
+)
+def test_errors_are_told_before_a_caption_is_edited(
+    run: Run, model: Path, changed: dict[str, Any], key: str
+) -> None:
+    with pytest.raises(SettingsError, match=f"^counterfactuals.diffusion.{key}"):
+        run(**{"model": str(model), **changed})
+    assert not run.state.exists()
+
+
+def test_real_captions_and_images(
+    run: Run, model: Path, shared: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = json.loads(
+        (shared / "coco_mini" / "annotations" / "captions_val2017.json").read_text()
+    )
+    files = {image["id"]: image["file_name"] for image in source["images"]}
+    run.rows = [
+        Caption(
+            str(one["id"]), str(one["image_id"]), files[one["image_id"]], 1, 1,
+            (one["caption"].strip(),), "coco", "train",
+        )
+        for one in source["annotations"][:6]
+    ]  # fmt: skip
+    run.root = shared / "coco_mini" / "val2017"
+    with caplog.at_level(logging.WARNING):
+        rows = run(model=str(model))
+    texts = sum(bool(row.text) for row in rows)
+    assert texts > 6 and sum(row.state == "made" for row in rows) == texts
+    # A token a letter: no caption leaves room among twelve.
+    assert f"{texts} of {texts} prompts fill the text encoder" in caplog.text

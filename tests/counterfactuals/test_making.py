@@ -1,0 +1,199 @@
+"""Counterfactuals made once, whatever stops a run and whatever changes."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from compo_pipeline.counterfactuals.editors.contract import Failed, Request, Written
+from compo_pipeline.records import Counterfactual
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder."""
+    files = (path for path in (folder / "images").rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@pytest.fixture(scope="module")
+def whole(worker: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Any]:
+    """A run that nothing stops: its folder, its tables, its calls."""
+    folder = tmp_path_factory.mktemp("whole")
+    log = worker.Log(folder / "calls.log")
+    return folder, worker.run(folder, log), log
+
+
+def killed(worker: ModuleType, folder: Path, deadly: str, pause: float = 0.0) -> subprocess.Popen:
+    command = [sys.executable, worker.__file__, str(folder), deadly, str(pause)]
+    return subprocess.Popen(command)
+
+
+def test_table_says_what_became_of_every_edit(whole: tuple[Path, Any, Any]) -> None:
+    _, (rows, quarantine), log = whole
+    assert len(rows) == 14
+    assert [(row.sentence, row.role) for row in rows[:2]] == [(0, "negative"), (0, "positive")]
+    states = Counter(row.state for row in rows)
+    assert states == {"made": 12, "failed": 2}
+    first = rows[0]
+    assert (first.text, first.detail) == ("A CAT, 0 negative", "capitals")
+    assert (first.writer, first.maker, len(first.settings)) == ("upper", "painter", 12)
+    failed = [row for row in rows if row.state == "failed"]
+    assert [(row.text, row.image, row.detail) for row in failed] == [
+        ("A CAT, 5 negative", "", "no paint"),
+        ("", "", "nothing to say"),
+    ]
+    told = [(one.row, one.sample_id, one.image, one.rule, one.detail) for one in quarantine]
+    assert told == [
+        (10, "no image", "5.png", "no_image", "negative of sentence 0: no paint"),
+        (11, "no image", "5.png", "no_text", "positive of sentence 0: nothing to say"),
+    ]
+    assert len(log.asked("text")) == 14
+    assert len(log.asked("image")) == 13
+
+
+def test_images_lie_where_the_table_says_under_safe_names(whole: tuple[Path, Any, Any]) -> None:
+    folder, (rows, _), _ = whole
+    named = {f"images/{row.image}" for row in rows if row.image}
+    assert named == set(contents(folder)) and len(named) == 12
+    assert all(name.isascii() and ".." not in name and len(name) < 100 for name in named)
+    # "plain" and "PLAIN" stay apart where file names have no case.
+    assert len({name.casefold() for name in named}) == 12
+    with Image.open(folder / "images" / rows[0].image) as image:
+        assert (image.format, image.size) == ("JPEG", (8, 6))
+
+
+@pytest.mark.parametrize(
+    ("deadly", "again"),
+    # What was on its way when the process died is asked again, and nothing else.
+    [("text 6", 0), ("image 1", 0), ("image 5", 0), ("rename 4", 1), ("link 3", 0)],
+)
+def test_killed_and_run_again_equals_an_uninterrupted_run(
+    worker: ModuleType, whole: tuple[Path, Any, Any], tmp_path: Path, deadly: str, again: int
+) -> None:
+    uninterrupted, tables, log = whole
+    assert killed(worker, tmp_path, deadly).wait(timeout=300) == -signal.SIGKILL
+    second = worker.Log(tmp_path / "calls.log")
+    assert not (tmp_path / "images").exists()
+    assert worker.run(tmp_path, second) == tables
+    assert contents(tmp_path) == contents(uninterrupted)
+    for kind in ("text", "image"):
+        calls, expected = Counter(second.asked(kind)), Counter(log.asked(kind))
+        assert set(calls) == set(expected)
+        assert calls.total() == expected.total() + (again if kind == "image" else 0)
+
+
+def test_killed_from_outside(
+    worker: ModuleType, whole: tuple[Path, Any, Any], tmp_path: Path
+) -> None:
+    log = worker.Log(tmp_path / "calls.log")
+    process = killed(worker, tmp_path, "", pause=0.2)
+    while len(log.asked("image")) < 3:
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    assert worker.run(tmp_path, log) == whole[1]
+    assert contents(tmp_path) == contents(whole[0])
+    # At most the one that was on its way comes twice.
+    assert len(log.asked("text")) == 14
+    assert 13 <= len(log.asked("image")) <= 14
+
+
+def test_a_second_run_asks_for_nothing(worker: ModuleType, tmp_path: Path) -> None:
+    first = worker.run(tmp_path, worker.Log(tmp_path / "first.log"))
+    before = contents(tmp_path)
+    log = worker.Log(tmp_path / "second.log")
+    assert worker.run(tmp_path, log) == first
+    assert log.steps() == []
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("changed", "texts", "images"),
+    [
+        ({"maker": "m2"}, 0, 13),
+        ({"seed": 1}, 0, 13),
+        ({"format": "png"}, 0, 13),
+        # The other writer's texts are the same here: their images are there already.
+        ({"writer": "w2"}, 14, 0),
+        ({"sentences": None}, 14, 13),
+        ({"retry": True}, 1, 1),
+        ({"maker": None}, 0, 0),
+        ({"tolerated_share": 0.1}, 0, 0),
+    ],
+)
+def test_a_changed_setting_makes_anew_only_what_it_decides(
+    worker: ModuleType, tmp_path: Path, changed: dict[str, Any], texts: int, images: int
+) -> None:
+    worker.run(tmp_path, worker.Log(tmp_path / "first.log"))
+    log = worker.Log(tmp_path / "second.log")
+    worker.run(tmp_path, log, **changed)
+    assert len(log.asked("text")) == texts
+    assert len(log.asked("image")) == images
+    back = worker.Log(tmp_path / "third.log")
+    worker.run(tmp_path, back)
+    assert back.steps() == []
+
+
+def test_a_changed_caption_or_image_gets_counterfactuals_of_its_own(
+    worker: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker.run(tmp_path, worker.Log(tmp_path / "first.log"))
+    rows = [replace(worker.ROWS[0], sentences=("a bird",)), *worker.ROWS[1:]]
+    log = worker.Log(tmp_path / "second.log")
+    made, _ = worker.run(tmp_path, log, rows=rows)
+    assert made[0].text == "A BIRD negative"
+    assert [len(log.asked(kind)) for kind in ("text", "image")] == [2, 2]
+    monkeypatch.setitem(worker.HASHES, worker.ROWS[0].image, "another")
+    log = worker.Log(tmp_path / "third.log")
+    worker.run(tmp_path, log, rows=rows)
+    assert [len(log.asked(kind)) for kind in ("text", "image")] == [2, 2]
+
+
+def test_what_nobody_answered_is_asked_again(
+    worker: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a writer's own no lasts, silence does not."""
+    write = worker.Upper.write
+
+    def silent(self: Any, requests: Sequence[Request]) -> Iterator[Written | Failed]:
+        for answer in write(self, requests):
+            lasts = isinstance(answer, Written)
+            yield answer if lasts else replace(answer, lasting=False)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(worker.Upper, "write", silent)
+        rows, quarantine = worker.run(tmp_path, worker.Log(tmp_path / "first.log"))
+    assert (rows[11].state, rows[11].detail) == ("failed", "nothing to say")
+    assert quarantine[1].rule == "no_text"
+    log = worker.Log(tmp_path / "second.log")
+    assert worker.run(tmp_path, log) == (rows, quarantine)
+    assert len(log.asked("text")) == 1
+    assert worker.run(tmp_path, log)[0] == rows and len(log.asked("text")) == 1
+
+
+def test_without_a_maker_texts_stand_alone(worker: ModuleType, tmp_path: Path) -> None:
+    log = worker.Log(tmp_path / "calls.log")
+    rows, quarantine = worker.run(tmp_path, log, maker=None)
+    assert Counter(row.state for row in rows) == {"written": 13, "failed": 1}
+    assert {(row.image, row.maker) for row in rows} == {("", "")}
+    assert [one.rule for one in quarantine] == ["no_text"]
+    assert (tmp_path / "images").is_dir() and contents(tmp_path) == {}
+
+
+def test_images_of_other_settings_are_not_published(worker: ModuleType, tmp_path: Path) -> None:
+    rows, _ = worker.run(tmp_path, worker.Log(tmp_path / "calls.log"))
+    few, _ = worker.run(tmp_path, worker.Log(tmp_path / "calls.log"), rows=worker.ROWS[:2])
+    assert len(few) == 4
+    assert set(contents(tmp_path)) == {f"images/{row.image}" for row in few}
+    assert few == [row for row in rows if row.sample_id in worker.IDS[:2]]
+    assert all(isinstance(row, Counterfactual) for row in few)

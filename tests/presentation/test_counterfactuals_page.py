@@ -1,0 +1,176 @@
+"""The page of counterfactuals: complete, escaped, and never stopped by an image."""
+
+import re
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from compo_pipeline.presentation.counterfactuals_page import LEAST, write
+from compo_pipeline.records import Caption, Counterfactual
+
+CAPTION = Caption("s0", "s0", "real.png", 8, 6, ("A red <cat> sits.", "More."), "t", "train")
+NEGATIVE = Counterfactual(
+    *("s0", 0, "A red <cat> sits.", "negative", "A blue <cat> sits.", "made.png"),
+    *("rules", "painter", "abc123", "made", "colour: red > blue"),
+)
+POSITIVE = replace(NEGATIVE, role="positive", text="A <cat> in red sits.", image="", state="failed")
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    real, made = tmp_path / "real", tmp_path / "made"
+    for folder, colour in ((real, "red"), (made, "blue")):
+        folder.mkdir()
+        Image.new("RGB", (80, 60), colour).save(folder / f"{folder.name}.png")
+    return real, made
+
+
+def page(tmp_path: Path, folders: tuple[Path, Path], *rows: Counterfactual, **options: int) -> str:
+    captions = [replace(CAPTION, sample_id=row.sample_id) for row in rows]
+    file = tmp_path / "out" / "index.html"
+    return write(rows, captions, *folders, file, "a dataset", **options).read_text()
+
+
+def test_real_and_made_stand_side_by_side(tmp_path: Path, folders: tuple[Path, Path]) -> None:
+    failed = replace(POSITIVE, detail="no <paint>")
+    html = page(tmp_path, folders, NEGATIVE, failed)
+    real, negative, positive = columns(html)
+    assert real == "real [image] A red &lt;cat&gt; sits."
+    assert negative == (
+        "negative &middot; colour: red &gt; blue [image] "
+        "A <mark>blue</mark> &lt;cat&gt; sits. instead of: red"
+    )
+    assert positive == (
+        "positive no image A &lt;cat&gt; <mark>in red</mark> sits. instead of: red "
+        "failed: no &lt;paint&gt;"
+    )
+    assert "Counterfactuals of a dataset" in html and "<code>abc123</code>" in html
+    assert not re.search(r'(?:src|href)="(?!data:)', html) and "http" not in html
+
+
+def columns(html: str) -> list[str]:
+    """What stands in each column of the cards, without other tags than marks."""
+    found = re.findall(r'<section class="one[^>]*>(.*?)</section>', html, re.DOTALL)
+    shown = [re.sub(r"<img[^>]*>", "[image]", one) for one in found]
+    return [" ".join(re.sub(r"<(?!/?mark)[^>]*>", " ", one).split()) for one in shown]
+
+
+def test_words_that_are_only_gone_are_told(tmp_path: Path, folders: tuple[Path, Path]) -> None:
+    html = page(tmp_path, folders, replace(NEGATIVE, text="A <cat> sits."))
+    assert columns(html)[1].endswith("A &lt;cat&gt; sits. instead of: red")
+
+
+def test_without_a_maker_no_place_is_kept_for_images(
+    tmp_path: Path, folders: tuple[Path, Path]
+) -> None:
+    written = replace(NEGATIVE, maker="", image="", state="written")
+    html = page(tmp_path, folders, written)
+    assert "No images were asked for." in html and '<main data-role="both" class="bare">' in html
+    assert columns(html)[1].startswith("negative &middot; colour: red &gt; blue A <mark>")
+    assert "asked for" not in page(tmp_path, folders, NEGATIVE)
+
+
+def test_failures_are_counted_with_their_reasons(
+    tmp_path: Path, folders: tuple[Path, Path]
+) -> None:
+    rows = [
+        replace(row, sample_id=f"s{n}")
+        for n in range(3)
+        for row in (NEGATIVE, replace(POSITIVE, text="", detail="no words"))
+    ]
+    html = page(tmp_path, folders, *rows)
+    counts = re.findall(r"<tr><td>(\w+)</td><td>(\d)</td><td>(\d)</td><td>(.*?)</td></tr>", html)
+    assert counts == [
+        ("negative", "3", "0", "0<small>0.0%</small>"),
+        ("positive", "0", "0", "3<small>100.0%</small>"),
+    ]
+    assert '<tr><td>positive</td><td>3</td><td class="told">no words</td></tr>' in html
+    assert "counterfactuals_quarantine" in html
+    assert "counterfactuals_quarantine" not in page(tmp_path, folders, NEGATIVE)
+
+
+def test_failures_that_differ_in_quoted_texts_and_numbers_are_one_reason(
+    tmp_path: Path, folders: tuple[Path, Path]
+) -> None:
+    details = (
+        "asked 2 times; keeps less than half of the caption's words ('A dog')",
+        "asked 3 times; keeps less than half of the caption's words (\"It's\")",
+        "asked 3 times; more than one line ('A\\nB')",
+    )
+    rows = [replace(POSITIVE, sample_id=f"s{n}", detail=one) for n, one in enumerate(details)]
+    html = page(tmp_path, folders, *rows)
+    told = re.findall(r'<td>(\d)</td><td class="told">(.*?)<small>(.*?)</small>', html)
+    assert told == [
+        (
+            "2",
+            "asked ... times; keeps less than half of the caption&#39;s words (...)",
+            "for example: asked 2 times; keeps less than half of the caption&#39;s words "
+            "(&#39;A dog&#39;)",
+        ),
+        (
+            "1",
+            "asked ... times; more than one line (...)",
+            "for example: asked 3 times; more than one line (&#39;A\\nB&#39;)",
+        ),
+    ]
+
+
+def test_kinds_of_edits_are_counted_and_name_the_cards_they_filter(
+    tmp_path: Path, folders: tuple[Path, Path]
+) -> None:
+    details = ("swap_things", "colour: red > blue", "colour: red > green", "colour: red > pink")
+    negatives = [replace(NEGATIVE, sample_id=f"s{n}", detail=one) for n, one in enumerate(details)]
+    failed = [replace(row, role="positive", state="failed", detail="no") for row in negatives]
+    html = page(tmp_path, folders, *negatives, *failed)
+    buttons = re.findall(
+        r'data-role="(\w+)" data-kind="(\w+)"[^>]*>([^<]*)<small>([^<]*)</small>', html
+    )
+    assert buttons == [
+        ("negative", "colour", "colour", "3, 75%"),
+        ("negative", "swap_things", "swap things", "1, 25%"),
+        ("positive", "failed", "failed", "4, 100%"),
+    ]
+    cards = re.findall(r'<article class="card" data-negative="(\w+)" data-positive="(\w+)">', html)
+    assert cards == [("swap_things", "failed"), *[("colour", "failed")] * 3]
+
+
+def test_some_of_each_kind_are_shown_however_rare(
+    tmp_path: Path, folders: tuple[Path, Path]
+) -> None:
+    """Two rare kinds beside a common one, one of them with fewer edits than are wanted."""
+    kinds = ["common"] * 60 + ["rare"] * 6 + ["single"]
+    rows = [replace(NEGATIVE, sample_id=f"s{n}", detail=kind) for n, kind in enumerate(kinds)]
+    html = page(tmp_path, folders, *rows, count=10)
+    shown = Counter(re.findall(r'<article class="card" data-negative="(\w+)">', html))
+    assert shown["rare"] >= LEAST and shown["single"] == 1
+    assert 10 <= shown.total() <= 10 + LEAST + 1
+
+
+def test_details_that_are_all_different_do_not_fill_the_page(
+    tmp_path: Path, folders: tuple[Path, Path]
+) -> None:
+    rows = [replace(NEGATIVE, sample_id=f"s{n}", detail=f"draft {n}") for n in range(60)]
+    html = page(tmp_path, folders, *rows, count=5)
+    assert html.count("<article") <= 5 + 16 and html.count("data-kind=") == 16
+
+
+def test_an_image_that_cannot_be_read_is_told_in_its_place(
+    tmp_path: Path, folders: tuple[Path, Path]
+) -> None:
+    html = page(tmp_path, folders, replace(NEGATIVE, image="gone.png"))
+    assert "missing: no file at &#39;gone.png&#39;" in html and html.count("<img") == 1
+
+
+def test_some_captions_are_drawn_each_time_the_same(
+    tmp_path: Path, folders: tuple[Path, Path]
+) -> None:
+    rows = [replace(NEGATIVE, sample_id=f"id{n:02d}.") for n in range(30)]
+    shown = [re.findall(r"id\d\d\.", page(tmp_path, folders, *rows, count=5)) for _ in range(2)]
+    assert len(shown[0]) == 5 and shown[0] == shown[1] == sorted(shown[0])
+
+
+def test_nothing_to_show(tmp_path: Path, folders: tuple[Path, Path]) -> None:
+    assert "There is no counterfactual to show" in page(tmp_path, folders)

@@ -1,0 +1,273 @@
+"""The page of random views: complete, escaped, and never stopped by an image."""
+
+import base64
+import io
+import json
+import re
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from compo_pipeline.presentation import views_page as preview
+from compo_pipeline.presentation.views_page import Heading, write
+from compo_pipeline.records import View
+
+HEADING = Heading("a method", "a dataset", epoch=3, seed=7)
+ORIGIN = {"generator": "some_rule", "category": "noun_phrase", "words": ["cat", "<dog>"]}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "images"
+    folder.mkdir()
+    Image.new("RGB", (800, 600), "red").save(folder / "red.png")
+    Image.new("RGB", (800, 600), "blue").save(folder / "blue.png")
+    (folder / "broken.png").write_bytes(b"no image")
+    return folder
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    """Counterfactual images, under names that real ones have too."""
+    folder = tmp_path / "made"
+    folder.mkdir()
+    Image.new("RGB", (80, 80), "green").save(folder / "red.png")
+    return folder
+
+
+def view(
+    *images: str,
+    axis: str | None = None,
+    positives: tuple[str, ...] = ("a red cat",),
+    negatives: tuple[str | None, ...] = ("a red dog",),
+    sample_id: str = "s0",
+) -> View:
+    origins = [text and ORIGIN for text in negatives]
+    told = json.dumps({"language": "words==1.0", "negatives": origins})
+    kind = "composite" if axis else "single"
+    return View(sample_id, kind, (sample_id,), images, axis, positives, negatives, (), (), (), told)
+
+
+def page(tmp_path: Path, root: Path, *views: View, **options: Any) -> str:
+    return write(views, root, tmp_path / "out" / "page.html", HEADING, **options).read_text()
+
+
+def images(html: str) -> list[Image.Image]:
+    found = re.findall(r'src="data:image/jpeg;base64,([^"]+)"', html)
+    return [Image.open(io.BytesIO(base64.b64decode(data))) for data in found]
+
+
+def test_a_view_is_told_whole(tmp_path: Path, root: Path) -> None:
+    html = page(tmp_path, root, view("red.png"))
+    assert "a red cat" in html
+    assert "a red <mark>dog</mark><small>noun phrase: cat | &lt;dog&gt;</small>" in html
+    assert "some rule" in html and "words==1.0" in html
+    assert "Views of a method on a dataset" in html and "Epoch 3, seed 7" in html
+    (image,) = images(html)
+    assert image.size == (320, 240)
+
+
+def test_the_page_needs_nothing_else(tmp_path: Path, root: Path) -> None:
+    html = page(tmp_path, root, view("red.png"))
+    assert not re.search(r'(?:src|href)="(?!data:)', html)
+    assert "http" not in html
+
+
+def test_texts_are_escaped(tmp_path: Path, root: Path) -> None:
+    positives, negatives = ("a <b>cat</b> & more",), ("a <i>cat</i> & more",)
+    html = page(tmp_path, root, view("red.png", positives=positives, negatives=negatives))
+    assert "<b>" not in html and "<i>" not in html
+    assert "a &lt;b&gt;cat&lt;/b&gt; &amp; more" in html
+
+
+@pytest.mark.parametrize(("axis", "second"), [("vertical", (160, 240)), ("horizontal", (240, 160))])
+def test_composites_are_joined_as_training_shows_them(
+    tmp_path: Path, root: Path, axis: str, second: tuple[int, int]
+) -> None:
+    (joined,) = images(page(tmp_path, root, view("red.png", "blue.png", axis=axis)))
+    assert joined.size == (320, 320)
+    red, _, blue = joined.getpixel((80, 80))
+    assert red > 200 > 50 > blue
+    red, _, blue = joined.getpixel(second)
+    assert blue > 200 > 50 > red
+
+
+def test_an_image_that_cannot_be_read_is_told_in_its_place(tmp_path: Path, root: Path) -> None:
+    html = page(
+        tmp_path,
+        root,
+        view("gone.png", "red.png", axis="vertical"),
+        view("broken.png", sample_id="s1"),
+        view("../red.png", sample_id="s2"),
+    )
+    assert html.count("<article") == 3 and len(images(html)) == 1
+    assert html.index("missing: no file at &#39;gone.png&#39;") < html.index("<img")
+    assert "not_an_image" in html and "out_of_root" in html
+
+
+def test_a_file_that_cannot_be_opened_stops_nothing(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError("no permission")
+
+    monkeypatch.setattr(preview, "load", refuse)
+    assert "no permission" in page(tmp_path, root, view("red.png"))
+
+
+def test_an_absent_negative_is_told_so_and_counted(tmp_path: Path, root: Path) -> None:
+    html = page(
+        tmp_path,
+        root,
+        view("red.png", negatives=(None, "a red dog")),
+        view("red.png", negatives=("a red cow", None)),
+        view("red.png", negatives=(None, "a red pig")),
+    )
+    assert html.count("absent: nothing found to write") == 3
+    rows = re.findall(r"<tr><td>some rule</td><td>(\d)</td><td>(\d)</td><td>(.*?)</td>", html)
+    assert rows == [("1", "2", "noun phrase 1"), ("2", "1", "noun phrase 2")]
+
+
+def test_views_without_negatives(tmp_path: Path, root: Path) -> None:
+    html = page(tmp_path, root, view("red.png", negatives=()))
+    assert "<mark>" not in html and "<th>absent" not in html
+
+
+def phrased(caption: str, *phrases: str) -> View:
+    spans = [(caption.index(text), caption.index(text) + len(text)) for text in phrases]
+    plain = view("red.png", positives=(caption,), negatives=())
+    return replace(plain, phrases=phrases, phrase_spans=tuple(chain(*spans)))
+
+
+def test_phrases_are_marked_in_their_caption_by_turns(tmp_path: Path, root: Path) -> None:
+    html = page(
+        tmp_path,
+        root,
+        phrased("A <red> cat sees two dogs, a cup.", "A <red> cat", "two dogs", "a cup"),
+    )
+    odd, even = '<span class="phrase odd">', '<span class="phrase">'
+    expected = (
+        f"<dd>{odd}A &lt;red&gt; cat</span> sees {even}two dogs</span>, {odd}a cup</span>.</dd>"
+    )
+    assert expected in html and "its only phrase" not in html
+
+
+def test_phrases_are_counted_over_all_views(tmp_path: Path, root: Path) -> None:
+    views = [
+        *(phrased("A cat near a dog.", "A cat", "a dog"), phrased("Big, a cat", "a cat")),
+        *(phrased("Running fast.", "Running fast"), view("red.png", negatives=())),
+    ]
+    html = page(tmp_path, root, *views, count=0)
+    assert "3 texts have phrases: 1.33 a text, 3 distinct. Their own only phrase: 1." in html
+    common = re.findall(r'class="item">(.*?) <small>(\d+)<', html)
+    assert common == [("a cat", "2"), ("a dog", "1"), ("running fast", "1")]
+
+
+def test_a_caption_that_is_its_only_phrase_is_told_so(tmp_path: Path, root: Path) -> None:
+    told = "<small>the caption is its only phrase</small>"
+    assert told in page(tmp_path, root, phrased(" Running fast!", "Running fast"))
+    assert told not in page(tmp_path, root, phrased("See a cat!", "a cat"))
+
+
+def test_views_without_phrases_show_none(tmp_path: Path, root: Path) -> None:
+    html = page(tmp_path, root, view("red.png"))
+    assert 'class="phrase' not in html and "tinted" not in html and "distinct" not in html
+
+
+def test_all_positives_are_there(tmp_path: Path, root: Path) -> None:
+    html = page(tmp_path, root, view("red.png", positives=("one", "two", "three", "four")))
+    assert [html.count(f"<dd>{text}</dd>") for text in ("one", "two", "three", "four")] == [1] * 4
+    assert "2 more true texts" in html
+
+
+def test_a_random_draw_that_the_seed_decides(tmp_path: Path, root: Path) -> None:
+    views = [view("red.png", sample_id=f"id{n:03d}.") for n in range(60)]
+
+    def shown(seed: int, count: int) -> list[str]:
+        heading = Heading("m", "d", 0, seed)
+        html = write(views, root, tmp_path / "page.html", heading, count=count).read_text()
+        return re.findall(r"id\d{3}(?=\.)", html)
+
+    assert len(shown(0, 20)) == 20
+    assert shown(0, 20) == shown(0, 20) != shown(1, 20)
+    assert shown(0, 20) != [f"id{n:03d}" for n in range(20)]
+    assert shown(0, 100) == [f"id{n:03d}" for n in range(60)]
+
+
+def test_no_view_at_all(tmp_path: Path, root: Path) -> None:
+    assert "There is no view to show" in page(tmp_path, root)
+
+
+def paired(
+    *paths: str,
+    negative: str | None = "a red dog",
+    retold: str | None = "one <red> cat",
+    n: int = 0,
+) -> View:
+    plain = view(
+        *("red.png",),
+        positives=("a red cat", retold) if retold else ("a red cat",),
+        negatives=(negative,),
+        sample_id=f"s{n}",
+    )
+    return replace(plain, counterfactuals=paths)
+
+
+def columns(html: str) -> list[str]:
+    """What stands in each column of the cards: tags other than images and marks left out."""
+    found = re.findall(r'<section class="one[^>]*>(.*?)</section>', html, re.DOTALL)
+    kept = [re.sub(r'src="[^"]*"', "", re.sub(r"<(?!img|/?mark)[^>]*>", " ", one)) for one in found]
+    return [" ".join(one.split()) for one in kept]
+
+
+def test_synthetic_pairs_stand_beside_the_real_one(tmp_path: Path, root: Path, made: Path) -> None:
+    html = page(tmp_path, root, paired("red.png", "red.png"), made=made)
+    real, negative, positive = columns(html)
+    assert real.startswith("real <img") and real.endswith("> a red cat")
+    assert "Negatives by some rule" in html
+    assert negative.startswith("negative &middot; noun phrase <img")
+    assert negative.endswith("> a red <mark>dog</mark> instead of: cat")
+    assert positive.endswith("> <mark>one &lt;</mark>red<mark>&gt;</mark> cat instead of: a")
+    first, second, third = images(html)
+    assert first.size == (320, 240) and first.getpixel((9, 9))[0] > 200
+    for image in (second, third):
+        assert image.size == (80, 80) and image.getpixel((9, 9))[1] > 100
+    assert not re.search(r'(?:src|href)="(?!data:)', html) and "http" not in html
+
+
+def test_whatever_is_missing_of_a_pair_is_told(tmp_path: Path, root: Path, made: Path) -> None:
+    nothing = paired("", "", negative=None, retold=None)
+    _, negative, positive = columns(page(tmp_path, root, nothing, made=made))
+    assert negative == "negative no image was made no edited caption was written"
+    assert positive == "positive no image was made no retold caption was written"
+    gone = paired("gone.png", "../images/red.png")
+    _, negative, positive = columns(page(tmp_path, root, gone, made=made))
+    assert "missing: no file at &#39;gone.png&#39; a red <mark>dog" in negative
+    assert "out_of_root" in positive
+    _, negative, _ = columns(page(tmp_path, root, paired("red.png", "")))
+    assert "no folder is known that holds &#39;red.png&#39;" in negative
+
+
+def test_synthetic_pairs_are_counted_over_all_views(tmp_path: Path, root: Path, made: Path) -> None:
+    views = [
+        *(paired("a", "b"), paired("a", ""), paired("", "b", negative=None)),
+        *(paired("a", "", retold=None), paired("", "", negative=None, retold=None)),
+    ]
+    html = page(tmp_path, root, *views, made=made, count=0)
+    rows = re.findall(r"<tr>((?:<td>[^<]*</td>)+)</tr>", html)
+    assert [re.findall(r">([^<]*)</td>", row) for row in rows] == [
+        ["negative", "3", "3", "3", "60.0% have both"],
+        ["positive", "3", "2", "2", "40.0% have both"],
+        ["both pairs whole", "", "", "1", "20.0%"],
+    ]
+    assert re.findall(r'class="item">(.*?) <small>(\d+)<', html) == [("noun phrase", "3")]
+    assert "<th>absent" not in html
+
+
+def test_views_of_other_methods_have_no_pairs(tmp_path: Path, root: Path, made: Path) -> None:
+    html = page(tmp_path, root, view("red.png"), made=made)
+    assert columns(html) == [] and "synthetic" not in html and "<th>absent" in html
