@@ -5,13 +5,25 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    TypeVar,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
+import pydantic
 from click import ClickException
 
 Settings = TypeVar("Settings")
+# A number from 0 to 1. Further bounds: pydantic's PositiveInt, NonNegativeFloat, ..., and Field.
+Share = Annotated[float, pydantic.Field(ge=0, le=1)]
 _FIELD = re.compile(r"[a-z]\w*(\.\w+)*: ")
 
 
@@ -22,17 +34,27 @@ class SettingsError(ClickException, ValueError):
     """
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(field, pydantic.Field))
+def settings(cls: type[Settings]) -> type[Settings]:
+    """Decorator of settings classes: a frozen dataclass whose types and bounds are validated.
+
+    Unknown fields are refused. The string literal below a field is its description.
+    """
+    config = pydantic.ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    return pydantic.dataclasses.dataclass(frozen=True, config=config)(cls)
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Hint at the known name closest to a misspelt one; empty when none is close."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
-def parse(settings: type[Settings], values: Mapping[str, Any], key: str) -> Settings:
+def parse(cls: type[Settings], values: Mapping[str, Any], key: str) -> Settings:
     """Build frozen settings from a mapping, refusing unknown keys and wrong types.
 
     Args:
-        settings: a dataclass; its fields may be scalars, Literals, tuples, mappings and further
+        cls: a dataclass; its fields may be scalars, Literals, tuples, mappings and further
             dataclasses.
         values: the mapping as Kedro read it.
         key: the YAML key it stands under (`training`, `clic`, ...), for the error.
@@ -40,14 +62,12 @@ def parse(settings: type[Settings], values: Mapping[str, Any], key: str) -> Sett
     Raises:
         SettingsError: naming every offending key, what was got and what is allowed.
     """
-    from pydantic import TypeAdapter, ValidationError
-
     if not isinstance(values, Mapping):
         raise SettingsError(f"{key}: expected a mapping, got {values!r}")
-    _refuse_unknown(settings, values, key)
+    _refuse_unknown(cls, values, key)
     try:
-        return TypeAdapter(settings).validate_python(dict(values))
-    except ValidationError as error:
+        return pydantic.TypeAdapter(cls).validate_python(dict(values))
+    except pydantic.ValidationError as error:
         raise SettingsError("\n".join(_told(key, each) for each in error.errors())) from None
 
 
