@@ -110,7 +110,10 @@ def test_a_refusal_is_an_error_with_a_page(
     assert f"<h1>{NAME} version 3: refused</h1>" in html and '<td class="bad">FAILED</td>' in html
     assert "kedro run --pipeline=promotion --env=toy" in html
     assert 'href="../clic/default/seed=0/report/report.html"' in html
-    assert "FAILED" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "FAILED" in printed
+    for shown in (printed, page, html):
+        assert "promotion.dry_run=true" in shown
 
 
 def test_a_promotion_by_a_gate_of_ones_own(run: Callable[..., None], tmp_path: Path) -> None:

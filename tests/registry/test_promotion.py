@@ -17,7 +17,8 @@ import pytest
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.contamination import Overlap
-from compo_pipeline.registry import aliases, decision, tracking
+from compo_pipeline.presentation import promotion_page
+from compo_pipeline.registry import aliases, tracking
 from compo_pipeline.registry.aliases import Aliases, Contested
 from compo_pipeline.registry.decision import Decision
 from compo_pipeline.registry.gate import Rule
@@ -134,7 +135,7 @@ def test_a_refusal_says_what_to_do_next(model: str) -> None:
     strict = replace(SETTINGS.gate, rules=rules)
     scorer = Known({1: 30, 3: 28})
     refused = promoted(model, scorer, gate=strict, dry_run=True)
-    page = decision.markdown(refused)
+    page = promotion_page.markdown(refused)
     assert "-5.0 points [" in page and "training.wise_ft.ratio" in page
     given = re.search(r"--params promotion\.gate\.rules\.itt\.by=([\d.]+)`", page)
     assert given is not None
@@ -143,7 +144,7 @@ def test_a_refusal_says_what_to_do_next(model: str) -> None:
         loose = replace(strict, rules={"itt": replace(rules["itt"], by=by)})
         decided = promoted(model, scorer, gate=loose, dry_run=True)
         assert decided.outcome == outcome
-    assert "What to do next" not in decision.markdown(
+    assert "What to do next" not in promotion_page.markdown(
         promoted(model, Known({1: 10, 3: 36}), dry_run=True)
     )
 
@@ -173,7 +174,9 @@ def test_a_dry_run_changes_nothing(model: str, right: int) -> None:
     decided = promoted(model, Known({1: 20, 3: right}), dry_run=True)
     assert decided.outcome == ("promoted" if right > 20 else "refused")
     assert (at(model), tags(model, 1), tags(model, 3)) == before
-    assert "dry run" in decided.summary() and "nothing was changed" in decision.markdown(decided)
+    assert "dry run" in decided.summary() and "nothing was changed" in promotion_page.markdown(
+        decided
+    )
 
 
 def test_a_champion_is_not_promoted_again(model: str) -> None:
@@ -309,10 +312,10 @@ def test_two_processes_one_after_the_other(
 def test_a_decision_is_a_table(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     put(model, champion=1)
     decided = promoted(model, Known({1: 30, 3: 20}))
-    page = decision.markdown(decided)
+    page = promotion_page.markdown(decided)
     assert page.startswith(f"# {model} version 3: refused\n")
     assert "| FAILED | itt | SugarCrepe++ ITT swap att | 40 | 75.00 | 50.00 | -25.00 [" in page
     assert SETTINGS.gate.identity(made.BOOTSTRAP) in page
-    decision.show(decided)
+    promotion_page.show(decided)
     shown = capsys.readouterr().out
     assert "FAILED" in shown and "version 3: refused" in shown

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
@@ -42,6 +42,32 @@ class Audit:
     truncated: int
     degenerate: int
     examples: tuple[Degenerate, ...]
+
+
+def left_out(audits: Sequence[Audit], benchmarks: Mapping[str, str]) -> list[str]:
+    """Return a line for each benchmark with items that were skipped, cut short or degenerate.
+
+    Args:
+        audits: of all subtasks.
+        benchmarks: their names for readers.
+    """
+    lines = []
+    for benchmark in dict.fromkeys(audit.benchmark for audit in audits):
+        own = [audit for audit in audits if audit.benchmark == benchmark]
+        items, skipped = sum(a.items for a in own), sum(a.skipped for a in own)
+        parts = []
+        if skipped:
+            reasons = sorted({reason for audit in own for reason in audit.reasons})
+            parts.append(
+                f"{skipped:,} of {items:,} items have no usable image ({', '.join(reasons)})"
+            )
+        if degenerate := sum(a.degenerate for a in own):
+            parts.append(f"{degenerate:,} cannot be told apart by any model")
+        if truncated := sum(a.truncated for a in own):
+            parts.append(f"{truncated:,} of {sum(a.texts for a in own):,} texts were cut")
+        if parts:
+            lines.append(f"{benchmarks.get(benchmark, benchmark)}: " + "; ".join(parts))
+    return lines
 
 
 def audit(subtask: Subtask, embedded: Embedded) -> Audit:

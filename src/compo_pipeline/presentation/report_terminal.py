@@ -10,6 +10,7 @@ from rich.text import Text
 
 from compo_pipeline.console import table as plain_table
 from compo_pipeline.console import terminal
+from compo_pipeline.evaluation.audit import left_out
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.verdict import signed, standing
@@ -30,7 +31,7 @@ def show(comparison: Comparison, console: Console | None = None) -> None:
     ):
         table = _table(comparison, wide=False)
     console.print(table)
-    for line in left_out(comparison):
+    for line in left_out(comparison.audits, comparison.benchmarks):
         console.print(Text(line, style="yellow"))
     if not comparison.verdict:
         console.print("No item could be scored, so there is nothing to compare.")
@@ -85,25 +86,3 @@ def _cells(
         difference: Difference = getattr(row, f"vs_{role}")
         cells.append(Text(signed(difference), style=STYLES[standing(difference)]))
     return cells
-
-
-def left_out(comparison: Comparison) -> list[str]:
-    """A line for each benchmark with items that were skipped, cut short or degenerate."""
-    lines, audits = [], comparison.audits
-    for benchmark in dict.fromkeys(audit.benchmark for audit in audits):
-        own = [audit for audit in audits if audit.benchmark == benchmark]
-        items, skipped = sum(a.items for a in own), sum(a.skipped for a in own)
-        parts = []
-        if skipped:
-            reasons = sorted({reason for audit in own for reason in audit.reasons})
-            parts.append(
-                f"{skipped:,} of {items:,} items have no usable image ({', '.join(reasons)})"
-            )
-        if degenerate := sum(a.degenerate for a in own):
-            parts.append(f"{degenerate:,} cannot be told apart by any model")
-        if truncated := sum(a.truncated for a in own):
-            parts.append(f"{truncated:,} of {sum(a.texts for a in own):,} texts were cut")
-        if parts:
-            name = comparison.benchmarks.get(benchmark, benchmark)
-            lines.append(f"{name}: " + "; ".join(parts))
-    return lines

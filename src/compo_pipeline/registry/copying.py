@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.presentation import pages
 from compo_pipeline.registry import decision, kept_scores, tracking
 from compo_pipeline.registry.aliases import refuse_gates_own
 from compo_pipeline.registry.versions import run_of
@@ -87,39 +85,6 @@ def copy_version(name: str, settings: CopySettings, *, dry_run: bool = False) ->
         log.info("%s version %s is there already, as %s.", name, version.version, copied.version)
     target.set_registered_model_alias(name, settings.gives, copied.version)
     return int(copied.version)
-
-
-def markdown(name: str, settings: CopySettings, version: int | None, *, dry_run: bool) -> str:
-    """The page that tells a copy."""
-    there = "a new version" if version is None else f"version {version}"
-    dry = " (dry run: nothing was changed)" if dry_run else ""
-    return (
-        f"# {name}: copied{dry}\n\n- what: the version with the alias '{settings.alias}'\n"
-        f"- to: {tracking.masked(str(settings.to))}, {there}, alias '{settings.gives}'\n"
-    )
-
-
-def html(
-    name: str,
-    settings: CopySettings,
-    version: int | None,
-    facts: Mapping[str, str],
-    links: Sequence[pages.Link],
-    *,
-    dry_run: bool,
-) -> str:
-    """The same as an HTML page."""
-    there = "a new version" if version is None else f"version {version}"
-    dry = " (dry run: nothing was changed)" if dry_run else ""
-    context = {
-        "title": f"{name}: copied{dry}",
-        "reason": f"The version with the alias '{settings.alias}' is {there} over there, with the "
-        f"alias '{settings.gives}'.",
-        "facts": {"to": tracking.masked(str(settings.to)), **facts},
-        "links": links,
-        "checks": [],
-    }
-    return pages.render(__package__, "promotion.html", context)
 
 
 def _there(target: Any, version: ModelVersion) -> ModelVersion | None:

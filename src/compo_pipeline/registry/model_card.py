@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from compo_pipeline.evaluation.audit import left_out
 from compo_pipeline.evaluation.comparison import Row
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.measures import METHOD_LABELS
 from compo_pipeline.evaluation.verdict import signed, standing
 from compo_pipeline.models.identity import read_record
-from compo_pipeline.presentation.report_terminal import left_out
 
 FILE = "README.md"
 _HUB = "hf-hub:"
@@ -111,7 +111,7 @@ def _limits(comparison: Comparison) -> Iterator[str]:
     ]
     if guessed:
         yield f"Not told apart from guessing: {', '.join(guessed)}."
-    for line in left_out(comparison):
+    for line in left_out(comparison.audits, comparison.benchmarks):
         yield f"{line}."
     for overlap in comparison.overlaps:
         if overlap.known_images or overlap.same_caption:

@@ -1,8 +1,8 @@
-"""Act on the registry's aliases, and tell what was decided."""
+"""Act on the registry's aliases, and report the decision."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +11,6 @@ from compo_pipeline.presentation.pages import Link, links
 if TYPE_CHECKING:
     from compo_pipeline.registry.decision import Decision
     from compo_pipeline.registry.promotion import PromotionSettings
-
-# For people, and for comments on a pull request.
-PAGE, MARKDOWN = "promotion.html", "promotion.md"
 
 
 def act(
@@ -27,12 +24,13 @@ def act(
     command: Mapping[str, Any],
     report: str,
 ) -> Path:
-    """Promote, roll back or copy; the folder of the page that tells it.
+    """Promote, roll back or copy; return the folder of the page about it.
 
     Raises:
         PromotionError: the challenger was refused, or somebody else moved an alias meanwhile.
     """
     from compo_pipeline.configuration import SettingsError, parse
+    from compo_pipeline.presentation import promotion_page
     from compo_pipeline.registry import copying
     from compo_pipeline.registry import promotion as promotions
     from compo_pipeline.registry.origin import origin
@@ -48,14 +46,8 @@ def act(
     folder.mkdir(parents=True, exist_ok=True)
     facts, related = origin(command, "promotion"), _links(folder)
     if settings.action == "copy":
-        dry_run = settings.dry_run
-        copied = copying.copy_version(registered.name, settings.copy, dry_run=dry_run)
-        told = copying.markdown(registered.name, settings.copy, copied, dry_run=dry_run)
-        (folder / MARKDOWN).write_text(told, encoding="utf-8")
-        shown = copying.html(
-            registered.name, settings.copy, copied, facts, related, dry_run=dry_run
-        )
-        (folder / PAGE).write_text(shown, encoding="utf-8")
+        copied = copying.copy_version(registered.name, settings.copy, dry_run=settings.dry_run)
+        promotion_page.write_copy(registered.name, settings, copied, facts, related, folder)
         return folder
     if settings.action == "rollback":
         decided = promotions.roll_back(registered.name, settings)
@@ -66,7 +58,12 @@ def act(
             )
         parts = (evaluation, benchmarks, model, data_root)
         decided = _promoted(settings, registered.name, registered.alias, *parts)
-    _tell(decided, folder, facts, related)
+    page = promotion_page.write_decision(decided, facts, related, folder)
+    promotion_page.show(decided)
+    if decided.failed:
+        raise promotions.PromotionError(
+            f"{decided.summary()} More in {page}; the rules: promotion.gate"
+        )
     return folder
 
 
@@ -111,17 +108,3 @@ def _links(folder: Path) -> list[Link]:
     """Reports of the runs of this dataset; the versions that were decided about are among them."""
     reports = sorted(folder.parent.glob("*/*/seed=*/report/report.html"))
     return links(folder, {" ".join(page.parts[-5:-2]): (page, "kedro run") for page in reports})
-
-
-def _tell(
-    decided: Decision, folder: Path, facts: Mapping[str, str], related: Sequence[Link]
-) -> None:
-    from compo_pipeline.registry.decision import html, markdown, show
-    from compo_pipeline.registry.promotion import PromotionError
-
-    page = folder / PAGE
-    page.write_text(html(decided, facts, related), encoding="utf-8")
-    (folder / MARKDOWN).write_text(markdown(decided), encoding="utf-8")
-    show(decided)
-    if decided.failed:
-        raise PromotionError(f"{decided.summary()} More in {page}; the rules: promotion.gate")

@@ -1,0 +1,195 @@
+"""A promotion's decision, or a copy, as an HTML page, as markdown and in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from compo_pipeline.console import table as plain_table
+from compo_pipeline.console import terminal
+from compo_pipeline.presentation import pages
+from compo_pipeline.registry.decision import Decision
+from compo_pipeline.registry.gate import Check
+from compo_pipeline.registry.promotion import PromotionSettings
+from compo_pipeline.registry.tracking import masked
+
+# The markdown is for comments on a pull request.
+PAGE, MARKDOWN = "promotion.html", "promotion.md"
+_COLUMNS = ("", "rule", "figure", "items", "before", "now", "difference", "finding")
+# Columns of numbers, which a narrow terminal does not break.
+_UNBROKEN = ("items", "before", "now", "difference")
+
+
+def write_decision(
+    decision: Decision, facts: Mapping[str, str], links: Sequence[pages.Link], folder: Path
+) -> Path:
+    """Write a decision as `promotion.html` and `promotion.md`.
+
+    Args:
+        decision: of the gate, or a rollback.
+        facts: date, command and commit.
+        links: related pages.
+        folder: for both files.
+    """
+    (folder / MARKDOWN).write_text(markdown(decision), encoding="utf-8")
+    known = {"decided": decision.at, "champion before": str(decision.former or "none")}
+    if decision.checks:
+        known |= {"compared with": decision.opponent, "gate": decision.gate}
+    return _write_html(
+        folder,
+        title=_title(decision),
+        reason=decision.reason,
+        facts={**known, **facts},
+        links=links,
+        checks=[list(zip(_COLUMNS, _cells(check), strict=True)) for check in decision.checks],
+        next_steps=next_steps(decision.checks),
+    )
+
+
+def write_copy(
+    name: str,
+    settings: PromotionSettings,
+    version: int | None,
+    facts: Mapping[str, str],
+    links: Sequence[pages.Link],
+    folder: Path,
+) -> Path:
+    """Write what was copied to another registry as `promotion.html` and `promotion.md`.
+
+    Args:
+        name: of the registered model.
+        settings: of the copy.
+        version: its number in the other registry; None where a dry run would create it.
+        facts: date, command and commit.
+        links: related pages.
+        folder: for both files.
+    """
+    copy, target = settings.copy, masked(str(settings.copy.to))
+    title = f"{name}: copied{_dry_run(settings.dry_run)}"
+    created = "a new version" if version is None else f"version {version}"
+    text = (
+        f"# {title}\n\n- source: the version with the alias '{copy.alias}'\n"
+        f"- target: {target}, {created}, alias '{copy.gives}'\n"
+    )
+    (folder / MARKDOWN).write_text(text, encoding="utf-8")
+    return _write_html(
+        folder,
+        title=title,
+        reason=f"The version with the alias '{copy.alias}' is {created} of the other registry, "
+        f"with the alias '{copy.gives}'.",
+        facts={"target": target, **facts},
+        links=links,
+        checks=[],
+        next_steps=[],
+    )
+
+
+def show(decision: Decision, console: Console | None = None) -> None:
+    """Print the table of checks, the outcome and the next steps."""
+    console = terminal(console)
+    if decision.checks:
+        table = plain_table()
+        for column in _COLUMNS:
+            table.add_column(column, no_wrap=column in _UNBROKEN)
+        for check in decision.checks:
+            table.add_row(*_cells(check), style="" if check.passed else "red")
+        console.print(table)
+    console.print(decision.summary(), markup=False)
+    for step in next_steps(decision.checks):
+        # One line each, so that a command can be copied from a narrow terminal.
+        console.print(f"- {step}", markup=False, highlight=False, soft_wrap=True)
+
+
+def markdown(decision: Decision) -> str:
+    """The decision as markdown."""
+    return "\n".join(_markdown_lines(decision)) + "\n"
+
+
+def next_steps(checks: Sequence[Check]) -> list[str]:
+    """Sentences about what failed, under which YAML key, and the ways on; empty if all passed."""
+    failed = [check for check in checks if not check.passed]
+    if not failed:
+        return []
+    steps = [_failure(check) for check in failed]
+    if any(check.numbers is not None for check in failed):
+        steps.append(
+            "Train another version: another method (`--params method=<name>`), another recipe "
+            "(`--env=<name>`), or a mixture with the base: `kedro run --pipeline=wise_ft` shows "
+            "what each ratio gains and costs, `kedro run --pipeline=train_eval --params "
+            "training.wise_ft.ratio=<ratio>` registers one without training again."
+        )
+    # Several figures of one rule share its limit: the largest lets all of them pass.
+    limits = sorted((check.enough, check.key) for check in failed if check.enough is not None)
+    if limits:
+        params = ",".join(f"{key}={limit:g}" for key, limit in {k: v for v, k in limits}.items())
+        passing = "it passes" if len(limits) == len(failed) else "these rules pass"
+        steps.append(
+            f"Or accept the loss: `kedro run --pipeline=promotion --params {params}` with the "
+            f"--env of the training, then {passing}; without --params the gate stays as it is."
+        )
+    steps.append("`--params promotion.dry_run=true` decides and reports, and changes nothing.")
+    return steps
+
+
+def _failure(check: Check) -> str:
+    key = f" ({check.key})" if check.key else ""
+    subject = f"{check.rule}, {check.subject}" if check.subject else check.rule
+    found = check.numbers
+    if found is None:
+        return f"{subject}: {check.finding}{key}."
+    change = f"{found.difference:+.1f} points [{found.low:+.1f}, {found.high:+.1f}]"
+    return f"{subject}: {change}; {check.finding}{key}."
+
+
+def _write_html(folder: Path, **context: Any) -> Path:
+    html = pages.render("promotion.html", {**context, "columns": _COLUMNS})
+    (folder / PAGE).write_text(html, encoding="utf-8")
+    return folder / PAGE
+
+
+def _markdown_lines(decision: Decision) -> Iterator[str]:
+    yield f"# {_title(decision)}"
+    yield ""
+    yield decision.reason
+    yield ""
+    yield f"- at: {decision.at}"
+    yield f"- champion before: {decision.former or 'none'}"
+    if not decision.checks:
+        return
+    yield f"- compared with: {decision.opponent}"
+    yield f"- gate: {decision.gate}"
+    yield ""
+    yield "Per cent; differences are paired on the same items, with 95% intervals."
+    yield ""
+    yield _markdown_row(_COLUMNS)
+    yield _markdown_row(["---"] * len(_COLUMNS))
+    for check in decision.checks:
+        yield _markdown_row(_cells(check))
+    if steps := next_steps(decision.checks):
+        yield from ("", "## What to do next", "", *(f"- {step}" for step in steps))
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+
+
+def _title(decision: Decision) -> str:
+    dry_run = _dry_run(decision.dry_run)
+    return f"{decision.name} version {decision.version}: {decision.outcome}{dry_run}"
+
+
+def _dry_run(dry_run: bool) -> str:
+    return " (dry run: nothing was changed)" if dry_run else ""
+
+
+def _cells(check: Check) -> tuple[str, ...]:
+    result = "passed" if check.passed else "FAILED"
+    if check.numbers is None:
+        return result, check.rule, check.subject, "", "", "", "", check.finding
+    found = check.numbers
+    difference = f"{found.difference:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
+    values = (f"{found.opponent:.2f}", f"{found.challenger:.2f}")
+    return result, check.rule, check.subject, str(found.items), *values, difference, check.finding
