@@ -13,9 +13,9 @@ import torch
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.models import onnx_export
-from compo_pipeline.models.identity import file_sha256
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.onnx_export import session, to_onnx
+from compo_pipeline.storage import file_sha256
 
 pytest.importorskip("onnxscript")
 pytest.importorskip("onnxruntime")

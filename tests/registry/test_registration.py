@@ -21,7 +21,7 @@ from rich.console import Console
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.models.export import export
-from compo_pipeline.models.identity import file_sha256, read_record
+from compo_pipeline.models.identity import read_record
 from compo_pipeline.models.loading import load
 from compo_pipeline.registry import model_card, tracking, version_table
 from compo_pipeline.registry.registration import (
@@ -31,6 +31,7 @@ from compo_pipeline.registry.registration import (
     register,
     requirements,
 )
+from compo_pipeline.storage import file_sha256
 
 SETTINGS = RegistrationSettings()
 RUN = {"dataset": "toy", "method": "clic", "variant": "default", "seed": 7}

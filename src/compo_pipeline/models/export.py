@@ -20,7 +20,7 @@ from compo_pipeline.models.identity import (
     tokenizer_fingerprint,
 )
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.models.whole_folder import whole_folder
+from compo_pipeline.storage import atomic_folder
 
 Precision = Literal["fp32", "fp16"]
 
@@ -45,7 +45,7 @@ def export(
         ValueError: a weight is not finite, or too large for fp16.
     """
     state = _rounded(loaded.model, precision)
-    with whole_folder(folder) as new:
+    with atomic_folder(folder) as new:
         _write(loaded, state, new, {**(metadata or {}), "precision": precision})
     return folder
 

@@ -23,7 +23,7 @@ from compo_pipeline.models.encoding import encode_images, encode_texts
 from compo_pipeline.models.hf_towers import Tower, image_tower, refused, text_part
 from compo_pipeline.models.identity import PROBES, RECORD_FILE, read_record
 from compo_pipeline.models.loading import LoadedModel, load
-from compo_pipeline.models.whole_folder import whole_folder
+from compo_pipeline.storage import atomic_folder
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ def to_hugging_face(checkpoint: Path, folder: Path) -> Path:
         tokenizer=tokenizer(loaded),
     )
     check(loaded, model, processor)
-    with whole_folder(folder) as new:
+    with atomic_folder(folder) as new:
         model.save_pretrained(new)
         processor.save_pretrained(new)
         note = {"transformers": version("transformers"), "class": type(model).__name__}

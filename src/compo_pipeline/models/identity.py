@@ -28,12 +28,6 @@ PROBES = (
 )
 
 
-def file_sha256(path: Path) -> str:
-    """Hex digest of a file's bytes, as `sha256sum` prints it."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def tensors_sha256(named: Iterable[tuple[str, torch.Tensor]], config: Mapping[str, Any]) -> str:
     """Digest of named tensors and the configuration under which they mean something.
 

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.models.hf_processing import fast_tokenizer
-from compo_pipeline.models.identity import PROBES, file_sha256
+from compo_pipeline.models.identity import PROBES
 from compo_pipeline.models.loading import LoadedModel, load
-from compo_pipeline.models.whole_folder import whole_folder
+from compo_pipeline.storage import atomic_folder, file_sha256
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ def to_onnx(checkpoint: Path, folder: Path) -> Path:
     size = loaded.image_size
     pixels = torch.randn(3, 3, size, size, generator=torch.Generator().manual_seed(0))
     tokens = loaded.tokenize(list(PROBES))
-    with whole_folder(folder) as new:
+    with atomic_folder(folder) as new:
         _write(ImageTower(loaded.model), "pixels", pixels, new / IMAGE_FILE)
         _write(TextTower(loaded.model), "tokens", tokens, new / TEXT_FILE)
         _write_tokenizer(loaded, tokens, new / TOKENIZER_FILE)

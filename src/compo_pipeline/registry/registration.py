@@ -16,12 +16,13 @@ from compo_pipeline.evaluation.comparison import FINE_TUNED
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.models import weights
 from compo_pipeline.models.export import Precision, export
-from compo_pipeline.models.identity import CONFIG_FILE, file_sha256, read_record
+from compo_pipeline.models.identity import CONFIG_FILE, read_record
 from compo_pipeline.models.loading import load
 from compo_pipeline.registry import figures, lineage, model_card
 from compo_pipeline.registry.aliases import CHAMPION, PREVIOUS, refuse_gates_own
 from compo_pipeline.registry.git import UNKNOWN
 from compo_pipeline.registry.record import Record
+from compo_pipeline.storage import file_sha256
 
 if TYPE_CHECKING:
     import pandas as pd

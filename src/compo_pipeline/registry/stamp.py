@@ -12,7 +12,7 @@ import compo_pipeline
 from compo_pipeline.compute import choose_device
 from compo_pipeline.evaluation.benchmarks import Subtask
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.file_identity import identity
+from compo_pipeline.storage import files_fingerprint
 
 # Code that decides a model's similarities and verdicts.
 CODE = (
@@ -66,7 +66,7 @@ def make(subtasks: Sequence[Subtask], settings: EvaluationSettings) -> Stamp:
     return Stamp(
         questions=_questions(subtasks),
         images=_images(subtasks),
-        code=identity((name, path) for name, path in _code()),
+        code=files_fingerprint((name, path) for name, path in _code()),
         settings={"device": kind, **precision},
     )
 
@@ -92,7 +92,7 @@ def _images(subtasks: Sequence[Subtask]) -> str:
     named = {(item.image, task.path(item)) for task in subtasks for item in task.items}
     there = sorted((name, path) for name, path in named if path.is_file())
     absent = sorted(name for name, path in named if not path.is_file())
-    return hashlib.sha256(f"{identity(there)} {absent}".encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{files_fingerprint(there)} {absent}".encode()).hexdigest()[:16]
 
 
 def _code() -> Iterator[tuple[str, Path]]:

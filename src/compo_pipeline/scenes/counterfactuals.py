@@ -18,7 +18,6 @@ from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.counterfactuals.generators.contract import ImageRequest, Made, Unmade
-from compo_pipeline.file_identity import identity
 from compo_pipeline.images import decoding
 from compo_pipeline.records import Caption
 from compo_pipeline.scenes.edits import EDITS, EditKind
@@ -29,6 +28,7 @@ from compo_pipeline.scenes.retelling import redrawn, retold
 from compo_pipeline.scenes.style import AdainSettings, cast, towards
 from compo_pipeline.scenes.world import Scene, World
 from compo_pipeline.seeding import digest, rng
+from compo_pipeline.storage import files_fingerprint
 
 RETOLD = "retold"
 _Key = tuple[str, int, str]  # sample_id, sentence, role
@@ -172,7 +172,9 @@ class SceneCounterfactuals:
     def settings_hash(self) -> str:
         """Of settings, world and code: where the scenes' code changed, all is made anew."""
         values = json.dumps([asdict(self._settings), asdict(self._world)], sort_keys=True)
-        code = identity((file.name, file) for file in sorted(Path(__file__).parent.glob("*.py")))
+        code = files_fingerprint(
+            (file.name, file) for file in sorted(Path(__file__).parent.glob("*.py"))
+        )
         return f"{digest(self.name, values, code):016x}"[:12]
 
     def edited(self, sample_id: str, sentence_: int, role: str) -> Edited | str:

@@ -17,7 +17,7 @@ from compo_pipeline.counterfactuals.editors.cache import Answer, Cache, key_of
 from compo_pipeline.counterfactuals.editors.checks import CheckSettings
 from compo_pipeline.counterfactuals.editors.contract import Failed, Request, Written, short_hash
 from compo_pipeline.counterfactuals.editors.prompts import fingerprint, messages, plain
-from compo_pipeline.file_identity import identity
+from compo_pipeline.storage import files_fingerprint
 
 if TYPE_CHECKING:
     import torch
@@ -140,7 +140,9 @@ class LocalWriter:
                 f"a causal language model, got {self._settings.folder!r}"
             )
         files = (path for path in sorted(folder.glob("*")) if path.is_file())
-        return identity((path.name, path) for path in files if not path.name.startswith("."))
+        return files_fingerprint(
+            (path.name, path) for path in files if not path.name.startswith(".")
+        )
 
     @cached_property
     def _model(self) -> _Model:

@@ -12,13 +12,13 @@ from typing import ClassVar, Literal
 from compo_pipeline import seeding
 from compo_pipeline.counterfactuals.editors.checks import CheckSettings, refusal
 from compo_pipeline.counterfactuals.editors.contract import Failed, Request, Written, short_hash
-from compo_pipeline.file_identity import identity
 from compo_pipeline.language.generated import Generated, Generator
 from compo_pipeline.language.lexicon import RESOURCES
 from compo_pipeline.language.negclip import swap_phrases
 from compo_pipeline.language.paraphrases import paraphrase
 from compo_pipeline.language.replacements import replacer
 from compo_pipeline.language.swaps import swap_within
+from compo_pipeline.storage import files_fingerprint
 
 Rule = Literal["replace", "negclip", "swap"]
 _NOTHING = "no rule finds anything to change"
@@ -71,7 +71,7 @@ class RulesWriter:
         """Of settings, seed, lexicon and code: where a rule changed, all is written anew."""
         lexicon = (RESOURCES / "lexicon.tsv").read_text(encoding="utf-8")
         files = sorted(Path(__file__).parents[1].rglob("*.py"))
-        code = identity((file.name, file) for file in files)
+        code = files_fingerprint((file.name, file) for file in files)
         return short_hash(self.name, self._settings, self._seed, lexicon, code)
 
     def write(self, requests: Sequence[Request]) -> Iterator[Written | Failed]:

@@ -15,9 +15,9 @@ from compo_pipeline.counterfactuals.generators import loading
 from compo_pipeline.counterfactuals.generators.contract import ImageRequest, Made, Unmade
 from compo_pipeline.counterfactuals.generators.painting import Drawing, Painter
 from compo_pipeline.counterfactuals.generators.settings import KEY, DiffusionSettings
-from compo_pipeline.file_identity import identity
 from compo_pipeline.images import decoding
 from compo_pipeline.seeding import digest
+from compo_pipeline.storage import files_fingerprint
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -92,7 +92,7 @@ class DiffusionMaker:
         style = values["adain"]
         if style["space"] == "vgg":
             files = ((name, Path(style[name]).expanduser()) for name in ("vgg", "decoder"))
-            style |= {"vgg": identity(files), "decoder": None}
+            style |= {"vgg": files_fingerprint(files), "decoder": None}
         return f"{digest(self.name, json.dumps(values, sort_keys=True)):016x}"[:12]
 
     def make(self, requests: Sequence[ImageRequest]) -> Iterator[Made | Unmade]:
@@ -175,7 +175,7 @@ def _read(path: Path) -> Image | str:
 def _folder_identity(folder: Path) -> str:
     """Of the configuration and weights in a folder, nothing hidden among them."""
     names = (path.relative_to(folder) for path in sorted(folder.rglob("*")))
-    return identity(
+    return files_fingerprint(
         (name.as_posix(), folder / name)
         for name in names
         if name.suffix in _SUFFIXES and not any(part.startswith(".") for part in name.parts)
