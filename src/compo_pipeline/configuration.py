@@ -12,6 +12,7 @@ from typing import (
     Any,
     TypeVar,
     Union,
+    cast,
     dataclass_transform,
     get_args,
     get_origin,
@@ -41,7 +42,8 @@ def settings(cls: type[Settings]) -> type[Settings]:
     Unknown fields are refused. The string literal below a field is its description.
     """
     config = pydantic.ConfigDict(extra="forbid", use_attribute_docstrings=True)
-    return pydantic.dataclasses.dataclass(frozen=True, config=config)(cls)
+    decorated = pydantic.dataclasses.dataclass(frozen=True, config=config)(cls)
+    return cast("type[Settings]", decorated)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
