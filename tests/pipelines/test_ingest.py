@@ -12,7 +12,7 @@ from PIL import Image
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.datasets.sources import locate
 from compo_pipeline.pipelines.ingest.nodes import ingest_captions
-from compo_pipeline.pipelines.validation.nodes import keep_valid_captions, validate_facts
+from compo_pipeline.pipelines.validation.nodes import select_valid_captions, validate_facts
 
 CAPTION = "The image shows a dog on a red sofa. It sleeps in the warm sun."
 
@@ -54,7 +54,7 @@ def chain(
         validation = {**parameters("validation"), "tolerated_share": 0.99}
         docs = str(tmp_path.parent / f"{tmp_path.name}_docs")
         quarantine, result, _ = validate_facts(facts, unparseable, validation, docs)
-        return captions, keep_valid_captions(captions, quarantine, result), quarantine, report
+        return captions, select_valid_captions(captions, quarantine, result), quarantine, report
 
     return run
 

@@ -1,4 +1,4 @@
-"""Measuring images: once each, in order, with and without a journal."""
+"""Images are measured once each, in order, and measurements are stored."""
 
 from pathlib import Path
 from typing import Literal
@@ -8,9 +8,8 @@ from PIL import Image
 
 from compo_pipeline.images import decoding
 from compo_pipeline.images.decoding import DecodedImage, Limits
-from compo_pipeline.quality import journal as journals
+from compo_pipeline.quality import images
 from compo_pipeline.quality.images import measure
-from compo_pipeline.quality.journal import Journal
 from compo_pipeline.quality.settings import IngestSettings
 
 
@@ -56,20 +55,20 @@ def test_each_image_is_decoded_once(root: Path, inspected: list[str]) -> None:
     assert sorted(inspected) == sorted(NAMES[:5])
 
 
-def test_an_interrupted_run_goes_on(
+def test_an_interrupted_run_resumes(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inspected: list[str]
 ) -> None:
-    settings = IngestSettings(workers=1, journal=tmp_path / "deep" / "journal.jsonl")
-    monkeypatch.setattr(journals, "_NOTES_PER_WRITE", 10)
-    really = Journal.note
+    settings = IngestSettings(workers=1, journal=tmp_path / "deep" / "measured.sqlite")
+    monkeypatch.setattr(images, "_IMAGES_PER_TASK", 10)
+    really = decoding.inspect
 
-    def interrupted(self: Journal, image: DecodedImage) -> None:
-        really(self, image)
-        if image.path == "99.png":
+    def interrupted(root: Path, relative: str, limits: Limits) -> DecodedImage:
+        if relative == "105.png":
             raise KeyboardInterrupt
+        return really(root, relative, limits)
 
     with monkeypatch.context() as context:
-        context.setattr(Journal, "note", interrupted)
+        context.setattr(decoding, "inspect", interrupted)
         with pytest.raises(KeyboardInterrupt):
             measure(root, NAMES, settings)
     inspected.clear()
@@ -79,7 +78,7 @@ def test_an_interrupted_run_goes_on(
 
 
 def test_a_changed_file_is_measured_again(root: Path, tmp_path: Path, inspected: list[str]) -> None:
-    settings = IngestSettings(journal=tmp_path / "journal.jsonl")
+    settings = IngestSettings(journal=tmp_path / "measured.sqlite")
     measure(root, NAMES, settings)
     Image.new("RGB", (9, 9)).save(root / "7.png")
     (root / "8.png").unlink()
@@ -90,23 +89,12 @@ def test_a_changed_file_is_measured_again(root: Path, tmp_path: Path, inspected:
     assert str(found["8.png"].error).startswith("missing")
 
 
-def test_other_limits_do_not_use_the_notes(
+def test_other_limits_do_not_use_the_measurements(
     root: Path, tmp_path: Path, inspected: list[str]
 ) -> None:
-    journal = tmp_path / "journal.jsonl"
+    journal = tmp_path / "measured.sqlite"
     measure(root, NAMES[:3], IngestSettings(journal=journal))
     inspected.clear()
     found = measure(root, NAMES[:3], IngestSettings(journal=journal, max_pixels=3))
     assert sorted(inspected) == NAMES[:3]
     assert str(found["2.png"].error).startswith("oversized")
-
-
-def test_a_line_that_was_cut_off_is_passed_over(
-    root: Path, tmp_path: Path, inspected: list[str]
-) -> None:
-    path = tmp_path / "journal.jsonl"
-    measure(root, NAMES[:3], IngestSettings(journal=path))
-    path.write_text(path.read_text()[:-20])
-    inspected.clear()
-    measure(root, NAMES[:3], IngestSettings(journal=path))
-    assert inspected == ["2.png"]

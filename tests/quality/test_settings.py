@@ -8,7 +8,7 @@ import yaml
 
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.keys import without_null
-from compo_pipeline.quality.settings import IngestSettings, Rule, ValidationSettings
+from compo_pipeline.quality.settings import IngestSettings, RowRule, ValidationSettings
 
 WIDTH = {"column": "width", "expectation": "between", "least": 32}
 
@@ -52,21 +52,19 @@ def test_two_names_of_one_rule() -> None:
 
 @pytest.mark.parametrize("share", [-0.1, 5])
 def test_a_share_that_is_none(share: float) -> None:
-    with pytest.raises(
-        SettingsError, match=f"validation.tolerated_share: expected 0 to 1, got {share}"
-    ):
+    with pytest.raises(SettingsError, match=rf"validation\.tolerated_share: .*\(got {share}\)"):
         parse(ValidationSettings, {"tolerated_share": share, "rules": {}}, "validation")
 
 
 @pytest.mark.parametrize("pixels", [0, 200_000_000])
 def test_a_pixel_limit_that_cannot_be_kept(pixels: int) -> None:
-    with pytest.raises(SettingsError, match=r"ingest\.max_pixels: expected"):
+    with pytest.raises(SettingsError, match=rf"ingest\.max_pixels: .*\(got {pixels}\)"):
         parse(IngestSettings, {"max_pixels": pixels}, "ingest")
 
 
 def test_expectations_in_words() -> None:
-    assert Rule("width", "between", least=1, most=2).expected == "at least 1, at most 2"
-    assert Rule("width", "between", most=2).expected == "at most 2"
-    assert Rule("decode_error", "one_of", values=("",)).expected == "nothing"
-    assert Rule("leaks", "one_of", values=(False,)).expected == "False"
-    assert Rule("decode_error", "lacks", pattern="^a").expected == "nothing like ^a"
+    assert RowRule("width", "between", least=1, most=2).expected == "at least 1, at most 2"
+    assert RowRule("width", "between", most=2).expected == "at most 2"
+    assert RowRule("decode_error", "one_of", values=("",)).expected == "nothing"
+    assert RowRule("leaks", "one_of", values=(False,)).expected == "False"
+    assert RowRule("decode_error", "lacks", pattern="^a").expected == "nothing like ^a"

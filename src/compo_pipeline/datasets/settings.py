@@ -1,36 +1,37 @@
-"""Settings of the data: where it lies and in which format (`data` in parameters.yml)."""
+"""Settings of the data (`data` in parameters.yml): location, format, splits."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, PositiveInt
+
+from compo_pipeline.configuration import settings
 
 SCENES = "scenes"
-"""The format of data that is rendered by the run that reads it."""
+"""The format of data that the raw pipeline renders."""
 
 
-@dataclass(frozen=True)
+@settings
 class Columns:
-    """What the columns of a table mean; null leaves a format's own default.
-
-    Args:
-        id: holds a unique id; without it the record's number in its split is the id.
-        image: holds the image's path; or a pattern of columns such as `{key:.5}/{key}.jpg`.
-        caption: holds the caption, one sentence or many.
-        sentences: holds a list of sentences, instead of `caption`.
-        split: holds our name of the record's split, where one file serves several splits; null
-            takes the column `split` where the file has one.
-    """
+    """Columns of a table; null: the format's own default."""
 
     id: str | None = None
+    """Column with a unique id; without one, the record's number in its split is the id."""
     image: str | None = None
+    """Column with the image's path, or a pattern of columns such as `{key:.5}/{key}.jpg`."""
     caption: str | None = None
+    """Column with the caption, one sentence or many."""
     sentences: str | None = None
+    """Column with a list of sentences, instead of `caption`."""
     split: str | None = None
+    """Column with our name of the record's split, where one file serves several splits; null: the
+    column `split` where the file has one."""
 
     def __post_init__(self) -> None:
-        """Refuse two homes of the caption."""
+        """Refuse two columns for the caption."""
         if self.caption and self.sentences:
             raise ValueError(
                 f"caption ({self.caption}) and sentences ({self.sentences}) are both set: "
@@ -38,59 +39,46 @@ class Columns:
             )
 
 
-@dataclass(frozen=True)
+@settings
 class SampleSettings:
-    """A random part of a split, drawn once, before anything is measured.
+    """A random sample of one split, drawn once, before images are measured."""
 
-    Args:
-        rows: how many of its records are taken; null takes all.
-        seed: of the draw.
-        split: the split it is drawn from; the others stay whole.
-    """
-
-    rows: int | None = None
+    rows: PositiveInt | None = None
+    """Number of records; null: all."""
     seed: int = 0
+    """Seed of the draw."""
     split: str = "train"
-
-    def __post_init__(self) -> None:
-        """Refuse a sample of nothing."""
-        if self.rows is not None and self.rows < 1:
-            raise ValueError(f"rows: expected at least 1, or null for all, got {self.rows}")
+    """The split to sample; other splits are used whole."""
 
 
-@dataclass(frozen=True)
+@settings
 class DataSettings:
-    """Where the data lies and how to read it.
-
-    Args:
-        root: folder under which annotations and images lie.
-        format: one of the readers.
-        splits: our names of the splits and the source's, those held out last; null takes a split
-            of conf/base away. COCO formats: the name in captions_<name>.json and of the image
-            folder. Tables: a file, or a pattern of files, below the root.
-        images: folder below the root from which the image paths of a table start.
-        columns: what a table's columns mean.
-        shares: relative sizes of the splits that one file of a table serves without a column that
-            says which; an image has the split that a hash of its path draws, and keeps it when
-            others are added.
-        shares_seed: of that hash.
-        sample: a random part of one split in the place of all of it.
-    """
+    """Location and format of the data."""
 
     root: Path
+    """Folder with annotations and images."""
     format: str
+    """Name of a reader."""
     splits: dict[str, str | None]
+    """Our names of the splits and the source's, held-out ones last; null: removes a split of
+    conf/base. COCO formats: the name in captions_<name>.json and of the image folder. Tables: a
+    file, or a pattern of files, below the root."""
     images: str = ""
+    """Folder below the root from which the image paths of a table start."""
     columns: Columns = field(default_factory=Columns)
-    shares: dict[str, float] = field(default_factory=dict)
+    """Columns of a table."""
+    shares: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = field(
+        default_factory=dict
+    )
+    """Relative sizes of splits that share one file without a split column; the hash of an image's
+    path decides its split, so added images do not move others."""
     shares_seed: int = 0
+    """Seed of that hash."""
     sample: SampleSettings = field(default_factory=SampleSettings)
+    """A random sample of one split instead of all of it."""
 
     def __post_init__(self) -> None:
-        """Refuse a sample of a split that is not there, and shares that are none."""
-        for split, share in self.shares.items():
-            if not (math.isfinite(share) and share > 0):
-                raise ValueError(f"shares.{split}: expected more than 0, got {share}")
+        """Refuse a sample of a split that does not exist."""
         if self.sample.rows is not None and self.sample.split not in self.sources:
             raise ValueError(
                 f"sample.split: '{self.sample.split}' is none of {', '.join(self.sources)}"
@@ -98,9 +86,9 @@ class DataSettings:
 
     @property
     def sources(self) -> dict[str, str]:
-        """The source's name of each split that was not taken away."""
+        """The source's name of each split, without removed splits."""
         return {split: source for split, source in self.splits.items() if source is not None}
 
     def sharing(self, source: str) -> list[str]:
-        """Our names of the splits that a source serves."""
+        """Our names of the splits that share a source."""
         return [split for split, named in self.sources.items() if named == source]

@@ -1,1 +1,1 @@
-"""Measuring caption rows and holding them against rules, before anything is learned from them."""
+"""Data quality: measurements of caption rows, rules, and quarantine."""

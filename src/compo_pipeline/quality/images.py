@@ -1,73 +1,86 @@
-"""Every distinct image of a source, hashed and decoded once."""
+"""Measure the images of a source: each distinct path is hashed and decoded once."""
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import contextmanager
+from dataclasses import astuple
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
 from compo_pipeline import cores
 from compo_pipeline.images import decoding
-from compo_pipeline.images.decoding import DecodedImage, Limits
-from compo_pipeline.progress import track
-from compo_pipeline.quality.journal import Journal
+from compo_pipeline.images.decoding import DecodedImage, ImageError, Limits
+from compo_pipeline.progress import Meter
 from compo_pipeline.quality.settings import IngestSettings
+from compo_pipeline.storage import KeyValueStore
 
-# One task per image would drown a pool in bookkeeping.
 _IMAGES_PER_TASK = 64
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 def measure(root: Path, images: Iterable[str], settings: IngestSettings) -> dict[str, DecodedImage]:
-    """What is found at each path, in the order given.
+    """Measure images, in the order of their paths.
 
-    With a journal, a file whose size and time of change are those noted there is not read again.
+    With `settings.journal`, files whose size and modification time are unchanged are not read
+    again.
     """
     paths = list(dict.fromkeys(images))
-    journal = Journal(settings.journal, root, settings.limits) if settings.journal else None
-    known = journal.unchanged(paths) if journal else {}
-    if known:
-        _log.info("%d of %d images are known from %s", len(known), len(paths), settings.journal)
-    rest = [path for path in paths if path not in known]
-    for image in track(_inspected(root, rest, settings), len(rest), "measuring images"):
-        known[image.path] = image
-        if journal:
-            journal.note(image)
-    found = {path: known[path] for path in paths}
-    if journal and rest:
-        journal.rewrite(found.values())
-    return found
+    store = KeyValueStore(settings.journal, DecodedImage) if settings.journal else None
+    keys = {path: _key(root, path, settings.limits) for path in paths}
+    stored = store.get(keys.values()) if store else {}
+    found = {
+        image.path: image
+        for image in stored.values()
+        if _is_unchanged(root, image, settings.limits)
+    }
+    if found:
+        log.info("%d of %d images are known from %s", len(found), len(paths), settings.journal)
+    missing = [path for path in paths if path not in found]
+    with Meter(len(missing), "measuring images") as meter:
+        for group in _inspect_in_pool(root, missing, settings):
+            if store:
+                store.put({keys[image.path]: image for image in group})
+            for image in group:
+                found[image.path] = image
+                meter.advance()
+    return {path: found[path] for path in paths}
 
 
-def _inspected(root: Path, paths: list[str], settings: IngestSettings) -> Iterator[DecodedImage]:
-    """Images in the order of their paths, inspected by as many workers as are worth starting."""
+def _key(root: Path, path: str, limits: Limits) -> str:
+    return json.dumps([str(root.resolve()), path, *astuple(limits)])
+
+
+def _is_unchanged(root: Path, image: DecodedImage, limits: Limits) -> bool:
+    try:
+        status = decoding.locate(root, image.path, limits).stat()
+    except (ImageError, OSError):
+        return False
+    return (status.st_size, status.st_mtime_ns) == (image.bytes, image.modified_ns)
+
+
+def _inspect_in_pool(
+    root: Path, paths: list[str], settings: IngestSettings
+) -> Iterator[list[DecodedImage]]:
+    """Inspect groups of images with several workers, in the order of the paths."""
     groups = [paths[i : i + _IMAGES_PER_TASK] for i in range(0, len(paths), _IMAGES_PER_TASK)]
     inspect_all = partial(_inspect_all, root, settings.limits)
     workers = min(settings.workers or cores.available(), len(groups))
     if workers <= 1:
-        yield from (image for group in groups for image in inspect_all(group))
+        yield from map(inspect_all, groups)
         return
-    with _pool(settings.pool, workers) as pool:
-        for group in pool.map(inspect_all, groups):
-            yield from group
-
-
-@contextmanager
-def _pool(kind: str, workers: int) -> Iterator[Executor]:
-    """A pool that drops what has not begun when the run is interrupted."""
     pool: Executor
-    if kind == "threads":
+    if settings.pool == "threads":
         pool = ThreadPoolExecutor(workers)
     else:
-        # A forked worker would carry along whatever its parent had loaded.
+        # A forked worker would inherit whatever its parent had loaded.
         pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
     try:
-        yield pool
+        yield from pool.map(inspect_all, groups)
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -1,7 +1,4 @@
-"""Captions become sentences: the opening phrase goes, sentences of unfit length are dropped.
-
-Where captions stay whole, each is one sentence, as it was written.
-"""
+"""Split captions into sentences: opening phrases and sentences of unfit length are removed."""
 
 from __future__ import annotations
 
@@ -16,21 +13,20 @@ from compo_pipeline.quality.settings import SentenceSettings
 Counted = tuple[tuple[str, int], ...]
 """Sentences with their numbers of words."""
 
-# The captions of one image stand close together in most sources, and each is read once per row.
+# Each caption of an image is read once per row, and those rows are close together.
 _CACHED_TEXTS = 50_000
 
 _REASONS = ("too_few_words", "too_many_words")
 
 
 class Preparation:
-    """Prepares captions one by one and keeps the tally that the ingest report shows.
+    """Prepares captions one by one and counts them for the ingest report.
 
-    The tally is of the rows' own captions: each caption of a source counts once, however many
-    rows it also stands in as a further one.
+    Only the rows' own captions count, so each caption of a source counts once.
     """
 
     def __init__(self, settings: SentenceSettings, shown: int) -> None:
-        """Start with an empty tally; `shown` examples of cleaned captions are kept."""
+        """Start counting; the report shows `shown` examples of cleaned captions."""
         self._settings = settings
         self._shown = shown
         self._captions = self._cleaned = self._without_own = 0
@@ -39,14 +35,17 @@ class Preparation:
         self._examples: list[dict[str, str]] = []
 
     def sentences(self, raw: RawCaption) -> Counted:
-        """The row's sentences, its own first; none when none of its own is fit.
-
-        A sentence that stands in the row already is not repeated.
-        """
+        """The row's distinct sentences, its own first; none when none of its own is fit."""
         cleaned, opening = raw.own[0], None
         if not self._settings.whole:
             cleaned, opening = language.clean(cleaned)
-        self._note(raw, cleaned, opening)
+        self._captions += 1
+        if opening is not None:
+            self._cleaned += 1
+            self._openings[opening] += 1
+            if len(self._examples) < self._shown:
+                example = {"sample_id": raw.sample_id, "before": raw.own[0], "after": cleaned}
+                self._examples.append(example)
         fit = []
         for text in (cleaned, *raw.own[1:]):
             for counted in _counted(text, self._settings.whole):
@@ -63,7 +62,7 @@ class Preparation:
         return tuple(dict.fromkeys(fit))
 
     def report(self) -> dict[str, Any]:
-        """The tally so far."""
+        """The counts so far."""
         return {
             "captions": self._captions,
             "captions_cleaned": self._cleaned,
@@ -75,19 +74,8 @@ class Preparation:
             "captions_without_a_sentence": self._without_own,
         }
 
-    def _note(self, raw: RawCaption, cleaned: str, opening: str | None) -> None:
-        self._captions += 1
-        if opening is None:
-            return
-        self._cleaned += 1
-        self._openings[opening] += 1
-        if len(self._examples) < self._shown:
-            self._examples.append(
-                {"sample_id": raw.sample_id, "before": raw.own[0], "after": cleaned}
-            )
-
     def _problem(self, counted: tuple[str, int]) -> str | None:
-        """Why a sentence is not kept."""
+        """Why a sentence is dropped; None where it is used."""
         _, words = counted
         if words < self._settings.least_words:
             return "too_few_words"

@@ -1,4 +1,4 @@
-"""What a dataset looks like: splits, caption lengths, image sizes, duplicates."""
+"""Profile of a dataset: splits, caption lengths, image sizes, duplicates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BINS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class SplitProfile:
     """Counts of one split; `images` are distinct by their bytes."""
 
     name: str
@@ -26,7 +26,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """One column: `bars` are (from, to, rows), both ends included."""
+    """Histogram of a column: `bars` are (from, to, rows), both ends inclusive."""
 
     label: str
     least: int
@@ -37,9 +37,9 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A dataset as its Data Docs show it."""
+    """The profile shown in the Data Docs."""
 
-    splits: tuple[Split, ...]
+    splits: tuple[SplitProfile, ...]
     distributions: tuple[Distribution, ...]
     duplicates: dict[str, int]
 
@@ -52,7 +52,7 @@ def profile(facts: pd.DataFrame) -> Profile:
     """
     readable = facts[facts.decode_error.isna()]
     splits = tuple(
-        Split(
+        SplitProfile(
             name=str(name),
             rows=len(part),
             images=part.image_hash[part.decode_error.isna()].nunique(),

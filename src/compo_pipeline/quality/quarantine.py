@@ -1,4 +1,4 @@
-"""Which rows are bad and why, and whether there are too many of them."""
+"""Quarantine: the bad rows with their reasons, and a limit on their share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from click import ClickException
 
 from compo_pipeline.datasets.readers.record import NOT_DOWNLOADED, UNPARSEABLE
-from compo_pipeline.quality.settings import Rule, ValidationSettings
+from compo_pipeline.quality.settings import RowRule, ValidationSettings
 from compo_pipeline.records import Caption, Rejected
 
 if TYPE_CHECKING:
@@ -21,12 +21,11 @@ class TooManyBadRows(ClickException, ValueError):
 
 
 def quarantined(
-    facts: pd.DataFrame, broken: Mapping[str, Sequence[int]], rules: Mapping[str, Rule]
+    facts: pd.DataFrame, broken: Mapping[str, Sequence[int]], rules: Mapping[str, RowRule]
 ) -> list[Rejected]:
-    """One entry per bad row, in the order of the rows.
+    """One entry per bad row, in the order of the rows, under the first rule that it breaks.
 
-    Its rule is the first one broken, in the order of the rules; the detail says what was found,
-    what was expected, and which other rules the row breaks.
+    The detail says what was found, what was expected, and which other rules the row breaks.
 
     Args:
         facts: one row per caption row, in order.
@@ -37,10 +36,11 @@ def quarantined(
     for name in rules:
         for row in broken[name]:
             of_row.setdefault(row, []).append(name)
-    bad = facts.loc[facts["row"].isin(list(of_row))]
     entries = []
-    for values in bad.to_dict("records"):
+    for values in facts.loc[facts["row"].isin(list(of_row))].to_dict("records"):
         first, *others = of_row[values["row"]]
+        rule = rules[first]
+        means = f" ({rule.means})" if rule.means else ""
         also = f"; also breaks {', '.join(others)}" if others else ""
         entries.append(
             Rejected(
@@ -48,16 +48,11 @@ def quarantined(
                 sample_id=values["sample_id"],
                 image=values["image"],
                 rule=first,
-                detail=_detail(values, rules[first]) + also,
+                detail=f"{rule.column} is {values[rule.column]!r}, expected {rule.expected}"
+                f"{means}{also}",
             )
         )
     return entries
-
-
-def _detail(values: Mapping[Any, Any], rule: Rule) -> str:
-    """What was found against what was expected."""
-    means = f" ({rule.means})" if rule.means else ""
-    return f"{rule.column} is {values[rule.column]!r}, expected {rule.expected}{means}"
 
 
 def summary(
@@ -66,10 +61,10 @@ def summary(
     broken: Mapping[str, Sequence[int]],
     settings: ValidationSettings,
 ) -> dict[str, Any]:
-    """How many records are bad, in all and by rule.
+    """Number of bad records, in total and by rule.
 
-    Those that were never downloaded are neither records nor bad: they are counted by themselves,
-    so that dead links do not use up what is tolerated of broken data.
+    Records that were never downloaded are counted apart: dead links do not use up the tolerated
+    share.
 
     Args:
         rows: caption rows that were checked.
@@ -100,14 +95,14 @@ def summary(
     }
 
 
-def kept(
+def valid_captions(
     captions: Sequence[Caption], quarantine: Iterable[Rejected], result: Mapping[str, Any]
 ) -> list[Caption]:
     """The caption rows that are not in quarantine, in their order.
 
     Args:
         captions: all rows.
-        quarantine: what was found bad, by row number.
+        quarantine: the bad rows.
         result: the summary of the same validation.
 
     Raises:
@@ -126,7 +121,7 @@ def kept(
 
 
 def refuse_too_many(result: Mapping[str, Any]) -> None:
-    """Stop a run whose data are not what it was meant for.
+    """Stop a run with more bad records than `validation.tolerated_share` allows.
 
     Raises:
         TooManyBadRows: naming rules and rows, and where to look.
@@ -149,20 +144,20 @@ def refuse_too_many(result: Mapping[str, Any]) -> None:
         f"validation: {result['bad']} of {result['records']} records are bad "
         f"({result['bad_share']:.1%}), validation.tolerated_share allows "
         f"{result['tolerated_share']:.1%}:\n" + "\n".join(lines) + "\n"
-        f"Quarantine holds every one with its reason and the Data Docs show them. {_advice(result)}"
+        f"Quarantine lists each with its reason, the Data Docs show them. {_advice(result)}"
     )
 
 
 def _advice(result: Mapping[str, Any]) -> str:
-    """What helps: tolerating more does not where nothing would be left."""
+    """What to change; a higher tolerated share helps only where good records remain."""
     broken = {name: rule for name, rule in result["rules"].items() if rule["broken_by"]}
-    # An image that cannot be read trains nothing, whatever the rules are.
+    # Unreadable images are useless whatever the rules are.
     optional = [name for name, rule in broken.items() if rule["column"] != "decode_error"]
     ways = ["Fix the data"]
     if optional:
         name = max(optional, key=lambda name: broken[name]["broken_by"])
         ways.append(
-            f"loosen a rule or take it away (--params validation.rules.{name}=null, or null in "
+            f"loosen or remove a rule (--params validation.rules.{name}=null, or null in "
             "the environment's parameters.yml)"
         )
     if result["bad"] < result["records"]:

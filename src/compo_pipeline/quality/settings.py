@@ -2,58 +2,49 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from compo_pipeline.configuration import nearest
+from pydantic import Field, NonNegativeInt
+
+from compo_pipeline.configuration import Share, nearest, settings
 from compo_pipeline.images.decoding import PILLOW_LIMIT, Limits
 from compo_pipeline.records import Fact
 
 
-@dataclass(frozen=True)
+@settings
 class SentenceSettings:
-    """What becomes a sentence, and which sentences are kept.
+    """How captions are split into sentences, and which sentences are used."""
 
-    Args:
-        least_words: shorter sentences are dropped.
-        most_words: longer ones too.
-        whole: a caption stays as it was written and counts as one sentence; else its opening
-            phrase goes and it is split.
-    """
-
-    least_words: int = 4
-    most_words: int = 34
+    least_words: NonNegativeInt = 4
+    """Shorter sentences are dropped."""
+    most_words: NonNegativeInt = 34
+    """Longer sentences are dropped."""
     whole: bool = False
+    """True: a caption is one sentence, unchanged. False: its opening phrase is removed and it is
+    split into sentences."""
 
 
-@dataclass(frozen=True)
+@settings
 class IngestSettings:
-    """How captions are prepared and images measured.
-
-    Args:
-        sentences: which sentences are kept.
-        max_pixels: images of more pixels are not decoded; Pillow's own limit is the highest.
-        follow_symlinks: whether images may be links that lead out of the data's root.
-        pool: threads, or processes where decoding must not share an interpreter.
-        workers: how many; 0 for one per core that the process may use.
-        journal: file that keeps what was measured, so that a run that was cut short goes on and
-            unchanged images are not measured again; null for none.
-        shown: examples of cleaned captions in the report.
-    """
+    """How captions are prepared and images are measured."""
 
     sentences: SentenceSettings = field(default_factory=SentenceSettings)
-    max_pixels: int = 50_000_000
+    """Which sentences are used."""
+    max_pixels: Annotated[int, Field(ge=1, le=PILLOW_LIMIT)] = 50_000_000
+    """Images with more pixels are not decoded; the maximum is Pillow's own limit."""
     follow_symlinks: bool = False
+    """Whether images may be links to files outside the data's root."""
     pool: Literal["threads", "processes"] = "threads"
-    workers: int = 0
+    """Kind of workers; processes where decoding must not share an interpreter."""
+    workers: NonNegativeInt = 0
+    """Number of workers; 0: one per core that the process may use."""
     journal: Path | None = None
-    shown: int = 20
-
-    def __post_init__(self) -> None:
-        """Refuse a limit that cannot be kept."""
-        if not 0 < self.max_pixels <= PILLOW_LIMIT:
-            raise ValueError(f"max_pixels: expected 1 to {PILLOW_LIMIT}, got {self.max_pixels}")
+    """SQLite file with the measurements, so that an interrupted run resumes and unchanged images
+    are not measured again; null: none."""
+    shown: NonNegativeInt = 20
+    """Number of cleaned captions shown in the report, before and after."""
 
     @property
     def limits(self) -> Limits:
@@ -61,28 +52,24 @@ class IngestSettings:
         return Limits(self.max_pixels, self.follow_symlinks)
 
 
-@dataclass(frozen=True)
-class Rule:
-    """What a column of `facts` must hold.
-
-    Args:
-        column: a field of `Fact`; `decode_error` is read as an empty text where there is none.
-        expectation: between (least, most), one_of (values), or lacks (pattern, a regular
-            expression that must not be found).
-        least: lower bound, included; null for none.
-        most: upper bound, included; null for none.
-        values: the values allowed.
-        pattern: what must not be found.
-        means: what a row that breaks the rule suffers from, for the people who read quarantine.
-    """
+@settings
+class RowRule:
+    """A condition on one column of `facts`."""
 
     column: str
+    """A field of `Fact`; `decode_error` is read as an empty text where there is no error."""
     expectation: Literal["between", "one_of", "lacks"]
+    """between (least, most), one_of (values), or lacks (pattern)."""
     least: int | None = None
+    """Lower bound, inclusive; null: none."""
     most: int | None = None
+    """Upper bound, inclusive; null: none."""
     values: tuple[bool | int | str, ...] = ()
+    """The allowed values."""
     pattern: str = ""
+    """Regular expression that must not match anywhere."""
     means: str = ""
+    """What is wrong with a row that breaks the rule; shown in quarantine and Data Docs."""
 
     def __post_init__(self) -> None:
         """Refuse an unknown column, missing bounds, and bounds of another expectation."""
@@ -115,27 +102,21 @@ class Rule:
         return ", ".join(bounds)
 
 
-@dataclass(frozen=True)
+@settings
 class ValidationSettings:
-    """The rules, and when a run fails.
+    """The rules, and how many bad records a run tolerates."""
 
-    Args:
-        tolerated_share: the run fails when more than this share of the records is bad, and always
-            when all are.
-        rules: by name; of several that a row breaks, quarantine names the first.
-        shown: bad rows named per rule in results and errors.
-    """
-
-    tolerated_share: float
-    rules: dict[str, Rule]
-    shown: int = 20
+    tolerated_share: Share
+    """The run fails when more than this share of the records is bad, and when all are."""
+    rules: dict[str, RowRule]
+    """By name; quarantine lists a row under the first rule that it breaks."""
+    shown: NonNegativeInt = 20
+    """Number of bad rows named per rule in results and errors."""
 
     def __post_init__(self) -> None:
-        """Refuse a share that is none, and two names of one rule."""
-        if not 0 <= self.tolerated_share <= 1:
-            raise ValueError(f"tolerated_share: expected 0 to 1, got {self.tolerated_share}")
-        named: dict[Rule, str] = {}
+        """Refuse two names of one rule: Great Expectations would silently drop one."""
+        named: dict[RowRule, str] = {}
         for name, rule in self.rules.items():
             first = named.setdefault(replace(rule, means=""), name)
             if first != name:
-                raise ValueError(f"rules.{first} and rules.{name} are the same: take one away")
+                raise ValueError(f"rules.{first} and rules.{name} are the same: remove one")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compo_pipeline.quality.settings import Rule
+from compo_pipeline.quality.settings import RowRule
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 _SITE = "captions"
 
 
-def check(facts: pd.DataFrame, rules: Mapping[str, Rule], docs: Path) -> dict[str, list[int]]:
-    """Hold every row against every rule, as whole-frame work.
+def check(facts: pd.DataFrame, rules: Mapping[str, RowRule], docs: Path) -> dict[str, list[int]]:
+    """Check every row against every rule, and write the Data Docs.
 
     Args:
         facts: one row per caption row; `row` numbers them.
@@ -56,12 +56,11 @@ def check(facts: pd.DataFrame, rules: Mapping[str, Rule], docs: Path) -> dict[st
             },
         )
     )
-    outcome = checkpoint.run(batch_parameters={"dataframe": frame})
-    (result,) = outcome.run_results.values()
+    (result,) = checkpoint.run(batch_parameters={"dataframe": frame}).run_results.values()
     return dict(_broken(checked) for checked in result.results)
 
 
-def _expectation(name: str, rule: Rule) -> Expectation:
+def _expectation(name: str, rule: RowRule) -> Expectation:
     """The expectation of a rule."""
     from great_expectations.expectations.core.expect_column_values_to_be_between import (
         ExpectColumnValuesToBeBetween,
@@ -102,7 +101,7 @@ def _broken(checked: Any) -> tuple[str, list[int]]:
 
 
 def _configuration(docs: Path) -> DataContextConfig:
-    """A context in memory with one site of static pages; no word to anybody."""
+    """A context in memory with one site of static pages, without telemetry."""
     from great_expectations.data_context.types.base import (
         DataContextConfig,
         InMemoryStoreBackendDefaults,

@@ -16,10 +16,10 @@ def ingest_captions(
     source: dict[str, Any], data: dict[str, Any], ingest: dict[str, Any]
 ) -> tuple[list[Caption], list[Fact], list[Rejected], dict[str, Any], dict[str, Any]]:
     """Caption rows, their facts, what could not be parsed, a report and the manifest."""
-    from compo_pipeline.quality import ingest as quality
+    from compo_pipeline.quality.ingest import ingest as ingest_records
     from compo_pipeline.quality.settings import IngestSettings
 
     settings = parse(DataSettings, data, "data")
     found = replace(settings, root=Path(source["root"]), format=source["format"])
     measuring = parse(IngestSettings, ingest, "ingest")
-    return quality.ingest(readers.read(found), source, measuring, found.sample)
+    return ingest_records(readers.read(found), source, measuring, found.sample)

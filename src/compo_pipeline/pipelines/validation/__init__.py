@@ -1,1 +1,1 @@
-"""Holding caption rows against rules; bad rows go to quarantine."""
+"""Check caption rows against rules; bad rows go to quarantine."""

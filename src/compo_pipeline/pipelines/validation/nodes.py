@@ -2,28 +2,48 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
 from compo_pipeline.records import Caption, Fact, Rejected
 
+log = logging.getLogger(__name__)
+
 
 def validate_facts(
     facts: list[Fact], unparseable: list[Rejected], validation: dict[str, Any], data_docs: str
 ) -> tuple[list[Rejected], dict[str, Any], Path]:
-    """Quarantine, the result by rule, and the Data Docs; nothing fails here, so all are saved."""
+    """Check facts against the rules; bad rows do not fail here, so that all results are saved.
+
+    Returns:
+        Quarantine (unparseable records first), the summary by rule, the folder of the Data Docs.
+    """
     from compo_pipeline.configuration import parse
+    from compo_pipeline.presentation import data_docs as pages
+    from compo_pipeline.quality import quarantine, suite
     from compo_pipeline.quality.settings import ValidationSettings
-    from compo_pipeline.quality.validation import validate
+    from compo_pipeline.records import to_table
+    from compo_pipeline.storage import atomic_folder
 
     settings = parse(ValidationSettings, validation, "validation")
-    return validate(facts, unparseable, settings, Path(data_docs))
+    frame = to_table(facts, Fact).to_pandas()
+    folder = Path(data_docs)
+    pages.check_replaceable(folder)
+    with atomic_folder(folder) as site:
+        broken = suite.check(frame, settings.rules, site)
+        entries = [*unparseable, *quarantine.quarantined(frame, broken, settings.rules)]
+        result = quarantine.summary(len(facts), entries, broken, settings)
+        pages.make_local(site, result, frame)
+    counts = (result["bad"], result["records"])
+    log.info("%d of %d records are bad; %s", *counts, folder / "index.html")
+    return entries, result, folder
 
 
-def keep_valid_captions(
+def select_valid_captions(
     captions: list[Caption], quarantine: list[Rejected], validation_result: dict[str, Any]
 ) -> list[Caption]:
-    """The rows that are not in quarantine; refused when too many are."""
-    from compo_pipeline.quality.quarantine import kept
+    """Drop the rows in quarantine; fails when too many rows are bad."""
+    from compo_pipeline.quality.quarantine import valid_captions
 
-    return kept(captions, quarantine, validation_result)
+    return valid_captions(captions, quarantine, validation_result)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.validation.nodes import keep_valid_captions, validate_facts
+from compo_pipeline.pipelines.validation.nodes import select_valid_captions, validate_facts
 
 
 def create_pipeline() -> Pipeline:
@@ -18,10 +18,10 @@ def create_pipeline() -> Pipeline:
                 name="validate_facts",
             ),
             node(
-                keep_valid_captions,
+                select_valid_captions,
                 inputs=["captions", "quarantine", "validation_result"],
                 outputs="valid_captions",
-                name="keep_valid_captions",
+                name="select_valid_captions",
             ),
         ]
     )

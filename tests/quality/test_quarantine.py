@@ -1,7 +1,7 @@
 """Rules over facts: which rows break them, quarantine, Data Docs, and when a run fails."""
 
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from compo_pipeline.configuration import parse
-from compo_pipeline.quality.quarantine import TooManyBadRows, kept, refuse_too_many
-from compo_pipeline.quality.settings import Rule, ValidationSettings
-from compo_pipeline.quality.validation import validate
+from compo_pipeline.pipelines.validation.nodes import validate_facts
+from compo_pipeline.quality.quarantine import TooManyBadRows, refuse_too_many, valid_captions
+from compo_pipeline.quality.settings import RowRule, ValidationSettings
 from compo_pipeline.records import Caption, Fact, Rejected
 
 GOOD = Fact(
@@ -45,6 +45,12 @@ BREAKING = {
 }
 Outcome = tuple[list[Rejected], dict[str, Any], Path]
 UNPARSEABLE = Rejected(-1, "train-x", "", "unparseable", "line 3: no JSON")
+
+
+def validate(
+    facts: list[Fact], unparseable: list[Rejected], settings: ValidationSettings, docs: Path
+) -> Outcome:
+    return validate_facts(facts, unparseable, asdict(settings), str(docs))
 
 
 def numbered(*facts: Fact) -> list[Fact]:
@@ -203,7 +209,7 @@ def test_the_advice_of_a_refusal_is_true() -> None:
     assert "null" not in str(raised.value), "an image that is not there trains nothing"
 
 
-def test_dead_links_are_told_but_use_up_nothing_that_is_tolerated(
+def test_dead_links_are_counted_apart_from_bad_records(
     settings: ValidationSettings, tmp_path: Path
 ) -> None:
     gone = [Rejected(-1, f"train-{n}", "", "not_downloaded", "404") for n in range(9)]
@@ -214,25 +220,25 @@ def test_dead_links_are_told_but_use_up_nothing_that_is_tolerated(
     assert (result["unparseable"], result["not_downloaded"]) == (1, 9)
     assert "1 of them could not be parsed. 9 more were never" in (docs / "index.html").read_text()
     rows = [Caption("s", "i", "a.jpg", 1, 1, ("A.",), "t", "train") for _ in range(4)]
-    assert kept(rows, entries, {**result, "tolerated_share": 0.2}) == rows
+    assert valid_captions(rows, entries, {**result, "tolerated_share": 0.2}) == rows
     _, result, _ = validate([], gone, settings, tmp_path / "docs")
     with pytest.raises(TooManyBadRows, match="holds no record whose image was downloaded"):
         refuse_too_many(result)
 
 
-def test_rows_are_kept_by_their_number() -> None:
+def test_valid_rows_are_chosen_by_their_number() -> None:
     rows = [Caption("same", "i", f"{n}.jpg", 1, 1, ("A.",), "t", "train") for n in range(20)]
     bad = [UNPARSEABLE, Rejected(1, "same", "1.jpg", "unique_id", "")]
-    left = kept(rows, bad, result_of(2, 21, unparseable=1))
+    left = valid_captions(rows, bad, result_of(2, 21, unparseable=1))
     assert left == [rows[0], *rows[2:]]
     with pytest.raises(ValueError, match="run ingest and validation again"):
-        kept(rows[1:], bad, result_of(2, 21, unparseable=1))
+        valid_captions(rows[1:], bad, result_of(2, 21, unparseable=1))
 
 
 def test_a_rule_of_ones_own(tmp_path: Path) -> None:
     settings = ValidationSettings(
         tolerated_share=0.5,
-        rules={"only_train": Rule("split", "one_of", values=("train",))},
+        rules={"only_train": RowRule(column="split", expectation="one_of", values=("train",))},
     )
     facts = numbered(GOOD, replace(GOOD, split="test"))
     ((entry,), _, _) = validate(facts, [], settings, tmp_path / "docs")
