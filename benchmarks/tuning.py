@@ -27,8 +27,7 @@ from compo_pipeline.models.loading import load
 from compo_pipeline.training.run import Plan, Runner
 from compo_pipeline.tuning.judging import Judge
 from compo_pipeline.tuning.search import TuningSettings
-from compo_pipeline.tuning.space import Space, Value, applied
-from compo_pipeline.tuning.space_reading import read, searchable
+from compo_pipeline.tuning.space import Space, Value, applied, read, searchable
 from compo_pipeline.tuning.trial import Material
 from study import Study, configured
 from tables import save, table

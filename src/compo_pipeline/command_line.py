@@ -28,15 +28,16 @@ def options(env: str | None, params: Mapping[str, Any]) -> str:
     """
     words = [] if env is None else [f"--env={shlex.quote(env)}"]
     if params:
-        given = ",".join(f"{name}={_typed(value)}" for name, value in _leaves(params))
+        given = ",".join(f"{name}={_typed(value)}" for name, value in leaves(params))
         words.append(f"--params {shlex.quote(given)}")
     return "".join(f" {word}" for word in words)
 
 
-def _leaves(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted key and value of everything in nested mappings."""
     for name, value in nested.items():
         if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{name}.")
+            yield from leaves(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
 

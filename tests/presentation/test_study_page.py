@@ -5,6 +5,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from optuna.distributions import FloatDistribution, IntDistribution
 from plotly.offline import get_plotlyjs
 
 from compo_pipeline.configuration import parse
@@ -12,11 +13,14 @@ from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
 from compo_pipeline.presentation.study_page import lines, write
 from compo_pipeline.tuning.confirmation import Confirmed, report
 from compo_pipeline.tuning.outcome import Run
-from compo_pipeline.tuning.space import Parameter, Range, Space
+from compo_pipeline.tuning.space import Parameter, Space
 
 LR, POSITIVES = "training.optimizer.lr", "clic.objective.positives"
 SPACE = Space(
-    (Parameter(LR, Range(1e-4, 1e-2, log=True)), Parameter(POSITIVES, Range(1, 5, whole=True)))
+    (
+        Parameter(LR, FloatDistribution(1e-4, 1e-2, log=True)),
+        Parameter(POSITIVES, IntDistribution(1, 5)),
+    )
 )
 
 
@@ -66,7 +70,7 @@ def test_the_head_says_what_was_found(page, study):
     assert "5 trials: 3 finished, 1 stopped early, 1 failed; 2 of the finished meet" in told
     assert "The best is trial 1: score 71.25." in told
     assert "The configured values (trial 0) have score 66.5: a difference of +4.75." in told
-    assert "training.optimizer.lr 0.002 0.004 0.0001 to 0.01, in the logarithm" in told
+    assert "training.optimizer.lr 0.002 0.004 0.0001 to 0.01 (log scale)" in told
     assert "kedro run --pipeline=train_eval --env=smoke --params method=clic,training" in told
 
 

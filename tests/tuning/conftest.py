@@ -31,7 +31,7 @@ from compo_pipeline.tuning.judging import Guarded, ObjectiveSettings
 from compo_pipeline.tuning.recording import NoRecorder, Recorder
 from compo_pipeline.tuning.search import plan_of
 from compo_pipeline.tuning.settings import PrunerSettings, StudySettings, TrialSettings
-from compo_pipeline.tuning.space import Parameter, Range, Space
+from compo_pipeline.tuning.space import Parameter, Space
 from compo_pipeline.tuning.study import Plan as StudyPlan
 from compo_pipeline.tuning.study import open_study
 from compo_pipeline.tuning.trial import Material, Trials
@@ -125,7 +125,7 @@ class World:
     def trials(self, folder: Path, recorder: Recorder | None = None, **changes: Any) -> Trials:
         """Trials of a learning rate, with looks after steps 2 and 4 and at the end."""
         material = self.material.as_trial(TrialSettings(looks=3))
-        space = Space((Parameter(LR, Range(1e-7, 1e35, log=True)),))
+        space = Space((Parameter(LR, FloatDistribution(1e-7, 1e35, log=True)),))
         keeper = recorder or NoRecorder()
         trials = Trials(material, space, WANTED, self.questions, folder / "trials", keeper)
         return replace(trials, **changes)

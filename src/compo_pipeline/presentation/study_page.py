@@ -127,7 +127,7 @@ def _context(
         "plain": rows[plain.number] if plain is not None else None,
         "front": front(study) if len(study.directions) > 1 else [],
         "configured": configured,
-        "domains": {one.name: str(one.domain) for one in space.parameters},
+        "domains": {one.name: one.described for one in space.parameters},
         "command": run.command(chosen.params) if chosen is not None else "",
         "recipe": RECIPE,
     }

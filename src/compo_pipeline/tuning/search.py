@@ -113,7 +113,7 @@ def _identity(trials: Trials) -> dict[str, str]:
         "method": material.method,
         "configuration of the method": json.dumps(parameters[material.method], sort_keys=True),
         "recipe": json.dumps(recipe, sort_keys=True),
-        "space": json.dumps([asdict(one) for one in trials.space.parameters]),
+        "space": str(trials.space.parameters),
         "objective": json.dumps(asdict(wanted)),
         "validation questions": identity(trials.questions),
         "scoring": f"{material.evaluation.image_precision} {material.evaluation.text_precision}",

@@ -1,205 +1,380 @@
-"""What a study searches: settings by their dotted keys, each with a range or a choice."""
+"""Search spaces: which settings a study searches, over which ranges or choices.
+
+spaces:
+  clic:
+    training.optimizer.lr: {times: [0.1, 4]}
+    clic.objective.positives: {int: [2, 5]}
+    clic.objective.unimodal_norm: {categorical: [squared, plain]}
+    clic.objective.weights.unimodal:
+      float: [0.0, 2.0]
+      when: {clic.objective.unimodal_norm: [squared]}
+
+`times` is a log_float whose bounds are multiples of the configured value.
+"""
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations, product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compo_pipeline.configuration import SettingsError
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+from compo_pipeline import keys
+from compo_pipeline.command_line import leaves
+from compo_pipeline.configuration import SettingsError, nearest, parse
 
 if TYPE_CHECKING:
     from optuna import Trial
 
 Value = bool | int | float | str | None
+Distribution = FloatDistribution | IntDistribution | CategoricalDistribution
 
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """Numbers from `low` to `high`, both included.
-
-    Attributes:
-        low: the least.
-        high: the greatest.
-        log: drawn evenly in the logarithm.
-        whole: whole numbers alone.
-    """
-
-    low: float
-    high: float
-    log: bool = False
-    whole: bool = False
-
-    def suggest(self, trial: Trial, name: str) -> Value:
-        """What a trial takes."""
-        if self.whole:
-            return trial.suggest_int(name, int(self.low), int(self.high))
-        return trial.suggest_float(name, self.low, self.high, log=self.log)
-
-    def holds(self, value: Any) -> bool:
-        """Whether a value lies inside."""
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return False
-        return self.low <= value <= self.high and not (self.whole and value != int(value))
-
-    def of(self, value: Any) -> Value:
-        """A number that lies inside, as a trial would hold it."""
-        return int(value) if self.whole else float(value)
-
-    @property
-    def ends(self) -> tuple[Value, ...]:
-        """What the settings must take for them to take all of it."""
-        return (self.low, self.high)
-
-    def __str__(self) -> str:
-        return f"{self.low:g} to {self.high:g}{', in the logarithm' if self.log else ''}"
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One of several values that have no order."""
-
-    options: tuple[Value, ...]
-
-    def suggest(self, trial: Trial, name: str) -> Value:
-        """What a trial takes."""
-        return trial.suggest_categorical(name, self.options)
-
-    def holds(self, value: Any) -> bool:
-        """Whether a value is one of them."""
-        return value in self.options
-
-    def of(self, value: Any) -> Value:
-        """One of the values, as a trial would hold it."""
-        return self.options[self.options.index(value)]
-
-    @property
-    def ends(self) -> tuple[Value, ...]:
-        """What the settings must take: each of them."""
-        return self.options
-
-    def __str__(self) -> str:
-        return ", ".join(map(str, self.options))
-
-
-Domain = Range | Choice
+_RANGES = ("float", "log_float", "times", "int")
+_KINDS = (*_RANGES, "categorical")
+# Position of a trial value within a range that is not whole between whole bounds.
+_INSIDE = 0.382
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A setting that is searched.
-
-    Attributes:
-        name: its dotted key.
-        domain: what it may be.
-        when: values of earlier parameters under which alone it is searched.
-    """
+    """A searched setting: its dotted key, its distribution and its condition."""
 
     name: str
-    domain: Domain
+    distribution: Distribution
     when: Mapping[str, Sequence[Value]] = field(default_factory=dict)
+    """Values of earlier parameters under which the setting is searched; empty: always."""
 
     def active(self, values: Mapping[str, Value]) -> bool:
-        """Whether it is searched beside the values of earlier parameters."""
+        """Whether the setting is searched, given the values of earlier parameters."""
         return all(key in values and values[key] in allowed for key, allowed in self.when.items())
+
+    def suggest(self, trial: Trial) -> Value:
+        """The trial's value."""
+        within = self.distribution
+        if isinstance(within, CategoricalDistribution):
+            return trial.suggest_categorical(self.name, within.choices)
+        if isinstance(within, IntDistribution):
+            return trial.suggest_int(self.name, within.low, within.high)
+        return trial.suggest_float(self.name, within.low, within.high, log=within.log)
+
+    def contains(self, value: Any) -> bool:
+        """Whether a value is within the range or among the choices."""
+        within = self.distribution
+        if isinstance(within, CategoricalDistribution):
+            return value in within.choices
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        whole = isinstance(within, FloatDistribution) or value == int(value)
+        return whole and within.low <= value <= within.high
+
+    def cast(self, value: Any) -> Value:
+        """A contained value with the type that a trial's value has."""
+        within = self.distribution
+        if isinstance(within, CategoricalDistribution):
+            return within.choices[within.choices.index(value)]
+        return int(value) if isinstance(within, IntDistribution) else float(value)
+
+    @property
+    def extremes(self) -> tuple[Value, ...]:
+        """Both bounds of a range, or all choices."""
+        within = self.distribution
+        if isinstance(within, CategoricalDistribution):
+            return within.choices
+        return within.low, within.high
+
+    @property
+    def described(self) -> str:
+        """The range or the choices as text."""
+        within = self.distribution
+        if isinstance(within, CategoricalDistribution):
+            return ", ".join(map(str, within.choices))
+        return f"{within.low:g} to {within.high:g}{' (log scale)' if within.log else ''}"
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """The parameters of a study, in an order in which conditions look back alone."""
+    """The parameters of a study; conditions refer to earlier parameters only."""
 
     parameters: tuple[Parameter, ...]
 
     def suggest(self, trial: Trial) -> dict[str, Value]:
-        """Values of a trial by dotted key; a parameter whose condition is not met has none."""
+        """A trial's values by dotted key; a parameter whose condition is not met is left out."""
         values: dict[str, Value] = {}
         for parameter in self.parameters:
             if parameter.active(values):
-                values[parameter.name] = parameter.domain.suggest(trial, parameter.name)
+                values[parameter.name] = parameter.suggest(trial)
         return values
 
     def configured(self, parameters: Mapping[str, Any]) -> dict[str, Value]:
-        """What the configuration says at the same keys, as a trial would hold it.
+        """The configured values of the searched settings, as a trial would have them.
 
         Raises:
-            SettingsError: a key is not configured, or its value lies outside what is searched.
+            SettingsError: a key is not configured, or its value is outside the space.
         """
         values: dict[str, Value] = {}
         for parameter in self.parameters:
             if parameter.active(values):
-                values[parameter.name] = at(parameters, parameter.name)
-        if problems := list(self.outside(values)):
-            raise SettingsError("\n".join(problems))
-        return {
-            parameter.name: parameter.domain.of(values[parameter.name])
-            for parameter in self.parameters
-            if parameter.name in values
-        }
+                value = at(parameters, parameter.name)
+                if not parameter.contains(value):
+                    raise SettingsError(
+                        f"{parameter.name}: {value!r} is outside the search space, "
+                        f"{parameter.described}"
+                    )
+                values[parameter.name] = parameter.cast(value)
+        return values
 
     def fits(self, values: Mapping[str, Any]) -> bool:
-        """Whether the values could be a trial's: all that are searched, none else, all inside."""
-        active = {parameter.name for parameter in self.parameters if parameter.active(values)}
-        return active == values.keys() and not list(self.outside(values))
+        """Whether a trial could have exactly these values.
 
-    def outside(self, values: Mapping[str, Any]) -> Iterator[str]:
-        """Describe each value that a trial could not have: out of bounds, or none at all.
-
-        Optuna runs an enqueued number that is out of bounds after a warning, but never takes the
-        finished trial into another study, and fails on an unknown choice.
+        Optuna runs an enqueued number that is out of bounds after a warning, and fails on an
+        unknown choice.
         """
-        for parameter in self.parameters:
-            if not parameter.active(values):
-                continue
-            if parameter.name not in values:
-                yield f"{parameter.name}: there is no value"
-            elif not parameter.domain.holds(values[parameter.name]):
-                yield (
-                    f"{parameter.name}: {values[parameter.name]!r} lies outside what is searched, "
-                    f"{parameter.domain}"
-                )
+        active = [parameter for parameter in self.parameters if parameter.active(values)]
+        return {one.name for one in active} == values.keys() and all(
+            one.contains(values[one.name]) for one in active
+        )
 
 
 def at(parameters: Mapping[str, Any], name: str) -> Any:
     """The value at a dotted key.
 
     Raises:
-        SettingsError: there is none.
+        SettingsError: the key is not configured.
     """
     value: Any = parameters
     for part in name.split("."):
         if not isinstance(value, Mapping) or part not in value:
-            raise SettingsError(
-                f"{name}: searched, but not in the configuration: give it a value there first"
-            )
+            raise SettingsError(f"{name}: searched, but not configured; configure a value first")
         value = value[part]
     return value
 
 
 def overlay(values: Mapping[str, Value]) -> dict[str, Any]:
-    """Values by dotted key as nested mappings, the way configuration files have them."""
+    """Values by dotted key as nested mappings, as in configuration files."""
     nested: dict[str, Any] = {}
     for name, value in values.items():
-        *folders, last = name.split(".")
-        place = nested
-        for folder in folders:
-            place = place.setdefault(folder, {})
-        place[last] = value
+        *parents, last = name.split(".")
+        mapping = nested
+        for parent in parents:
+            mapping = mapping.setdefault(parent, {})
+        mapping[last] = value
     return nested
 
 
 def applied(parameters: Mapping[str, Any], values: Mapping[str, Value]) -> dict[str, Any]:
-    """The parameters with the values at their dotted keys; what was given stays as it is.
+    """A copy of the parameters with other values at dotted keys.
 
     Raises:
-        SettingsError: a key is not in the configuration.
+        SettingsError: a key is not configured.
     """
-    changed = dict(parameters)
+    changed = copy.deepcopy(dict(parameters))
     for name, value in values.items():
-        at(parameters, name)
-        *folders, last = name.split(".")
-        place = changed
-        for folder in folders:
-            place[folder] = dict(place[folder])
-            place = place[folder]
-        place[last] = value
+        at(changed, name)
+        parent, _, last = name.rpartition(".")
+        (at(changed, parent) if parent else changed)[last] = value
     return changed
+
+
+def searchable(method: str) -> dict[str, type]:
+    """Types of the searchable settings by YAML key; all trials share one method's views."""
+    from compo_pipeline.methods import method_type
+    from compo_pipeline.training.settings import TrainingSettings
+
+    return {f"{method}.objective": method_type(method).objective_type, "training": TrainingSettings}
+
+
+def read(
+    values: Mapping[str, Any],
+    key: str,
+    configured: Mapping[str, Any],
+    settings: Mapping[str, type],
+    conf: Path = Path("conf"),
+) -> Space:
+    """Parse and check a search space.
+
+    Args:
+        values: the space as Kedro read it.
+        key: its YAML key (`spaces.clic`), for errors.
+        configured: the parameters that trials change.
+        settings: types of settings by YAML key, from `searchable`.
+        conf: folder of all environments, to name the file of an error.
+
+    Raises:
+        SettingsError: with file and key: an unknown key, an unsuitable kind, bounds or choices
+            that the settings refuse, a condition that cannot be met, or a configured value that is
+            outside the space.
+    """
+    if not isinstance(values, Mapping) or not values:
+        raise SettingsError(f"{key}: expected settings to search, got {values!r}")
+    name = next(iter(values))
+    parameters: list[Parameter] = []
+    try:
+        for name, entry in values.items():
+            distribution = _distribution(name, entry, configured, settings)
+            when = _condition(name, entry.get("when") or {}, parameters)
+            parameters.append(Parameter(name, distribution, when))
+        space = Space(tuple(parameters))
+        try:
+            space.configured(configured)
+        except SettingsError as error:
+            name = str(error).partition(":")[0]
+            raise SettingsError(
+                f"{error}\nThe configured values are always the first trial: widen the bounds "
+                f"({key}, also possible in an environment's parameters.yml) or change the setting"
+            ) from None
+        for chosen in _extremes(space):
+            name = next(iter(chosen))
+            _try(chosen, space, configured, settings)
+    except SettingsError as error:
+        files = ", ".join(_files(conf, key, name))
+        raise SettingsError(f"{files}{': ' if files else ''}{key}: {error}") from None
+    return space
+
+
+def _distribution(
+    name: str, entry: Any, configured: Mapping[str, Any], settings: Mapping[str, type]
+) -> Distribution:
+    """Distribution of one entry of a space."""
+    known = {
+        f"{prefix}.{leaf}": value
+        for prefix in settings
+        for leaf, value in leaves(at(configured, prefix))
+    }
+    if name not in known:
+        raise SettingsError(
+            f"unknown key '{name}'{nearest(str(name), known)} (a study searches settings of "
+            f"{' and '.join(settings)})"
+        )
+    own = known[name]
+    if isinstance(own, list | tuple):
+        raise SettingsError(f"'{name}' holds several values; only single values are searched")
+    # An environment replaces a kind by setting the other one to null.
+    given = entry if isinstance(entry, Mapping) else {str(entry): None}
+    kinds = [kind for kind, bounds in given.items() if bounds is not None and kind != "when"]
+    if len(kinds) != 1 or kinds[0] not in _KINDS:
+        got = ", ".join(map(str, kinds)) or repr(entry)
+        raise SettingsError(
+            f"'{name}': expected exactly one of {', '.join(_KINDS)}, with an optional 'when'; "
+            f"got {got}{nearest(got, _KINDS)}"
+        )
+    (kind,) = kinds
+    bounds = given[kind]
+    if not isinstance(bounds, list | tuple) or len(bounds) < 2:
+        raise SettingsError(f"'{name}': expected {kind} with two or more values, got {bounds!r}")
+    if isinstance(own, bool) and not all(isinstance(bound, bool) for bound in bounds):
+        raise SettingsError(f"'{name}': expected categorical true or false, got {entry!r}")
+    if kind == "categorical":
+        if any(bounds.count(bound) > 1 for bound in bounds):
+            raise SettingsError(f"'{name}': expected different values, got {bounds!r}")
+        return CategoricalDistribution(bounds)
+    return _range(name, kind, bounds, own)
+
+
+def _range(
+    name: str, kind: str, bounds: Sequence[Any], own: Any
+) -> FloatDistribution | IntDistribution:
+    numeric = int if kind == "int" else int | float
+    if len(bounds) != 2 or not all(
+        isinstance(bound, numeric) and not isinstance(bound, bool) and math.isfinite(bound)
+        for bound in bounds
+    ):
+        wanted = "whole numbers" if kind == "int" else "numbers"
+        raise SettingsError(f"'{name}': expected {kind}: [low, high], two {wanted}, got {bounds!r}")
+    low, high = bounds
+    if low >= high:
+        raise SettingsError(f"'{name}': expected low < high, got {list(bounds)}")
+    if kind == "int":
+        return IntDistribution(low, high)
+    if kind != "float" and low <= 0:
+        raise SettingsError(f"'{name}': {kind} needs a lower bound above 0, got {low!r}")
+    if kind == "times":
+        if not isinstance(own, int | float) or own <= 0:
+            raise SettingsError(f"'{name}': times needs a configured value above 0, got {own!r}")
+        low, high = low * own, high * own
+    return FloatDistribution(low, high, log=kind != "float")
+
+
+def _condition(name: str, when: Any, earlier: Sequence[Parameter]) -> dict[str, tuple[Value, ...]]:
+    """The condition of an entry; it may refer to earlier whole-number or categorical entries."""
+    if not isinstance(when, Mapping):
+        raise SettingsError(f"'{name}': expected when: {{key: [values]}}, got {when!r}")
+    known = {parameter.name: parameter for parameter in earlier}
+    for key, allowed in when.items():
+        if key not in known:
+            raise SettingsError(
+                f"'{name}': when: '{key}' is not searched before it{nearest(str(key), known)} "
+                f"(searched before it: {', '.join(known) or 'nothing'})"
+            )
+        if isinstance(known[key].distribution, FloatDistribution):
+            raise SettingsError(f"'{name}': when: '{key}' is searched over a continuous range")
+        if not isinstance(allowed, list | tuple) or not allowed:
+            raise SettingsError(f"'{name}': expected when: {{{key}: [values]}}, got {allowed!r}")
+        for value in allowed:
+            if not known[key].contains(value):
+                raise SettingsError(
+                    f"'{name}': when: '{key}' is never {value!r}; it is searched over "
+                    f"{known[key].described}"
+                )
+    return {key: tuple(allowed) for key, allowed in when.items()}
+
+
+def _extremes(space: Space) -> Iterator[dict[str, Value]]:
+    """Values to try: a value inside each continuous range, each extreme, and each pair of these.
+
+    The value inside is refused by a setting that takes whole numbers; pairs find limits that
+    depend on a second setting.
+    """
+    for parameter in space.parameters:
+        within = parameter.distribution
+        if isinstance(within, FloatDistribution):
+            yield {parameter.name: within.low + _INSIDE * (within.high - within.low)}
+    for count in (1, 2):
+        for some in combinations(space.parameters, count):
+            for values in product(*(parameter.extremes for parameter in some)):
+                yield {one.name: value for one, value in zip(some, values, strict=True)}
+
+
+def _try(
+    chosen: Mapping[str, Value],
+    space: Space,
+    configured: Mapping[str, Any],
+    settings: Mapping[str, type],
+) -> None:
+    """Parse the settings of a trial with the chosen values and otherwise configured ones."""
+    required: dict[str, Sequence[Value]] = {}
+    for parameter in reversed(space.parameters):
+        if parameter.name in chosen or parameter.name in required:
+            required.update(parameter.when)
+    values: dict[str, Value] = {}
+    for parameter in space.parameters:
+        if parameter.active(values):
+            own = at(configured, parameter.name)
+            allowed = required.get(parameter.name, (own,))
+            other = own if own in allowed else allowed[0]
+            values[parameter.name] = chosen.get(parameter.name, other)
+    if not chosen.keys() <= values.keys():
+        return  # the conditions exclude one another
+    changed = applied(configured, values)
+    for prefix, type_ in settings.items():
+        if any(name.startswith(f"{prefix}.") for name in (*chosen, *required)):
+            try:
+                parse(type_, at(changed, prefix), prefix)
+            except SettingsError as error:
+                shown = " with ".join(f"{name} = {value!r}" for name, value in chosen.items())
+                raise SettingsError(f"{shown} is refused by the settings: {error}") from None
+
+
+def _files(conf: Path, key: str, name: str) -> Iterator[str]:
+    """The configuration files that define a parameter of a space."""
+    for folder in sorted(path for path in conf.glob("*") if path.is_dir()):
+        for path, values in keys.read(folder, "parameters").items():
+            space: Any = values
+            for part in key.split("."):
+                space = space.get(part) if isinstance(space, Mapping) else None
+            if isinstance(space, Mapping) and name in space:
+                yield f"{conf.name}/{path.relative_to(conf)}"

@@ -226,15 +226,15 @@ def _questions(
 
 
 def _space(spaces: Mapping[str, Any], method: str, configured: Mapping[str, Any]) -> Space:
-    from compo_pipeline.tuning import space_reading
+    from compo_pipeline.tuning import space
 
     if method not in spaces:
         raise SettingsError(
             f"spaces: there is none for '{method}' (there are: {', '.join(spaces)}); add "
             f"conf/base/parameters_spaces/{method}.yml"
         )
-    settings = space_reading.searchable(method)
-    return space_reading.read(spaces[method], f"spaces.{method}", configured, settings)
+    settings = space.searchable(method)
+    return space.read(spaces[method], f"spaces.{method}", configured, settings)
 
 
 def _run(command: Mapping[str, Any]) -> Run:
