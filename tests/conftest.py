@@ -87,6 +87,14 @@ TINY: dict[str, Any] = {
 
 
 @pytest.fixture(scope="session")
+def compo_en() -> Any:
+    """The shipped pipeline; tests must not add or remove components."""
+    from compo_pipeline.language.loading import load
+
+    return load("compo_en")
+
+
+@pytest.fixture(scope="session")
 def tiny_clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of a random CLIP that runs in milliseconds, as open_clip would write it."""
     import open_clip

@@ -52,7 +52,11 @@ def context(project: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
             {"validation": {"tolerated_share": 3}},
             "validation.tolerated_share: expected",
         ),
-        ("counterfactuals", {"counterfactuals": {"writer": "rules"}}, "counterfactuals.maker: "),
+        (
+            "counterfactuals",
+            {"counterfactuals": {"caption_editor": "rules"}},
+            "counterfactuals.image_generator: ",
+        ),
         ("promotion", {"promotion": {"gate": {"items": 0}}}, "promotion.gate.items: expected at"),
         ("export", {"export": {"hugging_face": False, "onnx": False}}, "export: no format is"),
     ],

@@ -145,9 +145,9 @@ def test_scenes_that_the_run_renders_need_not_be_there(problems: Problems, tmp_p
 
 
 def test_edits_of_scenes_are_refused_for_photos(problems: Problems) -> None:
-    (line,) = problems(method="sparcl", counterfactuals={"writer": "scenes"})
-    assert line.startswith("counterfactuals.writer: 'scenes' is for rendered scenes")
-    assert problems(method="clip", counterfactuals={"writer": "scenes"}) == []
+    (line,) = problems(method="sparcl", counterfactuals={"caption_editor": "scenes"})
+    assert line.startswith("counterfactuals.caption_editor: 'scenes' is for rendered scenes")
+    assert problems(method="clip", counterfactuals={"caption_editor": "scenes"}) == []
 
 
 def test_a_folder_that_cannot_be_written_is_told_once(

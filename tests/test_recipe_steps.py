@@ -135,7 +135,7 @@ def test_two_steps_on_data_in_the_recipes_own_format(
         "model": {"name": f"local-dir:{tiny}", "pretrained": None},
         "training": {"max_steps": 2, "workers": 0, "log_every": 1, "device": "cpu"},
         # Images of counterfactuals take a diffusion model.
-        "counterfactuals": {"maker": None},
+        "counterfactuals": {"image_generator": None},
     }
     stages = ["raw", "ingest", "validation", "counterfactuals", "views", "training"]
     with KedroSession.create(workspace, env=env, runtime_params=runtime) as session:

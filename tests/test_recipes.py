@@ -154,7 +154,7 @@ SPARCL = {
     "ingest.sentences.whole": True,
     "validation.rules.enough_sentences.least": 1,
     "counterfactuals.sentences": 1,
-    "counterfactuals.maker": "diffusion",
+    "counterfactuals.image_generator": "diffusion",
     "counterfactuals.diffusion.steps": 4,
     "counterfactuals.diffusion.guidance": 7.5,
     "counterfactuals.diffusion.injection": True,
@@ -224,7 +224,7 @@ OFFERED = {
         "npc0.5_xac0.01": {"c2lip.objective.weights.npc": 0.5},
     },
     "sparcl_coco": {
-        "no_images": {"counterfactuals.maker": None, "sparcl.objective.images": False},
+        "no_images": {"counterfactuals.image_generator": None, "sparcl.objective.images": False},
         "no_injection": {"counterfactuals.diffusion.injection": False},
         "no_adain": {"counterfactuals.diffusion.adain.space": "none"},
         "fixed_margin": {"sparcl.objective.margins.adaptive": False},

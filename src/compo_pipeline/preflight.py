@@ -119,9 +119,13 @@ def _counterfactuals(parameters: Mapping[str, Any], data: DataSettings) -> Itera
 
     if parameters["method"] not in TRAIN_ON_COUNTERFACTUALS or data.format == SCENES:
         return
-    for key in ("writer", "maker"):
+    for key in ("caption_editor", "image_generator"):
         if parameters["counterfactuals"][key] == SCENES:
-            other = "rules, endpoint or transformers" if key == "writer" else "diffusion or null"
+            other = (
+                "diffusion or null"
+                if key == "image_generator"
+                else "rules, endpoint or transformers"
+            )
             yield f"counterfactuals.{key}: 'scenes' is for rendered scenes; expected {other}"
 
 

@@ -100,12 +100,11 @@ class Counterfactual:
     `sentence` is the index of the edited caption in the sample's sentences, `caption` itself;
     `role` says whether the edit changes the meaning ("negative") or keeps it ("positive"). `text`
     is what became of the caption, `image` a path below the counterfactuals' own image folder,
-    empty while there is none. `writer` and `maker` are the names of what wrote and what drew
-    (`maker` empty where no images are asked for); `settings` is a short hash of all that decides
-    text and image.
-    `state` is how far the row came: "written" (a text, no image asked for), "made" (both) or
-    "failed". `detail` says how the text came about or, of a failed row, why there is no text or
-    no image; it keeps the text that it has.
+    empty while there is none. `caption_editor` and `image_generator` are names
+    (`image_generator` is empty where no images are asked for); `fingerprint` is a short hash of
+    all that text and image depend on. `state` is "edited" (a text, no image asked for),
+    "generated" (both) or "failed". `detail` names the edit or, of a failed row, says why there is
+    no text or no image.
     """
 
     sample_id: str
@@ -114,9 +113,9 @@ class Counterfactual:
     role: str
     text: str
     image: str
-    writer: str
-    maker: str
-    settings: str
+    caption_editor: str
+    image_generator: str
+    fingerprint: str
     state: str
     detail: str
 

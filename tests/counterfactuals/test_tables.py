@@ -6,7 +6,7 @@ import pytest
 
 from compo_pipeline.counterfactuals.tables import (
     TooManyFailures,
-    reasons,
+    failure_reasons,
     refuse_too_many,
     summary,
 )
@@ -20,9 +20,9 @@ def edit(role: str, state: str, text: str = "a text", detail: str = "") -> Count
 
 
 ROWS = [
-    edit("negative", "made"),
+    edit("negative", "generated"),
     edit("negative", "failed", detail="no: paint"),
-    edit("positive", "written"),
+    edit("positive", "edited"),
     edit("positive", "failed", text="", detail="no words"),
 ]
 
@@ -30,14 +30,14 @@ ROWS = [
 def test_counts_by_role_state_and_rule() -> None:
     assert summary(ROWS) == {
         "edits": 4,
-        "writer": "rules",
-        "maker": "",
-        "settings": "0",
+        "caption_editor": "rules",
+        "image_generator": "",
+        "fingerprint": "0",
         "failed": 2,
         "failed_share": 0.5,
         "roles": {
-            "negative": {"written": 0, "made": 1, "failed": 1},
-            "positive": {"written": 1, "made": 0, "failed": 1},
+            "negative": {"edited": 0, "generated": 1, "failed": 1},
+            "positive": {"edited": 1, "generated": 0, "failed": 1},
         },
         "rules": {"no_image": 1, "no_text": 1},
     }
@@ -54,15 +54,18 @@ def test_more_than_the_tolerated_share_is_refused_by_key_with_reasons() -> None:
 
 
 def test_one_role_does_not_hide_behind_the_other() -> None:
-    rows = [*[edit("negative", "written")] * 9, edit("positive", "failed", detail="no words")]
+    rows = [*[edit("negative", "edited")] * 9, edit("positive", "failed", detail="no words")]
     with pytest.raises(TooManyFailures, match="1 of 1 positive edits"):
         refuse_too_many(rows, 0.5, PAGE)
 
 
 def test_reasons_are_one_that_differ_in_what_they_quote() -> None:
     details = ["'a cat' has 3 words", "'a dog' has 12 words", "no answer"]
-    found = reasons([edit("negative", "failed", detail=detail) for detail in details])
-    assert [(one.times, one.told) for one in found] == [(2, "... has ... words"), (1, "no answer")]
+    found = failure_reasons([edit("negative", "failed", detail=detail) for detail in details])
+    assert [(one.times, one.reason) for one in found] == [
+        (2, "... has ... words"),
+        (1, "no answer"),
+    ]
     assert found[0].example == details[0]
 
 

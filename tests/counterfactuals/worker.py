@@ -1,4 +1,4 @@
-"""Makes counterfactuals with a writer and a maker of its own, and dies where it is told to.
+"""Generates counterfactuals with an editor and a generator of its own, and dies at a given step.
 
 Run as a script with a folder and a deadly step such as "image 3", so that a test can look at
 what a killed process leaves behind.
@@ -15,10 +15,15 @@ from typing import Any
 
 from PIL import Image
 
-from compo_pipeline.counterfactuals.editors.contract import Failed, Request, Written
-from compo_pipeline.counterfactuals.generation import Parsing
-from compo_pipeline.counterfactuals.generators.contract import ImageRequest, Made, Unmade
-from compo_pipeline.counterfactuals.making import Places, make
+from compo_pipeline.counterfactuals.contract import (
+    EditedCaption,
+    EditFailure,
+    EditRequest,
+    GeneratedImage,
+    ImageFailure,
+    ImageRequest,
+)
+from compo_pipeline.counterfactuals.generation import Folders, Parser, generate
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.records import Caption, Counterfactual, Parse, Rejected
 
@@ -59,17 +64,17 @@ class Upper:
     """Writes in capitals; finds nothing positive to say about 'no image'."""
 
     log: Log
-    settings_hash: str = "w1"
+    settings_fingerprint: str = "w1"
     name: str = "upper"
 
-    def write(self, requests: Sequence[Request]) -> Iterator[Written | Failed]:
+    def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
         for one in requests:
             assert one.parse.text == one.caption
             self.log.step("text", one.sample_id, one.sentence, one.role)
             if (one.sample_id, one.role) == ("no image", "positive"):
-                yield Failed(one, "nothing to say")
+                yield EditFailure(one, "nothing to say")
             else:
-                yield Written(one, f"{one.caption.upper()} {one.role}", "capitals")
+                yield EditedCaption(one, f"{one.caption.upper()} {one.role}", "capitals")
 
 
 @dataclass
@@ -77,40 +82,42 @@ class Painter:
     """Paints a colour; fails at the negative of 'no image'."""
 
     log: Log
-    settings_hash: str = "m1"
+    settings_fingerprint: str = "m1"
     name: str = "painter"
 
-    def make(self, requests: Sequence[ImageRequest]) -> Iterator[Made | Unmade]:
+    def generate(self, requests: Sequence[ImageRequest]) -> Iterator[GeneratedImage | ImageFailure]:
         for one in requests:
             self.log.step("image", one.sample_id, one.sentence, one.role)
             if one.sample_id == "no image":
-                yield Unmade(one, "no paint")
+                yield ImageFailure(one, "no paint")
             else:
                 shade = one.seed % 256
-                yield Made(one, Image.new("RGB", (8, 6), (shade, 255 - shade, len(one.text))))
+                yield GeneratedImage(
+                    one, Image.new("RGB", (8, 6), (shade, 255 - shade, len(one.text)))
+                )
 
 
-def parsing() -> Parsing:
+def parser() -> Parser:
     def parse(items: Iterable[tuple[str, int, str]]) -> Iterator[Parse]:
         for name, sentence, text in items:
             yield Parse(name, sentence, text, (), (), (), (), ())
 
-    return Parsing("words==1", parse)
+    return Parser("words==1", parse)
 
 
 def run(
     folder: Path,
     log: Log,
     *,
-    writer: str = "w1",
-    maker: str | None = "m1",
+    editor: str = "w1",
+    generator: str | None = "m1",
     rows: Sequence[Caption] = ROWS,
     **settings: Any,
 ) -> tuple[list[Counterfactual], list[Rejected]]:
     chosen = CounterfactualSettings(**settings)
-    asked = (Upper(log, writer), parsing(), Painter(log, maker) if maker else None)
-    places = Places(folder / "real", folder / "images", folder / "state")
-    return make(rows, HASHES, asked, chosen, places)
+    painter = Painter(log, generator) if generator else None
+    folders = Folders(folder / "real", folder / "images", folder / "state")
+    return generate(rows, HASHES, Upper(log, editor), parser(), painter, chosen, folders)
 
 
 def deadly(log: Log, kind: str, act: Callable[..., Any]) -> Callable[..., Any]:

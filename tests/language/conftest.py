@@ -27,14 +27,6 @@ _TRICKY = (
 _PIECES = st.one_of(st.sampled_from(_TRICKY), st.text(min_size=1, max_size=8))
 
 
-@pytest.fixture(scope="session")
-def compo_en() -> Language:
-    """The shipped pipeline; nothing may be added to it or taken away."""
-    from compo_pipeline.language.loading import load
-
-    return load("compo_en")
-
-
 @cache
 def _tokenizer() -> Language:
     return spacy.blank("en")

@@ -14,7 +14,7 @@ from PIL import Image
 
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.counterfactuals.editors.endpoint import EndpointSettings
-from compo_pipeline.counterfactuals.editors.local import LocalSettings
+from compo_pipeline.counterfactuals.editors.local import TransformersSettings
 from compo_pipeline.counterfactuals.editors.rules import RulesSettings
 from compo_pipeline.counterfactuals.generators.diffusion import DiffusionSettings
 from compo_pipeline.counterfactuals.tables import TooManyFailures
@@ -76,7 +76,7 @@ def run(
 
     def start(method: str = "sparcl", **changed: Any) -> Any:
         folders = (str(tmp_path / "images"), str(tmp_path / "state"))
-        chosen = {**settings, "writer": "rules", "maker": None, **changed}
+        chosen = {**settings, "caption_editor": "rules", "image_generator": None, **changed}
         given = (captions, facts, chosen, "train", "compo_en", str(root), WORLD)
         return make_counterfactuals(*given, *folders, method)
 
@@ -90,13 +90,16 @@ def test_scenes_are_edited_and_drawn(
     tmp_path: Path,
     settings: dict[str, Any],
 ) -> None:
-    rows, quarantine, folder = run(writer="scenes", maker="scenes")
+    rows, quarantine, folder = run(caption_editor="scenes", image_generator="scenes")
     assert len(rows) == 2 * (len(captions) - 1)
-    made = [row for row in rows if row.state == "made"]
+    made = [row for row in rows if row.state == "generated"]
     assert len(made) + len(quarantine) == len(rows) and len(made) > len(rows) / 2
     texts = {row.sample_id: row.sentences[0] for row in captions}
     for row in made:
-        assert row.text != texts[row.sample_id] and (row.writer, row.maker) == ("scenes", "scenes")
+        assert row.text != texts[row.sample_id] and (row.caption_editor, row.image_generator) == (
+            "scenes",
+            "scenes",
+        )
         with Image.open(folder / row.image) as image:
             assert image.format == "JPEG" and min(image.size) > 100
     page = preview_counterfactuals(
@@ -105,14 +108,14 @@ def test_scenes_are_edited_and_drawn(
     html = (page / "index.html").read_text()
     assert html.count("<article") == min(40, len(captions) - 1) and html.count("<mark>") > 6
     counts = check_counterfactuals(rows, settings, page)
-    assert counts["edits"] == len(rows) and counts["roles"]["negative"]["made"] > 0
+    assert counts["edits"] == len(rows) and counts["roles"]["negative"]["generated"] > 0
 
 
 def test_rules_write_and_nobody_draws(run: Callable[..., Any]) -> None:
     rows, quarantine, folder = run()
-    written = [row for row in rows if row.state == "written"]
+    written = [row for row in rows if row.state == "edited"]
     assert {row.role for row in written} == {"negative", "positive"}
-    assert {row.maker for row in rows} == {""} and not list(folder.iterdir())
+    assert {row.image_generator for row in rows} == {""} and not list(folder.iterdir())
     assert len(written) + len(quarantine) == len(rows)
     assert run() == (rows, quarantine, folder)
 
@@ -121,8 +124,8 @@ def test_methods_that_train_on_none_get_none(
     run: Callable[..., Any], settings: dict[str, Any], root: Path, tmp_path: Path
 ) -> None:
     """Nothing of another run is left in the folder, and the page says why it is empty."""
-    run(writer="scenes", maker="scenes")
-    rows, quarantine, folder = run(method="clic", writer="scenes", maker="scenes")
+    run(caption_editor="scenes", image_generator="scenes")
+    rows, quarantine, folder = run(method="clic", caption_editor="scenes", image_generator="scenes")
     assert (rows, quarantine, list(folder.iterdir())) == ([], [], [])
     page = preview_counterfactuals(rows, folder, [], "scenes", str(root), str(tmp_path / "page"))
     assert "<article" not in (page / "index.html").read_text()
@@ -141,14 +144,23 @@ def test_too_many_failures_are_refused_by_key(
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"writers": "rules"}, r"counterfactuals.writers: unknown key; did you mean 'writer'"),
-        ({"writer": "rule"}, r"counterfactuals.writer: .*\(got 'rule'\)"),
-        ({"maker": "scenes"}, r"counterfactuals\.maker: .*got the writer rules"),
-        ({"sentences": 0}, r"counterfactuals\.sentences: expected 1 at least, or null, got 0"),
-        ({"tolerated_share": 2}, r"counterfactuals\.tolerated_share: expected 0 to 1, got 2"),
+        (
+            {"caption_editors": "rules"},
+            r"counterfactuals.caption_editors: unknown key; did you mean 'caption_editor'",
+        ),
+        ({"caption_editor": "rule"}, r"counterfactuals.caption_editor: .*\(got 'rule'\)"),
+        (
+            {"image_generator": "scenes"},
+            r"counterfactuals\.image_generator: .*got the caption editor rules",
+        ),
+        ({"sentences": 0}, r"counterfactuals\.sentences.*\(got 0\)"),
+        ({"tolerated_share": 2}, r"counterfactuals\.tolerated_share.*\(got 2\)"),
         ({"rules": {"atempts": 1}}, r"counterfactuals.rules.atempts: unknown key"),
-        ({"writer": "endpoint"}, r"counterfactuals.endpoint.url: "),
-        ({"writer": "scenes", "scenes": {"sed": 1}}, r"counterfactuals.scenes.sed: unknown key"),
+        ({"caption_editor": "endpoint"}, r"counterfactuals.endpoint.url: "),
+        (
+            {"caption_editor": "scenes", "scenes": {"sed": 1}},
+            r"counterfactuals.scenes.sed: unknown key",
+        ),
     ],
 )
 def test_wrong_settings_are_refused_by_key(
@@ -163,7 +175,7 @@ def test_wrong_settings_are_refused_by_key(
     [
         ("rules", RulesSettings, {}),
         ("endpoint", EndpointSettings, {"url": "http://localhost", "model": "m"}),
-        ("transformers", LocalSettings, {"folder": "f"}),
+        ("transformers", TransformersSettings, {"folder": "f"}),
         ("scenes", SceneEditSettings, {}),
         ("diffusion", DiffusionSettings, {"model": "m"}),
     ],

@@ -14,7 +14,7 @@ from compo_pipeline.records import Caption, Counterfactual
 CAPTION = Caption("s0", "s0", "real.png", 8, 6, ("A red <cat> sits.", "More."), "t", "train")
 NEGATIVE = Counterfactual(
     *("s0", 0, "A red <cat> sits.", "negative", "A blue <cat> sits.", "made.png"),
-    *("rules", "painter", "abc123", "made", "colour: red > blue"),
+    *("rules", "painter", "abc123", "generated", "colour: red > blue"),
 )
 POSITIVE = replace(NEGATIVE, role="positive", text="A <cat> in red sits.", image="", state="failed")
 
@@ -63,10 +63,10 @@ def test_words_that_are_only_gone_are_told(tmp_path: Path, folders: tuple[Path, 
     assert columns(html)[1].endswith("A &lt;cat&gt; sits. instead of: red")
 
 
-def test_without_a_maker_no_place_is_kept_for_images(
+def test_without_an_image_generator_no_place_is_kept_for_images(
     tmp_path: Path, folders: tuple[Path, Path]
 ) -> None:
-    written = replace(NEGATIVE, maker="", image="", state="written")
+    written = replace(NEGATIVE, image_generator="", image="", state="edited")
     html = page(tmp_path, folders, written)
     assert "No images were asked for." in html and '<main data-role="both" class="bare">' in html
     assert columns(html)[1].startswith("negative &middot; colour: red &gt; blue A <mark>")

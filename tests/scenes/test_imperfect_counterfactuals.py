@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.counterfactuals.generators.contract import ImageRequest, Made, Unmade
+from compo_pipeline.counterfactuals.contract import GeneratedImage, ImageFailure, ImageRequest
 from compo_pipeline.records import Caption
 from compo_pipeline.scenes import counterfactuals
 from compo_pipeline.scenes.captions import sentences
@@ -56,9 +56,9 @@ def caption_of(key: Key) -> str:
     return next(row.sentences[key[1]] for row in ROWS if row.sample_id == key[0])
 
 
-def both(maker: SceneCounterfactuals) -> list[tuple[Key, Edited, Edited]]:
+def both(generator: SceneCounterfactuals) -> list[tuple[Key, Edited, Edited]]:
     """Each edit, and what its image shows."""
-    found = [(key, maker.edited(*key), maker.shown(*key)) for key in KEYS]
+    found = [(key, generator.edited(*key), generator.shown(*key)) for key in KEYS]
     return [
         (key, asked, shown)
         for key, asked, shown in found
@@ -84,10 +84,10 @@ def requests(root: Path) -> list[ImageRequest]:
     ]
 
 
-def made(maker: SceneCounterfactuals, root: Path) -> list[NDArray[np.uint8]]:
-    answers = list(maker.make(requests(root)))
+def made(generator: SceneCounterfactuals, root: Path) -> list[NDArray[np.uint8]]:
+    answers = list(generator.generate(requests(root)))
     assert len(answers) == 12
-    return [np.asarray(answer.image) for answer in answers if isinstance(answer, Made)]
+    return [np.asarray(answer.image) for answer in answers if isinstance(answer, GeneratedImage)]
 
 
 def test_what_is_off_leaves_images_as_they_were(root: Path) -> None:
@@ -116,9 +116,9 @@ def test_an_unfaithful_image_shows_its_text_and_little_else(is_true: IsTrue) -> 
 
 
 def test_an_unfaithful_positive_does_not_show_what_its_negative_says(is_true: IsTrue) -> None:
-    maker = editor(faithful=False)
-    for key, _, shown in both(maker):
-        negative = maker.edited(key[0], key[1], "negative")
+    generator = editor(faithful=False)
+    for key, _, shown in both(generator):
+        negative = generator.edited(key[0], key[1], "negative")
         if key[2] == "positive" and isinstance(negative, Edited):
             assert not is_true(negative.text, shown.scene)
 
@@ -130,10 +130,10 @@ def test_what_cannot_be_imagined_is_drawn_exactly(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("faithful", [True, False])
 def test_wrong_images_show_the_other_meaning(faithful: bool, is_true: IsTrue) -> None:
-    maker = editor(wrong=0.3, faithful=faithful)
+    generator = editor(wrong=0.3, faithful=faithful)
     counts = {"negative": 0, "positive": 0}
-    for key, asked, shown in both(maker):
-        wrong = maker.is_wrong(*key)
+    for key, asked, shown in both(generator):
+        wrong = generator.is_wrong(*key)
         assert is_true(shown.text, shown.scene)
         assert is_true(asked.text, shown.scene) == (not wrong)
         assert is_true(caption_of(key), shown.scene) == ((key[2] == "positive") != wrong)
@@ -142,9 +142,9 @@ def test_wrong_images_show_the_other_meaning(faithful: bool, is_true: IsTrue) ->
 
 
 def test_a_larger_share_of_wrong_images_holds_the_smaller() -> None:
-    makers = [editor(wrong=share) for share in (0.0, 0.1, 0.3, 1.0)]
+    generators = [editor(wrong=share) for share in (0.0, 0.1, 0.3, 1.0)]
     none, few, many, nearly_all = (
-        {key for key in KEYS if maker.is_wrong(*key)} for maker in makers
+        {key for key in KEYS if generator.is_wrong(*key)} for generator in generators
     )
     assert not none
     assert few < many
@@ -152,9 +152,9 @@ def test_a_larger_share_of_wrong_images_holds_the_smaller() -> None:
 
 
 def test_nothing_is_wrong_about_what_was_never_made() -> None:
-    maker = editor(wrong=1.0)
-    assert not maker.is_wrong("unknown", 0, "negative")
-    assert maker.shown("unknown", 0, "negative") == "no scene is on record for its image"
+    generator = editor(wrong=1.0)
+    assert not generator.is_wrong("unknown", 0, "negative")
+    assert generator.shown("unknown", 0, "negative") == "no scene is on record for its image"
 
 
 def test_no_image_leaves_its_split() -> None:
@@ -164,17 +164,17 @@ def test_no_image_leaves_its_split() -> None:
 
 def test_images_are_the_same_in_any_order(root: Path) -> None:
     forth = made(SceneCounterfactuals(SCENES, ROWS, ALL), root)
-    backwards = SceneCounterfactuals(SCENES, ROWS, ALL).make(requests(root)[::-1])
-    back = [np.asarray(answer.image) for answer in backwards if isinstance(answer, Made)]
+    backwards = SceneCounterfactuals(SCENES, ROWS, ALL).generate(requests(root)[::-1])
+    back = [np.asarray(answer.image) for answer in backwards if isinstance(answer, GeneratedImage)]
     assert len(forth) == len(back) == 12
     assert all(np.array_equal(a, b) for a, b in zip(forth, back[::-1], strict=True))
 
 
 def test_a_cast_is_drawn_from_the_requests_seed(root: Path) -> None:
     request = requests(root)[0]
-    maker = editor(cast=0.5)
+    generator = editor(cast=0.5)
     asked = [request, request, replace(request, seed=99)]
-    one, same, other = (a.image for a in maker.make(asked) if isinstance(a, Made))
+    one, same, other = (a.image for a in generator.generate(asked) if isinstance(a, GeneratedImage))
     assert one == same
     assert one != other
 
@@ -197,11 +197,11 @@ def test_statistics_come_from_the_real_image(root: Path) -> None:
 
 def test_a_real_image_that_cannot_be_read_gives_none(root: Path) -> None:
     request = replace(requests(root)[0], image=root / "away.png")
-    (answer,) = editor(adain=PIXELS).make([request])
-    assert isinstance(answer, Unmade)
+    (answer,) = editor(adain=PIXELS).generate([request])
+    assert isinstance(answer, ImageFailure)
     assert answer.reason.startswith("the real image: missing")
-    (answer,) = editor(cast=0.5).make([request])
-    assert isinstance(answer, Made)
+    (answer,) = editor(cast=0.5).generate([request])
+    assert isinstance(answer, GeneratedImage)
 
 
 def test_an_edit_is_made_once_for_its_text_and_its_image(
@@ -214,10 +214,10 @@ def test_an_edit_is_made_once_for_its_text_and_its_image(
         return edit(*args)
 
     monkeypatch.setattr(counterfactuals, "edit", counted)
-    maker = editor(faithful=False)
+    generator = editor(faithful=False)
     for request in requests(root):
-        maker.edited(request.sample_id, request.sentence, request.role)
-    list(maker.make(requests(root)))
+        generator.edited(request.sample_id, request.sentence, request.role)
+    list(generator.generate(requests(root)))
     assert len(edits) == 12
 
 
@@ -229,9 +229,9 @@ def test_every_shortcoming_is_in_the_hash() -> None:
         {"adain": AdainSettings(0.5, "pixels")},
         {"adain": AdainSettings(0.6, "pixels")},
     ]
-    hashes = {editor(**changes).settings_hash for changes in ({}, *one_each)}
+    hashes = {editor(**changes).settings_fingerprint for changes in ({}, *one_each)}
     assert len(hashes) == 6
-    assert editor().settings_hash == EXACT.settings_hash
+    assert editor().settings_fingerprint == EXACT.settings_fingerprint
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def made(world: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, li
             text = f"{word} {caption.sentences[0]}" if number != 1 else ""
             image = name if number > 1 else ""
             edit = caption.sample_id, 0, caption.sentences[0], role, text, image
-            rows.append(Counterfactual(*edit, "writer", "maker", "0", "made", ""))
+            rows.append(Counterfactual(*edit, "editor", "generator", "0", "generated", ""))
     return folder, rows
 
 

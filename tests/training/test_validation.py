@@ -129,7 +129,7 @@ def edits(world: Any) -> list[Counterfactual]:
     return [
         Counterfactual(
             *(row.sample_id, 0, row.sentences[0], role, f"{word} {row.sentences[0]}"),
-            *("", "writer", "maker", "0", "made", ""),
+            *("", "editor", "generator", "0", "generated", ""),
         )
         for row in world.captions
         for role, word in (("negative", "no"), ("positive", "yes"))

@@ -1,37 +1,71 @@
-"""Edits of captions and images of the edits, each made once, whatever stops a run.
+"""From captions to counterfactuals: edited captions, images of them, table rows, image folder.
 
-Texts come first, all of them, then images. What is there already, from this run or an earlier
-one, is found by a key that names all that decides it: another writer makes new texts and, where
-these differ, new images; another maker makes new images of the same texts.
+Texts come first, all of them, then images. Each is stored under a key of everything it depends on,
+so an interrupted run continues where it stopped, another caption editor gives new texts and, where
+these differ, new images, and another image generator gives new images of the same texts.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from compo_pipeline.counterfactuals.editors.contract import Failed, Request, Role, Writer, Written
-from compo_pipeline.counterfactuals.generators.contract import ImageRequest, Made, Maker
-from compo_pipeline.counterfactuals.images import ImageStore
+from filelock import FileLock, Timeout
+
+from compo_pipeline.counterfactuals.contract import (
+    CaptionEditor,
+    EditedCaption,
+    EditFailure,
+    EditRequest,
+    GeneratedImage,
+    ImageGenerator,
+    ImageRequest,
+    Role,
+)
+from compo_pipeline.counterfactuals.images import ImageStore, publish, published
 from compo_pipeline.counterfactuals.journal import Journal, Outcome
+from compo_pipeline.counterfactuals.settings import CounterfactualSettings
+from compo_pipeline.counterfactuals.tables import EDITED, FAILED, GENERATED, quarantined
 from compo_pipeline.progress import track
-from compo_pipeline.records import Caption, Parse
+from compo_pipeline.records import Caption, Counterfactual, Parse, Rejected
 from compo_pipeline.seeding import digest
 
 ROLES: tuple[Role, ...] = ("negative", "positive")
-_REQUESTS_PER_CALL = 16_384  # their parses stand in memory
+_REQUESTS_PER_CALL = 16_384  # their parses are in memory
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """One edit that is wanted: of which sentence of which row, to what end.
+class Folders(NamedTuple):
+    """Folders: `root` of the real images, `images` of the published ones, and `state` of all
+    texts and images that were ever made, under any settings.
+    """
 
-    `image_hash` is of the real image's bytes, so that another image under the same name
-    gets counterfactuals of its own.
+    root: Path
+    images: Path
+    state: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Parser:
+    """A function from (sample_id, sentence, text) items to parses, and the name and version of
+    its language model. Both are empty for caption editors that read no parses.
+    """
+
+    language: str
+    parse: Callable[[Iterable[tuple[str, int, str]]], Iterable[Parse]]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One edit to make: which sentence of which row, and its role.
+
+    `image_hash` is of the real image's bytes, so another image under the same name gets
+    counterfactuals of its own.
     """
 
     row: Caption
@@ -45,139 +79,177 @@ class Edit:
         return self.row.sentences[self.sentence]
 
     def key(self, *parts: str | int) -> str:
-        """Names the edit together with what else decides an answer."""
+        """Key of an answer: the job and everything else that the answer depends on."""
         named = (self.row.sample_id, self.sentence, self.role, self.caption, self.image_hash)
         return f"{digest(*parts, *named):016x}"
 
 
-@dataclass(frozen=True, slots=True)
-class Parsing:
-    """How sentences become parses: a function of `language.parsing.parse`'s items, and the name
-    and version of the language pipeline. For writers that read no parses both are empty.
-    """
-
-    language: str
-    parse: Callable[[Iterable[tuple[str, int, str]]], Iterable[Parse]]
-
-
-def wanted(captions: Iterable[Caption], hashes: Mapping[str, str], count: int | None) -> list[Edit]:
-    """A negative and a positive edit of each row's first sentences.
+def generate(
+    captions: Sequence[Caption],
+    hashes: Mapping[str, str],
+    editor: CaptionEditor,
+    parser: Parser,
+    generator: ImageGenerator | None,
+    settings: CounterfactualSettings,
+    folders: Folders,
+) -> tuple[list[Counterfactual], list[Rejected]]:
+    """All counterfactuals, and those that failed; images are published in `folders.images`.
 
     Args:
         captions: the rows that train.
         hashes: of real images, by path.
-        count: sentences of each row; None for all.
+        editor: edits captions.
+        parser: parses them for the editor.
+        generator: generates images; None for texts alone.
+        settings: how many sentences, and how images are stored.
+        folders: where to read and write.
     """
-    return [
-        Edit(row, sentence, role, hashes[row.image])
+    jobs = [
+        Job(row, sentence, role, hashes[row.image])
         for row in captions
-        for sentence in range(len(row.sentences[:count]))
+        for sentence in range(len(row.sentences[: settings.sentences]))
         for role in ROLES
     ]
+    with _locked(folders.state):
+        with Journal(folders.state / "texts.jsonl") as journal:
+            texts = _texts(jobs, editor, parser, journal, retry=settings.retry)
+        images = _images(jobs, texts, generator, settings, folders) if generator else {}
+        files = {n: image for n, image in images.items() if isinstance(image, Path)}
+        paths = {
+            n: published(jobs[n].row.sample_id, jobs[n].sentence, jobs[n].role, file)
+            for n, file in files.items()
+        }
+        publish({paths[n]: file for n, file in files.items()}, folders.images)
+    image_source = (generator.name, generator.settings_fingerprint) if generator else ("", "")
+    fingerprint = digest(
+        *(editor.name, editor.settings_fingerprint, parser.language, *image_source),
+        *(settings.seed, settings.format),
+    )
+    rows = []
+    for n, (job, (text, detail)) in enumerate(zip(jobs, texts, strict=True)):
+        state = EDITED if text else FAILED
+        if isinstance(image := images.get(n), str):
+            state, detail = FAILED, image
+        elif image:
+            state = GENERATED
+        rows.append(
+            Counterfactual(
+                sample_id=job.row.sample_id,
+                sentence=job.sentence,
+                caption=job.caption,
+                role=job.role,
+                text=text,
+                image=paths.get(n, ""),
+                caption_editor=editor.name,
+                image_generator=image_source[0],
+                fingerprint=f"{fingerprint:016x}"[:12],
+                state=state,
+                detail=detail,
+            )
+        )
+    return rows, quarantined(rows, (job.row.image for job in jobs))
 
 
-def texts(
-    edits: Sequence[Edit], writer: Writer, parsing: Parsing, journal: Journal, *, retry: bool
+@contextmanager
+def _locked(state: Path) -> Iterator[None]:
+    """Lock of the state folder, which all runs on the same data share."""
+    state.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(state / "in_use.lock")
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        _log.info("Waiting for another run that makes counterfactuals of the same data.")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _texts(
+    jobs: Sequence[Job],
+    editor: CaptionEditor,
+    parser: Parser,
+    journal: Journal,
+    *,
+    retry: bool,
 ) -> list[Outcome]:
-    """The text of every edit, or why there is none; only what the journal lacks is asked for.
+    """The text of every job, or why there is none; only what is not stored is asked for.
 
-    What nobody answered stays out of the journal: the next run asks again.
-
-    Args:
-        edits: what is wanted.
-        writer: asked for texts.
-        parsing: of their captions.
-        journal: entered.
-        retry: ask again where an earlier answer was no text.
+    Failures that are not final are not stored: the next run asks again. With `retry`, stored
+    failures are asked again, too.
     """
-    decided = ("text", writer.name, writer.settings_hash, parsing.language)
-    keys = [edit.key(*decided) for edit in edits]
-    found = map(journal.get, keys)
+    source = ("text", editor.name, editor.settings_fingerprint, parser.language)
+    keys = [job.key(*source) for job in jobs]
+    stored = map(journal.get, keys)
     pending = [
-        (key, edit)
-        for key, edit, outcome in zip(keys, edits, found, strict=True)
+        (key, job)
+        for key, job, outcome in zip(keys, jobs, stored, strict=True)
         if outcome is None or (retry and not outcome.text)
     ]
-    _log.info("%d of %d edited captions are there already", len(edits) - len(pending), len(edits))
-    answers = _written([edit for _, edit in pending], writer, parsing)
+    _log.info("%d of %d edited captions are stored already", len(jobs) - len(pending), len(jobs))
+    answers = _edited([job for _, job in pending], editor, parser)
     unanswered = {}
     for (key, _), answer in zip(
         pending, track(answers, len(pending), "editing captions"), strict=True
     ):
-        if isinstance(answer, Written):
+        if isinstance(answer, EditedCaption):
             journal.note(key, Outcome(answer.text, answer.detail))
-        elif answer.lasting:
+        elif answer.final:
             journal.note(key, Outcome("", answer.reason))
         else:
             unanswered[key] = Outcome("", answer.reason)
     return [unanswered[key] if key in unanswered else journal[key] for key in keys]
 
 
-def _written(edits: Sequence[Edit], writer: Writer, parsing: Parsing) -> Iterator[Written | Failed]:
-    for start in range(0, len(edits), _REQUESTS_PER_CALL):
-        some = edits[start : start + _REQUESTS_PER_CALL]
-        parses = parsing.parse((edit.row.sample_id, edit.sentence, edit.caption) for edit in some)
-        yield from writer.write(
+def _edited(
+    jobs: Sequence[Job], editor: CaptionEditor, parser: Parser
+) -> Iterator[EditedCaption | EditFailure]:
+    for start in range(0, len(jobs), _REQUESTS_PER_CALL):
+        some = jobs[start : start + _REQUESTS_PER_CALL]
+        parses = parser.parse((job.row.sample_id, job.sentence, job.caption) for job in some)
+        yield from editor.edit(
             [
-                Request(edit.row.sample_id, edit.sentence, edit.role, edit.caption, parse)
-                for edit, parse in zip(some, parses, strict=True)
+                EditRequest(job.row.sample_id, job.sentence, job.role, job.caption, parse)
+                for job, parse in zip(some, parses, strict=True)
             ]
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """What became of an image: the file that holds it, or None and the reason."""
-
-    file: Path | None
-    reason: str
-
-
-def images(
-    edits: Sequence[tuple[Edit, str]],
-    maker: Maker,
-    store: ImageStore,
-    journal: Journal,
-    root: Path,
-    seed: int,
-    *,
-    retry: bool,
-) -> list[Drawn]:
-    """The image of every edited caption; only what is not in the store is asked for.
-
-    Args:
-        edits: each with its text.
-        maker: asked for images.
-        store: where they lie; whatever is there is whole.
-        journal: of the failures, entered.
-        root: the folder that real images are relative to.
-        seed: of every image's own random numbers.
-        retry: ask again where an earlier answer was no image.
-    """
-    decided = ("image", maker.name, maker.settings_hash, seed, store.encoding)
-    keys = [edit.key(*decided, text) for edit, text in edits]
-    pending = [
-        (key, edit, text)
-        for key, (edit, text) in zip(keys, edits, strict=True)
-        if not store.path(key).exists() and (retry or journal.get(key) is None)
-    ]
-    _log.info("%d of %d images are there already", len(edits) - len(pending), len(edits))
-    answers = maker.make([_asked(edit, text, root, seed) for _, edit, text in pending])
-    for (key, _, _), answer in zip(
-        pending, track(answers, len(pending), "making images"), strict=True
-    ):
-        if isinstance(answer, Made):
-            store.save(key, answer.image)
-        else:
-            journal.note(key, Outcome("", answer.reason))
-    return [
-        Drawn(path, "") if path.exists() else Drawn(None, journal[key].detail)
-        for key, path in zip(keys, map(store.path, keys), strict=True)
-    ]
+def _images(
+    jobs: Sequence[Job],
+    texts: Sequence[Outcome],
+    generator: ImageGenerator,
+    settings: CounterfactualSettings,
+    folders: Folders,
+) -> dict[int, Path | str]:
+    """The stored image of each job with a text, or why there is none, by the job's index."""
+    store = ImageStore(folders.state / "images", settings.format)
+    seed = settings.seed
+    source = ("image", generator.name, generator.settings_fingerprint, seed, store.encoding)
+    keys = {n: jobs[n].key(*source, text) for n, (text, _) in enumerate(texts) if text}
+    with Journal(folders.state / "failures.jsonl") as failures:
+        pending = {
+            n: key
+            for n, key in keys.items()
+            if not store.path(key).exists() and (settings.retry or failures.get(key) is None)
+        }
+        _log.info("%d of %d images are stored already", len(keys) - len(pending), len(keys))
+        requests = [_image_request(jobs[n], texts[n].text, folders.root, seed) for n in pending]
+        answers = track(generator.generate(requests), len(pending), "generating images")
+        for key, answer in zip(pending.values(), answers, strict=True):
+            if isinstance(answer, GeneratedImage):
+                store.save(key, answer.image)
+            else:
+                failures.note(key, Outcome("", answer.reason))
+        return {
+            n: path if (path := store.path(key)).exists() else failures[key].detail
+            for n, key in keys.items()
+        }
 
 
-def _asked(edit: Edit, text: str, root: Path, seed: int) -> ImageRequest:
-    named = (edit.row.sample_id, edit.sentence, edit.role)
-    # 63 bits: generators differ in whether they take the sign bit.
-    own = digest(seed, "picture", *named) >> 1
-    return ImageRequest(*named, text, root / edit.row.image, own)
+def _image_request(job: Job, text: str, root: Path, seed: int) -> ImageRequest:
+    named = (job.row.sample_id, job.sentence, job.role)
+    # 63 bits: some random number generators refuse the sign bit. "picture" is part of the seed.
+    own_seed = digest(seed, "picture", *named) >> 1
+    return ImageRequest(*named, text, root / job.row.image, own_seed)

@@ -1,63 +1,26 @@
-"""Rows of `counterfactuals`, their quarantine, and whether too many of them failed."""
+"""Figures of the table `counterfactuals`: its quarantine, its summary, and reasons of failures."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from click import ClickException
 
-from compo_pipeline.counterfactuals.generation import Drawn, Edit
-from compo_pipeline.counterfactuals.journal import Outcome
 from compo_pipeline.records import Counterfactual, Rejected
 
-WRITTEN, MADE, FAILED = "written", "made", "failed"
+EDITED, GENERATED, FAILED = "edited", "generated", "failed"
 NO_TEXT, NO_IMAGE = "no_text", "no_image"
-_TOLD = 5  # reasons in an error
+_REASONS = 5  # in an error
 # What differs between failures of one reason: quoted texts and file names, and numbers.
 _PARTICULAR = re.compile(r"""(?<![^\s(])(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|\d+(?:\.\d+)?""")
 
 
 class TooManyFailures(ClickException, ValueError):
     """More edits failed than the settings tolerate."""
-
-
-def row(
-    edit: Edit, text: Outcome, drawn: Drawn | None, image: str, by: tuple[str, str, str]
-) -> Counterfactual:
-    """One row of the table.
-
-    Args:
-        edit: what was wanted.
-        text: what the writer answered.
-        drawn: what the maker answered; None where it was not asked.
-        image: path of the image below the images' folder, empty where there is none.
-        by: names of writer and maker, and the hash of their settings.
-    """
-    state, detail = WRITTEN, text.detail
-    if not text.text:
-        state = FAILED
-    elif drawn is not None:
-        state = MADE if drawn.file else FAILED
-        detail = detail if drawn.file else drawn.reason
-    writer, maker, settings = by
-    return Counterfactual(
-        sample_id=edit.row.sample_id,
-        sentence=edit.sentence,
-        caption=edit.caption,
-        role=edit.role,
-        text=text.text,
-        image=image,
-        writer=writer,
-        maker=maker,
-        settings=settings,
-        state=state,
-        detail=detail,
-    )
 
 
 def quarantined(rows: Iterable[Counterfactual], images: Iterable[str]) -> list[Rejected]:
@@ -72,7 +35,7 @@ def quarantined(rows: Iterable[Counterfactual], images: Iterable[str]) -> list[R
             row=number,
             sample_id=row.sample_id,
             image=image,
-            rule=rule(row),
+            rule=_rule(row),
             detail=f"{row.role} of sentence {row.sentence}: {row.detail}",
         )
         for number, (row, image) in enumerate(zip(rows, images, strict=True))
@@ -80,60 +43,59 @@ def quarantined(rows: Iterable[Counterfactual], images: Iterable[str]) -> list[R
     ]
 
 
-def rule(row: Counterfactual) -> str:
-    """What a failed row lacks."""
+def _rule(row: Counterfactual) -> str:
     return NO_IMAGE if row.text else NO_TEXT
 
 
 def summary(rows: Sequence[Counterfactual]) -> dict[str, Any]:
-    """Who made the edits, how many there are by role and state, how many failed by which rule."""
+    """Editor and generator, edits by role and state, and failures by rule."""
     failed = [row for row in rows if row.state == FAILED]
     states = Counter((row.role, row.state) for row in rows)
     return {
         "edits": len(rows),
-        "writer": rows[0].writer if rows else "",
-        "maker": rows[0].maker if rows else "",
-        "settings": rows[0].settings if rows else "",
+        "caption_editor": rows[0].caption_editor if rows else "",
+        "image_generator": rows[0].image_generator if rows else "",
+        "fingerprint": rows[0].fingerprint if rows else "",
         "failed": len(failed),
         "failed_share": len(failed) / len(rows) if rows else 0.0,
         "roles": {
-            role: {state: states[role, state] for state in (WRITTEN, MADE, FAILED)}
+            role: {state: states[role, state] for state in (EDITED, GENERATED, FAILED)}
             for role in sorted({role for role, _ in states})
         },
-        "rules": dict(Counter(map(rule, failed))),
+        "rules": dict(Counter(map(_rule, failed))),
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """Why edits of a role failed, how often, and the words of one of them."""
+class FailureReason(NamedTuple):
+    """Why edits of a role failed, how often, and the reason of one of them in full."""
 
     role: str
-    told: str
+    reason: str
     example: str
     times: int
 
 
-def reasons(rows: Iterable[Counterfactual]) -> list[Reason]:
-    """Reasons of failures, the most frequent first; quoted texts and numbers do not tell apart."""
+def failure_reasons(rows: Iterable[Counterfactual]) -> list[FailureReason]:
+    """Reasons of failures, the most frequent first, grouped without quoted texts and numbers."""
     examples: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         if row.state == FAILED:
-            told = _PARTICULAR.sub("...", row.detail)
-            examples.setdefault((row.role, told), []).append(row.detail)
+            reason = _PARTICULAR.sub("...", row.detail)
+            examples.setdefault((row.role, reason), []).append(row.detail)
     found = [
-        Reason(role, told, details[0], len(details)) for (role, told), details in examples.items()
+        FailureReason(role, reason, details[0], len(details))
+        for (role, reason), details in examples.items()
     ]
     return sorted(found, key=lambda reason: -reason.times)
 
 
 def refuse_too_many(rows: Sequence[Counterfactual], tolerated: float, preview: Path) -> None:
-    """Stop a run whose writer or maker fails where it was meant not to.
+    """Stop a run in which too many edits failed.
 
     Args:
         rows: of the table.
         tolerated: share of the edits of either role that may fail; all of them never may.
-        preview: where to look.
+        preview: the folder of the preview page.
 
     Raises:
         TooManyFailures: more failed; with the most frequent reasons.
@@ -144,12 +106,12 @@ def refuse_too_many(rows: Sequence[Counterfactual], tolerated: float, preview: P
         share = failed / len(ours)
         if failed < len(ours) and share <= tolerated:
             continue
-        lines = [f"  {one.times} times, as: {one.example}" for one in reasons(ours)[:_TOLD]]
+        reasons = failure_reasons(ours)[:_REASONS]
         raise TooManyFailures(
             f"counterfactuals: {failed} of {len(ours)} {role} edits failed ({share:.1%}), "
             f"counterfactuals.tolerated_share allows {tolerated:.1%}:\n"
-            + "\n".join(lines)
+            + "\n".join(f"  {one.times} times, as: {one.example}" for one in reasons)
             + f"\nThe table counterfactuals_quarantine holds each with its reason, {preview} shows "
-            "some; mend the writer's or the maker's settings, ask again with "
+            "some; fix the settings of the caption editor or the image generator, try again with "
             "counterfactuals.retry, or raise counterfactuals.tolerated_share."
         )

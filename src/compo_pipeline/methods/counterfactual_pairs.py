@@ -181,7 +181,7 @@ def _view(row: Caption, sentence: int, edits: dict[str, Counterfactual], drawing
         (negative.text if negative else None,),
         provenance(
             drawing.language,
-            [Origin(negative.writer, negative.detail, ()) if negative else None],
+            [Origin(negative.caption_editor, negative.detail, ()) if negative else None],
         ),
         counterfactuals=tuple(edit.image if edit else "" for edit in (negative, positive)),
     )

@@ -3,7 +3,7 @@
 Source: "Enhancing Vision-Language Compositional Understanding with Multimodal Synthetic Data".
 Configuration alone reaches the paper's ablations: `images: false` leaves the real image against
 the three texts, `margins.adaptive: false` takes one margin for all; those of the images
-(injection, AdaIN) are settings of their maker.
+(injection, AdaIN) are settings of the image generator.
 """
 
 from __future__ import annotations

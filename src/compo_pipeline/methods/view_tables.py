@@ -114,7 +114,7 @@ def _tell_images(method: str, views: Sequence[View]) -> None:
     if not negatives and not positives:
         log.warning(
             "No view has a synthetic image: %s trains on edited captions alone. Set "
-            "counterfactuals.maker, or %s.objective.images=false where that is meant.",
+            "counterfactuals.image_generator, or %s.objective.images=false where that is meant.",
             *(method, method),
         )
 

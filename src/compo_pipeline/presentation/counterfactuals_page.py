@@ -1,4 +1,4 @@
-"""A page of captions and their edits, with real and made images side by side."""
+"""A page of captions and their edits, with real and counterfactual images side by side."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compo_pipeline.counterfactuals.tables import FAILED, reasons, summary
+from compo_pipeline.counterfactuals.tables import FAILED, failure_reasons, summary
 from compo_pipeline.images.decoding import ImageError, Limits, load
 from compo_pipeline.presentation.pages import environment
 from compo_pipeline.presentation.text_differences import marked
@@ -84,7 +84,7 @@ def write(
         rows: all counterfactuals.
         captions: with those that were edited among them.
         root: the folder that real images are relative to.
-        images: likewise of made ones.
+        images: likewise of counterfactual images.
         file: where to write.
         dataset: by name; it draws the captions that are shown.
         count: how many captions are drawn whatever became of them; `LEAST` of each kind of edit
@@ -106,7 +106,7 @@ def write(
             captions=len(groups),
             counts=summary(rows),
             shares=shares,
-            reasons=reasons(rows)[:_REASONS],
+            reasons=failure_reasons(rows)[:_REASONS],
             least=LEAST,
             cards=[
                 _card(of_sample[edits[place][0].sample_id], edits[place], root, images)

@@ -14,15 +14,15 @@ from compo_pipeline.configuration import SettingsError, nearest
 from compo_pipeline.method_names import METHODS
 from compo_pipeline.reference.classes import Field, SettingsClass, method_class, settings_class
 
-# What a node parses later than the preflight: only of the writer or image generator in use.
-_OF_MAKERS = {
-    "counterfactuals.rules": "language.writers.rules.RulesSettings",
-    "counterfactuals.endpoint": "language.writers.endpoint.EndpointSettings",
-    "counterfactuals.transformers": "language.writers.local.LocalSettings",
+# Settings of caption editors and image generators: parsed by the node that uses them.
+_OF_COUNTERFACTUALS = {
+    "counterfactuals.rules": "counterfactuals.editors.rules.RulesSettings",
+    "counterfactuals.endpoint": "counterfactuals.editors.endpoint.EndpointSettings",
+    "counterfactuals.transformers": "counterfactuals.editors.local.TransformersSettings",
     "counterfactuals.scenes": "scenes.counterfactuals.SceneEditSettings",
-    "counterfactuals.diffusion": "images.makers.settings.DiffusionSettings",
+    "counterfactuals.diffusion": "counterfactuals.generators.settings.DiffusionSettings",
 }
-_CLASSES = {**SETTINGS, **_OF_MAKERS}
+_CLASSES = {**SETTINGS, **_OF_COUNTERFACTUALS}
 _TYPES = {bool: "true or false", int: "integer", float: "number", str: "text", list: "list"}
 _COMMENT = re.compile(r"(?:^|\s)#\s?(.*)$")
 _NAMED = "mapping, with names of your own"

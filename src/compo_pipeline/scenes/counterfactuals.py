@@ -17,7 +17,14 @@ from pathlib import Path, PurePosixPath
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.counterfactuals.generators.contract import ImageRequest, Made, Unmade
+from compo_pipeline.counterfactuals.contract import (
+    EditedCaption,
+    EditFailure,
+    EditRequest,
+    GeneratedImage,
+    ImageFailure,
+    ImageRequest,
+)
 from compo_pipeline.images import decoding
 from compo_pipeline.records import Caption
 from compo_pipeline.scenes.edits import EDITS, EditKind
@@ -136,11 +143,11 @@ class SceneEditSettings:
 
 
 class SceneCounterfactuals:
-    """Writes counterfactual sentences of rendered scenes and makes their images, both exact
-    unless the settings ask for images that fall short.
+    """Caption editor and image generator of rendered scenes: both exact, unless the settings ask
+    for imperfect images.
 
-    The same (seed, sample_id, sentence, role) gives the same edit, so the maker needs nothing of
-    the writer but the text, which it checks.
+    The same (seed, sample_id, sentence, role) gives the same edit, so images need nothing of the
+    edited caption but its text, which is checked.
     """
 
     name = "scenes"
@@ -169,8 +176,8 @@ class SceneCounterfactuals:
         self._edited = lru_cache(_REMEMBERED)(self._edit)
 
     @cached_property
-    def settings_hash(self) -> str:
-        """Of settings, world and code: where the scenes' code changed, all is made anew."""
+    def settings_fingerprint(self) -> str:
+        """Of settings, world and code: a change of the scenes' code gives new edits."""
         values = json.dumps([asdict(self._settings), asdict(self._world)], sort_keys=True)
         code = files_fingerprint(
             (file.name, file) for file in sorted(Path(__file__).parent.glob("*.py"))
@@ -195,16 +202,25 @@ class SceneCounterfactuals:
         asked = self._edited(key)
         return isinstance(asked, Edited) and self._mistaken(asked, key) is not None
 
-    def make(self, requests: Sequence[ImageRequest]) -> Iterator[Made | Unmade]:
+    def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
+        """The edited sentence of each request, in their order."""
+        for request in requests:
+            found = self.edited(request.sample_id, request.sentence, request.role)
+            if isinstance(found, str):
+                yield EditFailure(request, found)
+            else:
+                yield EditedCaption(request, found.text, found.kind)
+
+    def generate(self, requests: Sequence[ImageRequest]) -> Iterator[GeneratedImage | ImageFailure]:
         """The rendered image of each request, in their order."""
         for request in requests:
             key = (request.sample_id, request.sentence, request.role)
             written = self._edited(key)
             if isinstance(written, str):
-                yield Unmade(request, written)
+                yield ImageFailure(request, written)
             elif written.text != request.text:
                 why = f"these settings write '{written.text}', not '{request.text}'"
-                yield Unmade(request, why)
+                yield ImageFailure(request, why)
             else:
                 yield self._finished(request, image(self._shown(written, key).scene))
 
@@ -259,7 +275,7 @@ class SceneCounterfactuals:
         scene = told and imagine(told, found.scene, self._world, random_, read(untrue))
         return replace(found, scene=scene or found.scene)
 
-    def _finished(self, request: ImageRequest, drawn: Image.Image) -> Made | Unmade:
+    def _finished(self, request: ImageRequest, drawn: Image.Image) -> GeneratedImage | ImageFailure:
         """The image in its style."""
         settings = self._settings
         if settings.cast:
@@ -269,9 +285,9 @@ class SceneCounterfactuals:
             try:
                 real = decoding.load(file.parent, file.name, limits)
             except decoding.ImageError as error:
-                return Unmade(request, f"the real image: {error}")
+                return ImageFailure(request, f"the real image: {error}")
             drawn = towards(drawn, real, settings.adain.weight)
-        return Made(request, drawn)
+        return GeneratedImage(request, drawn)
 
 
 def read_scenes(root: Path) -> dict[str, Scene]:
@@ -284,8 +300,8 @@ def read_scenes(root: Path) -> dict[str, Scene]:
     if not files:
         raise SettingsError(
             f"data.root: '{root}' holds no records of scenes (annotations/scenes_<split>.jsonl), "
-            "which only rendered scenes have; for images of another origin set "
-            "counterfactuals.writer and counterfactuals.maker to others than 'scenes'"
+            "which only rendered scenes have; for other images set counterfactuals.caption_editor "
+            "and counterfactuals.image_generator to others than 'scenes'"
         )
     scenes = (
         Scene.from_dict(json.loads(line))

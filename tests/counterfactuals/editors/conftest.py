@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from spacy.language import Language
 
-from compo_pipeline.counterfactuals.editors.contract import Request, Role
+from compo_pipeline.counterfactuals.contract import EditRequest, Role
 from compo_pipeline.language.parsing import parse
 from compo_pipeline.records import Parse
 
@@ -33,11 +33,11 @@ def parsed(compo_en: Language) -> Callable[[str], Parse]:
 
 
 @pytest.fixture
-def bare_request() -> Callable[..., Request]:
+def bare_request() -> Callable[..., EditRequest]:
     """A request whose parse has a text and nothing else: enough for all that asks a model."""
 
-    def make(caption: str, role: Role = "negative", sample_id: str = "id") -> Request:
-        return Request(
+    def make(caption: str, role: Role = "negative", sample_id: str = "id") -> EditRequest:
+        return EditRequest(
             sample_id, 0, role, caption, Parse(sample_id, 0, caption, (), (), (), (), ())
         )
 

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.counterfactuals.contract import EditRequest
 from compo_pipeline.counterfactuals.editors.checks import CheckSettings, cleaned, refusal
-from compo_pipeline.counterfactuals.editors.contract import Request
 from compo_pipeline.records import Parse
 
-Bare = Callable[..., Request]
+Bare = Callable[..., EditRequest]
 CAPTION, ANSWER = "A dog on a mat.", "A cat on a mat."
 DEFAULTS = CheckSettings()
 
@@ -110,7 +110,7 @@ def test_settings(values: dict[str, float]) -> None:
 
 @given(answer=st.text(max_size=60), caption=st.text(min_size=1, max_size=30))
 def test_any_answer(answer: str, caption: str) -> None:
-    request = Request("id", 0, "negative", caption, Parse("id", 0, caption, (), (), (), (), ()))
+    request = EditRequest("id", 0, "negative", caption, Parse("id", 0, caption, (), (), (), (), ()))
     text = cleaned(answer, caption)
     if not refusal(request, text, DEFAULTS):
         assert text and "\n" not in text and text.casefold() != caption.casefold()

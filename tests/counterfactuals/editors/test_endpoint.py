@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.counterfactuals.contract import EditedCaption, EditFailure, EditRequest
 from compo_pipeline.counterfactuals.editors.checks import CheckSettings
-from compo_pipeline.counterfactuals.editors.contract import Failed, Request, Written
-from compo_pipeline.counterfactuals.editors.endpoint import EndpointSettings, EndpointWriter
+from compo_pipeline.counterfactuals.editors.endpoint import EndpointEditor, EndpointSettings
 from compo_pipeline.counterfactuals.editors.posting import RetrySettings
 
-Bare = Callable[..., Request]
+Bare = Callable[..., EditRequest]
 KEY = "counterfactuals.writers.endpoint"
 SECRET = "sk-very-secret"
 
@@ -31,15 +31,15 @@ class Waits:
 
 
 @pytest.fixture
-def writer(chat: Any, tmp_path: Path) -> Callable[..., EndpointWriter]:
+def writer(chat: Any, tmp_path: Path) -> Callable[..., EndpointEditor]:
     """A writer of the fake server, one request at a time unless told otherwise."""
 
-    def make(pause: Any = None, **settings: Any) -> EndpointWriter:
+    def make(pause: Any = None, **settings: Any) -> EndpointEditor:
         own = EndpointSettings(
             **{"url": chat.url, "model": "fake", "in_flight": 1, "timeout": 5.0, **settings}
         )
         cache = tmp_path / "answers.sqlite"
-        return EndpointWriter(own, key=KEY, seed=0, cache=cache, pause=pause or Waits())
+        return EndpointEditor(own, key=KEY, seed=0, cache=cache, pause=pause or Waits())
 
     return make
 
@@ -50,16 +50,16 @@ def good(turn: Any, number: int, body: dict[str, Any]) -> None:
 
 
 @pytest.fixture
-def captions(bare_request: Bare) -> list[Request]:
+def captions(bare_request: Bare) -> list[EditRequest]:
     return [bare_request(f"A dog on {number} mats.", sample_id=str(number)) for number in range(12)]
 
 
-def texts(made: list[Written | Failed]) -> list[str]:
-    assert all(isinstance(one, Written) for one in made), made
-    return [one.text for one in made if isinstance(one, Written)]
+def texts(made: list[EditedCaption | EditFailure]) -> list[str]:
+    assert all(isinstance(one, EditedCaption) for one in made), made
+    return [one.text for one in made if isinstance(one, EditedCaption)]
 
 
-def test_answers_in_order(chat: Any, writer: Any, captions: list[Request]) -> None:
+def test_answers_in_order(chat: Any, writer: Any, captions: list[EditRequest]) -> None:
     first = threading.Event()
 
     def slow_first(turn: Any, number: int, body: dict[str, Any]) -> None:
@@ -71,14 +71,14 @@ def test_answers_in_order(chat: Any, writer: Any, captions: list[Request]) -> No
         good(turn, number, body)
 
     chat.script = slow_first
-    made = list(writer(in_flight=3).write(captions))
+    made = list(writer(in_flight=3).edit(captions))
     assert texts(made) == [f"A cat on {number} mats." for number in range(12)]
     assert [one.request for one in made] == captions
 
 
-def test_what_is_sent(chat: Any, writer: Any, captions: list[Request]) -> None:
+def test_what_is_sent(chat: Any, writer: Any, captions: list[EditRequest]) -> None:
     chat.script = good
-    list(writer(temperature=0.5, max_tokens=9, more={"top_p": 0.9}).write(captions[:2]))
+    list(writer(temperature=0.5, max_tokens=9, more={"top_p": 0.9}).edit(captions[:2]))
     (path, headers, one), (_, _, other) = chat.seen
     assert path == "/v1/chat/completions"
     assert "Authorization" not in headers
@@ -86,11 +86,11 @@ def test_what_is_sent(chat: Any, writer: Any, captions: list[Request]) -> None:
     assert sent == {"model": "fake", "temperature": 0.5, "max_tokens": 9, "top_p": 0.9}
     assert one["messages"][-1]["content"] == captions[0].caption
     assert one["seed"] != other["seed"]
-    list(writer(seeded=False).write(captions[:1]))
+    list(writer(seeded=False).edit(captions[:1]))
     assert "seed" not in chat.seen[-1][2]
 
 
-def test_a_bounded_number_in_flight(chat: Any, writer: Any, captions: list[Request]) -> None:
+def test_a_bounded_number_in_flight(chat: Any, writer: Any, captions: list[EditRequest]) -> None:
     lock, together, seen = threading.Lock(), threading.Barrier(3, timeout=10), []
     under_way = Counter[str]()
 
@@ -104,25 +104,25 @@ def test_a_bounded_number_in_flight(chat: Any, writer: Any, captions: list[Reque
         good(turn, number, body)
 
     chat.script = count
-    list(writer(in_flight=3).write(captions))
+    list(writer(in_flight=3).edit(captions))
     assert max(seen) == 3
 
 
-def test_a_second_run_asks_nothing(chat: Any, writer: Any, captions: list[Request]) -> None:
+def test_a_second_run_asks_nothing(chat: Any, writer: Any, captions: list[EditRequest]) -> None:
     def some_lies(turn: Any, number: int, body: dict[str, Any]) -> None:
         lies = " 3 mats" in body["messages"][-1]["content"]
         turn.say("Nothing.") if lies else good(turn, number, body)
 
     chat.script = some_lies
-    made = list(writer().write(captions))
-    assert [isinstance(one, Failed) for one in made] == [n == 3 for n in range(12)]
+    made = list(writer().edit(captions))
+    assert [isinstance(one, EditFailure) for one in made] == [n == 3 for n in range(12)]
     asked = len(chat.seen)
     assert asked == 11 + 3
     chat.script = lambda turn, number, body: turn.reply(401, "closed")
-    assert list(writer().write(captions)) == made
+    assert list(writer().edit(captions)) == made
     assert len(chat.seen) == asked
     with pytest.raises(SettingsError):
-        list(writer(model="another").write(captions))
+        list(writer(model="another").edit(captions))
 
 
 @pytest.mark.parametrize(
@@ -137,31 +137,31 @@ def test_a_second_run_asks_nothing(chat: Any, writer: Any, captions: list[Reques
     ],
 )
 def test_lies_are_asked_again_with_another_seed(
-    chat: Any, writer: Any, captions: list[Request], lie: str | None, reason: str
+    chat: Any, writer: Any, captions: list[EditRequest], lie: str | None, reason: str
 ) -> None:
     def once(turn: Any, number: int, body: dict[str, Any]) -> None:
         good(turn, number, body) if number else turn.say(lie)
 
     chat.script = once
-    (made,) = writer().write(captions[:1])
-    assert made == Written(captions[0], "A cat on 0 mats.", "attempt 2")
+    (made,) = writer().edit(captions[:1])
+    assert made == EditedCaption(captions[0], "A cat on 0 mats.", "attempt 2")
     assert chat.seen[0][2]["seed"] != chat.seen[1][2]["seed"]
 
     chat.script = lambda turn, number, body: turn.say(lie)
-    (failed,) = writer(model="liar", attempts=2).write(captions[:1])
-    assert isinstance(failed, Failed)
+    (failed,) = writer(model="liar", attempts=2).edit(captions[:1])
+    assert isinstance(failed, EditFailure)
     assert failed.reason.startswith("asked 2 times; the last answer was refused: ")
     assert reason in failed.reason
     assert len(chat.seen) == 4
 
 
-def test_an_answer_that_was_cut_off(chat: Any, writer: Any, captions: list[Request]) -> None:
+def test_an_answer_that_was_cut_off(chat: Any, writer: Any, captions: list[EditRequest]) -> None:
     chat.script = lambda turn, number, body: turn.say("A cat on 0 ma", finish="length")
-    (failed,) = writer(attempts=1).write(captions[:1])
-    assert isinstance(failed, Failed) and "cut off by max_tokens" in failed.reason
+    (failed,) = writer(attempts=1).edit(captions[:1])
+    assert isinstance(failed, EditFailure) and "cut off by max_tokens" in failed.reason
 
 
-def test_troubles_that_pass(chat: Any, writer: Any, captions: list[Request]) -> None:
+def test_troubles_that_pass(chat: Any, writer: Any, captions: list[EditRequest]) -> None:
     troubles: list[Callable[[Any], None]] = [
         lambda turn: turn.reply(429, "slow down", {"Retry-After": "17"}),
         lambda turn: turn.reply(429, "slow down"),
@@ -180,7 +180,7 @@ def test_troubles_that_pass(chat: Any, writer: Any, captions: list[Request]) -> 
 
     chat.script = script
     waits = Waits()
-    made = list(writer(waits, retries=RetrySettings(most=9)).write(captions[:1]))
+    made = list(writer(waits, retries=RetrySettings(most=9)).edit(captions[:1]))
     assert texts(made) == ["A cat on 0 mats."]
     assert len(waits.seconds) == len(troubles)
     assert waits.seconds[0] == 17.0 and waits.seconds[1] <= 2.0
@@ -188,12 +188,12 @@ def test_troubles_that_pass(chat: Any, writer: Any, captions: list[Request]) -> 
 
 
 def test_a_wrong_key_stops_at_once(
-    chat: Any, writer: Any, captions: list[Request], monkeypatch: pytest.MonkeyPatch
+    chat: Any, writer: Any, captions: list[EditRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_KEY", SECRET)
     chat.script = lambda turn, number, body: turn.reply(401, f"wrong key {SECRET}")
     with pytest.raises(SettingsError, match=rf"{KEY}\.key_variable \(now FAKE_KEY\)") as caught:
-        list(writer(key_variable="FAKE_KEY").write(captions))
+        list(writer(key_variable="FAKE_KEY").edit(captions))
     assert "401: wrong key ***" in str(caught.value) and SECRET not in str(caught.value)
     # The window was not sent to its end.
     assert len(chat.seen) < len(captions)
@@ -201,64 +201,70 @@ def test_a_wrong_key_stops_at_once(
 
 
 def test_the_key_is_written_nowhere(
-    chat: Any, writer: Any, captions: list[Request], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    chat: Any,
+    writer: Any,
+    captions: list[EditRequest],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setenv("FAKE_KEY", SECRET)
     chat.script = good
     own = writer(key_variable="FAKE_KEY")
-    list(own.write(captions))
+    list(own.edit(captions))
     assert SECRET.encode() not in (tmp_path / "answers.sqlite").read_bytes()
     assert SECRET not in str(vars(own))
 
 
-def test_no_key_in_the_environment(writer: Any, captions: list[Request], chat: Any) -> None:
+def test_no_key_in_the_environment(writer: Any, captions: list[EditRequest], chat: Any) -> None:
     with pytest.raises(SettingsError, match=rf"{KEY}\.key_variable: expected .* 'NO_SUCH_KEY'"):
-        list(writer(key_variable="NO_SUCH_KEY").write(captions))
+        list(writer(key_variable="NO_SUCH_KEY").edit(captions))
     assert chat.seen == []
 
 
 @pytest.mark.parametrize(("status", "mends"), [(404, "url or model"), (307, "url"), (402, "key_v")])
 def test_what_no_caption_would_change(
-    chat: Any, writer: Any, captions: list[Request], status: int, mends: str
+    chat: Any, writer: Any, captions: list[EditRequest], status: int, mends: str
 ) -> None:
     chat.script = lambda turn, number, body: turn.reply(status, "no")
     with pytest.raises(SettingsError, match=rf"refuses every request .{status}: no.*{KEY}.{mends}"):
-        list(writer().write(captions))
+        list(writer().edit(captions))
 
 
 def test_one_caption_that_the_server_refuses(
-    chat: Any, writer: Any, captions: list[Request]
+    chat: Any, writer: Any, captions: list[EditRequest]
 ) -> None:
     def script(turn: Any, number: int, body: dict[str, Any]) -> None:
         bad = " 1 mats" in body["messages"][-1]["content"]
         turn.reply(400, "content filter") if bad else good(turn, number, body)
 
     chat.script = script
-    made = list(writer().write(captions))
-    assert made[1] == Failed(captions[1], "refused: 400: content filter")
+    made = list(writer().edit(captions))
+    assert made[1] == EditFailure(captions[1], "refused: 400: content filter")
     assert len(texts([made[0], *made[2:]])) == 11
     # It was no answer: a later run asks for it again, and for nothing else.
     asked = len(chat.seen)
-    assert list(writer().write(captions[:2])) == made[:2]
+    assert list(writer().edit(captions[:2])) == made[:2]
     assert len(chat.seen) == asked + 1
     # Alone, too: a server that refuses one is not down.
-    assert list(writer().write(captions[1:2])) == made[1:2]
+    assert list(writer().edit(captions[1:2])) == made[1:2]
     with pytest.raises(SettingsError, match="none of 3 captions in a row; the last: refused: 400"):
-        list(writer(give_up=3).write(captions[1:2] * 4))
+        list(writer(give_up=3).edit(captions[1:2] * 4))
 
 
-def test_one_caption_that_nobody_answers(chat: Any, writer: Any, captions: list[Request]) -> None:
+def test_one_caption_that_nobody_answers(
+    chat: Any, writer: Any, captions: list[EditRequest]
+) -> None:
     def script(turn: Any, number: int, body: dict[str, Any]) -> None:
         lost = " 1 mats" in body["messages"][-1]["content"]
         turn.reply(503, "busy") if lost else good(turn, number, body)
 
     chat.script = script
-    made = list(writer(retries=RetrySettings(most=1)).write(captions))
-    assert [one for one in made if isinstance(one, Failed)] == [made[1]]
-    assert made[1].reason.startswith("no answer: ") and not made[1].lasting
+    made = list(writer(retries=RetrySettings(most=1)).edit(captions))
+    assert [one for one in made if isinstance(one, EditFailure)] == [made[1]]
+    assert made[1].reason.startswith("no answer: ") and not made[1].final
 
 
-def test_a_server_that_goes_down(chat: Any, writer: Any, captions: list[Request]) -> None:
+def test_a_server_that_goes_down(chat: Any, writer: Any, captions: list[EditRequest]) -> None:
     def script(turn: Any, number: int, body: dict[str, Any]) -> None:
         good(turn, number, body) if number < 5 else turn.reply(503, "down")
 
@@ -266,37 +272,37 @@ def test_a_server_that_goes_down(chat: Any, writer: Any, captions: list[Request]
     made = []
     own = writer(give_up=3, retries=RetrySettings(most=1))
     with pytest.raises(SettingsError, match=rf"{KEY}\.url: .* none of 3 .*503: down"):
-        for one in own.write(captions):
+        for one in own.edit(captions):
             made.append(one)
     # Those that got no answer are not failed: they get their chance in a later run.
     assert texts(made) == [f"A cat on {number} mats." for number in range(5)]
     asked = len(chat.seen)
     chat.script = good
-    assert len(texts(list(writer().write(captions)))) == 12
+    assert len(texts(list(writer().edit(captions)))) == 12
     assert len(chat.seen) == asked + 7
 
 
-def test_a_server_that_is_down(chat: Any, writer: Any, captions: list[Request]) -> None:
+def test_a_server_that_is_down(chat: Any, writer: Any, captions: list[EditRequest]) -> None:
     with pytest.raises(SettingsError, match=rf"{KEY}\.url: .*answered none of 2 captions"):
-        list(writer(retries=RetrySettings(most=0)).write(captions[:2]))
+        list(writer(retries=RetrySettings(most=0)).edit(captions[:2]))
 
 
-def test_interrupted(chat: Any, writer: Any, captions: list[Request]) -> None:
+def test_interrupted(chat: Any, writer: Any, captions: list[EditRequest]) -> None:
     chat.script = good
-    answers = writer(in_flight=2).write(captions)
+    answers = writer(in_flight=2).edit(captions)
     next(answers)
     answers.close()
     asked = len(chat.seen)
     assert asked < len(captions)
-    assert len(texts(list(writer().write(captions)))) == 12
+    assert len(texts(list(writer().edit(captions)))) == 12
     assert len(chat.seen) == 12
 
 
 def test_settings_hash(writer: Any) -> None:
-    own = writer().settings_hash
-    assert own == writer(in_flight=3, timeout=9.0, url="http://elsewhere/v1").settings_hash
+    own = writer().settings_fingerprint
+    assert own == writer(in_flight=3, timeout=9.0, url="http://elsewhere/v1").settings_fingerprint
     others = [
-        writer(**changed).settings_hash
+        writer(**changed).settings_fingerprint
         for changed in (
             {"model": "b"},
             {"temperature": 0.1},

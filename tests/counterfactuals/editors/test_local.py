@@ -10,8 +10,13 @@ from typing import Any
 import pytest
 
 from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.counterfactuals.editors.contract import Failed, Request, Written
-from compo_pipeline.counterfactuals.editors.local import LocalSettings, LocalWriter, _Draws, _Model
+from compo_pipeline.counterfactuals.contract import EditedCaption, EditFailure, EditRequest
+from compo_pipeline.counterfactuals.editors.local import (
+    TransformersEditor,
+    TransformersSettings,
+    _Draws,
+    _Model,
+)
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -45,17 +50,17 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def writer(model: Path, tmp_path: Path) -> Callable[..., LocalWriter]:
-    def make(seed: int = 0, cache: str = "answers", **settings: Any) -> LocalWriter:
+def writer(model: Path, tmp_path: Path) -> Callable[..., TransformersEditor]:
+    def make(seed: int = 0, cache: str = "answers", **settings: Any) -> TransformersEditor:
         given = {"folder": str(model), "max_tokens": 6, "batch_size": 3, "device": "cpu"}
-        own = LocalSettings(**{**given, **settings})
-        return LocalWriter(own, key=KEY, seed=seed, cache=tmp_path / f"{cache}.sqlite")
+        own = TransformersSettings(**{**given, **settings})
+        return TransformersEditor(own, key=KEY, seed=seed, cache=tmp_path / f"{cache}.sqlite")
 
     return make
 
 
 @pytest.fixture
-def captions(bare_request: Callable[..., Request]) -> list[Request]:
+def captions(bare_request: Callable[..., EditRequest]) -> list[EditRequest]:
     words = (
         "a dog on a mat",
         "two dogs",
@@ -72,7 +77,7 @@ class Scripted:
     def __init__(self, right_at: dict[str, int]) -> None:
         self.right_at, self.asked, self.batches = right_at, Counter[str](), []
 
-    def answers(self, requests: list[Request], seeds: list[int]) -> list[Any]:
+    def answers(self, requests: list[EditRequest], seeds: list[int]) -> list[Any]:
         from compo_pipeline.counterfactuals.editors.cache import Answer
 
         self.batches.append([one.caption for one in requests])
@@ -86,40 +91,40 @@ class Scripted:
         return made
 
 
-def test_one_answer_each_in_order(writer: Any, captions: list[Request]) -> None:
-    made = list(writer().write(captions))
+def test_one_answer_each_in_order(writer: Any, captions: list[EditRequest]) -> None:
+    made = list(writer().edit(captions))
     assert [one.request for one in made] == captions
-    assert all(isinstance(one, Written | Failed) for one in made)
-    failed = [one for one in made if isinstance(one, Failed)]
+    assert all(isinstance(one, EditedCaption | EditFailure) for one in made)
+    failed = [one for one in made if isinstance(one, EditFailure)]
     assert failed and all(one.reason.startswith("asked 3 times") for one in failed)
 
 
-def test_only_refused_ones_are_asked_again(writer: Any, captions: list[Request]) -> None:
+def test_only_refused_ones_are_asked_again(writer: Any, captions: list[EditRequest]) -> None:
     own = writer()
     own._model = model = Scripted({"two dogs": 1, "a cat": 9})
-    made = list(own.write(captions))
-    assert [isinstance(one, Written) for one in made] == [True, True, True, False, True]
+    made = list(own.edit(captions))
+    assert [isinstance(one, EditedCaption) for one in made] == [True, True, True, False, True]
     first, second = [one.caption for one in captions[:3]], [one.caption for one in captions[3:]]
     assert model.batches == [first, ["two dogs"], second, ["a cat"], ["a cat"]]
-    assert made[1] == Written(captions[1], "two bears", "attempt 2")
+    assert made[1] == EditedCaption(captions[1], "two bears", "attempt 2")
 
 
-def test_a_second_run_asks_nothing(writer: Any, captions: list[Request]) -> None:
+def test_a_second_run_asks_nothing(writer: Any, captions: list[EditRequest]) -> None:
     own = writer()
     own._model = Scripted({"a cat": 9})
-    made = list(own.write(captions))
+    made = list(own.edit(captions))
     again = writer()
     again._model = None
-    assert list(again.write(captions)) == made
+    assert list(again.edit(captions)) == made
     changed = writer(temperature=0.1)
     changed._model = None
     with pytest.raises(AttributeError):
-        list(changed.write(captions))
+        list(changed.edit(captions))
 
 
-def test_the_model_is_let_go_with_the_last_answer(writer: Any, captions: list[Request]) -> None:
+def test_the_model_is_let_go_with_the_last_answer(writer: Any, captions: list[EditRequest]) -> None:
     own = writer()
-    answers = own.write(captions)
+    answers = own.edit(captions)
     next(answers)
     loaded = weakref.ref(own._model)
     assert loaded() is not None
@@ -128,34 +133,36 @@ def test_the_model_is_let_go_with_the_last_answer(writer: Any, captions: list[Re
     assert loaded() is None
 
 
-def test_equal_captions_are_asked_for_once(writer: Any, captions: list[Request]) -> None:
+def test_equal_captions_are_asked_for_once(writer: Any, captions: list[EditRequest]) -> None:
     own = writer()
     own._model = model = Scripted({})
-    made = list(own.write([captions[0], captions[0], captions[1]]))
+    made = list(own.edit([captions[0], captions[0], captions[1]]))
     assert model.batches == [[captions[0].caption, captions[1].caption]]
     assert made[0] == made[1]
 
 
-def answers(model: _Model, requests: list[Request], seeds: list[int]) -> list[str]:
+def answers(model: _Model, requests: list[EditRequest], seeds: list[int]) -> list[str]:
     return [one.text for one in model.answers(requests, seeds)]
 
 
-def test_a_row_is_drawn_by_its_own_seed(model: Path, captions: list[Request]) -> None:
-    own = _Model(LocalSettings(str(model), max_tokens=6, device="cpu"), KEY)
+def test_a_row_is_drawn_by_its_own_seed(model: Path, captions: list[EditRequest]) -> None:
+    own = _Model(TransformersSettings(str(model), max_tokens=6, device="cpu"), KEY)
     seeds = [5, 6, 7, 8, 9]
     together = answers(own, captions, seeds)
     assert [answers(own, [one], [seed])[0] for one, seed in zip(captions, seeds, strict=True)] == (
         together
     )
     assert answers(own, captions, seeds[::-1]) != together
-    greedy = _Model(LocalSettings(str(model), max_tokens=6, temperature=0, device="cpu"), KEY)
+    greedy = _Model(
+        TransformersSettings(str(model), max_tokens=6, temperature=0, device="cpu"), KEY
+    )
     assert answers(greedy, captions, seeds) == answers(greedy, captions, seeds[::-1])
 
 
-def test_greedy_asks_once(writer: Any, captions: list[Request]) -> None:
+def test_greedy_asks_once(writer: Any, captions: list[EditRequest]) -> None:
     own = writer(temperature=0)
     own._model = model = Scripted({"two dogs": 1})
-    assert sum(isinstance(one, Failed) for one in own.write(captions)) == 1
+    assert sum(isinstance(one, EditFailure) for one in own.edit(captions)) == 1
     assert len(model.batches) == 2
 
 
@@ -171,7 +178,7 @@ def test_draws_follow_the_softmax() -> None:
 
 
 def test_ends_of_answers(model: Path) -> None:
-    own = _Model(LocalSettings(str(model), max_tokens=4, device="cpu"), KEY)
+    own = _Model(TransformersSettings(str(model), max_tokens=4, device="cpu"), KEY)
     cat, end = 5, 1
     assert own._answer(torch.tensor([cat, cat, end, end])) == ("cat cat", False)
     assert own._answer(torch.tensor([cat, cat, cat, cat])).cut
@@ -179,8 +186,8 @@ def test_ends_of_answers(model: Path) -> None:
     assert own._answer(torch.tensor([cat] * 4)) == ("a cat", False)
 
 
-def test_chat_template(model: Path, captions: list[Request]) -> None:
-    own = _Model(LocalSettings(str(model), device="cpu"), KEY)
+def test_chat_template(model: Path, captions: list[EditRequest]) -> None:
+    own = _Model(TransformersSettings(str(model), device="cpu"), KEY)
     assert own._text(captions[0]).endswith("Caption: a dog on a mat\nEdited:")
     own._tokenizer.chat_template = TEMPLATE
     assert own._text(captions[0]).endswith(" a dog on a mat ")
@@ -188,28 +195,28 @@ def test_chat_template(model: Path, captions: list[Request]) -> None:
 
 
 def test_settings_hash(writer: Any, model: Path, tmp_path: Path) -> None:
-    own = writer().settings_hash
-    assert own == writer(batch_size=1, cache="other").settings_hash
+    own = writer().settings_fingerprint
+    assert own == writer(batch_size=1, cache="other").settings_fingerprint
     other = tmp_path / "model"
     other.mkdir()
     for path in model.iterdir():
         (other / path.name).write_bytes(path.read_bytes())
-    assert writer(folder=str(other)).settings_hash == own
+    assert writer(folder=str(other)).settings_fingerprint == own
     weights = other / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x55")
     changed = [writer(folder=str(other)), writer(seed=1), writer(max_tokens=5)]
-    assert len({own, *(one.settings_hash for one in changed)}) == 4
+    assert len({own, *(one.settings_fingerprint for one in changed)}) == 4
 
 
-def test_no_such_model(writer: Any, captions: list[Request], tmp_path: Path) -> None:
+def test_no_such_model(writer: Any, captions: list[EditRequest], tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=rf"{KEY}\.folder: expected a folder with config"):
-        list(writer(folder=str(tmp_path / "nothing")).write(captions))
+        list(writer(folder=str(tmp_path / "nothing")).edit(captions))
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(SettingsError, match=rf"{KEY}\.folder: cannot load"):
-        list(writer(folder=str(tmp_path)).write(captions))
+        list(writer(folder=str(tmp_path)).edit(captions))
 
 
 @pytest.mark.parametrize("values", [{"attempts": 0}, {"temperature": -1}, {"top_p": 1}])
 def test_settings(values: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match=KEY):
-        parse(LocalSettings, {"folder": "x", **values}, KEY)
+        parse(TransformersSettings, {"folder": "x", **values}, KEY)

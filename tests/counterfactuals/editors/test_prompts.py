@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
+from compo_pipeline.counterfactuals.contract import EditRequest, Role
 from compo_pipeline.counterfactuals.editors import prompts
 from compo_pipeline.counterfactuals.editors.checks import CheckSettings, cleaned, refusal
-from compo_pipeline.counterfactuals.editors.contract import Request, Role
 from compo_pipeline.records import Parse
 
 
@@ -25,7 +25,7 @@ def test_messages(role: Role) -> None:
 def test_examples_pass_the_checks(role: Role, parsed: Callable[[str], Parse]) -> None:
     turns = [turn["content"] for turn in prompts.messages("", role)[1:-1]]
     for caption, text in zip(turns[::2], turns[1::2], strict=True):
-        request = Request("id", 0, role, caption, parsed(caption))
+        request = EditRequest("id", 0, role, caption, parsed(caption))
         assert cleaned(text, caption) == text
         assert refusal(request, text, CheckSettings()) == "", text
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.counterfactuals.contract import EditedCaption, EditFailure, EditRequest, Role
 from compo_pipeline.counterfactuals.editors.checks import CheckSettings, refusal
-from compo_pipeline.counterfactuals.editors.contract import Failed, Request, Role, Written
-from compo_pipeline.counterfactuals.editors.rules import RulesSettings, RulesWriter
+from compo_pipeline.counterfactuals.editors.rules import RuleEditor, RulesSettings
 from compo_pipeline.records import Parse
 
 Tagged = Callable[[str], Parse]
@@ -19,26 +19,28 @@ Parsed = Callable[[str], Parse]
 MAN, HORSE = "[ A/DET/DT man/NOUN/NN ]", "[ a/DET/DT horse/NOUN/NN ]"
 
 
-def requests(parse: Parse, role: Role, count: int = 1) -> list[Request]:
-    return [Request(str(number), 0, role, parse.text, parse) for number in range(count)]
+def requests(parse: Parse, role: Role, count: int = 1) -> list[EditRequest]:
+    return [EditRequest(str(number), 0, role, parse.text, parse) for number in range(count)]
 
 
-def write(settings: RulesSettings, asked: list[Request], seed: int = 0) -> list[Written | Failed]:
-    return list(RulesWriter(settings, key="writer", seed=seed).write(asked))
+def write(
+    settings: RulesSettings, asked: list[EditRequest], seed: int = 0
+) -> list[EditedCaption | EditFailure]:
+    return list(RuleEditor(settings, key="writer", seed=seed).write(asked))
 
 
 def test_each_rule(tagged: Tagged) -> None:
     caption = tagged(f"{MAN} riding/VERB/VBG {HORSE} _./PUNCT/.")
     (swapped,) = write(RulesSettings(negatives=("negclip",)), requests(caption, "negative"))
-    assert isinstance(swapped, Written)
+    assert isinstance(swapped, EditedCaption)
     assert swapped.text == "A horse riding a man."
     assert swapped.detail == "negclip, NN: man > horse"
     (within,) = write(RulesSettings(negatives=("swap",)), requests(caption, "negative"))
-    assert isinstance(within, Written) and within.text == "A horse riding a man."
+    assert isinstance(within, EditedCaption) and within.text == "A horse riding a man."
     replaced = write(RulesSettings(negatives=("replace",)), requests(caption, "negative", 30))
-    assert len({one.text for one in replaced if isinstance(one, Written)}) > 5
+    assert len({one.text for one in replaced if isinstance(one, EditedCaption)}) > 5
     (turned,) = write(RulesSettings(), requests(caption, "positive"))
-    assert isinstance(turned, Written) and turned.text == "A horse being ridden by a man."
+    assert isinstance(turned, EditedCaption) and turned.text == "A horse being ridden by a man."
 
 
 def test_order_of_rules(tagged: Tagged) -> None:
@@ -47,7 +49,7 @@ def test_order_of_rules(tagged: Tagged) -> None:
 
     def rules(settings: RulesSettings) -> set[str]:
         made = write(settings, asked)
-        return {one.detail.split(",")[0] for one in made if isinstance(one, Written)}
+        return {one.detail.split(",")[0] for one in made if isinstance(one, EditedCaption)}
 
     assert rules(RulesSettings(order="given")) == {"replace"}
     assert rules(RulesSettings(order="given", negatives=("swap", "replace"))) == {"swap_within"}
@@ -59,16 +61,16 @@ def test_the_next_rule_where_one_finds_nothing(tagged: Tagged) -> None:
     caption = tagged("[ red/ADJ/JJ xyzzy/NOUN/NN ] _,/PUNCT/, [ blue/ADJ/JJ plugh/NOUN/NN ]")
     settings = RulesSettings(negatives=("negclip", "replace"), order="given")
     (made,) = write(settings, requests(tagged(f"{MAN} ./PUNCT/."), "negative"))
-    assert made == Failed(made.request, "no rule finds anything to change")
+    assert made == EditFailure(made.request, "no rule finds anything to change")
     (made,) = write(settings, requests(caption, "negative"))
-    assert isinstance(made, Written)
+    assert isinstance(made, EditedCaption)
 
 
 def test_drafts_that_say_the_same_are_refused(tagged: Tagged) -> None:
     caption = tagged("[ A/DET/DT dog/NOUN/NN ] and/CCONJ/CC [ a/DET/DT cat/NOUN/NN ]")
     careless = RulesSettings(negatives=("negclip",), careful=False)
     (made,) = write(careless, requests(caption, "negative"))
-    assert isinstance(made, Failed)
+    assert isinstance(made, EditFailure)
     assert "another order" in made.reason and "'A cat and a dog'" in made.reason
 
 
@@ -84,7 +86,7 @@ def test_equal_seeds_equal_texts(parsed: Parsed) -> None:
 
 def test_settings_hash() -> None:
     def hashed(settings: RulesSettings, seed: int = 0) -> str:
-        return RulesWriter(settings, key="writer", seed=seed).settings_hash
+        return RuleEditor(settings, key="writer", seed=seed).settings_fingerprint
 
     own = hashed(RulesSettings())
     assert own == hashed(RulesSettings()) and len(own) == 12
@@ -118,7 +120,7 @@ def test_real_captions(shared: Path, parsed: Parsed) -> None:
     captions = [parsed(" ".join(row["caption"].split())) for row in rows]
     for role, least in (("negative", 90), ("positive", 25)):
         asked = [requests(caption, role)[0] for caption in captions]
-        made = [one for one in write(RulesSettings(), asked) if isinstance(one, Written)]
+        made = [one for one in write(RulesSettings(), asked) if isinstance(one, EditedCaption)]
         assert len(made) >= least
 
 
@@ -130,7 +132,7 @@ def test_any_text(
     (request,) = requests(data.draw(parses), role)
     (made,) = write(RulesSettings(), [request], seed)
     assert made.request is request
-    if isinstance(made, Written):
+    if isinstance(made, EditedCaption):
         assert refusal(request, made.text, CheckSettings()) == ""
     else:
         assert made.reason

@@ -1,4 +1,4 @@
-"""The diffusers maker on a tiny random pipeline that is built here."""
+"""The diffusers generator on a tiny random pipeline that is built here."""
 
 import logging
 import shutil
@@ -13,8 +13,8 @@ import torch
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.counterfactuals.generators.contract import ImageRequest, Made, Unmade
-from compo_pipeline.counterfactuals.generators.diffusion import DiffusionMaker
+from compo_pipeline.counterfactuals.contract import GeneratedImage, ImageFailure, ImageRequest
+from compo_pipeline.counterfactuals.generators.diffusion import DiffusionGenerator
 from compo_pipeline.counterfactuals.generators.settings import AdainSettings, DiffusionSettings
 from compo_pipeline.images import vgg
 
@@ -70,10 +70,10 @@ def settings(folder: Path, **changes: Any) -> DiffusionSettings:
     return replace(small, **changes)
 
 
-def pixels(maker: DiffusionMaker, requests: Sequence[ImageRequest]) -> list[np.ndarray]:
-    answers = list(maker.make(requests))
+def pixels(generator: DiffusionGenerator, requests: Sequence[ImageRequest]) -> list[np.ndarray]:
+    answers = list(generator.generate(requests))
     assert [answer.request for answer in answers] == list(requests)
-    assert all(isinstance(answer, Made) for answer in answers), answers
+    assert all(isinstance(answer, GeneratedImage) for answer in answers), answers
     return [np.asarray(answer.image, np.int16) for answer in answers]  # type: ignore[union-attr]
 
 
@@ -83,7 +83,7 @@ def apart(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> list[int]:
 
 
 def test_images_are_of_the_size_asked_for(folder: Path, requests: list[ImageRequest]) -> None:
-    for image in pixels(DiffusionMaker(settings(folder)), requests):
+    for image in pixels(DiffusionGenerator(settings(folder)), requests):
         assert image.shape == (16, 24, 3)
         assert image.std() > 1
 
@@ -97,27 +97,27 @@ def test_an_image_does_not_depend_on_its_neighbours_or_their_order(
 ) -> None:
     """Both schedulers draw noise at every step."""
     chosen = settings(build(scheduler=scheduler), adain=AdainSettings(space=space))
-    together = pixels(DiffusionMaker(chosen), requests)
-    alone = pixels(DiffusionMaker(replace(chosen, batch=1)), requests)
-    backwards = pixels(DiffusionMaker(replace(chosen, batch=2)), requests[::-1])[::-1]
+    together = pixels(DiffusionGenerator(chosen), requests)
+    alone = pixels(DiffusionGenerator(replace(chosen, batch=1)), requests)
+    backwards = pixels(DiffusionGenerator(replace(chosen, batch=2)), requests[::-1])[::-1]
     assert max(apart(together, alone)) <= 1
     assert max(apart(together, backwards)) <= 1
 
 
 def test_seeds_decide_the_image(folder: Path, requests: list[ImageRequest]) -> None:
-    maker = DiffusionMaker(settings(folder))
-    first = pixels(maker, requests)
-    assert apart(first, pixels(maker, requests)) == [0, 0, 0]
+    generator = DiffusionGenerator(settings(folder))
+    first = pixels(generator, requests)
+    assert apart(first, pixels(generator, requests)) == [0, 0, 0]
     others = [replace(request, seed=request.seed + 10) for request in requests]
-    assert min(apart(first, pixels(maker, others))) > 1
-    assert min(apart(first, pixels(DiffusionMaker(settings(folder, seed=1)), requests))) > 1
+    assert min(apart(first, pixels(generator, others))) > 1
+    assert min(apart(first, pixels(DiffusionGenerator(settings(folder, seed=1)), requests))) > 1
 
 
 def test_without_injection_and_style_it_is_the_plain_pipeline(
     folder: Path, requests: list[ImageRequest]
 ) -> None:
-    maker = DiffusionMaker(settings(folder, injection=False))
-    got = pixels(maker, requests)
+    generator = DiffusionGenerator(settings(folder, injection=False))
+    got = pixels(generator, requests)
     pipe = diffusers.StableDiffusionPipeline.from_pretrained(folder, use_safetensors=True)
     plain = pipe(
         [request.text for request in requests],
@@ -125,28 +125,28 @@ def test_without_injection_and_style_it_is_the_plain_pipeline(
         width=24,
         num_inference_steps=2,
         guidance_scale=7.5,
-        generator=[maker._painter._generator(request) for request in requests],
+        generator=[generator._painter._generator(request) for request in requests],
     ).images
     assert apart(got, [np.asarray(image, np.int16) for image in plain]) == [0, 0, 0]
 
 
 def test_with_injection_the_real_image_counts(folder: Path, requests: list[ImageRequest]) -> None:
-    injected = pixels(DiffusionMaker(settings(folder)), requests)
-    plain = pixels(DiffusionMaker(settings(folder, injection=False)), requests)
+    injected = pixels(DiffusionGenerator(settings(folder)), requests)
+    plain = pixels(DiffusionGenerator(settings(folder, injection=False)), requests)
     assert min(apart(injected, plain)) > 1
     turned = [replace(r, image=o.image) for r, o in zip(requests, requests[::-1], strict=True)]
-    moved = apart(injected, pixels(DiffusionMaker(settings(folder)), turned))
+    moved = apart(injected, pixels(DiffusionGenerator(settings(folder)), turned))
     assert moved[0] > 1 and moved[1] == 0 and moved[2] > 1
 
 
 def test_what_is_injected_is_the_image_behind_the_first_end(
     folder: Path, requests: list[ImageRequest]
 ) -> None:
-    maker = DiffusionMaker(settings(folder))
+    generator = DiffusionGenerator(settings(folder))
     real = [Image.open(request.image) for request in requests]
     texts = [request.text for request in requests]
     with torch.inference_mode():
-        asked, full = maker._painter._prompt(texts, real)
+        asked, full = generator._painter._prompt(texts, real)
         pipe = diffusers.StableDiffusionPipeline.from_pretrained(folder, use_safetensors=True)
         plain = pipe.encode_prompt(texts, "cpu", 1, False)[0]
         inputs = processor()(images=real, return_tensors="pt")
@@ -164,9 +164,9 @@ def test_a_prompt_that_fills_all_positions_goes_without_and_is_told(
 ) -> None:
     long = [replace(requests[0], text="abcdefghijklmnop"), requests[1]]
     with caplog.at_level(logging.WARNING):
-        injected = pixels(DiffusionMaker(settings(folder)), long)
+        injected = pixels(DiffusionGenerator(settings(folder)), long)
     assert "1 of 2 prompts fill the text encoder" in caplog.text
-    plain = pixels(DiffusionMaker(settings(folder, injection=False)), long)
+    plain = pixels(DiffusionGenerator(settings(folder, injection=False)), long)
     changed = apart(injected, plain)
     assert changed[0] == 0 and changed[1] > 1
 
@@ -175,10 +175,10 @@ def test_a_prompt_that_fills_all_positions_goes_without_and_is_told(
 def test_style_moves_the_image_towards_the_real_one(
     folder: Path, requests: list[ImageRequest], space: Any
 ) -> None:
-    plain = pixels(DiffusionMaker(settings(folder)), requests)
+    plain = pixels(DiffusionGenerator(settings(folder)), requests)
     for weight, moved in ((0.0, False), (1.0, True)):
         chosen = settings(folder, adain=AdainSettings(weight, space))
-        styled = pixels(DiffusionMaker(chosen), requests)
+        styled = pixels(DiffusionGenerator(chosen), requests)
         assert (min(apart(plain, styled)) > 1) == moved
     if space == "pixels":
         for image, request in zip(styled, requests, strict=True):
@@ -190,31 +190,31 @@ def test_a_real_image_that_cannot_be_read_gives_none(
     folder: Path, requests: list[ImageRequest], tmp_path: Path
 ) -> None:
     lost = replace(requests[1], image=tmp_path / "lost.jpg")
-    answers = list(DiffusionMaker(settings(folder)).make([requests[0], lost, requests[2]]))
-    assert [type(answer) for answer in answers] == [Made, Unmade, Made]
-    assert answers[1] == Unmade(lost, "the real image: missing: no file at 'lost.jpg'")
+    answers = list(DiffusionGenerator(settings(folder)).generate([requests[0], lost, requests[2]]))
+    assert [type(answer) for answer in answers] == [GeneratedImage, ImageFailure, GeneratedImage]
+    assert answers[1] == ImageFailure(lost, "the real image: missing: no file at 'lost.jpg'")
     assert [answer.request for answer in answers] == [requests[0], lost, requests[2]]
 
 
 def test_half_precision_makes_an_image(folder: Path, requests: list[ImageRequest]) -> None:
     chosen = settings(folder, precision="bf16", adain=AdainSettings(space="latents"))
-    assert pixels(DiffusionMaker(chosen), requests[:1])[0].std() > 1
+    assert pixels(DiffusionGenerator(chosen), requests[:1])[0].std() > 1
 
 
 def test_a_vision_model_of_ones_own(
     build: Callable[..., Path], folder: Path, requests: list[ImageRequest]
 ) -> None:
     bare = build(image_encoder=None, feature_extractor=None)
-    got = pixels(DiffusionMaker(settings(bare, vision=str(clip(folder)))), requests)
-    assert max(apart(got, pixels(DiffusionMaker(settings(folder)), requests))) <= 1
+    got = pixels(DiffusionGenerator(settings(bare, vision=str(clip(folder)))), requests)
+    assert max(apart(got, pixels(DiffusionGenerator(settings(folder)), requests))) <= 1
 
 
 def test_a_latent_consistency_model(
     build: Callable[..., Path], requests: list[ImageRequest]
 ) -> None:
     own = settings(build(kind="LatentConsistencyModelPipeline"))
-    injected = pixels(DiffusionMaker(own), requests)
-    plain = pixels(DiffusionMaker(replace(own, injection=False)), requests)
+    injected = pixels(DiffusionGenerator(own), requests)
+    plain = pixels(DiffusionGenerator(replace(own, injection=False)), requests)
     assert min(apart(injected, plain)) > 1
 
 
@@ -224,14 +224,14 @@ def test_a_model_of_two_encoders_without_injection(
     folder = build(kind="StableDiffusionXLPipeline", scheduler="EulerDiscreteScheduler")
     style = AdainSettings(space="latents")
     own = settings(folder, injection=False, guidance=0.0, adain=style)
-    assert all(image.std() > 1 for image in pixels(DiffusionMaker(own), requests))
+    assert all(image.std() > 1 for image in pixels(DiffusionGenerator(own), requests))
 
 
 class Small:
     """Stands for a GPU that holds so many images."""
 
-    def __init__(self, maker: DiffusionMaker, holds: int) -> None:
-        self.draw_all, self.holds, self.asked = maker._painter.draw, holds, []
+    def __init__(self, generator: DiffusionGenerator, holds: int) -> None:
+        self.draw_all, self.holds, self.asked = generator._painter.draw, holds, []
 
     def draw(self, wanted: Sequence[Any]) -> list[Any]:
         self.asked.append(len(wanted))
@@ -252,11 +252,11 @@ def test_a_gpu_that_is_too_small_takes_fewer_at_a_time(
     asked: list[int],
 ) -> None:
     many = [replace(one, seed=seed) for seed in range(3) for one in requests]
-    expected = pixels(DiffusionMaker(settings(folder)), many)
-    maker = DiffusionMaker(settings(folder, batch=6))
-    gpu = Small(maker, holds)
-    monkeypatch.setattr(maker._painter, "draw", gpu.draw)
-    assert max(apart(pixels(maker, many), expected)) <= 1
+    expected = pixels(DiffusionGenerator(settings(folder)), many)
+    generator = DiffusionGenerator(settings(folder, batch=6))
+    gpu = Small(generator, holds)
+    monkeypatch.setattr(generator._painter, "draw", gpu.draw)
+    assert max(apart(pixels(generator, many), expected)) <= 1
     assert gpu.asked == asked
     assert "counterfactuals.diffusion.batch" in caplog.text
 
@@ -264,26 +264,26 @@ def test_a_gpu_that_is_too_small_takes_fewer_at_a_time(
 def test_a_gpu_that_holds_no_image(
     folder: Path, requests: list[ImageRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    maker = DiffusionMaker(settings(folder))
-    monkeypatch.setattr(maker._painter, "draw", Small(maker, 0).draw)
+    generator = DiffusionGenerator(settings(folder))
+    monkeypatch.setattr(generator._painter, "draw", Small(generator, 0).draw)
     with pytest.raises(SettingsError, match=r"counterfactuals\.diffusion\.batch: not even one"):
-        list(maker.make(requests))
+        list(generator.generate(requests))
 
 
 def test_numbers_that_make_no_image(
     folder: Path, requests: list[ImageRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    maker = DiffusionMaker(settings(folder))
-    decoded = maker._painter._decoded
+    generator = DiffusionGenerator(settings(folder))
+    decoded = generator._painter._decoded
 
     def spoiled(latents: torch.Tensor, real: list[Image.Image]) -> torch.Tensor:
         made = decoded(latents, real)
         made[1, 0, 0, 0] = float("nan")
         return made
 
-    monkeypatch.setattr(maker._painter, "_decoded", spoiled)
-    answers = list(maker.make(requests))
-    assert [type(answer) for answer in answers] == [Made, Unmade, Made]
+    monkeypatch.setattr(generator._painter, "_decoded", spoiled)
+    answers = list(generator.generate(requests))
+    assert [type(answer) for answer in answers] == [GeneratedImage, ImageFailure, GeneratedImage]
     assert "counterfactuals.diffusion.precision" in answers[1].reason  # type: ignore[union-attr]
 
 
@@ -294,8 +294,8 @@ def test_a_place_that_is_found_elsewhere(folder: Path, requests: list[ImageReque
         asked.append((name, key))
         return folder if name == "one" else clip(folder)
 
-    maker = DiffusionMaker(settings(Path("one"), vision="two"), locate=locate)
-    assert len(pixels(maker, requests)) == 3
+    generator = DiffusionGenerator(settings(Path("one"), vision="two"), locate=locate)
+    assert len(pixels(generator, requests)) == 3
     key = "counterfactuals.diffusion"
     assert asked == [("one", f"{key}.model"), ("two", f"{key}.vision")]
 
@@ -315,12 +315,12 @@ def test_style_in_features_of_vgg(
             bias.data.fill_(0.5)
         torch.save(layers.state_dict(), files[name])
     full, none = (
-        DiffusionMaker(settings(folder, adain=AdainSettings(weight, "vgg", **files)))
+        DiffusionGenerator(settings(folder, adain=AdainSettings(weight, "vgg", **files)))
         for weight in (1.0, 0.0)
     )
     full.check()
     assert min(apart(pixels(full, requests), pixels(none, requests))) >= 2
-    assert full.settings_hash != none.settings_hash
+    assert full.settings_fingerprint != none.settings_fingerprint
 
 
 def test_the_hash_tells_settings_and_models_apart_but_not_batches_and_places(
@@ -328,7 +328,7 @@ def test_the_hash_tells_settings_and_models_apart_but_not_batches_and_places(
 ) -> None:
     base = settings(folder)
     hashes = {
-        DiffusionMaker(chosen).settings_hash
+        DiffusionGenerator(chosen).settings_fingerprint
         for chosen in (
             base,
             replace(base, steps=8),
@@ -340,8 +340,8 @@ def test_the_hash_tells_settings_and_models_apart_but_not_batches_and_places(
     }
     assert len(hashes) == 6
     elsewhere = shutil.copytree(folder, tmp_path / "elsewhere")
-    own = DiffusionMaker(settings(elsewhere, batch=2))
-    assert own.settings_hash in hashes
+    own = DiffusionGenerator(settings(elsewhere, batch=2))
+    assert own.settings_fingerprint in hashes
     weights = elsewhere / "unet" / "diffusion_pytorch_model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x55")
-    assert DiffusionMaker(settings(elsewhere)).settings_hash not in hashes
+    assert DiffusionGenerator(settings(elsewhere)).settings_fingerprint not in hashes

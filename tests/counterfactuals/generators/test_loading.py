@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.counterfactuals.generators.diffusion import DiffusionMaker
+from compo_pipeline.counterfactuals.generators.diffusion import DiffusionGenerator
 from compo_pipeline.counterfactuals.generators.loading import lacking
 from compo_pipeline.counterfactuals.generators.settings import AdainSettings, DiffusionSettings
 
@@ -17,7 +17,7 @@ KEY = r"^counterfactuals\.diffusion"
 
 
 def check(folder: Path | str, **settings: Any) -> None:
-    DiffusionMaker(replace(DiffusionSettings(str(folder)), **settings)).check()
+    DiffusionGenerator(replace(DiffusionSettings(str(folder)), **settings)).check()
 
 
 def edit(file: Path, **changes: Any) -> None:

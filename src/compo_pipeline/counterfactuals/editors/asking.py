@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from compo_pipeline import seeding
+from compo_pipeline.counterfactuals.contract import EditedCaption, EditFailure, EditRequest
 from compo_pipeline.counterfactuals.editors.cache import Answer
 from compo_pipeline.counterfactuals.editors.checks import CheckSettings, cleaned, refusal
-from compo_pipeline.counterfactuals.editors.contract import Failed, Request, Written
 
 _SEEDS = 2**31  # what servers take for a seed
 
 
-def seed_of(seed: int, request: Request, attempt: int) -> int:
+def seed_of(seed: int, request: EditRequest, attempt: int) -> int:
     """The seed of one attempt: of the caption and the role alone, so that equal captions share an
     answer.
     """
@@ -18,12 +18,14 @@ def seed_of(seed: int, request: Request, attempt: int) -> int:
 
 
 def judged(
-    request: Request, answer: Answer, attempt: int, settings: CheckSettings
-) -> Written | Failed:
+    request: EditRequest, answer: Answer, attempt: int, settings: CheckSettings
+) -> EditedCaption | EditFailure:
     """An answer after the checks; attempts are counted from 0."""
     text = cleaned(answer.text, request.caption)
     refused = "cut off by max_tokens" if answer.cut else refusal(request, text, settings)
     if refused:
         asked = "asked once" if attempt == 0 else f"asked {attempt + 1} times"
-        return Failed(request, f"{asked}; the last answer was refused: {refused} ({text[:200]!r})")
-    return Written(request, text, f"attempt {attempt + 1}")
+        return EditFailure(
+            request, f"{asked}; the last answer was refused: {refused} ({text[:200]!r})"
+        )
+    return EditedCaption(request, text, f"attempt {attempt + 1}")

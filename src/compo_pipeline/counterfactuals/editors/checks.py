@@ -11,7 +11,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from compo_pipeline.counterfactuals.editors.contract import Request
+from compo_pipeline.counterfactuals.contract import EditRequest
 from compo_pipeline.counterfactuals.editors.meaning import altered, kept, still_true
 from compo_pipeline.language.sentences import split, word_count
 
@@ -85,7 +85,7 @@ def cleaned(answer: str, caption: str) -> str:
     return _dressed("\n".join(line for line in lines if line), caption)
 
 
-def refusal(request: Request, text: str, settings: CheckSettings) -> str:
+def refusal(request: EditRequest, text: str, settings: CheckSettings) -> str:
     """Why a text is no answer to a request; empty where it is one."""
     return _form(request.caption, text, settings) or _meaning(request, text, settings)
 
@@ -113,7 +113,7 @@ def _form(caption: str, text: str, settings: CheckSettings) -> str:
     return ""
 
 
-def _meaning(request: Request, text: str, settings: CheckSettings) -> str:
+def _meaning(request: EditRequest, text: str, settings: CheckSettings) -> str:
     if request.role == "positive":
         return altered(request.parse, text)
     if kept(request.caption, text) < settings.kept:

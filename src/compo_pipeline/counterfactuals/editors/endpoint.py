@@ -15,11 +15,16 @@ from typing import Any, ClassVar, NamedTuple
 
 from compo_pipeline import seeding
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.counterfactuals.contract import (
+    EditedCaption,
+    EditFailure,
+    EditRequest,
+    short_fingerprint,
+)
 from compo_pipeline.counterfactuals.editors import posting
 from compo_pipeline.counterfactuals.editors.asking import judged, seed_of
 from compo_pipeline.counterfactuals.editors.cache import Answer, Cache, key_of
 from compo_pipeline.counterfactuals.editors.checks import CheckSettings
-from compo_pipeline.counterfactuals.editors.contract import Failed, Request, Written, short_hash
 from compo_pipeline.counterfactuals.editors.prompts import fingerprint, messages
 
 # Requests that wait for their turn, for each that is under way.
@@ -85,18 +90,18 @@ class EndpointSettings:
 class _Unanswered(NamedTuple):
     """No answer: the server is `down`, or it refuses this request."""
 
-    failed: Failed
+    failed: EditFailure
     down: bool
 
 
 class _Outcome(NamedTuple):
     """What became of a request, and whether the server had to answer for it."""
 
-    result: Written | Failed | _Unanswered
+    result: EditedCaption | EditFailure | _Unanswered
     asked: bool
 
 
-class EndpointWriter:
+class EndpointEditor:
     """Asks the server what its cache does not know; all answers are in the cache before they are
     judged.
     """
@@ -125,17 +130,17 @@ class EndpointWriter:
         self._cache, self._pause = Cache(cache), pause
 
     @property
-    def settings_hash(self) -> str:
+    def settings_fingerprint(self) -> str:
         """Of all that decides the texts; where the server stands and how often it is asked do
         not.
         """
         own = self._settings
         parameters = (own.model, own.temperature, own.max_tokens, own.seeded, dict(own.more))
-        return short_hash(
+        return short_fingerprint(
             self.name, parameters, own.attempts, own.checks, self._seed, fingerprint()
         )
 
-    def write(self, requests: Sequence[Request]) -> Iterator[Written | Failed]:
+    def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
         """Answers in the requests' order.
 
         When the loop over them ends early, requests under way are waited for and kept; the others
@@ -165,7 +170,7 @@ class EndpointWriter:
         return headers
 
     def _outcomes(
-        self, requests: Sequence[Request], headers: Mapping[str, str]
+        self, requests: Sequence[EditRequest], headers: Mapping[str, str]
     ) -> Iterator[_Outcome]:
         """Outcomes in order, a bounded number of requests ahead."""
         stop, waiting, rest = threading.Event(), deque[Future[_Outcome]](), iter(requests)
@@ -181,12 +186,12 @@ class EndpointWriter:
                 stop.set()
                 pool.shutdown(wait=True, cancel_futures=True)
 
-    def _settled(self, outcomes: Iterator[_Outcome]) -> Iterator[Written | Failed]:
+    def _settled(self, outcomes: Iterator[_Outcome]) -> Iterator[EditedCaption | EditFailure]:
         """Results; those of a server that gives no answers are held back until it gives one.
 
         So a server that is down costs no caption its chance in a later run.
         """
-        held: list[Written | Failed] = []
+        held: list[EditedCaption | EditFailure] = []
         silent: list[_Unanswered] = []
         answers = False
         for outcome in outcomes:
@@ -214,7 +219,7 @@ class EndpointWriter:
         )
 
     def _outcome(
-        self, request: Request, headers: Mapping[str, str], stop: threading.Event
+        self, request: EditRequest, headers: Mapping[str, str], stop: threading.Event
     ) -> _Outcome:
         """Ask until an answer passes the checks."""
         asked = False
@@ -227,18 +232,20 @@ class EndpointWriter:
                 try:
                     answer = self._asked(body, key, headers, stop)
                 except posting.Broken as error:
-                    failed = Failed(request, f"no answer: {error}", lasting=False)
+                    failed = EditFailure(request, f"no answer: {error}", final=False)
                     return _Outcome(_Unanswered(failed, True), asked)
                 except posting.Rejected as error:
                     self._check_hope(error)
-                    return _Outcome(_Unanswered(Failed(request, f"refused: {error}"), False), asked)
+                    return _Outcome(
+                        _Unanswered(EditFailure(request, f"refused: {error}"), False), asked
+                    )
                 answer = self._cache.put({key: answer}, {key: request.caption})[key]
             result = judged(request, answer, attempt, self._settings.checks)
-            if isinstance(result, Written):
+            if isinstance(result, EditedCaption):
                 break
         return _Outcome(result, asked)
 
-    def _body(self, request: Request, attempt: int) -> dict[str, Any]:
+    def _body(self, request: EditRequest, attempt: int) -> dict[str, Any]:
         own = self._settings
         body = {
             "model": own.model,

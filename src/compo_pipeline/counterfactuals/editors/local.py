@@ -12,10 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.counterfactuals.contract import (
+    EditedCaption,
+    EditFailure,
+    EditRequest,
+    short_fingerprint,
+)
 from compo_pipeline.counterfactuals.editors.asking import judged, seed_of
 from compo_pipeline.counterfactuals.editors.cache import Answer, Cache, key_of
 from compo_pipeline.counterfactuals.editors.checks import CheckSettings
-from compo_pipeline.counterfactuals.editors.contract import Failed, Request, Written, short_hash
 from compo_pipeline.counterfactuals.editors.prompts import fingerprint, messages, plain
 from compo_pipeline.storage import files_fingerprint
 
@@ -24,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class LocalSettings:
+class TransformersSettings:
     """Which model, and how it is asked.
 
     Attributes:
@@ -58,26 +63,26 @@ class LocalSettings:
             )
 
 
-class LocalWriter:
+class TransformersEditor:
     """Each answer is drawn with a seed of its own caption: batches of other captions leave it as it
     is, but for the last digits of the logits.
     """
 
     name: ClassVar[str] = "transformers"
 
-    def __init__(self, settings: LocalSettings, *, key: str, seed: int, cache: Path) -> None:
+    def __init__(self, settings: TransformersSettings, *, key: str, seed: int, cache: Path) -> None:
         self._settings, self._key, self._seed, self._cache = settings, key, seed, Cache(cache)
 
     @cached_property
-    def settings_hash(self) -> str:
+    def settings_fingerprint(self) -> str:
         """Of all that decides the texts, the model's files among it."""
         own = self._settings
         parameters = (own.temperature, own.max_tokens, own.attempts, own.dtype)
-        return short_hash(
+        return short_fingerprint(
             self.name, parameters, own.checks, self._seed, self._identity, fingerprint()
         )
 
-    def write(self, requests: Sequence[Request]) -> Iterator[Written | Failed]:
+    def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
         """Answers in the requests' order, batch by batch; the model is loaded when its cache does
         not know an answer, and let go with the last: a maker of images may need its room.
 
@@ -92,21 +97,21 @@ class LocalWriter:
             self._cache.close()
             self.__dict__.pop("_model", None)
 
-    def _batch(self, requests: Sequence[Request]) -> list[Written | Failed]:
+    def _batch(self, requests: Sequence[EditRequest]) -> list[EditedCaption | EditFailure]:
         """Ask for all, then again for those whose answer was refused."""
-        settled: dict[int, Written | Failed] = {}
+        settled: dict[int, EditedCaption | EditFailure] = {}
         open_ = list(range(len(requests)))
         for attempt in range(self._settings.attempts if self._settings.temperature else 1):
             answers = self._answers([requests[place] for place in open_], attempt)
             for place, answer in zip(open_, answers, strict=True):
                 checks = self._settings.checks
                 settled[place] = judged(requests[place], answer, attempt, checks)
-            open_ = [place for place in open_ if isinstance(settled[place], Failed)]
+            open_ = [place for place in open_ if isinstance(settled[place], EditFailure)]
             if not open_:
                 break
         return [settled[place] for place in range(len(requests))]
 
-    def _answers(self, requests: Sequence[Request], attempt: int) -> list[Answer]:
+    def _answers(self, requests: Sequence[EditRequest], attempt: int) -> list[Answer]:
         """Answers of one attempt, those that the cache does not know asked for together."""
         asked = {self._asked(request, attempt): request for request in requests}
         known = self._cache.get(asked)
@@ -118,7 +123,7 @@ class LocalWriter:
             known |= self._cache.put(dict(zip(new, made, strict=True)), captions)
         return [known[self._asked(request, attempt)] for request in requests]
 
-    def _asked(self, request: Request, attempt: int) -> str:
+    def _asked(self, request: EditRequest, attempt: int) -> str:
         own = self._settings
         asked: Mapping[str, Any] = {
             "model": self._identity,
@@ -152,7 +157,7 @@ class LocalWriter:
 class _Model:
     """Model and tokenizer, loaded."""
 
-    def __init__(self, settings: LocalSettings, key: str) -> None:
+    def __init__(self, settings: TransformersSettings, key: str) -> None:
         import torch
 
         try:
@@ -183,7 +188,7 @@ class _Model:
         if self._tokenizer.pad_token is None:
             self._tokenizer.pad_token = self._tokenizer.eos_token
 
-    def answers(self, requests: Sequence[Request], seeds: Sequence[int]) -> list[Answer]:
+    def answers(self, requests: Sequence[EditRequest], seeds: Sequence[int]) -> list[Answer]:
         """One answer for each request, with its seed."""
         import torch
         from transformers import LogitsProcessorList
@@ -210,7 +215,7 @@ class _Model:
             )
         return [self._answer(row) for row in written[:, rows["input_ids"].shape[1] :]]
 
-    def _text(self, request: Request) -> str:
+    def _text(self, request: EditRequest) -> str:
         chat = messages(request.caption, request.role)
         if self._tokenizer.chat_template is None:
             return plain(chat)

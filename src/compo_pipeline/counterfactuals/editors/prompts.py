@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from compo_pipeline.counterfactuals.editors.contract import Role, short_hash
+from compo_pipeline.counterfactuals.contract import Role, short_fingerprint
 
 
 class Message(TypedDict):
@@ -75,4 +75,4 @@ def plain(chat: list[Message]) -> str:
 
 def fingerprint() -> str:
     """A short hash of all prompts."""
-    return short_hash(_SYSTEM, _TASKS, _EXAMPLES, plain(messages("", "negative")))
+    return short_fingerprint(_SYSTEM, _TASKS, _EXAMPLES, plain(messages("", "negative")))

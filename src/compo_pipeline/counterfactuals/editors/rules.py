@@ -10,8 +10,13 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from compo_pipeline import seeding
+from compo_pipeline.counterfactuals.contract import (
+    EditedCaption,
+    EditFailure,
+    EditRequest,
+    short_fingerprint,
+)
 from compo_pipeline.counterfactuals.editors.checks import CheckSettings, refusal
-from compo_pipeline.counterfactuals.editors.contract import Failed, Request, Written, short_hash
 from compo_pipeline.language.generated import Generated, Generator
 from compo_pipeline.language.lexicon import RESOURCES
 from compo_pipeline.language.negclip import swap_phrases
@@ -58,7 +63,7 @@ class RulesSettings:
             raise ValueError(f"attempts: expected 1 at least, got {self.attempts}")
 
 
-class RulesWriter:
+class RuleEditor:
     """Equal seeds and equal parses give equal texts, whatever else is asked."""
 
     name: ClassVar[str] = "rules"
@@ -67,14 +72,16 @@ class RulesWriter:
         self._settings, self._key, self._seed = settings, key, seed
 
     @cached_property
-    def settings_hash(self) -> str:
-        """Of settings, seed, lexicon and code: where a rule changed, all is written anew."""
+    def settings_fingerprint(self) -> str:
+        """Of settings, seed, lexicon and code: a changed rule gives new texts."""
         lexicon = (RESOURCES / "lexicon.tsv").read_text(encoding="utf-8")
-        files = sorted(Path(__file__).parents[1].rglob("*.py"))
+        package = Path(__file__).parents[2]
+        folders = (package / "language", package / "counterfactuals" / "editors")
+        files = sorted(file for folder in folders for file in folder.glob("*.py"))
         code = files_fingerprint((file.name, file) for file in files)
-        return short_hash(self.name, self._settings, self._seed, lexicon, code)
+        return short_fingerprint(self.name, self._settings, self._seed, lexicon, code)
 
-    def write(self, requests: Sequence[Request]) -> Iterator[Written | Failed]:
+    def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
         """The first text that passes the checks, of the rules in their order.
 
         Raises:
@@ -98,19 +105,21 @@ class RulesWriter:
         return made
 
     def _answer(
-        self, request: Request, rules: Mapping[Rule, Generator], rng: random.Random
-    ) -> Written | Failed:
+        self, request: EditRequest, rules: Mapping[Rule, Generator], rng: random.Random
+    ) -> EditedCaption | EditFailure:
         reason = _NOTHING
         for made in self._drafts(request, rules, rng):
             refused = refusal(request, made.text, self._settings.checks)
             if not refused:
                 words = " > ".join(made.words)
-                return Written(request, made.text, f"{made.generator}, {made.category}: {words}")
+                return EditedCaption(
+                    request, made.text, f"{made.generator}, {made.category}: {words}"
+                )
             reason = f"the last draft was refused: {refused} ({made.text!r})"
-        return Failed(request, reason)
+        return EditFailure(request, reason)
 
     def _drafts(
-        self, request: Request, rules: Mapping[Rule, Generator], rng: random.Random
+        self, request: EditRequest, rules: Mapping[Rule, Generator], rng: random.Random
     ) -> Iterator[Generated]:
         generators: list[Generator] = [paraphrase]
         if request.role == "negative":

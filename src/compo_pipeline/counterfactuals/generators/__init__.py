@@ -1,0 +1,1 @@
+"""Image generators: images of edited captions."""

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.counterfactuals.contract import GeneratedImage, ImageFailure, ImageRequest
 from compo_pipeline.counterfactuals.generators import loading
-from compo_pipeline.counterfactuals.generators.contract import ImageRequest, Made, Unmade
 from compo_pipeline.counterfactuals.generators.painting import Drawing, Painter
 from compo_pipeline.counterfactuals.generators.settings import KEY, DiffusionSettings
 from compo_pipeline.images import decoding
@@ -42,7 +42,7 @@ def local_folder(name: str, key: str) -> Path:
     return folder
 
 
-class DiffusionMaker:
+class DiffusionGenerator:
     """Makes images with a text-to-image pipeline of diffusers; loads it when it is first asked.
 
     Pipelines of one CLIP text encoder take injected features (Stable Diffusion 1 and 2, latent
@@ -79,7 +79,7 @@ class DiffusionMaker:
             loading.load_vgg(self._settings.adain)
 
     @cached_property
-    def settings_hash(self) -> str:
+    def settings_fingerprint(self) -> str:
         """Of all settings but the batch, and of the models' files, wherever they lie.
 
         Raises:
@@ -95,7 +95,7 @@ class DiffusionMaker:
             style |= {"vgg": files_fingerprint(files), "decoder": None}
         return f"{digest(self.name, json.dumps(values, sort_keys=True)):016x}"[:12]
 
-    def make(self, requests: Sequence[ImageRequest]) -> Iterator[Made | Unmade]:
+    def generate(self, requests: Sequence[ImageRequest]) -> Iterator[GeneratedImage | ImageFailure]:
         """An image for each request, in their order; a real image that cannot be read gives
         none.
 
@@ -112,14 +112,14 @@ class DiffusionMaker:
             drawings = iter(self._drawn(wanted) if wanted else ())
             for request, real in pairs:
                 if isinstance(real, str):
-                    yield Unmade(request, real)
+                    yield ImageFailure(request, real)
                     continue
                 drawing = next(drawings)
                 filled += drawing.full
                 if drawing.image:
-                    yield Made(request, drawing.image)
+                    yield GeneratedImage(request, drawing.image)
                 else:
-                    yield Unmade(request, f"numbers without end or sense; see {KEY}.precision")
+                    yield ImageFailure(request, f"not finite; see {KEY}.precision")
         if filled:
             log.warning(
                 "%d of %d prompts fill the text encoder and took no features of their images.",

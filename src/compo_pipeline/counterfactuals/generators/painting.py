@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from compo_pipeline.counterfactuals.contract import ImageRequest
 from compo_pipeline.counterfactuals.generators import loading
-from compo_pipeline.counterfactuals.generators.contract import ImageRequest
 from compo_pipeline.counterfactuals.generators.settings import DiffusionSettings
 from compo_pipeline.images import vgg
 from compo_pipeline.images.injection import has_padding, inject

@@ -27,30 +27,35 @@ def make_counterfactuals(
     state: str,
     method: str,
 ) -> tuple[list[Counterfactual], list[Rejected], Path]:
-    """Edits of the captions that train, what failed of them, and the folder of images.
+    """Edited captions of the rows that train, failures, and the folder of counterfactual images.
 
-    A method that trains on none gets none. Nothing fails here for the number of failures, so all
-    tables are saved.
+    Methods that train on none get none. Failures do not stop this node, so all tables are saved.
     """
     if method not in TRAIN_ON_COUNTERFACTUALS:
-        wanting = ", ".join(TRAIN_ON_COUNTERFACTUALS)
-        _log.info("%s trains on no counterfactuals: none are made (%s do).", method, wanting)
+        names = ", ".join(TRAIN_ON_COUNTERFACTUALS)
+        _log.info("%s trains on no counterfactuals: none are made (only for %s).", method, names)
         shutil.rmtree(folder, ignore_errors=True)
         Path(folder).mkdir(parents=True)
         return [], [], Path(folder)
-    from compo_pipeline.counterfactuals.choosing import KEY, Choice
-    from compo_pipeline.counterfactuals.making import Places, make
-    from compo_pipeline.counterfactuals.settings import CounterfactualSettings
+    from compo_pipeline.counterfactuals.generation import Folders, generate
+    from compo_pipeline.counterfactuals.settings import KEY, CounterfactualSettings
     from compo_pipeline.datasets.splits import training_rows
+    from compo_pipeline.pipelines.counterfactuals.factory import open_all
 
     settings = parse(CounterfactualSettings, counterfactuals, KEY)
     rows = training_rows(valid_captions, split)
-    places = Places(Path(root), Path(folder), Path(state))
-    choice = Choice(settings, rows, places.root, world, places.state)
+    folders = Folders(Path(root), Path(folder), Path(state))
+    editor, parser, generator = open_all(
+        settings,
+        rows,
+        language_model=language_model,
+        root=folders.root,
+        world=world,
+        state=folders.state,
+    )
     hashes = {fact.image: fact.image_hash for fact in facts}
-    asked = (choice.writer(), choice.parsing(language_model), choice.maker())
-    made, quarantine = make(rows, hashes, asked, settings, places)
-    return made, quarantine, places.images
+    edits, quarantine = generate(rows, hashes, editor, parser, generator, settings, folders)
+    return edits, quarantine, folders.images
 
 
 def preview_counterfactuals(
@@ -61,7 +66,7 @@ def preview_counterfactuals(
     root: str,
     folder: str,
 ) -> Path:
-    """A page of captions, their edits and the images of both, to look at."""
+    """An HTML page of captions, their edits and the images of both."""
     from compo_pipeline.presentation.counterfactuals_page import write
 
     page = Path(folder) / "index.html"
@@ -72,9 +77,8 @@ def preview_counterfactuals(
 def check_counterfactuals(
     counterfactuals: list[Counterfactual], settings: Mapping[str, Any], preview: Path
 ) -> dict[str, Any]:
-    """How many edits there are; refused when too many failed. The preview is there by then."""
-    from compo_pipeline.counterfactuals.choosing import KEY
-    from compo_pipeline.counterfactuals.settings import CounterfactualSettings
+    """Number of edits; raises where too many failed, after the preview is written."""
+    from compo_pipeline.counterfactuals.settings import KEY, CounterfactualSettings
     from compo_pipeline.counterfactuals.tables import refuse_too_many, summary
 
     tolerated = parse(CounterfactualSettings, settings, KEY).tolerated_share

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from compo_pipeline.counterfactuals.editors.contract import Failed, Request, Written
+from compo_pipeline.counterfactuals.contract import EditedCaption, EditFailure, EditRequest
 from compo_pipeline.records import Counterfactual
 
 
@@ -42,10 +42,14 @@ def test_table_says_what_became_of_every_edit(whole: tuple[Path, Any, Any]) -> N
     assert len(rows) == 14
     assert [(row.sentence, row.role) for row in rows[:2]] == [(0, "negative"), (0, "positive")]
     states = Counter(row.state for row in rows)
-    assert states == {"made": 12, "failed": 2}
+    assert states == {"generated": 12, "failed": 2}
     first = rows[0]
     assert (first.text, first.detail) == ("A CAT, 0 negative", "capitals")
-    assert (first.writer, first.maker, len(first.settings)) == ("upper", "painter", 12)
+    assert (first.caption_editor, first.image_generator, len(first.fingerprint)) == (
+        "upper",
+        "painter",
+        12,
+    )
     failed = [row for row in rows if row.state == "failed"]
     assert [(row.text, row.image, row.detail) for row in failed] == [
         ("A CAT, 5 negative", "", "no paint"),
@@ -120,14 +124,14 @@ def test_a_second_run_asks_for_nothing(worker: ModuleType, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("changed", "texts", "images"),
     [
-        ({"maker": "m2"}, 0, 13),
+        ({"generator": "m2"}, 0, 13),
         ({"seed": 1}, 0, 13),
         ({"format": "png"}, 0, 13),
-        # The other writer's texts are the same here: their images are there already.
-        ({"writer": "w2"}, 14, 0),
+        # The other editor's texts are the same here: their images are there already.
+        ({"editor": "w2"}, 14, 0),
         ({"sentences": None}, 14, 13),
         ({"retry": True}, 1, 1),
-        ({"maker": None}, 0, 0),
+        ({"generator": None}, 0, 0),
         ({"tolerated_share": 0.1}, 0, 0),
     ],
 )
@@ -162,16 +166,16 @@ def test_a_changed_caption_or_image_gets_counterfactuals_of_its_own(
 def test_what_nobody_answered_is_asked_again(
     worker: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a writer's own no lasts, silence does not."""
-    write = worker.Upper.write
+    """Failures of the editor are final, silence of a server is not."""
+    edit = worker.Upper.edit
 
-    def silent(self: Any, requests: Sequence[Request]) -> Iterator[Written | Failed]:
-        for answer in write(self, requests):
-            lasts = isinstance(answer, Written)
-            yield answer if lasts else replace(answer, lasting=False)
+    def silent(self: Any, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
+        for answer in edit(self, requests):
+            lasts = isinstance(answer, EditedCaption)
+            yield answer if lasts else replace(answer, final=False)
 
     with monkeypatch.context() as patched:
-        patched.setattr(worker.Upper, "write", silent)
+        patched.setattr(worker.Upper, "edit", silent)
         rows, quarantine = worker.run(tmp_path, worker.Log(tmp_path / "first.log"))
     assert (rows[11].state, rows[11].detail) == ("failed", "nothing to say")
     assert quarantine[1].rule == "no_text"
@@ -181,11 +185,13 @@ def test_what_nobody_answered_is_asked_again(
     assert worker.run(tmp_path, log)[0] == rows and len(log.asked("text")) == 1
 
 
-def test_without_a_maker_texts_stand_alone(worker: ModuleType, tmp_path: Path) -> None:
+def test_without_an_image_generator_there_are_texts_alone(
+    worker: ModuleType, tmp_path: Path
+) -> None:
     log = worker.Log(tmp_path / "calls.log")
-    rows, quarantine = worker.run(tmp_path, log, maker=None)
-    assert Counter(row.state for row in rows) == {"written": 13, "failed": 1}
-    assert {(row.image, row.maker) for row in rows} == {("", "")}
+    rows, quarantine = worker.run(tmp_path, log, generator=None)
+    assert Counter(row.state for row in rows) == {"edited": 13, "failed": 1}
+    assert {(row.image, row.image_generator) for row in rows} == {("", "")}
     assert [one.rule for one in quarantine] == ["no_text"]
     assert (tmp_path / "images").is_dir() and contents(tmp_path) == {}
 

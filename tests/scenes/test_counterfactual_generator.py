@@ -1,4 +1,4 @@
-"""Scenes as writer and maker of counterfactuals: what is asked, what is answered."""
+"""Scenes as caption editor and image generator: what is asked, what is answered."""
 
 import itertools
 import json
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.counterfactuals.generators.contract import ImageRequest, Made, Unmade
+from compo_pipeline.counterfactuals.contract import GeneratedImage, ImageFailure, ImageRequest
 from compo_pipeline.records import Caption
 from compo_pipeline.scenes.captions import sentences
 from compo_pipeline.scenes.counterfactuals import (
@@ -43,43 +43,49 @@ def editor(**changes: object) -> SceneCounterfactuals:
     return SceneCounterfactuals(scenes, ROWS, replace(SceneEditSettings(), **changes))  # type: ignore[arg-type]
 
 
-def asked(maker: SceneCounterfactuals) -> list[ImageRequest]:
+def asked(generator: SceneCounterfactuals) -> list[ImageRequest]:
     requests = []
     for row in ROWS:
         for role in ("negative", "positive"):
-            edited = maker.edited(row.sample_id, 0, role)
+            edited = generator.edited(row.sample_id, 0, role)
             assert isinstance(edited, Edited)
             image = Path(row.image)
             requests.append(ImageRequest(row.sample_id, 0, role, edited.text, image, seed=0))
     return requests
 
 
-def test_the_maker_draws_the_scenes_that_the_writer_wrote(is_true: IsTrue) -> None:
+def test_the_generator_draws_the_edited_scenes(is_true: IsTrue) -> None:
     requests = asked(editor())
-    answers = list(editor().make(requests))
+    answers = list(editor().generate(requests))
     assert [answer.request for answer in answers] == requests
     for request, answer in zip(requests, answers, strict=True):
-        assert isinstance(answer, Made)
+        assert isinstance(answer, GeneratedImage)
         edited = editor().edited(request.sample_id, 0, request.role)
         assert isinstance(edited, Edited)
         assert is_true(request.text, edited.scene)
         assert np.array_equal(np.asarray(answer.image), render(edited.scene))
 
 
-def test_the_maker_answers_the_same_in_any_order() -> None:
+def test_the_generator_answers_the_same_in_any_order() -> None:
     requests = asked(editor())
-    forth = [np.asarray(a.image) for a in editor().make(requests) if isinstance(a, Made)]
-    back = [np.asarray(a.image) for a in editor().make(requests[::-1]) if isinstance(a, Made)]
+    forth = [
+        np.asarray(a.image) for a in editor().generate(requests) if isinstance(a, GeneratedImage)
+    ]
+    back = [
+        np.asarray(a.image)
+        for a in editor().generate(requests[::-1])
+        if isinstance(a, GeneratedImage)
+    ]
     assert len(forth) == len(requests)
     assert all(np.array_equal(a, b) for a, b in zip(forth, back[::-1], strict=True))
 
 
-def test_what_the_maker_cannot_make() -> None:
-    maker = editor()
-    real, *_ = asked(maker)
+def test_what_the_generator_cannot_make() -> None:
+    generator = editor()
+    real, *_ = asked(generator)
     requests = [replace(real, text="A ball is here."), replace(real, sample_id="train-99")]
-    other, unknown = maker.make(requests)
-    assert isinstance(other, Unmade) and isinstance(unknown, Unmade)
+    other, unknown = generator.generate(requests)
+    assert isinstance(other, ImageFailure) and isinstance(unknown, ImageFailure)
     assert real.text in other.reason and "A ball is here." in other.reason
     assert unknown.reason == "no scene is on record for its image"
     bare = replace(ROWS[0], sentences=("A dog barks.", ROWS[1].sentences[0]))
@@ -92,13 +98,13 @@ def test_what_the_maker_cannot_make() -> None:
 def test_seed_edits_and_world_are_in_the_hash() -> None:
     small = World(things=("ball", "star", "key", "tree"))
     hashes = {
-        editor().settings_hash,
-        editor(seed=1).settings_hash,
-        editor(edits=("replace_kind",)).settings_hash,
-        SceneCounterfactuals({}, [], SceneEditSettings(), small).settings_hash,
+        editor().settings_fingerprint,
+        editor(seed=1).settings_fingerprint,
+        editor(edits=("replace_kind",)).settings_fingerprint,
+        SceneCounterfactuals({}, [], SceneEditSettings(), small).settings_fingerprint,
     }
     assert len(hashes) == 4
-    assert editor().settings_hash in hashes
+    assert editor().settings_fingerprint in hashes
 
 
 def test_records_are_read_from_all_splits(tmp_path: Path) -> None:

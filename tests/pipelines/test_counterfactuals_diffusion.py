@@ -1,4 +1,4 @@
-"""The pipeline with the `diffusion` maker: real captions, rules, a tiny random model."""
+"""The pipeline with the image generator `diffusion`: real captions, rules, a tiny random model."""
 
 import json
 import logging
@@ -13,9 +13,9 @@ import yaml
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.counterfactuals.choosing import Choice
-from compo_pipeline.counterfactuals.making import Places, make
+from compo_pipeline.counterfactuals.generation import Folders, generate
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
+from compo_pipeline.pipelines.counterfactuals.factory import open_all
 from compo_pipeline.records import Caption, Counterfactual
 
 SMALL = {"steps": 1, "height": 16, "width": 16, "batch": 4}
@@ -37,13 +37,24 @@ class Run:
     def __call__(self, **diffusion: Any) -> list[Counterfactual]:
         own = {**self.values["diffusion"], **SMALL, **diffusion}
         settings = CounterfactualSettings(
-            **{**self.values, "writer": "rules", "maker": "diffusion", "diffusion": own}
+            **{
+                **self.values,
+                "caption_editor": "rules",
+                "image_generator": "diffusion",
+                "diffusion": own,
+            }
         )
-        choice = Choice(settings, self.rows, self.root, {}, self.state)
-        asked = (choice.writer(), choice.parsing("compo_en"), choice.maker())
+        opened = open_all(
+            settings,
+            self.rows,
+            language_model="compo_en",
+            root=self.root,
+            world={},
+            state=self.state,
+        )
         hashes = {row.image: row.image for row in self.rows}
-        places = Places(self.root, self.images, self.state)
-        return make(self.rows, hashes, asked, settings, places)[0]
+        folders = Folders(self.root, self.images, self.state)
+        return generate(self.rows, hashes, *opened, settings, folders)[0]
 
     def kept(self) -> dict[str, int]:
         """When each image in store was written."""
@@ -63,15 +74,15 @@ def run(tmp_path: Path, project: Path) -> Run:
         if number:
             Image.fromarray(noise.astype(np.uint8)).save(tmp_path / name)
     values = yaml.safe_load(file.read_text())["counterfactuals"]
-    return Run(tmp_path / "made", rows, tmp_path, values)
+    return Run(tmp_path / "generated", rows, tmp_path, values)
 
 
 def test_images_are_made_once_and_failures_are_told(run: Run, model: Path) -> None:
     rows = run(model=str(model))
-    assert Counter(row.state for row in rows)["made"] >= 2
-    assert {(row.writer, row.maker) for row in rows} == {("rules", "diffusion")}
+    assert Counter(row.state for row in rows)["generated"] >= 2
+    assert {(row.caption_editor, row.image_generator) for row in rows} == {("rules", "diffusion")}
     for row in rows:
-        if row.state == "made":
+        if row.state == "generated":
             with Image.open(run.images / row.image) as image:
                 assert image.size == (16, 16)
     lost = next(row for row in rows if row.sample_id == "0" and row.text)
@@ -95,7 +106,7 @@ def test_a_changed_setting_makes_new_images_of_the_same_texts(
     texts = (run.state / "texts.jsonl").read_text()
     again = run(model=str(model), **changed)
     assert [row.text for row in again] == [row.text for row in rows]
-    assert {row.settings for row in again}.isdisjoint({row.settings for row in rows})
+    assert {row.fingerprint for row in again}.isdisjoint({row.fingerprint for row in rows})
     assert len(run.kept()) == 2 * len(before) and before.items() <= run.kept().items()
     assert (run.state / "texts.jsonl").read_text() == texts
     assert run(model=str(model)) == rows
@@ -138,6 +149,6 @@ def test_real_captions_and_images(
     with caplog.at_level(logging.WARNING):
         rows = run(model=str(model))
     texts = sum(bool(row.text) for row in rows)
-    assert texts > 6 and sum(row.state == "made" for row in rows) == texts
+    assert texts > 6 and sum(row.state == "generated" for row in rows) == texts
     # A token a letter: no caption leaves room among twelve.
     assert f"{texts} of {texts} prompts fill the text encoder" in caplog.text

@@ -1,0 +1,131 @@
+"""Interfaces of caption editors and image generators: requests in, answers out, in the same order.
+
+Both have a name, which the configuration uses, and a `settings_fingerprint`: a short hash of all
+that changes an answer apart from its request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from compo_pipeline.records import Parse
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+# A negative changes the meaning of its caption, a positive keeps it.
+Role = Literal["negative", "positive"]
+
+
+@dataclass(frozen=True, slots=True)
+class EditRequest:
+    """A caption to edit. `sentence` is its index among the sample's sentences."""
+
+    sample_id: str
+    sentence: int
+    role: Role
+    caption: str
+    parse: Parse
+
+
+@dataclass(frozen=True, slots=True)
+class EditedCaption:
+    """An edited caption that passed all checks; `detail` names the edit."""
+
+    request: EditRequest
+    text: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class EditFailure:
+    """A request without an edited caption, and the reason.
+
+    `final` is false where the same request may succeed later: no server answered it.
+    """
+
+    request: EditRequest
+    reason: str
+    final: bool = True
+
+
+class CaptionEditor(Protocol):
+    """Makes one minimal edit of each caption."""
+
+    @property
+    def name(self) -> str:
+        """Name in the configuration."""
+
+    @property
+    def settings_fingerprint(self) -> str:
+        """Equal fingerprints, equal texts."""
+
+    def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
+        """One answer for each request, in the requests' order."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRequest:
+    """An image to generate.
+
+    Attributes:
+        sample_id: of the caption row whose sentence was edited.
+        sentence: index of the edited sentence.
+        role: "negative" or "positive".
+        text: the edited sentence, which the image should show.
+        image: file of the real image.
+        seed: of this image's own random numbers.
+    """
+
+    sample_id: str
+    sentence: int
+    role: str
+    text: str
+    image: Path
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedImage:
+    """An RGB image and its request."""
+
+    request: ImageRequest
+    image: Image
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFailure:
+    """A request without an image, and the reason."""
+
+    request: ImageRequest
+    reason: str
+
+
+class ImageGenerator(Protocol):
+    """Generates images of edited captions."""
+
+    @property
+    def name(self) -> str:
+        """Name in the configuration."""
+
+    @property
+    def settings_fingerprint(self) -> str:
+        """Equal fingerprints, equal images (up to rounding)."""
+
+    def generate(self, requests: Sequence[ImageRequest]) -> Iterator[GeneratedImage | ImageFailure]:
+        """One answer for each request, in the requests' order, as soon as it is there."""
+
+
+def short_fingerprint(*parts: Any) -> str:
+    """Twelve hexadecimal digits of settings classes and other plain values."""
+    plain = [
+        asdict(part) if is_dataclass(part) and not isinstance(part, type) else part
+        for part in parts
+    ]
+    text = json.dumps(plain, sort_keys=True, ensure_ascii=False, default=sorted)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
