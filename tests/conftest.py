@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -16,8 +17,10 @@ from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import settings
+from hypothesis import strategies as st
 
 from compo_pipeline import cores
+from compo_pipeline.records import Parse
 
 # Test processes, and what they start, share the cores; before torch is imported.
 _PROCESSES = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
@@ -28,6 +31,14 @@ settings.register_profile("project", deadline=None, derandomize=True, max_exampl
 settings.load_profile("project")
 
 PROJECT = Path(__file__).resolve().parents[1]
+
+_KINDS = ("NOUN/NN", "NOUN/NNS", "ADJ", "ADJ", "ADV", "VERB", "VERB", "AUX", "PROPN", "DET")
+_TRICKY = (
+    *("a", "A", "-", "...", "cat", "Cat", "cat's", "don't", "can't", "red-haired", '"Stop"', "I"),
+    *("TV", "$5", "5pm", "o’clock", "straße", "STRASSE", "İstanbul", "ﬁsh", "ΟΔΟΣ", "🐈"),
+    *("👩\u200d🚀", "50%", "dogs'", "(red)", "…"),
+)
+_PIECES = st.one_of(st.sampled_from(_TRICKY), st.text(min_size=1, max_size=8))
 
 
 @pytest.fixture(scope="session")
@@ -92,6 +103,67 @@ def compo_en() -> Any:
     from compo_pipeline.language.loading import load
 
     return load("compo_en")
+
+
+@pytest.fixture(scope="session")
+def tagged() -> Callable[[str], Parse]:
+    """A parse of space-separated `word/UPOS` or `word/UPOS/TAG`.
+
+    A `_` before a word glues it to the one before; brackets of their own enclose noun phrases.
+    """
+
+    def make(source: str) -> Parse:
+        words, offsets, upos, tags, phrases, text = [], [], [], [], [], ""
+        for token in source.split():
+            if token in "[]":
+                phrases.append(len(words))
+                continue
+            word, *kind = token.split("/")
+            text += "" if word.startswith("_") or not text else " "
+            words.append(word.removeprefix("_"))
+            offsets.append(len(text))
+            text += words[-1]
+            upos.append(kind[0])
+            tags.append(kind[-1])
+        columns = (tuple(column) for column in (words, offsets, upos, tags, phrases))
+        return Parse("id", 0, text, *columns)
+
+    return make
+
+
+@cache
+def _tokenizer() -> Any:
+    import spacy
+
+    return spacy.blank("en")
+
+
+@st.composite
+def _parses(draw: st.DrawFn) -> Parse:
+    """Any text as spaCy parts it, tagged at random, with random noun phrases."""
+    separator, ending = draw(st.sampled_from([(" ", "."), (" ", " "), ("", "")]))
+    text = separator.join(draw(st.lists(_PIECES, min_size=1, max_size=8))) + ending
+    doc = _tokenizer()(text)
+    chance = random.Random(draw(st.integers(0, 999)))
+    kinds = [(chance.choice((*_KINDS, "PUNCT", "X")) + "/").split("/") for _ in doc]
+    upos = ["SPACE" if token.is_space else kind[0] for token, kind in zip(doc, kinds, strict=True)]
+    ends = sorted(chance.sample(range(len(doc) + 1), 2 * min(2, (len(doc) + 1) // 2)))
+    return Parse(
+        sample_id="id",
+        sentence=0,
+        text=text,
+        words=tuple(token.text for token in doc),
+        offsets=tuple(token.idx for token in doc),
+        upos=tuple(upos),
+        tags=tuple(kind[1] for kind in kinds),
+        noun_phrases=tuple(ends),
+    )
+
+
+@pytest.fixture(scope="session")
+def parses() -> st.SearchStrategy[Parse]:
+    """Parses of any text, sensible or not."""
+    return _parses()
 
 
 @pytest.fixture(scope="session")

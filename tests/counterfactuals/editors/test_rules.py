@@ -26,7 +26,7 @@ def requests(parse: Parse, role: Role, count: int = 1) -> list[EditRequest]:
 def write(
     settings: RulesSettings, asked: list[EditRequest], seed: int = 0
 ) -> list[EditedCaption | EditFailure]:
-    return list(RuleEditor(settings, key="writer", seed=seed).write(asked))
+    return list(RuleEditor(settings, key="writer", seed=seed).edit(asked))
 
 
 def test_each_rule(tagged: Tagged) -> None:
