@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 import study
 from compo_pipeline.configuration import parse
-from compo_pipeline.evaluation.benchmarks.items import stated_titles
+from compo_pipeline.evaluation.benchmarks import custom_titles
 from compo_pipeline.evaluation.comparison import Row, compare
 from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.records import Score, from_table
@@ -115,7 +115,7 @@ def main() -> None:
     if not Path("data/03_primary/scenes/captions.parquet").exists():
         kedro("raw,ingest,validation")
     seeds = [scores_of(seed, arguments.precision) for seed in range(arguments.seeds)]
-    rows = compare(seeds, MODELS, Bootstrap(), chance={}, titles=stated_titles(ROOT))
+    rows = compare(seeds, MODELS, Bootstrap(), chance={}, titles=custom_titles(ROOT))
     decided = decisions(seeds)
     name = f"seeds_{arguments.precision}"
     RESULTS.mkdir(parents=True, exist_ok=True)

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from compo_pipeline.evaluation.benchmarks import Key
 from compo_pipeline.evaluation.comparison import Difference, Row, compare
-from compo_pipeline.evaluation.measures import Key
 from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.records import Score
 

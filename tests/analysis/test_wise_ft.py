@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from compo_pipeline.analysis.wise_ft import Figure, WiseFtSettings, ends, sweep
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
-from compo_pipeline.evaluation.contamination import Trained
+from compo_pipeline.evaluation.contamination import TrainingRows
 from compo_pipeline.evaluation.evaluate import evaluate
 from compo_pipeline.evaluation.settings import Bootstrap, EvaluationSettings
 from compo_pipeline.models.export import export
@@ -27,7 +27,7 @@ from compo_pipeline.models.pairwise import give_bias
 from compo_pipeline.presentation import trade_off
 
 SETTINGS = EvaluationSettings(bootstrap=Bootstrap(50), workers=1, image_precision="fp32")
-NOTHING = Trained(frozenset(), frozenset(), frozenset(), None)
+NOTHING = TrainingRows(frozenset(), frozenset(), frozenset(), None)
 WEIGHTS = "open_clip_model.safetensors"
 
 

@@ -6,9 +6,14 @@ import pytest
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation import benchmarks
-from compo_pipeline.evaluation.benchmarks import retrieval, sugar_crepe, sugar_crepe_pp, zero_shot
+from compo_pipeline.evaluation.benchmarks import (
+    reported_metrics,
+    retrieval,
+    sugar_crepe,
+    sugar_crepe_pp,
+    zero_shot,
+)
 from compo_pipeline.evaluation.benchmarks.retrieval import clic_text
-from compo_pipeline.evaluation.measures import measures
 from compo_pipeline.evaluation.settings import BenchmarksSettings, RetrievalSettings
 from compo_pipeline.records import Caption
 from compo_pipeline.registry import stamp
@@ -87,9 +92,9 @@ def test_zero_shot_fills_templates(write: Callable[[str, object], Path]) -> None
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"classes": ["cup", "cup"]}, "stands twice"),
+        ({"classes": ["cup", "cup"]}, "duplicate classes"),
         ({"templates": ["a thing"]}, "needs a {}"),
-        ({"items": [{"filename": "1.jpg", "class": "car"}]}, "'car' is none of its classes"),
+        ({"items": [{"filename": "1.jpg", "class": "car"}]}, "'car' is not one of its classes"),
     ],
 )
 def test_zero_shot_refuses_what_cannot_be_scored(
@@ -162,8 +167,8 @@ def test_files_that_are_not_the_official_ones_say_so(write: Callable[[str, objec
     (own,) = benchmarks.from_files(settings)
     named = benchmarks.titles([own])
     keys = [("sugar_crepe", "accuracy", "swap_obj")]
-    assert measures(keys, named)[0].label == "SugarCrepe-style swap obj"
-    assert measures(keys)[0].label == "SugarCrepe swap obj"
+    assert reported_metrics(keys, named)[0].label == "SugarCrepe-style swap obj"
+    assert reported_metrics(keys)[0].label == "SugarCrepe swap obj"
     assert (stamp.of_subtask(own), repr(own)) == (stamp.of_subtask(official), repr(official))
     write("benchmarks.json", ["SugarCrepe-style"])
     with pytest.raises(SettingsError, match=r"benchmarks\.json: expected"):
@@ -175,3 +180,50 @@ def test_without_a_folder_retrieval_alone_is_asked() -> None:
     assert subtask.benchmark == "retrieval"
     with pytest.raises(SettingsError, match="nothing is scored"):
         benchmarks.gather(BenchmarksSettings(retrieval=RetrievalSettings(None)), CAPTIONS, Path())
+
+
+SEVEN = (
+    "add_att",
+    "add_obj",
+    "replace_att",
+    "replace_obj",
+    "replace_rel",
+    "swap_att",
+    "swap_obj",
+)
+
+
+def test_averages_are_those_of_the_papers() -> None:
+    found = {
+        m.name: m for m in reported_metrics(("sugar_crepe", "accuracy", name) for name in SEVEN)
+    }
+    assert set(found) == {*SEVEN, "add", "replace", "swap", "average"}
+    assert set(found["replace"].parts) == {"replace_obj", "replace_att", "replace_rel"}
+    assert set(found["average"].parts) == set(SEVEN)
+    assert len(benchmarks.BENCHMARKS["sugar_crepe_pp"].averages["tot"]["average"]) == 5
+    assert found["swap"].averaged and not found["swap_obj"].averaged
+
+
+def test_an_average_needs_all_its_subtasks() -> None:
+    keys = [("sugar_crepe", "accuracy", name) for name in SEVEN if name != "swap_obj"]
+    assert {m.name for m in reported_metrics(keys)} == {*SEVEN, "add", "replace"} - {"swap_obj"}
+
+
+def test_mean_per_class_is_over_the_classes_of_a_set() -> None:
+    keys = [("zero_shot", "per_class", f"{part}") for part in ("a/x", "a/y", "b/x")]
+    assert {m.name: m.parts for m in reported_metrics(keys)} == {"a": ("a/x", "a/y"), "b": ("b/x",)}
+
+
+def test_labels_read_well() -> None:
+    keys = [
+        ("sugar_crepe", "accuracy", "swap_obj"),
+        ("sugar_crepe_pp", "itt", "swap_obj"),
+        ("zero_shot", "top1", "colours"),
+        ("retrieval", "t2i_r5", "clic"),
+    ]
+    assert [m.label for m in reported_metrics(keys)] == [
+        "SugarCrepe swap obj",
+        "SugarCrepe++ ITT swap obj",
+        "Zero-shot colours top-1",
+        "Retrieval text to image R@5",
+    ]

@@ -4,14 +4,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compo_pipeline.evaluation.anchors import beside
-from compo_pipeline.evaluation.benchmarks import from_files
-from compo_pipeline.evaluation.contamination import Trained
-from compo_pipeline.evaluation.evaluate import Comparison, evaluate, loaders
+from compo_pipeline.evaluation.benchmarks import Item, Subtask, from_files, sugar_crepe_pp
+from compo_pipeline.evaluation.contamination import TrainingRows
+from compo_pipeline.evaluation.embed import Embedded, tokenised
+from compo_pipeline.evaluation.evaluate import Comparison, audit, evaluate, loaders
+from compo_pipeline.evaluation.published import published_results
 from compo_pipeline.evaluation.settings import BenchmarksSettings, Bootstrap, EvaluationSettings
 from compo_pipeline.models.loading import ModelSettings, load
 
-NOTHING = Trained(frozenset(), frozenset(), frozenset(), None)
+NOTHING = TrainingRows(frozenset(), frozenset(), frozenset(), None)
 
 
 def test_official_files_with_some_of_their_images(
@@ -38,10 +39,10 @@ def test_official_files_with_some_of_their_images(
             assert shown == 0
             continue
         assert (row.items, row.skipped) == (shown, len(subtask.items) - shown)
-    # Text alone needs no image: every item counts, and stands beside the published figures.
+    # Text alone needs no image: every item counts, and is compared with the published figures.
     assert rows["sugar_crepe_pp", "tot", "average"].items == 4757
-    papers = beside(comparison.rows, coco=True)
-    assert {anchor.row.metric for paper in papers for anchor in paper.anchors} == {"tot"}
+    papers = published_results(comparison.rows, coco=True)
+    assert {row.metric for paper in papers for row, _ in paper.rows} == {"tot"}
     skipped = sum(score.correct is None for score in scores if score.model == "clic")
     items = sum(len(subtask.items) for subtask in subtasks)
     shown = sum(item.image in here for subtask in subtasks for item in subtask.items)
@@ -50,8 +51,6 @@ def test_official_files_with_some_of_their_images(
 
 def test_a_random_model_stands_at_chance(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
     from PIL import Image
-
-    from compo_pipeline.evaluation.benchmarks import Item, Subtask
 
     generator = np.random.default_rng(0)
     for number in range(4):
@@ -92,3 +91,67 @@ def test_methods_are_written_as_their_papers_write_them(name: str, written: str)
     names = {"base": "base", "fine_tuned": name}
     comparison = Comparison("toy", names, {}, (), 0, (), (), ())
     assert comparison.labels == {"base": "base", "fine_tuned": written}
+
+
+def _embedded(
+    build: Callable[..., Embedded], model: Path, subtask: Subtask, gone: dict[str, str]
+) -> Embedded:
+    texts = list(dict.fromkeys(subtask.texts()))
+    tokens = tokenised(texts, load(model).tokenize)
+    made = build({"x": [1.0]}, {text: [1.0] for text in texts}, gone)
+    return Embedded(made.images, made.unreadable, made.texts, tokens)
+
+
+def test_everything_a_reader_should_know_is_counted(
+    embedded: Callable[..., Embedded], tiny_model: Callable[..., Path]
+) -> None:
+    long = " ".join(["dog"] * 20)
+    items = (
+        Item("fine", "a.jpg", ("a dog", "one dog"), ("a cat",)),
+        Item("equal", "b.jpg", ("a dog", "a bird"), ("a bird",)),
+        Item("case", "c.jpg", ("A Dog", "a cow"), ("a dog",)),
+        # They differ after the 14th word only, which the model never sees.
+        Item("cut", "d.jpg", (f"{long} barks", "a cow"), (f"{long} sleeps",)),
+    )
+    subtask = Subtask("sugar_crepe_pp", "swap_obj", ("image_to_text",), Path("i"), items)
+    gone = {"i/a.jpg": "missing: no file at 'a.jpg'", "i/b.jpg": "missing: no file at 'b.jpg'"}
+    found = audit(subtask, _embedded(embedded, tiny_model(0), subtask, gone))
+    assert (found.items, found.skipped, found.reasons) == (4, 2, {"missing": 2})
+    assert (found.texts, found.truncated) == (8, 2)
+    assert [(d.item, d.kind) for d in found.examples] == [
+        ("equal", "equal text"),
+        ("case", "equal tokens"),
+        ("cut", "equal tokens"),
+    ]
+    assert found.degenerate == 3
+
+
+def test_captions_that_two_images_share(
+    embedded: Callable[..., Embedded], tiny_model: Callable[..., Path]
+) -> None:
+    items = (
+        Item("a", "a.jpg", ("a dog", "a dog")),  # twice for one image: no harm
+        Item("b", "b.jpg", ("a cat",)),
+        Item("c", "c.jpg", ("A cat",)),
+    )
+    subtask = Subtask("retrieval", "raw", ("retrieval",), Path("i"), items)
+    found = audit(subtask, _embedded(embedded, tiny_model(0), subtask, {}))
+    assert [(d.item, d.kind) for d in found.examples] == [
+        ("b", "equal tokens"),
+        ("c", "equal tokens"),
+    ]
+
+
+def test_the_defects_of_the_official_files_are_found(
+    shared: Path, embedded: Callable[..., Embedded]
+) -> None:
+    import open_clip
+
+    subtasks = sugar_crepe_pp.load(shared / "benchmarks", shared / "coco_mini" / "val2017")
+    subtask = next(task for task in subtasks if task.name == "swap_obj")
+    texts = list(dict.fromkeys(subtask.texts()))
+    made = embedded({"x": [1.0]}, {text: [1.0] for text in texts})
+    tokens = tokenised(texts, open_clip.get_tokenizer("ViT-B-32"))
+    found = audit(subtask, Embedded(made.images, {}, made.texts, tokens))
+    assert sum(example.kind == "equal text" for example in found.examples) == 2
+    assert np.count_nonzero(tokens.truncated) == found.truncated == 0

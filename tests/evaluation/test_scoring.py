@@ -12,7 +12,7 @@ Build = Callable[..., Embedded]
 
 
 def _by_metric(subtask: Subtask, embedded: Embedded) -> dict[str, Scored]:
-    return {found.metric: found for found in score("m", subtask, embedded)}
+    return {found.key[1]: found for found in score("m", subtask, embedded)}
 
 
 def test_image_to_text_and_text_only(embedded: Build) -> None:
@@ -98,12 +98,12 @@ def test_zero_shot(embedded: Build) -> None:
         {"a cup": [1, 1], "cup!": [1, -1], "a key": [0, 1], "key!": [0, 1]},
     )
     scored = list(score("m", subtask, model))
-    top1 = next(found for found in scored if found.metric == "top1")
+    top1 = next(found for found in scored if found.key[1] == "top1")
     assert [row.correct for row in top1.rows] == [True, False, True]
     assert top1.chance == pytest.approx(1 / 2)
     # Top-5 of two classes would say nothing.
-    assert {found.metric for found in scored} == {"top1", "per_class"}
-    per_class = {f.subtask: [row.correct for row in f.rows] for f in scored if f != top1}
+    assert {found.key[1] for found in scored} == {"top1", "per_class"}
+    per_class = {f.key[2]: [row.correct for row in f.rows] for f in scored if f != top1}
     assert per_class == {"things/cup": [True, False], "things/key": [True]}
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.measures import METHOD_LABELS
+from compo_pipeline.method_names import LABELS
 from compo_pipeline.method_names import METHODS as OFFERED
 from compo_pipeline.methods import METHODS, method_type
 
@@ -18,7 +18,7 @@ def test_an_unknown_method_is_refused_with_the_nearest() -> None:
 
 
 def test_every_method_is_written_as_its_paper_writes_it() -> None:
-    assert set(METHOD_LABELS) == set(METHODS)
+    assert set(LABELS) == set(METHODS)
 
 
 def test_pipelines_offer_every_method() -> None:

@@ -8,14 +8,12 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from compo_pipeline.evaluation import anchors
-from compo_pipeline.evaluation.audit import Audit, Degenerate
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
-from compo_pipeline.evaluation.comparison import Row, compare
+from compo_pipeline.evaluation.comparison import compare
+from compo_pipeline.evaluation.conclusions import summary_lines
 from compo_pipeline.evaluation.contamination import Overlap
-from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.evaluation.evaluate import Audit, Comparison, Degenerate
 from compo_pipeline.evaluation.settings import Bootstrap
-from compo_pipeline.evaluation.verdict import sentence, verdict
 from compo_pipeline.presentation import report
 from compo_pipeline.presentation import report_terminal as terminal
 from compo_pipeline.presentation.gallery import cards
@@ -61,7 +59,7 @@ def comparison() -> Comparison:
         dataset="scenes",
         models=MODELS,
         weights={"base": "scenes-base"},
-        verdict=verdict(rows, MODELS),
+        conclusions=summary_lines(rows, MODELS),
         resamples=200,
         rows=tuple(rows),
         audits=(
@@ -124,7 +122,10 @@ def test_a_run_without_control_and_curves_has_a_page_too(
     bare = replace(
         material,
         comparison=replace(
-            material.comparison, models=models, rows=tuple(rows), verdict=verdict(rows, MODELS)
+            material.comparison,
+            models=models,
+            rows=tuple(rows),
+            conclusions=summary_lines(rows, MODELS),
         ),
         scores=scores,
         curves=pd.DataFrame(),
@@ -182,7 +183,7 @@ def test_the_terminal_table(comparison: Comparison) -> None:
     assert f"{wide.base.value:.1f} [{wide.base.low:.1f}, {wide.base.high:.1f}]" in shown
     assert f"{wide.vs_base.value:+.1f} [" in shown
     assert "SugarCrepe++: 3 of 8 items have no usable image (missing)" in shown
-    assert "1 cannot be told apart by any model; 2 of 20 texts were cut" in shown
+    assert "1 are degenerate; 2 of 20 texts were truncated" in shown
     narrow = _printed(replace(comparison, rows=(wide,)), 80)
     assert max(len(line) for line in narrow.splitlines()) <= 80
     # What does not fit is left out whole: names and differences are never cut.
@@ -197,83 +198,6 @@ def test_benchmarks_that_are_not_the_official_ones_have_their_own_names(
     assert "SugarCrepe++-style: 3 of 8 items" in _printed(titled, 120)
     page = report.write(replace(material, comparison=titled), tmp_path) / "report.html"
     assert "<dt>SugarCrepe++-style ITT</dt>" in page.read_text()
-
-
-def _moved(row: Row, low: float, high: float) -> Row:
-    difference = replace(row.vs_base, value=(low + high) / 2, low=low, high=high)
-    return replace(row, name="average", label="ITT average", vs_base=difference, vs_control=None)
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "words"),
-    [
-        (1.0, 3.0, "ITT average: above base +2.0 [+1.0, +3.0]"),
-        (-3.0, -1.0, "ITT average: below base -2.0 [-3.0, -1.0]"),
-        (-1.0, 3.0, "ITT average: no significant difference from base +1.0 [-1.0, +3.0]"),
-    ],
-)
-def test_the_verdict_follows_the_interval(
-    comparison: Comparison, low: float, high: float, words: str
-) -> None:
-    assert verdict([_moved(comparison.rows[0], low, high)], MODELS) == (words,)
-
-
-@pytest.mark.parametrize(("low", "told"), [(-5.0, 2), (-0.5, 1)])
-def test_the_verdict_tells_what_a_gain_cost(comparison: Comparison, low: float, told: int) -> None:
-    gain = _moved(comparison.rows[0], 1.0, 3.0)
-    other = replace(_moved(gain, low, low + 1), benchmark="zero_shot", metric="top1", headline=True)
-    assert len(verdict([gain, other], MODELS)) == told
-    assert len(verdict([gain, replace(other, headline=False)], MODELS)) == 1
-
-
-def test_the_first_sentence_follows_the_intervals(comparison: Comparison) -> None:
-    gain = _moved(comparison.rows[0], 1.0, 3.0)
-    zero_shot = {"benchmark": "zero_shot", "metric": "top1", "name": "colours", "headline": True}
-    fall = replace(_moved(gain, -4.4, -2.0), label="Zero-shot colours top-1", **zero_shot)
-    assert sentence([gain, fall]) == "Better at composition; zero-shot colours fell 3.2 points"
-    assert sentence([gain, replace(fall, headline=False)]) == "Better at composition"
-    unsure = replace(fall, vs_base=replace(fall.vs_base, low=-7.0, high=0.6))
-    assert sentence([_moved(gain, -1.0, 3.0), unsure]) == (
-        "No significant difference from the base at composition"
-    )
-    assert sentence([_moved(gain, -3.0, -1.0)]) == "Worse at composition"
-    control = replace(gain, vs_control=unsure.vs_base)
-    assert sentence([control]).endswith("; no significant difference from the control")
-    # Photos without a compositional benchmark: what was scored.
-    assert sentence([fall]) == "Worse at zero-shot colours"
-
-
-def test_published_figures_need_the_same_protocol(comparison: Comparison) -> None:
-    row = replace(comparison.rows[0], name="swap_att", items=666, skipped=0)
-    clic, c2lip = anchors.beside([row], coco=False)
-    assert clic.anchors[0].published[clic.source.models.index("CLIP")] == 45.2
-    assert c2lip.anchors[0].published[c2lip.source.models.index("C2LIP")] == 66.2
-    assert anchors.beside([replace(row, items=665, skipped=1)], coco=True) == []
-    assert anchors.beside([replace(row, items=1000)], coco=True) == []
-    assert anchors.beside([replace(row, name="of_our_own")], coco=True) == []
-    recall = replace(row, benchmark="retrieval", metric="i2t_r5", name="clic", images=5000)
-    (only,) = anchors.beside([recall], coco=True)
-    assert only.source == clic.source and len(only.anchors) == 1
-    assert anchors.beside([recall], coco=False) == []
-    assert anchors.beside([replace(recall, images=79)], coco=True) == []
-    assert anchors.beside([replace(recall, name="raw")], coco=True) == []
-
-
-@pytest.mark.parametrize("source", anchors.SOURCES, ids=lambda source: source.title)
-def test_published_averages_are_means_of_their_published_parts(source: anchors.Source) -> None:
-    from compo_pipeline.evaluation.measures import AVERAGES
-
-    figures, compared = source.figures, 0
-    for (benchmark, metric), averages in AVERAGES.items():
-        for name, parts in averages.items():
-            published = figures.get((benchmark, metric, name), ())
-            for model, value, place in zip(source.models, published, range(9), strict=False):
-                mean = sum(figures[benchmark, metric, part][place] for part in parts) / len(parts)
-                # The CLIC paper's two tables of NegCLIP do not agree.
-                tolerance = 0.9 if model == "NegCLIP" else 0.11
-                assert value == pytest.approx(mean, abs=tolerance), (name, model)
-                compared += 1
-    assert compared >= 7 * len(source.models)
 
 
 def test_figures_are_drawn_for_any_curves(tmp_path: Path) -> None:

@@ -15,10 +15,9 @@ from typing import Any
 
 import pytest
 
-from compo_pipeline.evaluation.audit import Audit
 from compo_pipeline.evaluation.comparison import compare
 from compo_pipeline.evaluation.contamination import Overlap
-from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.evaluation.evaluate import Audit, Comparison
 from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.records import Score
 from compo_pipeline.registry import tracking
@@ -52,7 +51,7 @@ def comparison() -> Comparison:
         dataset="toy",
         models=models,
         weights=models,
-        verdict=(),
+        conclusions=(),
         resamples=100,
         rows=tuple(rows),
         audits=(Audit("retrieval", "raw", 40, 2, {"missing": 2}, 80, 0, 0, ()),),

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
 from compo_pipeline.evaluation.embed import Embedder
-from compo_pipeline.evaluation.scoring import figures_of
+from compo_pipeline.evaluation.scoring import model_metrics
 from compo_pipeline.evaluation.settings import (
     BenchmarksSettings,
     EvaluationSettings,
@@ -236,7 +236,7 @@ def test_the_figure_is_the_one_that_evaluation_finds(
     kept = record["kept"]
     assert kept["by"] == f"val/{FIGURE}"
     exported = load(plan.resume / "out")
-    found = figures_of(Embedder(data.subtasks, EvaluationSettings()), exported)
+    found = model_metrics(Embedder(data.subtasks, EvaluationSettings()), exported)
     assert kept["value"] == pytest.approx(found[FIGURE])
 
 

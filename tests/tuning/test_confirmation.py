@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from compo_pipeline.evaluation.benchmarks import metric_values
 from compo_pipeline.evaluation.embed import Embedder
-from compo_pipeline.evaluation.measures import values
 from compo_pipeline.evaluation.scoring import score
 from compo_pipeline.methods.view_tables import write
 from compo_pipeline.models.loading import load
@@ -40,7 +40,7 @@ def figures(world: Any, folder: Path, seed: int, tuned: dict[str, float]) -> dic
     Runner(plan).train(method, "hand", folder / "out", lambda _: None)
     embedded = Embedder(world.questions, material.evaluation)(load(folder / "out"), "hand")
     found = (one for task in world.questions for one in score("hand", task, embedded))
-    return values(row for one in found for row in one.rows)
+    return metric_values(row for one in found for row in one.rows)
 
 
 def test_three_models_side_by_side_over_all_seeds_and_only_once(
@@ -189,4 +189,4 @@ def test_whatever_the_scores_hang_on_is_confirmed_anew(
 def test_the_tuned_recipe_is_held_to_the_configured_one() -> None:
     found = report([], "world", 50, {})
     assert found.models == {"base": "base", "control": "configured", "fine_tuned": "tuned"}
-    assert (found.dataset, found.resamples, found.rows, found.verdict) == ("world", 50, (), ())
+    assert (found.dataset, found.resamples, found.rows, found.conclusions) == ("world", 50, (), ())

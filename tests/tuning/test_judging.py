@@ -19,7 +19,7 @@ WANTED = ObjectiveSettings(
 @pytest.fixture
 def judge(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes a judge; a model is the dictionary of its figures."""
-    monkeypatch.setattr(judging, "figures_of", lambda embedder, model: model)
+    monkeypatch.setattr(judging, "model_metrics", lambda embedder, model: model)
 
     def make(wanted: ObjectiveSettings) -> Judge:
         nothing: Any = None

@@ -148,7 +148,7 @@ def _look(loaded: LoadedModel, case: Case, given: Attention, size: tuple[int, in
 @torch.inference_mode()
 def embed_phrases(loaded: LoadedModel, phrases: Sequence[str], batch: int = 512) -> Tensor:
     """Embeddings [K, D] of phrases read as texts of their own, normalised, float32."""
-    device = next(loaded.model.parameters()).device
+    device = loaded.device
     parts = [
         encode_texts(loaded.model, loaded.tokenize(list(phrases[k : k + batch])).to(device))
         for k in range(0, len(phrases), batch)
@@ -171,7 +171,7 @@ def attend(
     Raises:
         SettingsError: the model has no features of patches, or no square grid of them.
     """
-    device = next(loaded.model.parameters()).device
+    device = loaded.device
     patches = encode_images_densely(loaded.model, pixels.to(device), loaded.name).patches
     side = _side(patches.shape[1], loaded.name)
     factors = (1.0, scale_of(loaded.model) if scale is None else scale)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -21,12 +21,11 @@ from compo_pipeline.analysis.regions import Case
 from compo_pipeline.evaluation import statistics
 from compo_pipeline.evaluation.comparison import (
     BASE,
-    CONTROL,
     FINE_TUNED,
     ROLES,
-    Difference,
-    Estimate,
     Row,
+    row_statistics,
+    with_holm,
 )
 from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.images.decoding import Limits
@@ -163,8 +162,27 @@ def compare_located(
         values = {role: _values(tables, role, keys, kind.name) for role in roles}
         drawn = {role: _draws(of, place, weights, shares) for role, of in values.items()}
         chance = _values(tables[:1], BASE, keys, kind.chance).mean()
-        rows.append(_row(kind, values, drawn, float(chance), skipped, len(images)))
-    return _with_holm(rows)
+        rows.append(
+            Row(
+                benchmark="attention",
+                metric=kind.name,
+                name="all",
+                label=kind.label,
+                headline=True,
+                averaged=False,
+                items=len(keys),
+                skipped=skipped,
+                images=len(images),
+                chance=float(chance),
+                **row_statistics(
+                    {role: float(of.mean()) for role, of in values.items()},
+                    drawn,
+                    {role: values[FINE_TUNED] - of for role, of in values.items()},
+                    exact=False,
+                ),
+            )
+        )
+    return with_holm(rows)
 
 
 _Key = tuple[str, str]
@@ -192,62 +210,3 @@ def _draws(values: Floats, place: NDArray[np.int64], weights: Floats, shares: Fl
     items = np.bincount(place, minlength=images).astype(np.float64)
     means = statistics.mean_draws(sums[..., None], items[:, None], weights, shares)
     return means[:, 0]
-
-
-def _row(
-    kind: Measure,
-    values: Mapping[str, Floats],
-    drawn: Mapping[str, Floats],
-    chance: float,
-    skipped: int,
-    images: int,
-) -> Row:
-    estimates = {
-        role: Estimate(float(of.mean()), *statistics.interval(drawn[role]))
-        for role, of in values.items()
-    }
-    differences = {
-        role: _difference(values[FINE_TUNED] - of, drawn[FINE_TUNED] - drawn[role])
-        for role, of in values.items()
-        if role != FINE_TUNED
-    }
-    return Row(
-        benchmark="attention",
-        metric=kind.name,
-        name="all",
-        label=kind.label,
-        headline=True,
-        averaged=False,
-        items=values[BASE].shape[1],
-        skipped=skipped,
-        images=images,
-        chance=chance,
-        base=estimates[BASE],
-        control=estimates.get(CONTROL),
-        fine_tuned=estimates[FINE_TUNED],
-        vs_base=differences[BASE],
-        vs_control=differences.get(CONTROL),
-    )
-
-
-def _difference(values: Floats, drawn: Floats) -> Difference:
-    p = statistics.bootstrap_p(drawn)
-    detectable = statistics.least_detectable(float(np.nanstd(drawn)))
-    more, less = int((values > 0).sum()), int((values < 0).sum())
-    interval = statistics.interval(drawn)
-    return Difference(float(values.mean()), *interval, p, p, detectable, more, less)
-
-
-def _with_holm(rows: Sequence[Row]) -> list[Row]:
-    """The rows with p values that hold jointly over all measures against one opponent."""
-    corrected = list(rows)
-    for against in ("vs_base", "vs_control"):
-        differences = [getattr(row, against) for row in corrected]
-        if None in differences:
-            continue
-        adjusted = statistics.holm([difference.p for difference in differences])
-        corrected = [
-            replace(row, **{against: replace(difference, p_holm=p)})
-            for row, difference, p in zip(corrected, differences, adjusted, strict=True)
-        ]
-    return corrected

@@ -13,8 +13,7 @@ from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks import Subtask, titles
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Row, compare
 from compo_pipeline.evaluation.embed import Embedder
-from compo_pipeline.evaluation.measures import Key
-from compo_pipeline.evaluation.scoring import score
+from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.identity import fingerprint, image_fingerprint
 from compo_pipeline.models.interpolation import interpolate
@@ -126,28 +125,18 @@ def sweep(
             image_fingerprint=image_fingerprint(state, base.config),
         )
         name = _name(ratio)
-        scores, chance = _scored(subtasks, embedder, mixed, name)
-        of_base = of_base or scores
+        scored = score_model(subtasks, embedder(mixed, name), name)
+        of_base = of_base or scored.rows
         if ratio in ratios:
             pair = {BASE: _name(0.0), FINE_TUNED: name}
-            every = [*of_base, *scores]
-            rows = compare([every], pair, settings.bootstrap, chance, titles(subtasks))
+            every = [*of_base, *scored.rows]
+            rows = compare([every], pair, settings.bootstrap, scored.chance, titles(subtasks))
             found += _figures(ratio, rows)
     return found
 
 
 def _name(ratio: float) -> str:
     return f"ratio {ratio:g}"
-
-
-def _scored(
-    subtasks: Sequence[Subtask], embedder: Embedder, loaded: LoadedModel, name: str
-) -> tuple[list[Score], dict[Key, float]]:
-    """All rows of one model, and the chance levels."""
-    embedded = embedder(loaded, name)
-    every = [scored for subtask in subtasks for scored in score(name, subtask, embedded)]
-    chance = {(one.benchmark, one.metric, one.subtask): one.chance for one in every}
-    return [row for one in every for row in one.rows], chance
 
 
 def _figures(ratio: float, rows: Iterable[Row]) -> Iterator[Figure]:

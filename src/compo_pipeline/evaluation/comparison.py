@@ -1,29 +1,35 @@
-"""Base, control and fine-tuned side by side: figures, intervals, paired differences.
+"""Base, control and fine-tuned model side by side: values, intervals, paired differences.
 
 All values are per cent, as the papers print them.
+
+R resamples, S training seeds, n items.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from compo_pipeline.evaluation import statistics
-from compo_pipeline.evaluation.measures import Key, Measure, measures
+from compo_pipeline.evaluation.benchmarks import Key, ReportedMetric, reported_metrics
 from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.records import Score
 from compo_pipeline.seeding import numpy_rng
 
 BASE, CONTROL, FINE_TUNED = "base", "control", "fine_tuned"
 ROLES = (BASE, CONTROL, FINE_TUNED)
+OPPONENTS = (BASE, CONTROL)
+
+Significance = Literal["above", "below", "level"]
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A figure with its bootstrap interval (95%)."""
+    """A value with its bootstrap interval (95%)."""
 
     value: float
     low: float
@@ -32,14 +38,14 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Fine-tuned less another model, paired on the same items.
+    """The fine-tuned model minus another model, paired on the same items.
 
-    `p` is McNemar's exact test for the accuracy of one subtask under one seed, else the
-    bootstrap's; `p_holm` is corrected for all figures compared with the same model. McNemar's test
-    takes items for independent, which several items of one image are not: there the interval,
-    drawn over images, is the more careful word.
-    `least_detectable` is the true difference that a test at 5% would find four times in five.
-    `gained` and `lost` count the items that changed sides, over all seeds.
+    `p` is from McNemar's exact test for one subtask under one seed, else from the bootstrap;
+    `p_holm` is corrected for all metrics compared with the same model. McNemar's test takes items
+    for independent, which several items of one image are not: there the interval, resampled over
+    images, is more conservative. `least_detectable` is the true difference that a test at 5% finds
+    with a power of 80%. `gained` and `lost` count the items that only the fine-tuned or only the
+    other model has right, over all seeds.
     """
 
     value: float
@@ -51,11 +57,23 @@ class Difference:
     gained: int
     lost: int
 
+    @property
+    def significance(self) -> Significance:
+        """Above or below if the interval excludes zero, else level."""
+        if self.low > 0:
+            return "above"
+        return "below" if self.high < 0 else "level"
+
+    def format(self, decimals: int = 1) -> str:
+        """With the interval: `+3.1 [+1.2, +5.0]`."""
+        value, low, high = (f"{x:+.{decimals}f}" for x in (self.value, self.low, self.high))
+        return f"{value} [{low}, {high}]"
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure for all models. `items` were scored, `skipped` could not be; `chance` is None
-    where the scores came without their chance levels.
+    """One metric of all models. `items` were scored, `skipped` could not be; `chance` is None if
+    the scores came without chance levels.
     """
 
     benchmark: str
@@ -91,16 +109,16 @@ def compare(
     chance: Mapping[Key, float],
     titles: Mapping[str, str] | None = None,
 ) -> list[Row]:
-    """All figures of one run, or of the same run under several training seeds.
+    """All metrics of one run, or of the same run under several training seeds.
 
     Args:
-        seeds: scores under each training seed, of the same items. With several, intervals come
-            from two levels of resampling: seeds, then images.
-        models: role (`base`, `control`, `fine_tuned`) to the name the scores bear; `control` may
-            be missing.
+        seeds: scores under each training seed, of the same items. With several seeds, intervals
+            come from two levels of resampling: seeds, then images.
+        models: role (`base`, `control`, `fine_tuned`) to the model's name in the scores; `control`
+            is optional.
         bootstrap: number of resamples and their seed.
         chance: chance levels of the subtasks.
-        titles: of benchmarks that are not the official ones.
+        titles: labels of benchmarks whose files are not the official ones.
 
     Raises:
         ValueError: models or seeds were not scored on the same items.
@@ -112,27 +130,27 @@ def compare(
     for benchmark in benchmarks:
         own = [key for key in keys if key[0] == benchmark]
         rows += _compare_benchmark(own, tables, models, bootstrap, chance, titles)
-    return _with_holm(rows)
+    return with_holm(rows)
 
 
 def by_role(rows: Iterable[Row]) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
-    """Plain figures for DVC: role, benchmark, metric, subtask or average."""
+    """Plain values for DVC: role, benchmark, metric, subtask or average."""
     nested: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
     for row in rows:
         for role in ROLES:
             estimate: Estimate | None = getattr(row, role)
             if estimate is not None:
-                figures = nested.setdefault(role, {}).setdefault(row.benchmark, {})
-                figures.setdefault(row.metric, {})[row.name] = round(estimate.value, 3)
+                values = nested.setdefault(role, {}).setdefault(row.benchmark, {})
+                values.setdefault(row.metric, {})[row.name] = round(estimate.value, 3)
     return nested
 
 
-_Verdicts = dict[str, tuple[str, bool | None]]
-"""Item to its image and whether it is right."""
+_Results = dict[str, tuple[str, bool | None]]
+"""Item to its image and whether the model has it right."""
 
 
-def _table(scores: Iterable[Score]) -> dict[tuple[str, Key], _Verdicts]:
-    table: dict[tuple[str, Key], _Verdicts] = {}
+def _table(scores: Iterable[Score]) -> dict[tuple[str, Key], _Results]:
+    table: dict[tuple[str, Key], _Results] = {}
     for score in scores:
         key = (score.model, (score.benchmark, score.metric, score.subtask))
         table.setdefault(key, {})[score.item] = (score.group, score.correct)
@@ -141,7 +159,7 @@ def _table(scores: Iterable[Score]) -> dict[tuple[str, Key], _Verdicts]:
 
 def _compare_benchmark(
     keys: Sequence[Key],
-    tables: Sequence[Mapping[tuple[str, Key], _Verdicts]],
+    tables: Sequence[Mapping[tuple[str, Key], _Results]],
     models: Mapping[str, str],
     bootstrap: Bootstrap,
     chance: Mapping[Key, float],
@@ -149,7 +167,7 @@ def _compare_benchmark(
 ) -> list[Row]:
     base = [tables[0].get((models[BASE], key), {}) for key in keys]
     named = {group for part in base for group, right in part.values() if right is not None}
-    # In an order of their own: scores in another order give the same intervals.
+    # Sorted: the intervals do not depend on the order of the scores.
     images = {group: place for place, group in enumerate(sorted(named))}
     parts = {key: _part(key, tables, models, images) for key in keys}
     parts = {key: part for key, part in parts.items() if len(part.image)}
@@ -157,20 +175,20 @@ def _compare_benchmark(
         return []
     draws = _draws(parts, len(images), len(tables), models, bootstrap)
     rows = []
-    for measure in measures(keys, titles):
-        members = [(measure.benchmark, measure.metric, part) for part in measure.parts]
-        # An average over fewer subtasks than it names would be another figure.
+    for metric in reported_metrics(keys, titles):
+        members = [(metric.benchmark, metric.metric, part) for part in metric.parts]
+        # An average over fewer subtasks than it names would be another metric.
         if all(key in parts for key in members):
             levels = [chance[key] for key in members if key in chance]
             level = 100 * float(np.mean(levels)) if len(levels) == len(members) else None
             own = {key: parts[key] for key in members}
-            rows.append(_row(measure, own, level, models, draws))
+            rows.append(_row(metric, own, level, models, draws))
     return rows
 
 
 def _part(
     key: Key,
-    tables: Sequence[Mapping[tuple[str, Key], _Verdicts]],
+    tables: Sequence[Mapping[tuple[str, Key], _Results]],
     models: Mapping[str, str],
     images: Mapping[str, int],
 ) -> _Part:
@@ -180,15 +198,15 @@ def _part(
     for role, model in models.items():
         columns = []
         for table in tables:
-            verdicts = table.get((model, key), {})
-            known = {item for item, (_, verdict) in verdicts.items() if verdict is not None}
+            results = table.get((model, key), {})
+            known = {item for item, (_, correct) in results.items() if correct is not None}
             if known != scored.keys():
                 raise ValueError(
                     f"{' '.join(key)}: '{model}' was scored on {len(known)} items, "
                     f"'{models[BASE]}' on {len(scored)}, {len(known & scored.keys())} of them the "
                     "same; a paired comparison needs the same items: run evaluation again"
                 )
-            columns.append([bool(verdicts[item][1]) for item in scored])
+            columns.append([bool(results[item][1]) for item in scored])
         right[role] = np.array(columns, dtype=np.bool_)
     place = np.array([images[group] for group in scored.values()], dtype=np.int64)
     return _Part(right, place, len(first) - len(scored))
@@ -222,68 +240,77 @@ def _draws(
 
 
 def _row(
-    measure: Measure,
+    metric: ReportedMetric,
     members: Mapping[Key, _Part],
     chance: float | None,
     models: Mapping[str, str],
     draws: _Draws,
 ) -> Row:
     parts = list(members.values())
-    values = {
-        role: float(100 * np.mean([part.right[role].mean() for part in parts])) for role in models
+    correct = {
+        role: np.concatenate([part.right[role].ravel() for part in parts]) for role in models
     }
-    drawn = {
-        role: statistics.mean_of_parts([draws[key, role] for key in members]) for role in models
-    }
-    estimates = {role: Estimate(values[role], *statistics.interval(drawn[role])) for role in models}
-
-    def difference(role: str) -> Difference | None:
-        if role not in models:
-            return None
-        return _difference(
-            values[FINE_TUNED] - values[role],
-            drawn[FINE_TUNED] - drawn[role],
-            np.concatenate([part.right[FINE_TUNED].ravel() for part in parts]),
-            np.concatenate([part.right[role].ravel() for part in parts]),
-            exact=len(parts) == 1 and len(parts[0].right[role]) == 1,
-        )
-
-    against_base = difference(BASE)
-    assert against_base is not None
     return Row(
-        benchmark=measure.benchmark,
-        metric=measure.metric,
-        name=measure.name,
-        label=measure.label,
-        headline=measure.headline,
-        averaged=measure.averaged,
+        benchmark=metric.benchmark,
+        metric=metric.metric,
+        name=metric.name,
+        label=metric.label,
+        headline=metric.headline,
+        averaged=metric.averaged,
         items=sum(len(part.image) for part in parts),
         skipped=sum(part.skipped for part in parts),
         images=len(np.unique(np.concatenate([part.image for part in parts]))),
         chance=chance,
-        base=estimates[BASE],
-        control=estimates.get(CONTROL),
-        fine_tuned=estimates[FINE_TUNED],
-        vs_base=against_base,
-        vs_control=difference(CONTROL),
+        **row_statistics(
+            {
+                role: float(100 * np.mean([part.right[role].mean() for part in parts]))
+                for role in models
+            },
+            {
+                role: statistics.mean_of_parts([draws[key, role] for key in members])
+                for role in models
+            },
+            {role: correct[FINE_TUNED].astype(int) - correct[role] for role in models},
+            exact=len(parts) == 1 and len(parts[0].right[BASE]) == 1,
+        ),
     )
 
 
-def _difference(
-    value: float,
-    drawn: NDArray[np.floating],
-    ours: NDArray[np.bool_],
-    theirs: NDArray[np.bool_],
+def row_statistics(
+    values: Mapping[str, float],
+    draws: Mapping[str, NDArray[np.floating]],
+    changes: Mapping[str, NDArray[Any]],
     *,
     exact: bool,
-) -> Difference:
-    gained, lost = int((ours & ~theirs).sum()), int((theirs & ~ours).sum())
-    p = statistics.mcnemar(gained, lost) if exact else statistics.bootstrap_p(drawn)
-    detectable = statistics.least_detectable(float(np.nanstd(drawn)))
-    return Difference(value, *statistics.interval(drawn), p, p, detectable, gained, lost)
+) -> dict[str, Any]:
+    """The estimates and differences of a `Row`, by field; `p_holm` is not corrected yet.
+
+    Args:
+        values: of each role.
+        draws: [R] of each role, on the same resamples.
+        changes: [n], what the fine-tuned model has more than each role on each item.
+        exact: whether p is from McNemar's test, else from the bootstrap.
+    """
+    fields: dict[str, Any] = {CONTROL: None, "vs_control": None}
+    for role, value in values.items():
+        fields[role] = Estimate(value, *statistics.interval(draws[role]))
+        if role != FINE_TUNED:
+            drawn = draws[FINE_TUNED] - draws[role]
+            gained, lost = int((changes[role] > 0).sum()), int((changes[role] < 0).sum())
+            p = statistics.mcnemar(gained, lost) if exact else statistics.bootstrap_p(drawn)
+            fields[f"vs_{role}"] = Difference(
+                values[FINE_TUNED] - value,
+                *statistics.interval(drawn),
+                p,
+                p,
+                statistics.least_detectable(float(np.nanstd(drawn))),
+                gained,
+                lost,
+            )
+    return fields
 
 
-def _with_holm(rows: Sequence[Row]) -> list[Row]:
+def with_holm(rows: Sequence[Row]) -> list[Row]:
     """The rows with `p_holm` filled in, one family of comparisons per opponent."""
     corrected = list(rows)
     for against in ("vs_base", "vs_control"):

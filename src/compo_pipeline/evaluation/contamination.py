@@ -1,48 +1,56 @@
-"""Whether evaluation images or captions were trained on.
+"""Overlap of benchmark items: with the training rows, and of validation items with reported ones.
 
-Three looks, from certain to suspicious: images with the same bytes, captions with the same
-words, images whose files have the same name (COCO's ids travel between data sets; numbered
-files of one's own mean nothing). Optionally a perceptual hash, which finds images that were
-resized or compressed again, and in drawn scenes also finds images that merely look alike.
+Three checks, from certain to suspicious: images with the same bytes, captions with the same words,
+image files with the same name (COCO's ids are the same in many data sets; numbered files of other
+sources are not). Optionally a perceptual hash, which finds images that were resized or compressed
+again; in rendered scenes it also finds images that merely look alike.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL.Image import Image, Resampling
 
-from compo_pipeline.evaluation.benchmarks.items import Subtask
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.evaluation.benchmarks import Item, Subtask
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.images.decoding import ImageError, Limits, load, locate
 from compo_pipeline.records import Caption, Fact
+from compo_pipeline.seeding import digest
+
+log = logging.getLogger(__name__)
 
 TRAINING_SPLIT = "train"
 
 _WORDS = re.compile(r"\w+")
 _NEAR_BITS = 4
+_HASH_SIDE = 8
 # COCO_val2014_000000184613 of 2014 is 000000184613 of 2017.
 _COCO_PREFIX = re.compile(r"^COCO_(?:train|val|test)\d{4}_")
+# A validation subtask that shares more than this with the reported items is the wrong files.
+_MOST_SHARED = 0.5
 
-Place = tuple[Path, str]
+ImagePlace = tuple[Path, str]
 """A folder of images and a path below it."""
-_SIDE = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
     """What a subtask shares with the training rows.
 
-    `images` counts the subtask's distinct images, `captions` its distinct right texts; the
-    others say how many of these the training rows hold. `near` is None where no perceptual hash
-    was asked for.
+    `images` counts the subtask's distinct images, `captions` its distinct positives; the other
+    fields count how many of these are in the training rows. `near` is None without a perceptual
+    hash.
     """
 
     benchmark: str
@@ -56,13 +64,13 @@ class Overlap:
 
     @property
     def known_images(self) -> int:
-        """Images that the training rows hold: the same bytes or, where looked for, alike."""
+        """Images in the training rows: with the same bytes or, if checked, near copies."""
         return max(self.same_bytes, self.near or 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
-    """What is known of the training rows; `near` hashes are [n] 64-bit integers, or absent."""
+class TrainingRows:
+    """What identifies the training images and captions; `near` holds 64-bit image hashes [n]."""
 
     hashes: frozenset[str]
     names: frozenset[str]
@@ -71,22 +79,22 @@ class Trained:
 
 
 def image_id(path: str) -> str:
-    """A file's name without its ending, and without what COCO of 2014 puts before the id."""
+    """A file's name without its suffix and without COCO 2014's prefix."""
     return _COCO_PREFIX.sub("", PurePath(path).stem)
 
 
 def normalised(text: str) -> str:
-    """Lower-case words alone, so that punctuation and spacing make no difference."""
+    """The lower-cased words, so that punctuation and spacing make no difference."""
     return " ".join(_WORDS.findall(text.lower()))
 
 
-def trained(
+def training_rows(
     captions: Iterable[Caption],
     facts: Iterable[Fact],
     root: Path,
     settings: EvaluationSettings,
-) -> Trained:
-    """Gather what identifies the images (below `root`) and sentences of the training split."""
+) -> TrainingRows:
+    """Collect what identifies the images (below `root`) and sentences of the training split."""
     rows = [caption for caption in captions if caption.split == TRAINING_SPLIT]
     images = {caption.image for caption in rows}
     near = None
@@ -94,7 +102,7 @@ def trained(
         with ThreadPoolExecutor(settings.workers) as pool:
             hashes = pool.map(_perceptual_hash, ((root, image) for image in images))
             near = np.unique(np.array([h for h in hashes if h is not None], dtype=np.uint64))
-    return Trained(
+    return TrainingRows(
         hashes=frozenset(f.image_hash for f in facts if f.image in images and f.image_hash),
         names=frozenset(image_id(image) for image in images),
         captions=frozenset(normalised(s) for caption in rows for s in caption.sentences),
@@ -102,51 +110,39 @@ def trained(
     )
 
 
-def overlaps(subtasks: Sequence[Subtask], known: Trained, workers: int) -> list[Overlap]:
-    """Look for every subtask's images and right texts among the training rows."""
-    places = list(dict.fromkeys((task.images, i.image) for task in subtasks for i in task.items))
+def overlaps(subtasks: Sequence[Subtask], known: TrainingRows, workers: int) -> list[Overlap]:
+    """Count every subtask's images and positives that are in the training rows."""
+    places = {(task.images, item.image) for task in subtasks for item in task.items}
     with ThreadPoolExecutor(workers) as pool:
-        looked = pool.map(lambda place: _look(place, known), places)
-        found = dict(zip(places, looked, strict=True))
+        matches = pool.map(lambda place: _match(place, known), places)
+        found = dict(zip(places, matches, strict=True))
     return [_overlap(task, found, known) for task in subtasks]
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """How one evaluation image stands among the training images."""
+class _Match(NamedTuple):
+    """Whether an evaluation image is among the training images."""
 
     same_bytes: bool
     same_name: bool
     near: bool
 
 
-def _look(place: Place, known: Trained) -> _Found:
-    same_name = image_id(place[1]) in known.names
-    own = image_hash(place)
-    if own is None:
-        return _Found(False, same_name, False)
-    near = known.near is not None and _near(place, known.near)
-    return _Found(own in known.hashes, same_name, near)
+def _match(place: ImagePlace, known: TrainingRows) -> _Match:
+    own, near = image_hash(place), None
+    if own is not None and known.near is not None:
+        near = _perceptual_hash(place)
+    return _Match(
+        same_bytes=own in known.hashes,
+        same_name=image_id(place[1]) in known.names,
+        near=near is not None
+        and bool((np.bitwise_count(known.near ^ np.uint64(near)) <= _NEAR_BITS).any()),
+    )
 
 
-def image_hash(place: Place) -> str | None:
-    """SHA-256 of an image's file; None where there is none that may be read."""
-    try:
-        with locate(*place, Limits()).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except ImageError:
-        return None
-
-
-def _near(place: Place, known: NDArray[np.uint64]) -> bool:
-    own = _perceptual_hash(place)
-    if own is None:
-        return False
-    return bool((np.bitwise_count(known ^ np.uint64(own)) <= _NEAR_BITS).any())
-
-
-def _overlap(subtask: Subtask, found: Mapping[Place, _Found], known: Trained) -> Overlap:
-    own = [found[place] for place in {(subtask.images, item.image) for item in subtask.items}]
+def _overlap(
+    subtask: Subtask, matches: Mapping[ImagePlace, _Match], known: TrainingRows
+) -> Overlap:
+    own = [matches[place] for place in {(subtask.images, item.image) for item in subtask.items}]
     texts = set()
     if not subtask.classes:
         texts = {normalised(text) for item in subtask.items for text in item.positives}
@@ -162,7 +158,16 @@ def _overlap(subtask: Subtask, found: Mapping[Place, _Found], known: Trained) ->
     )
 
 
-def _perceptual_hash(place: Place) -> int | None:
+def image_hash(place: ImagePlace) -> str | None:
+    """SHA-256 of an image's file; None if it is missing or may not be read."""
+    try:
+        with locate(*place, Limits()).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except ImageError:
+        return None
+
+
+def _perceptual_hash(place: ImagePlace) -> int | None:
     try:
         return difference_hash(load(*place, Limits()))
     except ImageError:
@@ -171,7 +176,67 @@ def _perceptual_hash(place: Place) -> int | None:
 
 def difference_hash(image: Image) -> int:
     """64 bits: whether each of 8 x 8 cells is brighter than its right-hand neighbour."""
-    grey = image.convert("L").resize((_SIDE + 1, _SIDE), Resampling.BILINEAR)
+    grey = image.convert("L").resize((_HASH_SIDE + 1, _HASH_SIDE), Resampling.BILINEAR)
     pixels = np.asarray(grey, dtype=np.int16)
     bits = (pixels[:, :-1] > pixels[:, 1:]).ravel()
     return int.from_bytes(np.packbits(bits).tobytes(), "big")
+
+
+def without_reported(
+    validation: Sequence[Subtask], reported: Sequence[Subtask], workers: int, key: str
+) -> list[Subtask]:
+    """The validation subtasks without items that are also among the reported ones.
+
+    An item is left out if its image file has the same bytes as a reported item's, or if a subtask
+    of the same name has the same texts for another image: then the text-only half of the item is
+    the same. Equal class names alone do not make items the same.
+
+    Args:
+        validation: items that select a model or its settings.
+        reported: items whose results are reported.
+        workers: threads that read images.
+        key: YAML key of the validation items, for the error.
+
+    Raises:
+        SettingsError: more than half of a subtask is also reported.
+    """
+    every = [*validation, *reported]
+    places = list({(task.images, item.image) for task in every for item in task.items})
+    with ThreadPoolExecutor(workers) as pool:
+        hashes = dict(zip(places, pool.map(image_hash, places), strict=True))
+    images = {hashes[task.images, item.image] for task in reported for item in task.items} - {None}
+    texts = {_text_key(task, item) for task in reported for item in task.items} - {None}
+    found = []
+    for task in validation:
+        items = tuple(
+            item
+            for item in task.items
+            if hashes[task.images, item.image] not in images and _text_key(task, item) not in texts
+        )
+        shared, name = len(task.items) - len(items), f"{task.benchmark} {task.name}"
+        if shared > _MOST_SHARED * len(task.items):
+            raise SettingsError(
+                f"{key}: {shared} of {len(task.items)} items of {name} are also reported; name "
+                "files and a split that share nothing with those of 'benchmarks'"
+            )
+        if shared:
+            log.info(
+                "%s: %d of %d validation items are also reported and left out",
+                *(name, shared, len(task.items)),
+            )
+        found.append(replace(task, items=items))
+    return found
+
+
+def _text_key(
+    task: Subtask, item: Item
+) -> tuple[str, str, tuple[str, ...], tuple[str, ...]] | None:
+    """Subtask and texts of an item; None if all items of the subtask have the same texts."""
+    if task.classes or not item.negatives:
+        return None
+    return task.benchmark, task.name, item.positives, item.negatives
+
+
+def items_fingerprint(tasks: Sequence[Subtask]) -> str:
+    """Fingerprint of items and protocols, 16 hexadecimal digits; of images, the names alone."""
+    return f"{digest(*(f'{replace(task, images=Path())}' for task in tasks)):016x}"

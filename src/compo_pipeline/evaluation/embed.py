@@ -1,4 +1,4 @@
-"""Encoding every distinct image and every distinct text once per model.
+"""Encode every distinct image and every distinct text once per model.
 
 Models whose image tower is the same (base, control and a method that trains the text tower alone)
 share one pass over the images.
@@ -64,9 +64,9 @@ class Tokens:
 
 @dataclass(frozen=True, eq=False)
 class Embedded:
-    """What one model makes of a run's images and texts.
+    """One model's embeddings of a run's images and texts.
 
-    `images` is keyed by path; `unreadable` says why a path has no vector.
+    `images` is keyed by path; `unreadable` has the reason of each path without a vector.
     """
 
     images: Vectors
@@ -92,9 +92,9 @@ class Embedder:
     _tokens: dict[tuple[str, int], Tokens] = field(default_factory=dict)
 
     def __call__(self, loaded: LoadedModel, name: str) -> Embedded:
-        """Embeddings under one model; `name` is what progress calls it."""
+        """Embeddings under one model; `name` is its name in progress lines."""
         if loaded.image_fingerprint not in self._images:
-            # The last tower's alone: one that trains is another at each validation.
+            # Only the last tower's: one that trains differs at each validation.
             self._images = {loaded.image_fingerprint: self._encode_images(loaded, name)}
         images, unreadable = self._images[loaded.image_fingerprint]
         tokenizer = (tokenizer_fingerprint(loaded.tokenize), loaded.context_length)
@@ -133,7 +133,7 @@ class Embedder:
     def _decoded(
         self, loaded: LoadedModel, wanted: Mapping[str, tuple[Path, str]]
     ) -> Iterator[tuple[str, Tensor | str]]:
-        """Images ready for the model, or why they are not; threads work a batch ahead."""
+        """Images ready for the model, or why not; threads work a batch ahead."""
 
         def prepare(root: Path, relative: str) -> Tensor | str:
             try:
@@ -153,7 +153,7 @@ class Embedder:
 
     @torch.inference_mode()
     def _forward(self, loaded: LoadedModel, inputs: Tensor) -> Tensor:
-        device = _device(loaded.model)
+        device = loaded.device
         with Compute(device, self.settings.image_precision).autocast():
             return encode_images(loaded.model, inputs.to(device)).cpu()
 
@@ -161,9 +161,9 @@ class Embedder:
     def _encode_texts(
         self, loaded: LoadedModel, name: str, tokens: Tokens, texts: Sequence[str]
     ) -> Vectors:
-        device = _device(loaded.model)
+        device = loaded.device
         ids = tokens.ids[[tokens.index[text] for text in texts]]
-        # Texts of like length together: a batch is as long as its longest text.
+        # Sorted by length: a batch is as long as its longest text.
         order = torch.argsort(_lengths(ids))
         rows = []
         batches = torch.split(order, self.settings.text_batch)
@@ -176,21 +176,16 @@ class Embedder:
 
 
 def tokenised(texts: Sequence[str], tokenize: Any) -> Tokens:
-    """Token ids of texts under an open_clip tokenizer, and which of them did not fit."""
+    """Token ids of texts under an open_clip tokenizer, and which of them were truncated."""
     ids: Tensor = tokenize(list(texts))
     truncated = np.zeros(len(texts), dtype=np.bool_)
     padding = tokenize([""])[0, -1]
-    # A text that may have been cut leaves no padding, and reads on with more room.
+    # A text that may be truncated has no padding, and differs with a longer context.
     full = torch.nonzero(ids[:, -2] != padding).flatten().tolist()
     if full:
         roomy = tokenize([texts[k] for k in full], context_length=2 * ids.shape[1])
         truncated[full] = (roomy[:, : ids.shape[1]] != ids[full]).any(dim=1).numpy()
     return Tokens(ids, truncated, {text: place for place, text in enumerate(texts)})
-
-
-def _device(model: torch.nn.Module) -> torch.device:
-    """Where a model's weights lie."""
-    return next(model.parameters()).device
 
 
 def _lengths(ids: Tensor) -> Tensor:

@@ -1,18 +1,19 @@
-"""Scoring the models of a run and everything that is said about them."""
+"""Evaluation of the models of a run: scores, comparison, and the state of the benchmark items."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from compo_pipeline.compute import choose_device
 from compo_pipeline.configuration import parse
-from compo_pipeline.evaluation.audit import Audit, audit
-from compo_pipeline.evaluation.benchmarks import Subtask, titles
+from compo_pipeline.evaluation.benchmarks import BENCHMARKS, Subtask, titles
 from compo_pipeline.evaluation.comparison import (
     BASE,
     CONTROL,
@@ -21,32 +22,68 @@ from compo_pipeline.evaluation.comparison import (
     Row,
     compare,
 )
-from compo_pipeline.evaluation.contamination import Overlap, Trained, overlaps
-from compo_pipeline.evaluation.embed import Embedder
-from compo_pipeline.evaluation.measures import BENCHMARK_LABELS, METHOD_LABELS, Key
-from compo_pipeline.evaluation.scoring import score
+from compo_pipeline.evaluation.conclusions import summary_lines
+from compo_pipeline.evaluation.contamination import Overlap, TrainingRows, overlaps
+from compo_pipeline.evaluation.embed import Embedded, Embedder, Tokens
+from compo_pipeline.evaluation.scoring import ModelScores, score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.evaluation.verdict import verdict
+from compo_pipeline.method_names import LABELS
 from compo_pipeline.models.identity import CONFIG_FILE
 from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
 from compo_pipeline.records import Score
 
 log = logging.getLogger(__name__)
 
+_EXAMPLES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Degenerate:
+    """An item that no model can get right: a positive and a negative are the same text.
+
+    `kind` is `equal text`, or `equal tokens` if the texts differ but the model's tokenizer
+    (lower-casing, truncation) maps them to the same tokens. In retrieval, the other text is a
+    caption of another image.
+    """
+
+    item: str
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """The state of one subtask's items under the base model's tokenizer.
+
+    `reasons` counts the items whose image could not be used, by reason; `texts` are distinct;
+    `examples` are the first of the `degenerate` items.
+    """
+
+    benchmark: str
+    subtask: str
+    items: int
+    skipped: int
+    reasons: dict[str, int]
+    texts: int
+    truncated: int
+    degenerate: int
+    examples: tuple[Degenerate, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The models of a run side by side, as it is kept on disk.
+    """The models of a run side by side, as stored on disk.
 
-    `models` maps roles (base, control, fine_tuned) to the names that the scores bear, `weights`
-    to what the models call themselves, `fingerprints` to digests of their weights. Figures are per
-    cent. `titles` holds those of benchmarks that are not the official ones.
+    `models` maps roles (base, control, fine_tuned) to the names in the scores, `weights` to the
+    models' own names, `fingerprints` to fingerprints of their weights. Values are per cent.
+    `conclusions` are the lines of `conclusions.summary_lines`. `titles` are labels of benchmarks
+    whose files are not the official ones.
     """
 
     dataset: str
     models: dict[str, str]
     weights: dict[str, str]
-    verdict: tuple[str, ...]
+    conclusions: tuple[str, ...]
     resamples: int
     rows: tuple[Row, ...]
     audits: tuple[Audit, ...]
@@ -56,23 +93,43 @@ class Comparison:
 
     @property
     def benchmarks(self) -> dict[str, str]:
-        """Benchmarks to names for readers."""
-        return {**BENCHMARK_LABELS, **self.titles}
+        """Benchmarks to their labels."""
+        return {name: one.label for name, one in BENCHMARKS.items()} | self.titles
 
     @property
     def labels(self) -> dict[str, str]:
-        """Roles to names for readers: a method is written as its paper writes it."""
+        """Roles to labels: a method is written as in its paper."""
         name = self.models[FINE_TUNED]
-        return {**self.models, FINE_TUNED: METHOD_LABELS.get(name, name)}
+        return {**self.models, FINE_TUNED: LABELS.get(name, name)}
+
+    @property
+    def left_out(self) -> list[str]:
+        """A line per benchmark with skipped or degenerate items or truncated texts."""
+        lines = []
+        for benchmark in dict.fromkeys(audit.benchmark for audit in self.audits):
+            own = [audit for audit in self.audits if audit.benchmark == benchmark]
+            parts = []
+            if skipped := sum(audit.skipped for audit in own):
+                items = sum(audit.items for audit in own)
+                reasons = ", ".join(sorted({reason for audit in own for reason in audit.reasons}))
+                parts.append(f"{skipped:,} of {items:,} items have no usable image ({reasons})")
+            if degenerate := sum(audit.degenerate for audit in own):
+                parts.append(f"{degenerate:,} are degenerate")
+            if truncated := sum(audit.truncated for audit in own):
+                texts = sum(audit.texts for audit in own)
+                parts.append(f"{truncated:,} of {texts:,} texts were truncated")
+            if parts:
+                lines.append(f"{self.benchmarks.get(benchmark, benchmark)}: {'; '.join(parts)}")
+        return lines
 
     def to_json(self) -> dict[str, Any]:
         """Plain mappings and lists, floats to six significant digits."""
-        plain: dict[str, Any] = _short(asdict(self))
+        plain: dict[str, Any] = _rounded(asdict(self))
         return plain
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Comparison:
-        """What `to_json` wrote."""
+        """Read what `to_json` wrote."""
         return parse(cls, content, "comparison")
 
 
@@ -81,23 +138,22 @@ def evaluate(
     models: Mapping[str, Callable[[], LoadedModel]],
     fine_tuned: str,
     dataset: str,
-    known: Trained,
+    known: TrainingRows,
     settings: EvaluationSettings,
 ) -> tuple[list[Score], Comparison]:
-    """Score every model on every subtask and compare them.
+    """Score every model on every subtask and compare the models.
 
     Args:
         subtasks: what is scored.
-        models: loaders by role; one model is held at a time.
-        fine_tuned: the name that the fine-tuned model bears in the scores.
+        models: loaders by role; one model is in memory at a time.
+        fine_tuned: name of the fine-tuned model in the scores.
         dataset: name of the data, for the record.
         known: what identifies the training rows.
         settings: batches, precision, bootstrap.
     """
     embedder = Embedder(subtasks, settings)
     names = {role: fine_tuned if role == FINE_TUNED else role for role in ROLES if role in models}
-    scores: list[Score] = []
-    chance: dict[Key, float] = {}
+    scored = ModelScores()
     weights: dict[str, str] = {}
     fingerprints: dict[str, str] = {}
     audits: list[Audit] = []
@@ -105,35 +161,34 @@ def evaluate(
         loaded = models[role]()
         weights[role], fingerprints[role] = loaded.name, loaded.fingerprint
         embedded = embedder(loaded, name)
-        for subtask in subtasks:
-            for scored in score(name, subtask, embedded):
-                scores += scored.rows
-                chance[scored.benchmark, scored.metric, scored.subtask] = scored.chance
+        own = score_model(subtasks, embedded, name)
+        scored.rows += own.rows
+        scored.chance |= own.chance
         if role == BASE:
             audits = [audit(subtask, embedded) for subtask in subtasks]
-    named = titles(subtasks)
-    rows = compare([scores], names, settings.bootstrap, chance, named)
+    labels = titles(subtasks)
+    rows = compare([scored.rows], names, settings.bootstrap, scored.chance, labels)
     comparison = Comparison(
         dataset=dataset,
         models=names,
         weights=weights,
-        verdict=verdict(rows, names),
+        conclusions=summary_lines(rows, names),
         resamples=settings.bootstrap.resamples,
         rows=tuple(rows),
         audits=tuple(audits),
         overlaps=tuple(overlaps(subtasks, known, settings.workers)),
         fingerprints=fingerprints,
-        titles=named,
+        titles=labels,
     )
-    return scores, comparison
+    return scored.rows, comparison
 
 
 def loaders(
     base: ModelSettings, control: Path | None, fine_tuned: Path, device: str
 ) -> dict[str, Callable[[], LoadedModel]]:
-    """What loads each model of a run, by role, onto `evaluation.device`.
+    """Loaders of a run's models by role, onto `evaluation.device`.
 
-    A method that is its own control has none: training leaves a note in the control's place.
+    A method that is its own control has none: training stores a note in place of the control.
     """
     if control is not None and not (control / CONFIG_FILE).is_file():
         log.warning("There is no control to compare with in %s.", control)
@@ -149,11 +204,60 @@ def loaders(
     }
 
 
-def _short(value: Any) -> Any:
+def audit(subtask: Subtask, embedded: Embedded) -> Audit:
+    """Count the skipped and degenerate items and the truncated texts of a subtask."""
+    paths = (str(subtask.path(item)) for item in subtask.items)
+    found = [embedded.unreadable[path] for path in paths if path in embedded.unreadable]
+    texts = list(dict.fromkeys(subtask.texts()))
+    tokens = embedded.tokens
+    degenerate = list(_degenerate(subtask, tokens))
+    return Audit(
+        benchmark=subtask.benchmark,
+        subtask=subtask.name,
+        items=len(subtask.items),
+        skipped=len(found),
+        reasons=dict(Counter(reason.split(":", 1)[0] for reason in found)),
+        texts=len(texts),
+        truncated=sum(bool(tokens.truncated[tokens.index[text]]) for text in texts),
+        degenerate=len(degenerate),
+        examples=tuple(degenerate[:_EXAMPLES]),
+    )
+
+
+def _degenerate(subtask: Subtask, tokens: Tokens) -> Iterator[Degenerate]:
+    def ids(text: str) -> bytes:
+        found: bytes = tokens.ids[tokens.index[text]].numpy().tobytes()
+        return found
+
+    if "retrieval" in subtask.protocols:
+        # Captions that two images share.
+        owners: dict[bytes, set[str]] = {}
+        texts: dict[bytes, set[str]] = {}
+        for item in subtask.items:
+            for text in item.positives:
+                owners.setdefault(ids(text), set()).add(item.item)
+                texts.setdefault(ids(text), set()).add(text)
+        for item in subtask.items:
+            for text in item.positives:
+                if len(owners[ids(text)]) > 1:
+                    equal = len(texts[ids(text)]) == 1
+                    yield Degenerate(item.item, "equal text" if equal else "equal tokens", text)
+    elif "image_to_text" in subtask.protocols:
+        for item in subtask.items:
+            for right, wrong in product(item.positives, item.negatives):
+                if right == wrong:
+                    yield Degenerate(item.item, "equal text", right)
+                    break
+                if ids(right) == ids(wrong):
+                    yield Degenerate(item.item, "equal tokens", f"{right} | {wrong}")
+                    break
+
+
+def _rounded(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.6g}")
     if isinstance(value, Mapping):
-        return {key: _short(entry) for key, entry in value.items()}
+        return {key: _rounded(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_short(entry) for entry in value]
+        return [_rounded(entry) for entry in value]
     return value

@@ -1,25 +1,25 @@
 """From embeddings to rows of `scores`: each protocol applied to the items of a subtask.
 
-What a row's `similarities` hold, and when it is correct:
+What a row's `similarities` are, and when it is correct:
 - accuracy, itt: cosines of the image with the positives, then with the negatives; every
   positive above every negative.
 - tot: cos(P1, P2), cos(P1, N), cos(P2, N); the first above the others.
 - i2t_r<k>, t2i_r<k>, top<k>, per_class: the best match and the k-th best of the candidates that
-  do not match (-inf where there are fewer); the first above the second.
+  do not match (-inf if there are fewer); the first above the second.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
+from compo_pipeline.evaluation import protocols
+from compo_pipeline.evaluation.benchmarks import Item, Key, Subtask, metric_values
 from compo_pipeline.evaluation.embed import Embedded, Embedder
-from compo_pipeline.evaluation.measures import values
-from compo_pipeline.evaluation.protocols import choice, ranking
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.records import PER_CLASS, Score
 
@@ -27,163 +27,214 @@ RECALLS = (1, 5, 10)
 TOPS = (1, 5)
 _QUERIES_AT_ONCE = 512
 
+Floats = NDArray[np.floating]
+Ints = NDArray[np.int64]
+Names = Sequence[tuple[str, str]]
+"""(item, group) of each row."""
+Skipped = Sequence[tuple[str, str, str]]
+"""(item, group, reason) of each row that could not be scored."""
 
-@dataclass(frozen=True, slots=True)
-class Scored:
+
+class Scored(NamedTuple):
     """All rows of one metric of one subtask, and the metric's chance level."""
 
-    benchmark: str
-    metric: str
-    subtask: str
+    key: Key
     chance: float
-    rows: tuple[Score, ...]
+    rows: list[Score]
 
 
-@dataclass(frozen=True, slots=True)
-class _Sheet:
-    """Where a protocol writes: one model's rows of one subtask."""
+@dataclass
+class ModelScores:
+    """All rows of a model, and the chance level of each metric of each subtask."""
 
-    model: str
-    subtask: Subtask
+    rows: list[Score] = field(default_factory=list)
+    chance: dict[Key, float] = field(default_factory=dict)
 
-    def rows(
-        self,
-        metric: str,
-        names: Iterable[tuple[str, str]],
-        similarities: NDArray[np.floating],
-        correct: NDArray[np.bool_],
-        subtask: str | None = None,
-    ) -> list[Score]:
-        """Rows of scored items, `names` being (item, group)."""
-        name = subtask or self.subtask.name
-        columns = zip(names, similarities.tolist(), correct.tolist(), strict=True)
-        return [
-            Score(
-                self.model, self.subtask.benchmark, name, metric, item, group, tuple(s), right, None
-            )
-            for (item, group), s, right in columns
-        ]
 
-    def skipped(self, metric: str, item: str, group: str, reason: str) -> Score:
-        """The row of an item that could not be scored."""
-        task = self.subtask
-        return Score(self.model, task.benchmark, task.name, metric, item, group, (), None, reason)
+def score_model(subtasks: Iterable[Subtask], embedded: Embedded, name: str) -> ModelScores:
+    """Score a model on every subtask; `name` is the model's name in the rows."""
+    found = ModelScores()
+    for subtask in subtasks:
+        for scored in score(name, subtask, embedded):
+            found.rows += scored.rows
+            found.chance[scored.key] = scored.chance
+    return found
 
-    def scored(self, metric: str, chance: float, rows: list[Score]) -> Scored:
-        """All rows of a metric of this subtask."""
-        return Scored(self.subtask.benchmark, metric, self.subtask.name, chance, tuple(rows))
+
+def model_metrics(embedder: Embedder, model: LoadedModel) -> dict[str, float]:
+    """All reported metrics of a model on the embedder's subtasks, by `benchmark/metric/name`."""
+    embedded = embedder(model, model.name)
+    return metric_values(score_model(embedder.subtasks, embedded, model.name).rows)
 
 
 def score(model: str, subtask: Subtask, embedded: Embedded) -> Iterator[Scored]:
     """Apply every protocol of a subtask to one model's embeddings."""
     for protocol in subtask.protocols:
-        yield from _PROTOCOLS[protocol](_Sheet(model, subtask), embedded)
+        yield from _PROTOCOLS[protocol](_Scorer(model, subtask, embedded))
 
 
-def figures_of(embedder: Embedder, model: LoadedModel) -> dict[str, float]:
-    """Every figure of a model on the embedder's subtasks, by its key `benchmark/metric/name`."""
-    embedded = embedder(model, model.name)
-    return values(
-        row
-        for subtask in embedder.subtasks
-        for scored in score(model.name, subtask, embedded)
-        for row in scored.rows
+class _Scorer:
+    """Builds the rows of one model on one subtask."""
+
+    def __init__(self, model: str, subtask: Subtask, embedded: Embedded) -> None:
+        self.model = model
+        self.subtask = subtask
+        self.texts = embedded.texts
+        self.readable: list[Item] = []
+        self.unreadable: list[tuple[Item, str]] = []
+        for item in subtask.items:
+            reason = embedded.unreadable.get(str(subtask.path(item)))
+            if reason is None:
+                self.readable.append(item)
+            else:
+                self.unreadable.append((item, reason))
+        self._images = embedded.images
+
+    @property
+    def skipped(self) -> Skipped:
+        """The items whose image could not be read."""
+        return [(item.item, item.image, reason) for item, reason in self.unreadable]
+
+    def images(self, items: Iterable[Item]) -> NDArray[np.float32]:
+        """Embeddings of the items' images."""
+        return self._images.of(str(self.subtask.path(item)) for item in items)
+
+    def scored(
+        self,
+        metric: str,
+        chance: float,
+        names: Names,
+        similarities: Iterable[Floats],
+        correct: NDArray[np.bool_],
+        skipped: Skipped = (),
+        subtask: str | None = None,
+    ) -> Scored:
+        """The rows of one metric, those of skipped items last."""
+        benchmark, subtask = self.subtask.benchmark, subtask or self.subtask.name
+        start = (self.model, benchmark, subtask, metric)
+        columns = zip(names, similarities, correct.tolist(), strict=True)
+        rows = [
+            Score(*start, *name, tuple(values.tolist()), right, None)
+            for name, values, right in columns
+        ]
+        rows += [Score(*start, item, group, (), None, reason) for item, group, reason in skipped]
+        return Scored((benchmark, metric, subtask), chance, rows)
+
+    def ranked(
+        self,
+        metrics: Mapping[str, float],
+        best: Floats,
+        rivals: Floats,
+        names: Names,
+        skipped: Skipped,
+    ) -> Iterator[Scored]:
+        """Rows of several k: best matches [q], rivals [q, metrics]; `metrics` to chance levels."""
+        for column, (metric, chance) in enumerate(metrics.items()):
+            pairs = np.stack([best, rivals[:, column]], axis=1)
+            yield self.scored(metric, chance, names, pairs, pairs[:, 0] > pairs[:, 1], skipped)
+
+
+def _image_to_text(scorer: _Scorer) -> Iterator[Scored]:
+    items = scorer.readable
+    single = all(len(item.positives) == 1 for item in scorer.subtask.items)
+    chances = [
+        protocols.image_to_text_chance(len(item.positives), len(item.negatives)) for item in items
+    ]
+    # Items with equal numbers of positives and negatives are stacked into rectangles.
+    shapes: dict[tuple[int, int], list[Item]] = {}
+    for item in items:
+        shapes.setdefault((len(item.positives), len(item.negatives)), []).append(item)
+    similarities: list[Floats] = []
+    correct = [np.empty(0, dtype=np.bool_)]
+    for group in shapes.values():
+        images = scorer.images(group)
+        positives, negatives = (
+            # [n, 1, D] * [n, t, D] -> [n, t]
+            (images[:, None, :] * scorer.texts.of_many(texts)).sum(axis=2)
+            for texts in ([item.positives for item in group], [item.negatives for item in group])
+        )
+        similarities += list(np.hstack([positives, negatives]))
+        correct.append(protocols.image_to_text(positives, negatives))
+    yield scorer.scored(
+        "accuracy" if single else "itt",
+        _mean(chances),
+        _names(item for group in shapes.values() for item in group),
+        similarities,
+        np.concatenate(correct),
+        scorer.skipped,
     )
 
 
-def _image_to_text(sheet: _Sheet, embedded: Embedded) -> Iterator[Scored]:
-    task = sheet.subtask
-    metric = "accuracy" if all(len(item.positives) == 1 for item in task.items) else "itt"
-    kept, rows = _readable(sheet, embedded, (metric,))
-    for group in _by_shape(kept):
-        images = embedded.images.of(str(task.path(item)) for item in group)
-        sides = [
-            _cosines(images, embedded.texts.of_many([getattr(item, side) for item in group]))
-            for side in ("positives", "negatives")
-        ]
-        right = choice.image_to_text(*sides)
-        rows += sheet.rows(metric, _names(group), np.hstack(sides), right)
-    levels = [
-        choice.image_to_text_chance(len(item.positives), len(item.negatives)) for item in kept
-    ]
-    yield sheet.scored(metric, _mean(levels), rows)
+def _text_only(scorer: _Scorer) -> Iterator[Scored]:
+    # No image takes part: items whose image is missing are scored too.
+    items = scorer.subtask.items
+    first, second = (scorer.texts.of(item.positives[k] for item in items) for k in (0, 1))
+    negative = scorer.texts.of(item.negatives[0] for item in items)
+    pairs = ((first, second), (first, negative), (second, negative))
+    cosines = [(one * other).sum(axis=1) for one, other in pairs]
+    correct = protocols.text_only(*cosines)
+    chance = protocols.TEXT_ONLY_CHANCE
+    yield scorer.scored("tot", chance, _names(items), np.stack(cosines, axis=1), correct)
 
 
-def _text_only(sheet: _Sheet, embedded: Embedded) -> Iterator[Scored]:
-    # No image takes part, so items whose image is missing are scored too.
-    items = sheet.subtask.items
-    first, second = (embedded.texts.of(item.positives[k] for item in items) for k in (0, 1))
-    negative = embedded.texts.of(item.negatives[0] for item in items)
-    cosines = [_dot(first, second), _dot(first, negative), _dot(second, negative)]
-    right = choice.text_only(*cosines)
-    rows = sheet.rows("tot", _names(items), np.stack(cosines, axis=1), right)
-    yield sheet.scored("tot", choice.TEXT_ONLY_CHANCE, rows)
-
-
-def _retrieval(sheet: _Sheet, embedded: Embedded) -> Iterator[Scored]:
-    task = sheet.subtask
-    metrics = {way: [f"{way}_r{k}" for k in RECALLS] for way in ("i2t", "t2i")}
-    kept, missing_images = _readable(sheet, embedded, metrics["i2t"])
-    missing_texts = [
-        sheet.skipped(metric, f"{item.item}#{place}", item.image, reason)
-        for item, reason in _unreadable(task, embedded)
-        for place in range(len(item.positives))
-        for metric in metrics["t2i"]
-    ]
-    images = embedded.images.of(str(task.path(item)) for item in kept)
-    texts = [text for item in kept for text in item.positives]
-    image_rows = np.arange(len(kept))
-    owners = np.repeat(image_rows, np.array([len(item.positives) for item in kept], dtype=np.int64))
+def _retrieval(scorer: _Scorer) -> Iterator[Scored]:
+    items = scorer.readable
+    images = scorer.images(items)
+    texts = [text for item in items for text in item.positives]
     captions = [
         (f"{item.item}#{place}", item.image)
-        for item in kept
+        for item in items
         for place in range(len(item.positives))
     ]
-    ways = (
-        ("i2t", _names(kept), missing_images, images, image_rows, owners),
-        ("t2i", captions, missing_texts, embedded.texts.of(texts), owners, image_rows),
+    skipped_captions = [
+        (f"{item.item}#{place}", item.image, reason)
+        for item, reason in scorer.unreadable
+        for place in range(len(item.positives))
+    ]
+    image_rows = np.arange(len(items))
+    counts = np.array([len(item.positives) for item in items], dtype=np.int64)
+    owners = np.repeat(image_rows, counts)
+    # Equal texts must give equal similarities to the last bit, or a tie would not be one; a matrix
+    # product promises that of the same column only. So each distinct text is compared once.
+    distinct = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    columns = np.array([distinct[text] for text in texts], dtype=np.int64)
+    best, rivals = _ranking(
+        images, image_rows, scorer.texts.of(distinct), owners, RECALLS, columns=columns
     )
-    candidates = {"i2t": _Candidates.texts(texts, embedded), "t2i": _Candidates(images)}
-    for way, names, missing, queries, query_owner, owner in ways:
-        best, rivals = _deciding(queries, query_owner, candidates[way], owner, RECALLS)
-        for column, (k, metric) in enumerate(zip(RECALLS, metrics[way], strict=True)):
-            pairs = np.stack([best, rivals[:, column]], axis=1)
-            rows = sheet.rows(metric, names, pairs, pairs[:, 0] > pairs[:, 1])
-            rows += [row for row in missing if row.metric == metric]
-            matches = np.bincount(owner, minlength=len(kept))[query_owner]
-            level = _mean([ranking.chance(len(owner), int(m), k) for m in matches])
-            yield sheet.scored(metric, level, rows)
+    chances = {f"i2t_r{k}": _chance(len(texts), counts, k) for k in RECALLS}
+    yield from scorer.ranked(chances, best, rivals, _names(items), scorer.skipped)
+    best, rivals = _ranking(scorer.texts.of(texts), owners, images, image_rows, RECALLS)
+    chances = {f"t2i_r{k}": _chance(len(items), np.ones_like(owners), k) for k in RECALLS}
+    yield from scorer.ranked(chances, best, rivals, captions, skipped_captions)
 
 
-def _zero_shot(sheet: _Sheet, embedded: Embedded) -> Iterator[Scored]:
-    task = sheet.subtask
-    tops = [k for k in TOPS if k < len(task.classes)]
-    metrics = [f"top{k}" for k in tops]
-    kept, missing = _readable(sheet, embedded, metrics)
-    images = embedded.images.of(str(task.path(item)) for item in kept)
-    prompts = embedded.texts.of_many([task.prompts(name) for name in task.classes])
-    classifier = _Candidates(ranking.class_embeddings(prompts))
+def _zero_shot(scorer: _Scorer) -> Iterator[Scored]:
+    task, items = scorer.subtask, scorer.readable
+    classes = len(task.classes)
+    tops = [k for k in TOPS if k < classes]
+    prompts = scorer.texts.of_many([task.prompts(name) for name in task.classes])
+    classifier = protocols.class_embeddings(prompts)
     number = {name: place for place, name in enumerate(task.classes)}
-    labels = np.array([number[item.positives[0]] for item in kept], dtype=np.int64)
-    best, rivals = _deciding(images, labels, classifier, np.arange(len(number)), tops)
-    names = _names(kept)
-    for column, (k, metric) in enumerate(zip(tops, metrics, strict=True)):
-        pairs = np.stack([best, rivals[:, column]], axis=1)
-        rows = sheet.rows(metric, names, pairs, pairs[:, 0] > pairs[:, 1])
-        rows += [row for row in missing if row.metric == metric]
-        yield sheet.scored(metric, ranking.chance(len(number), 1, k), rows)
-    # The same verdicts once more under a subtask per class: their mean is the mean per class.
+    labels = np.array([number[item.positives[0]] for item in items], dtype=np.int64)
+    best, rivals = _ranking(scorer.images(items), labels, classifier, np.arange(classes), tops)
+    names = _names(items)
+    chances = {f"top{k}": protocols.ranking_chance(classes, 1, k) for k in tops}
+    yield from scorer.ranked(chances, best, rivals, names, scorer.skipped)
+    # The same results again under a subtask per class: their mean is the mean per class.
     pairs = np.stack([best, rivals[:, 0]], axis=1)
     for name, label in number.items():
         own = np.flatnonzero(labels == label)
-        part = f"{task.name}/{name}"
-        rows = sheet.rows(
-            PER_CLASS, [names[k] for k in own], pairs[own], pairs[own, 0] > pairs[own, 1], part
+        yield scorer.scored(
+            PER_CLASS,
+            1 / classes,
+            [names[k] for k in own],
+            pairs[own],
+            pairs[own, 0] > pairs[own, 1],
+            subtask=f"{task.name}/{name}",
         )
-        yield Scored(task.benchmark, PER_CLASS, part, 1 / len(number), tuple(rows))
 
 
-_PROTOCOLS: dict[str, Callable[[_Sheet, Embedded], Iterator[Scored]]] = {
+_PROTOCOLS: dict[str, Callable[[_Scorer], Iterator[Scored]]] = {
     "image_to_text": _image_to_text,
     "text_only": _text_only,
     "retrieval": _retrieval,
@@ -191,89 +242,37 @@ _PROTOCOLS: dict[str, Callable[[_Sheet, Embedded], Iterator[Scored]]] = {
 }
 
 
-class _Candidates:
-    """Candidates of a ranking, [c, D], compared once where several are the same text.
-
-    Equal texts must give equal similarities to the last bit, or a tie would not be one; a matrix
-    product promises that of the same column only.
-    """
-
-    def __init__(self, rows: NDArray[np.float32], places: NDArray[np.int64] | None = None) -> None:
-        self._rows = rows
-        self._places = places
-
-    @classmethod
-    def texts(cls, texts: Sequence[str], embedded: Embedded) -> _Candidates:
-        distinct = {text: place for place, text in enumerate(dict.fromkeys(texts))}
-        places = np.array([distinct[text] for text in texts], dtype=np.int64)
-        return cls(embedded.texts.of(distinct), places)
-
-    def similarities(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
-        """[q, D] queries -> [q, c]."""
-        distinct: NDArray[np.float32] = queries @ self._rows.T
-        return distinct if self._places is None else distinct[:, self._places]
-
-
-def _deciding(
+def _ranking(
     queries: NDArray[np.float32],
-    query_owner: NDArray[np.int64],
-    candidates: _Candidates,
-    owner: NDArray[np.int64],
+    query_owner: Ints,
+    candidates: Floats,
+    candidate_owner: Ints,
     ks: Sequence[int],
-) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """`ranking.deciding` in blocks of queries, so that no full similarity matrix is held."""
-    best: list[NDArray[np.floating]] = [np.empty(0)]
-    rivals: list[NDArray[np.floating]] = [np.empty((0, len(ks)))]
+    columns: Ints | None = None,
+) -> tuple[Floats, Floats]:
+    """`protocols.ranking` in blocks of queries, so that no full similarity matrix is held.
+
+    `columns` expands distinct candidates to the rows of `candidate_owner`.
+    """
+    best: list[Floats] = [np.empty(0)]
+    rivals: list[Floats] = [np.empty((0, len(ks)))]
     for start in range(0, len(queries), _QUERIES_AT_ONCE):
         block = slice(start, start + _QUERIES_AT_ONCE)
-        found = ranking.deciding(
-            candidates.similarities(queries[block]), query_owner[block], owner, ks
-        )
+        similarities = queries[block] @ candidates.T
+        if columns is not None:
+            similarities = similarities[:, columns]
+        found = protocols.ranking(similarities, query_owner[block], candidate_owner, ks)
         best.append(found[0])
         rivals.append(found[1])
     return np.concatenate(best), np.concatenate(rivals)
 
 
-def _unreadable(task: Subtask, embedded: Embedded) -> list[tuple[Item, str]]:
-    paths = ((item, str(task.path(item))) for item in task.items)
-    return [(item, embedded.unreadable[p]) for item, p in paths if p in embedded.unreadable]
+def _chance(candidates: int, matches: Ints, k: int) -> float:
+    return _mean([protocols.ranking_chance(candidates, int(count), k) for count in matches])
 
 
-def _readable(
-    sheet: _Sheet, embedded: Embedded, metrics: Iterable[str]
-) -> tuple[list[Item], list[Score]]:
-    """The items whose image was encoded, and a skipped row per metric of every other item."""
-    task = sheet.subtask
-    kept = [item for item in task.items if str(task.path(item)) not in embedded.unreadable]
-    rows = [
-        sheet.skipped(metric, item.item, item.image, reason)
-        for metric in metrics
-        for item, reason in _unreadable(task, embedded)
-    ]
-    return kept, rows
-
-
-def _by_shape(items: Iterable[Item]) -> Iterable[list[Item]]:
-    """Items with equal numbers of positives and negatives, which stack into rectangles."""
-    groups: dict[tuple[int, int], list[Item]] = {}
-    for item in items:
-        groups.setdefault((len(item.positives), len(item.negatives)), []).append(item)
-    return groups.values()
-
-
-def _names(items: Iterable[Item]) -> list[tuple[str, str]]:
+def _names(items: Iterable[Item]) -> Names:
     return [(item.item, item.image) for item in items]
-
-
-def _cosines(images: NDArray[np.float32], texts: NDArray[np.float32]) -> NDArray[np.float32]:
-    """[n, D] images and [n, t, D] texts -> [n, t]."""
-    cosines: NDArray[np.float32] = (images[:, None, :] * texts).sum(axis=2)
-    return cosines
-
-
-def _dot(first: NDArray[np.float32], second: NDArray[np.float32]) -> NDArray[np.float32]:
-    product: NDArray[np.float32] = (first * second).sum(axis=1)
-    return product
 
 
 def _mean(values: Sequence[float]) -> float:

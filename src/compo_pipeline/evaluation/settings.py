@@ -1,90 +1,79 @@
-"""What `evaluation` and `benchmarks` of the configuration may say."""
+"""Settings of the YAML keys `evaluation` and `benchmarks`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
+
+from pydantic import PositiveInt
+
+from compo_pipeline.configuration import settings
 
 Precision = Literal["fp32", "bf16"]
 TextProtocol = Literal["raw", "clic"]
 
 
-@dataclass(frozen=True, slots=True)
+@settings
 class Bootstrap:
-    """How intervals are drawn: `resamples` of the images, from `seed`."""
+    """Resampling of the confidence intervals."""
 
     resamples: int = 2000
+    """Number of resamples of the images."""
     seed: int = 0
+    """Seed of the resamples."""
 
 
-@dataclass(frozen=True, slots=True)
+@settings
 class EvaluationSettings:
-    """How models are scored.
-
-    Attributes:
-        control: whether a plain fine-tuning control stands beside the method (training reads it
-            too).
-        device: auto, cpu, cuda, cuda:<n> or mps; auto is CUDA where there is a GPU, else the CPU.
-        image_precision: of the image tower's forward pass. Embeddings in bf16 decide 1 to 3 items
-            of 1,000 otherwise than fp32 and the papers' official code do.
-        text_precision: of the text tower's forward pass.
-        image_batch: images encoded at a time.
-        text_batch: texts encoded at a time.
-        workers: threads that decode and preprocess images.
-        bootstrap: of the intervals.
-        perceptual_hash: whether the contamination check decodes every training image to look
-            for altered copies of evaluation images.
-        gallery: items of each verdict (mended, broken, still wrong) that the report images.
-    """
+    """How models are scored."""
 
     control: bool = True
+    """Whether a plain fine-tuning control is compared with the method; training reads it too."""
     device: str = "auto"
+    """auto, cpu, cuda, cuda:<n> or mps; auto is CUDA if there is a GPU, else the CPU."""
     image_precision: Precision = "fp32"
+    """Precision of the image tower's forward pass. Embeddings in bf16 decide 1 to 3 items of 1,000
+    differently from fp32 and the papers' official code."""
     text_precision: Precision = "fp32"
-    image_batch: int = 128
-    text_batch: int = 512
-    workers: int = 2
+    """Precision of the text tower's forward pass."""
+    image_batch: PositiveInt = 128
+    """Images encoded at a time."""
+    text_batch: PositiveInt = 512
+    """Texts encoded at a time."""
+    workers: PositiveInt = 2
+    """Threads that decode and preprocess images."""
     bootstrap: Bootstrap = field(default_factory=Bootstrap)
+    """Resampling of the confidence intervals."""
     perceptual_hash: bool = False
+    """Whether the contamination check decodes every training image to find altered copies of
+    evaluation images."""
     gallery: int = 24
-
-    def __post_init__(self) -> None:
-        """Bounds that a type cannot say."""
-        for name in ("image_batch", "text_batch", "workers"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
+    """Number of items shown in the report of each kind: fixed, broken, still wrong."""
 
 
-@dataclass(frozen=True, slots=True)
+@settings
 class RetrievalSettings:
-    """Retrieval over the images and captions of one of the dataset's own splits.
-
-    Attributes:
-        split: name of the split in the captions table; null leaves retrieval out.
-        text: the text protocol, `raw` captions or CLIC's normalised ones.
-    """
+    """Retrieval over the images and captions of one of the dataset's own splits."""
 
     split: str | None = "test"
+    """Name of the split in the captions table; null switches retrieval off."""
     text: TextProtocol = "raw"
+    """Text protocol: `raw` captions, or CLIC's normalised ones."""
 
 
-@dataclass(frozen=True, slots=True)
+@settings
 class BenchmarksSettings:
-    """Which benchmarks are scored and where their files lie.
-
-    Attributes:
-        root: folder with one folder of annotation files per benchmark; null leaves all of them
-            out.
-        images: folder that holds the images of those files; null is `<root>/images`.
-        sugar_crepe: score `<root>/sugar_crepe/*.json`.
-        sugar_crepe_pp: score `<root>/sugar_crepe_pp/*.json`.
-        zero_shot: score `<root>/zero_shot/*.json`.
-        retrieval: score retrieval over the dataset's own captions.
-    """
+    """Which benchmarks are scored, and where their files are."""
 
     root: str | None = None
+    """Folder with one folder of annotation files per benchmark; null switches all of them off."""
     images: str | None = None
+    """Folder with the images of these files; null is `<root>/images`."""
     sugar_crepe: bool = True
+    """Score `<root>/sugar_crepe/*.json`."""
     sugar_crepe_pp: bool = True
+    """Score `<root>/sugar_crepe_pp/*.json`."""
     zero_shot: bool = True
+    """Score `<root>/zero_shot/*.json`."""
     retrieval: RetrievalSettings = field(default_factory=RetrievalSettings)
+    """Score retrieval over the dataset's own captions."""

@@ -54,6 +54,11 @@ class LoadedModel:
     fingerprint: str
     config: Mapping[str, Any]
 
+    @property
+    def device(self) -> torch.device:
+        """Device of the weights."""
+        return next(self.model.parameters()).device
+
 
 def load(source: ModelSettings | Path, device: str | torch.device = "cpu") -> LoadedModel:
     """Build a model and its preprocessing and tokenizer.

@@ -14,7 +14,6 @@ from compo_pipeline.analysis.localisation import Located
 from compo_pipeline.console import table as plain_table
 from compo_pipeline.console import terminal
 from compo_pipeline.evaluation.comparison import ROLES, Difference, Row
-from compo_pipeline.evaluation.verdict import standing
 from compo_pipeline.presentation.pages import environment
 from compo_pipeline.presentation.report_terminal import STYLES
 from compo_pipeline.presentation.thumbnails import thumbnail
@@ -107,7 +106,6 @@ def write(summary: Summary, grids: Sequence[Path], folder: Path) -> Path:
         "labels": _LABELS,
         "grids": images,
         "signed": _signed,
-        "standing": standing,
     }
     page = environment().get_template(PAGE).render(context)
     (folder / PAGE).write_text(page, encoding="utf-8")
@@ -135,7 +133,7 @@ def show(summary: Summary, page: Path, console: Console | None = None) -> None:
             cells += [Text(f"{getattr(row, role).value:.2f}") for role in summary.roles]
             for role in summary.opponents:
                 difference = getattr(row, f"vs_{role}")
-                cells.append(Text(_signed(difference), style=STYLES[standing(difference)]))
+                cells.append(Text(_signed(difference), style=STYLES[difference.significance]))
             table.add_row(row.label, *cells)
         console.print(table)
     for reason, count in summary.left_out.items():

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from compo_pipeline.evaluation import anchors
 from compo_pipeline.evaluation.benchmarks import Subtask
 from compo_pipeline.evaluation.comparison import FINE_TUNED, Difference, Row
+from compo_pipeline.evaluation.conclusions import summary_sentence
 from compo_pipeline.evaluation.evaluate import Comparison
-from compo_pipeline.evaluation.verdict import sentence, standing, tally
+from compo_pipeline.evaluation.published import published_results
 from compo_pipeline.presentation import pages
 from compo_pipeline.presentation import report_figures as figures
 from compo_pipeline.presentation.gallery import FATES, cards
@@ -73,7 +73,7 @@ def _context(material: Material, folder: Path) -> dict[str, Any]:
         "facts": material.facts,
         "links": material.links,
         "settings": yaml.safe_dump(dict(material.settings), sort_keys=False),
-        "sentence": sentence(rows),
+        "sentence": summary_sentence(rows),
         "comparison": comparison,
         "models": models,
         "labels": comparison.labels,
@@ -85,15 +85,14 @@ def _context(material: Material, folder: Path) -> dict[str, Any]:
         "every": _grouped(rows),
         "keys": _key_rows(rows),
         "limit": _limit(rows),
-        "standing": standing,
-        "tally": tally(rows),
+        "tally": Counter(row.vs_base.significance for row in rows),
         "benchmarks": comparison.benchmarks,
         "subtask_figure": figures.subtasks(rows, comparison.labels, folder / SUBTASKS),
         "curve_figure": figures.curves(material.curves, folder / CURVES),
         "fates": FATES,
         "cards": shown,
         "fate_counts": Counter(card.fate for card in shown),
-        "published": anchors.beside(rows, coco=comparison.dataset == "coco"),
+        "published": published_results(rows, coco=comparison.dataset == "coco"),
         "quarantine": Counter(row.rule for row in material.quarantine).most_common(),
         "quarantined": len({(row.row, row.sample_id, row.image) for row in material.quarantine}),
     }

@@ -10,10 +10,8 @@ from rich.text import Text
 
 from compo_pipeline.console import table as plain_table
 from compo_pipeline.console import terminal
-from compo_pipeline.evaluation.audit import left_out
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
 from compo_pipeline.evaluation.evaluate import Comparison
-from compo_pipeline.evaluation.verdict import signed, standing
 
 STYLES = {"above": "green", "below": "red", "level": "dim"}
 # More than any table needs.
@@ -31,11 +29,11 @@ def show(comparison: Comparison, console: Console | None = None) -> None:
     ):
         table = _table(comparison, wide=False)
     console.print(table)
-    for line in left_out(comparison.audits, comparison.benchmarks):
+    for line in comparison.left_out:
         console.print(Text(line, style="yellow"))
-    if not comparison.verdict:
+    if not comparison.conclusions:
         console.print("No item could be scored, so there is nothing to compare.")
-    for place, line in enumerate(comparison.verdict):
+    for place, line in enumerate(comparison.conclusions):
         console.print(Text(line, style="bold" if place == 0 else ""))
 
 
@@ -84,5 +82,5 @@ def _cells(
         cells.append(cell)
     for role in opponents:
         difference: Difference = getattr(row, f"vs_{role}")
-        cells.append(Text(signed(difference), style=STYLES[standing(difference)]))
+        cells.append(Text(difference.format(), style=STYLES[difference.significance]))
     return cells

@@ -11,7 +11,6 @@ from optuna import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from compo_pipeline.evaluation.comparison import Difference
-from compo_pipeline.evaluation.verdict import signed, standing
 from compo_pipeline.presentation import pages
 from compo_pipeline.presentation.study_plots import Plot, plots
 from compo_pipeline.tuning.confirmation import Confirmed
@@ -92,9 +91,7 @@ def write(
         confirmed: what the best values are worth on the reported questions.
     """
     environment = pages.environment()
-    environment.filters.update(
-        figure=_figure, value=shown, duration=duration, signed=_signed, standing=standing
-    )
+    environment.filters.update(figure=_figure, value=shown, duration=duration, signed=_signed)
     study = snapshot(study)
     drawn = plots(study)
     context = _context(study, configured, space, run or Run())
@@ -215,4 +212,4 @@ def _figure(value: float | None) -> str:
 
 
 def _signed(difference: Difference) -> str:
-    return signed(difference).replace("-", "\N{MINUS SIGN}")
+    return difference.format().replace("-", "\N{MINUS SIGN}")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compo_pipeline.evaluation.verdict import FOREMOST
+from compo_pipeline.evaluation.conclusions import MAIN_METRICS
 from compo_pipeline.presentation import pages
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def sentence(frame: pd.DataFrame) -> str:
         frame: rows of `wise_ft.Figure`.
     """
     keys = list(zip(frame.benchmark, frame.metric, frame.name, strict=True))
-    foremost = next((key for key in FOREMOST if key in keys), None)
+    foremost = next((key for key in MAIN_METRICS if key in keys), None)
     if foremost is None:
         return "No compositional benchmark was scored, so no ratio is recommended"
     fell = set(frame[frame.headline & (frame.against_base_high < 0)].ratio)

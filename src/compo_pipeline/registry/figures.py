@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compo_pipeline.evaluation.comparison import FINE_TUNED, Estimate, Row
-from compo_pipeline.evaluation.verdict import foremost, signed
+from compo_pipeline.evaluation.conclusions import main_metric
 
 
 def metrics(rows: Sequence[Row], role: str) -> dict[str, float]:
@@ -33,10 +33,10 @@ def metrics(rows: Sequence[Row], role: str) -> dict[str, float]:
 
 def line(rows: Sequence[Row]) -> str:
     """The foremost figure and, in brackets, its difference from the base; empty where none is."""
-    row = foremost(rows)
+    row = main_metric(rows)
     if row is None:
         return ""
-    return f"{row.label} {row.fine_tuned.value:.1f} ({signed(row.vs_base)})"
+    return f"{row.label} {row.fine_tuned.value:.1f} ({row.vs_base.format()})"
 
 
 def _flat(row: Row) -> str:

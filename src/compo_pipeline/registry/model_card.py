@@ -9,11 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.evaluation.audit import left_out
 from compo_pipeline.evaluation.comparison import Row
 from compo_pipeline.evaluation.evaluate import Comparison
-from compo_pipeline.evaluation.measures import METHOD_LABELS
-from compo_pipeline.evaluation.verdict import signed, standing
+from compo_pipeline.method_names import LABELS
 from compo_pipeline.models.identity import read_record
 
 FILE = "README.md"
@@ -54,7 +52,7 @@ def write(
     page = environment.get_template("model_card.md").render(
         header=yaml.safe_dump(header, sort_keys=False, allow_unicode=True),
         name=name,
-        method=METHOD_LABELS.get(noted["method"], noted["method"]),
+        method=LABELS.get(noted["method"], noted["method"]),
         noted=noted,
         trained=noted.get("training", {}),
         compute=noted.get("training", {}).get("compute"),
@@ -63,7 +61,6 @@ def write(
         run_id=run_id,
         license=licence,
         rows=[row for row in comparison.rows if row.headline],
-        signed=signed,
         limits=list(_limits(comparison)),
         settings=yaml.safe_dump(_settings(noted), sort_keys=False),
     )
@@ -101,7 +98,7 @@ def _result(row: Row, benchmarks: Mapping[str, str]) -> dict[str, Any]:
 
 def _limits(comparison: Comparison) -> Iterator[str]:
     """What the run itself shows of the model's limits."""
-    below = [row.label for row in comparison.rows if standing(row.vs_base) == "below"]
+    below = [row.label for row in comparison.rows if row.vs_base.significance == "below"]
     if below:
         yield f"Worse than its base, beyond chance: {', '.join(below)}."
     guessed = [
@@ -111,7 +108,7 @@ def _limits(comparison: Comparison) -> Iterator[str]:
     ]
     if guessed:
         yield f"Not told apart from guessing: {', '.join(guessed)}."
-    for line in left_out(comparison.audits, comparison.benchmarks):
+    for line in comparison.left_out:
         yield f"{line}."
     for overlap in comparison.overlaps:
         if overlap.known_images or overlap.same_caption:

@@ -19,7 +19,7 @@ CODE = (
     "compute.py",
     "evaluation/benchmarks",
     "evaluation/embed.py",
-    "evaluation/protocols",
+    "evaluation/protocols.py",
     "evaluation/scoring.py",
     "images/decoding.py",
     "models/blueprint.py",

@@ -16,7 +16,7 @@ from compo_pipeline.compute import choose_device
 from compo_pipeline.evaluation.benchmarks import Subtask, titles
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.embed import Embedder
-from compo_pipeline.evaluation.scoring import score
+from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.loading import LoadedModel, ModelSettings
 from compo_pipeline.records import Score
@@ -125,13 +125,7 @@ class VersionScores:
         return None
 
     def _made(self, version: ModelVersion, loaded: LoadedModel, name: str) -> list[Score]:
-        embedded = self._embedder(loaded, name)
-        scores = [
-            row
-            for subtask in self.subtasks
-            for scored in score(name, subtask, embedded)
-            for row in scored.rows
-        ]
+        scores = score_model(self.subtasks, self._embedder(loaded, name), name).rows
         run_id = run_of(version)
         if self.keep and run_id:
             kept_scores.keep(Record(run_id), self.stamp, {loaded.fingerprint: scores})

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from compo_pipeline.configuration import nearest
-from compo_pipeline.evaluation.measures import BENCHMARK_LABELS
+from compo_pipeline.evaluation.benchmarks import BENCHMARKS
 
 
 @dataclass(frozen=True)
@@ -118,11 +118,11 @@ class ValidationSettings:
         if self.figure is None:
             return
         benchmark, *rest = self.figure.split("/")
-        if benchmark not in BENCHMARK_LABELS or len(rest) < 2:
+        if benchmark not in BENCHMARKS or len(rest) < 2:
             raise ValueError(
                 "figure: expected benchmark/metric/name with a benchmark of "
-                f"{', '.join(BENCHMARK_LABELS)}, or null for the loss, got '{self.figure}'"
-                f"{nearest(benchmark, BENCHMARK_LABELS)}"
+                f"{', '.join(BENCHMARKS)}, or null for the loss, got '{self.figure}'"
+                f"{nearest(benchmark, BENCHMARKS)}"
             )
         if benchmark != "retrieval" and self.benchmarks.root is None:
             raise ValueError(

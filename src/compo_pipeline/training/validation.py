@@ -19,9 +19,9 @@ from compo_pipeline.compute import moved
 from compo_pipeline.configuration import SettingsError, nearest
 from compo_pipeline.evaluation import benchmarks
 from compo_pipeline.evaluation.benchmarks import Subtask, retrieval
+from compo_pipeline.evaluation.contamination import items_fingerprint, without_reported
 from compo_pipeline.evaluation.embed import Embedder
-from compo_pipeline.evaluation.held_out import held_apart, identity
-from compo_pipeline.evaluation.scoring import figures_of
+from compo_pipeline.evaluation.scoring import model_metrics
 from compo_pipeline.evaluation.settings import (
     BenchmarksSettings,
     EvaluationSettings,
@@ -65,7 +65,7 @@ class HeldOut:
     def fingerprint(self) -> str:
         """Of the rows and the items."""
         rows = (f"{row.sample_id} {row.sentences[0]}" for row in self.rows)
-        return f"{digest(identity(self.subtasks), *rows):016x}"
+        return f"{digest(items_fingerprint(self.subtasks), *rows):016x}"
 
 
 def held_out(
@@ -114,7 +114,7 @@ def held_out(
     wanted = _items(settings, settings.figure, held, {row.image_id for row in rows}, root)
     scored = benchmarks.gather(reported, captions, root)
     key = f"{KEY}.benchmarks"
-    return HeldOut(rows, held_apart(wanted, scored, EvaluationSettings().workers, key))
+    return HeldOut(rows, without_reported(wanted, scored, EvaluationSettings().workers, key))
 
 
 def benchmark_files(settings: ValidationSettings) -> BenchmarksSettings | None:
@@ -125,7 +125,7 @@ def benchmark_files(settings: ValidationSettings) -> BenchmarksSettings | None:
     return BenchmarksSettings(
         settings.benchmarks.root,
         settings.benchmarks.images,
-        **{each: each == benchmark for each in benchmarks.FILES},
+        **{name: name == benchmark for name, each in benchmarks.BENCHMARKS.items() if each.load},
         retrieval=RetrievalSettings(None),
     )
 
@@ -209,7 +209,7 @@ class Validator:
         return point
 
     def _figure(self, name: str, model: LoadedModel) -> float:
-        figures = figures_of(self.embedder, model)
+        figures = model_metrics(self.embedder, model)
         if name not in figures:
             raise SettingsError(
                 f"{KEY}.figure: '{name}' is no figure of the validation items"

@@ -10,7 +10,7 @@ import json
 import logging
 import multiprocessing
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,14 +20,13 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from compo_pipeline import cores
-from compo_pipeline.evaluation.benchmarks import Subtask, titles
+from compo_pipeline.evaluation.benchmarks import Key, Subtask, titles
 from compo_pipeline.evaluation.comparison import BASE, CONTROL, FINE_TUNED, Row, compare
+from compo_pipeline.evaluation.conclusions import summary_lines
+from compo_pipeline.evaluation.contamination import items_fingerprint
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.evaluate import Comparison
-from compo_pipeline.evaluation.held_out import identity
-from compo_pipeline.evaluation.measures import Key
-from compo_pipeline.evaluation.scoring import score
-from compo_pipeline.evaluation.verdict import verdict
+from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.methods.contract import Drawing
 from compo_pipeline.methods.view_tables import write
 from compo_pipeline.models.loading import LoadedModel, load
@@ -79,7 +78,7 @@ class Confirmation:
         base = load(plan.model, Runner(plan).device)
         work = self.folder / f"{self._key(base):016x}"
         scorer = _Scorer(self.questions, Embedder(self.questions, settings))
-        untrained = list(scorer(BASE, base))
+        untrained = scorer(BASE, base)
         recipes: dict[str, Mapping[str, Value]] = {CONFIGURED: {}, TUNED: tuned}
         jobs = [
             _Job(self, work / f"seed={seed}", seed, name, values)
@@ -105,7 +104,7 @@ class Confirmation:
             plan.data,
             digest(*(row.sample_id for row in plan.captions)),
             base.fingerprint,
-            identity(self.questions),
+            items_fingerprint(self.questions),
             json.dumps(self.material.parameters, sort_keys=True),
             compute.precision,
             compute.device.type,
@@ -150,7 +149,7 @@ class _Job:
             write(method, material.plan.captions, drawing, self.of.epochs, folder)
         return folder
 
-    def _made(self, scorer: _Scorer) -> Iterator[Score]:
+    def _made(self, scorer: _Scorer) -> list[Score]:
         material, name = self.of.material, self.name
         log.info("confirming: training with the %s values, seed %d", name, self.seed)
         method, recipe = material.built(applied(material.parameters, self.values))
@@ -190,12 +189,10 @@ class _Scorer:
     embedder: Embedder
     chance: dict[Key, float] = field(default_factory=dict)
 
-    def __call__(self, name: str, model: LoadedModel) -> Iterator[Score]:
-        embedded = self.embedder(model, name)
-        for subtask in self.questions:
-            for found in score(name, subtask, embedded):
-                self.chance[found.benchmark, found.metric, found.subtask] = found.chance
-                yield from found.rows
+    def __call__(self, name: str, model: LoadedModel) -> list[Score]:
+        found = score_model(self.questions, self.embedder(model, name), name)
+        self.chance |= found.chance
+        return found.rows
 
 
 @dataclass(frozen=True)
@@ -221,7 +218,7 @@ def report(
         dataset=dataset,
         models=ROLES,
         weights=ROLES,
-        verdict=verdict(rows, ROLES),
+        conclusions=summary_lines(rows, ROLES),
         resamples=resamples,
         rows=tuple(rows),
         audits=(),

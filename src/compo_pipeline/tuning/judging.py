@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from compo_pipeline.configuration import SettingsError, nearest
 from compo_pipeline.evaluation.benchmarks import Subtask
 from compo_pipeline.evaluation.embed import Embedder
-from compo_pipeline.evaluation.scoring import figures_of
+from compo_pipeline.evaluation.scoring import model_metrics
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.loading import LoadedModel
 
@@ -118,7 +118,7 @@ class Judge:
             SettingsError: a figure is not among those that the questions give.
         """
         embedder = Embedder(subtasks, settings)
-        figures = figures_of(embedder, base)
+        figures = model_metrics(embedder, base)
         named = {
             "maximise": wanted.maximise,
             "second": wanted.second,
@@ -136,7 +136,7 @@ class Judge:
 
     def __call__(self, model: LoadedModel) -> Judgement:
         """Score a model, in evaluation mode."""
-        found = figures_of(self._embedder, model)
+        found = model_metrics(self._embedder, model)
         sought = [self.wanted.maximise, *([self.wanted.second] if self.wanted.second else [])]
         excess = {
             name: _mean(self.base, one.figures) - _mean(found, one.figures) - one.drop

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compo_pipeline import cores
-from compo_pipeline.evaluation.held_out import identity
+from compo_pipeline.evaluation.contamination import items_fingerprint
 from compo_pipeline.evaluation.settings import BenchmarksSettings
 from compo_pipeline.models.loading import load
 from compo_pipeline.training import fingerprint
@@ -115,7 +115,7 @@ def _identity(trials: Trials) -> dict[str, str]:
         "recipe": json.dumps(recipe, sort_keys=True),
         "space": str(trials.space.parameters),
         "objective": json.dumps(asdict(wanted)),
-        "validation questions": identity(trials.questions),
+        "validation questions": items_fingerprint(trials.questions),
         "scoring": f"{material.evaluation.image_precision} {material.evaluation.text_precision}",
         "data": plan.data,
         "views": fingerprint.of_folder(plan.views),

@@ -170,7 +170,7 @@ def short_enough(text: str) -> str:
 @torch.inference_mode()
 def _cosines(loaded: LoadedModel, image: Image.Image, captions: Sequence[str]) -> list[float]:
     """[K], of one image with each caption."""
-    device = next(loaded.model.parameters()).device
+    device = loaded.device
     seen = encode_images(loaded.model, loaded.preprocess(image)[None].to(device))
     read = encode_texts(loaded.model, loaded.tokenize(list(captions)).to(device))
     cosines: list[float] = (read @ seen[0]).tolist()

@@ -1,9 +1,13 @@
-"""Benchmarks: adapters from official files to the canonical table; no scoring here."""
+"""Benchmarks: their registry, how they are loaded, and the metrics that are reported of them.
+
+A new benchmark is a module with a `BENCHMARK`, a line in `BENCHMARKS` and a switch of its name in
+`BenchmarksSettings`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from compo_pipeline.configuration import SettingsError
@@ -13,22 +17,47 @@ from compo_pipeline.evaluation.benchmarks import (
     sugar_crepe_pp,
     zero_shot,
 )
-from compo_pipeline.evaluation.benchmarks.items import Item, Subtask, stated_titles, titles
+from compo_pipeline.evaluation.benchmarks.items import (
+    Benchmark,
+    Item,
+    Subtask,
+    custom_titles,
+    titles,
+)
 from compo_pipeline.evaluation.settings import BenchmarksSettings
-from compo_pipeline.records import Caption
+from compo_pipeline.records import PER_CLASS, Caption, Score
 
-__all__ = ["Item", "Subtask", "from_files", "gather", "titles"]
+__all__ = ["BENCHMARKS", "Item", "Subtask", "custom_titles", "from_files", "gather", "titles"]
 
-# The benchmarks that live in files under `benchmarks.root`; each has a switch of its name.
-FILES: dict[str, Callable[[Path, Path], list[Subtask]]] = {
-    sugar_crepe.NAME: sugar_crepe.load,
-    sugar_crepe_pp.NAME: sugar_crepe_pp.load,
-    zero_shot.NAME: zero_shot.load,
+BENCHMARKS: dict[str, Benchmark] = {
+    benchmark.name: benchmark
+    for benchmark in (
+        sugar_crepe.BENCHMARK,
+        sugar_crepe_pp.BENCHMARK,
+        retrieval.BENCHMARK,
+        zero_shot.BENCHMARK,
+    )
 }
+
+Key = tuple[str, str, str]
+"""(benchmark, metric, subtask), as in the scores table."""
+
+METRIC_LABELS = {
+    "accuracy": "",
+    "itt": "ITT",
+    "tot": "TOT",
+    "top1": "top-1",
+    "top5": "top-5",
+    PER_CLASS: "mean per class",
+    **{f"i2t_r{k}": f"image to text R@{k}" for k in (1, 5, 10)},
+    **{f"t2i_r{k}": f"text to image R@{k}" for k in (1, 5, 10)},
+}
+_ORDER = (*sugar_crepe.ADD, *sugar_crepe.REPLACE, *sugar_crepe.SWAP)
+_ORDER += ("add", "replace", "swap", "average")
 
 
 def from_files(settings: BenchmarksSettings) -> list[Subtask]:
-    """The subtasks of the benchmarks that come as files and are switched on.
+    """The subtasks of all benchmarks that are read from files and switched on.
 
     Raises:
         SettingsError: one of them has no files.
@@ -37,21 +66,24 @@ def from_files(settings: BenchmarksSettings) -> list[Subtask]:
         return []
     root = Path(settings.root)
     images = Path(settings.images) if settings.images else root / "images"
-    stated = stated_titles(root)
-    wanted = [load for name, load in FILES.items() if getattr(settings, name)]
-    found = (subtask for load in wanted for subtask in load(root, images))
-    return [replace(subtask, title=stated.get(subtask.benchmark)) for subtask in found]
+    labels = custom_titles(root)
+    return [
+        replace(subtask, title=labels.get(subtask.benchmark))
+        for benchmark in BENCHMARKS.values()
+        if benchmark.load is not None and getattr(settings, benchmark.name)
+        for subtask in benchmark.load(root, images)
+    ]
 
 
 def gather(
     settings: BenchmarksSettings, captions: Iterable[Caption], data_root: Path
 ) -> list[Subtask]:
-    """Every subtask that the settings ask for.
+    """All subtasks that are switched on.
 
     Args:
         settings: which benchmarks, and where.
         captions: the dataset's own captions, for retrieval.
-        data_root: folder under which the captions' images lie.
+        data_root: folder that the captions' image paths are relative to.
 
     Raises:
         SettingsError: a benchmark that is on has no files or captions, or none is on.
@@ -65,3 +97,87 @@ def gather(
             "folder of benchmarks at benchmarks.root"
         )
     return subtasks
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedMetric:
+    """The mean over `parts` (subtasks) of the mean over each part's items."""
+
+    benchmark: str
+    metric: str
+    name: str
+    parts: tuple[str, ...]
+    title: str
+
+    @property
+    def averaged(self) -> bool:
+        """Whether it is a mean of several subtasks."""
+        return self.parts != (self.name,)
+
+    @property
+    def headline(self) -> bool:
+        """Whether a summary shows it."""
+        known = BENCHMARKS.get(self.benchmark)
+        return known is not None and known.headline(self.metric, self.name)
+
+    @property
+    def label(self) -> str:
+        """Its name in reports."""
+        metric = METRIC_LABELS.get(self.metric, self.metric)
+        words = [metric, self.name.replace("_", " ")]
+        if self.benchmark == retrieval.NAME:
+            words = [metric]
+        elif self.benchmark == zero_shot.NAME:
+            words.reverse()
+        return " ".join(word for word in (self.title, *words) if word)
+
+
+def reported_metrics(
+    keys: Iterable[Key], titles: Mapping[str, str] | None = None
+) -> list[ReportedMetric]:
+    """The metrics of every scored subtask, and the averages whose subtasks were all scored.
+
+    Args:
+        keys: what was scored.
+        titles: labels of benchmarks whose files are not the official ones.
+    """
+    labels = {name: benchmark.label for name, benchmark in BENCHMARKS.items()} | dict(titles or {})
+    scored: dict[tuple[str, str], list[str]] = {}
+    for benchmark, metric, subtask in dict.fromkeys(keys):
+        scored.setdefault((benchmark, metric), []).append(subtask)
+    order = {name: place for place, name in enumerate(_ORDER)}
+    found = []
+    for (benchmark, metric), subtasks in scored.items():
+        parts: dict[str, tuple[str, ...]] = {}
+        for subtask in subtasks:
+            # The classes of a zero-shot set are subtasks named `<set>/<class>`.
+            name = subtask.split("/", 1)[0] if metric == PER_CLASS else subtask
+            parts[name] = (*parts.get(name, ()), subtask)
+        known = BENCHMARKS.get(benchmark)
+        for name, members in (known.averages.get(metric, {}) if known else {}).items():
+            if set(members) <= set(subtasks):
+                parts[name] = members
+        found += [
+            ReportedMetric(benchmark, metric, name, parts[name], labels.get(benchmark, benchmark))
+            for name in sorted(parts, key=lambda name: order.get(name, -1))
+        ]
+    return found
+
+
+def metric_values(scores: Iterable[Score]) -> dict[str, float]:
+    """All reported metrics of one model in per cent, by `benchmark/metric/name`.
+
+    Items that could not be scored are left out.
+    """
+    correct: dict[Key, list[bool]] = {}
+    for score in scores:
+        if score.correct is not None:
+            key = (score.benchmark, score.metric, score.subtask)
+            correct.setdefault(key, []).append(score.correct)
+    means = {key: sum(found) / len(found) for key, found in correct.items()}
+    return {
+        f"{one.benchmark}/{one.metric}/{one.name}": 100
+        * sum(means[one.benchmark, one.metric, part] for part in one.parts)
+        / len(one.parts)
+        for one in reported_metrics(correct)
+    }

@@ -1,9 +1,9 @@
-"""The canonical benchmark table: what adapters produce and protocols score."""
+"""Canonical benchmark items: what adapters produce from official files and protocols score."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,9 @@ class Item:
 class Subtask:
     """Items that are scored together, and the protocols that score them.
 
-    `classes` and `templates` (with `{}` where the class goes) are zero-shot classification's.
-    `title` is what readers are told that the benchmark is, where it is not the official one.
+    `classes` and `templates` (with `{}` where the class goes) are those of zero-shot
+    classification. `title` is the benchmark's label in reports if its files are not the official
+    ones ("SugarCrepe-style").
     """
 
     benchmark: str
@@ -42,7 +43,7 @@ class Subtask:
     items: tuple[Item, ...]
     classes: tuple[str, ...] = ()
     templates: tuple[str, ...] = ()
-    # No part of what is asked.
+    # Not part of the items: it changes no score.
     title: str | None = field(default=None, repr=False, compare=False)
 
     def texts(self, unreadable: Container[str] = ()) -> Iterator[str]:
@@ -66,32 +67,48 @@ class Subtask:
         return tuple(template.replace("{}", name) for template in self.templates)
 
     def path(self, item: Item) -> Path:
-        """Where an item's image should lie."""
+        """Path of an item's image."""
         return self.images / item.image
 
 
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """A benchmark: its adapter, and the metrics that reports show of it.
+
+    `load(root, images)` reads its annotation files; None for retrieval, which reads the dataset's
+    own captions. `averages` maps a metric to its averages, each over the named subtasks. `headline`
+    says whether a summary shows a metric of a subtask or average.
+    """
+
+    name: str
+    label: str
+    load: Callable[[Path, Path], list[Subtask]] | None
+    headline: Callable[[str, str], bool]
+    averages: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+
+
 def titles(subtasks: Iterable[Subtask]) -> dict[str, str]:
-    """Titles of the benchmarks that are not the official ones."""
+    """Labels of the benchmarks whose files are not the official ones."""
     return {task.benchmark: task.title for task in subtasks if task.title}
 
 
-def stated_titles(root: Path) -> dict[str, str]:
-    """What `benchmarks.json` beside the folders of annotation files calls them.
+def custom_titles(root: Path) -> dict[str, str]:
+    """Labels of benchmarks whose files are not the official ones, from `benchmarks.json`.
 
-    Official files come without it. Whoever makes files of their own in an official format says so
-    there: {"source": "...", "titles": {"sugar_crepe": "SugarCrepe-style"}}.
+    Official files come without it. Self-made files in an official format need it beside their
+    folders: {"source": "...", "titles": {"sugar_crepe": "SugarCrepe-style"}}.
 
     Raises:
-        SettingsError: the file is of another form.
+        SettingsError: the file has another format.
     """
     path = root / TITLES
     if not path.is_file():
         return {}
     try:
-        stated = json.loads(path.read_text(encoding="utf-8"))["titles"]
+        found = json.loads(path.read_text(encoding="utf-8"))["titles"]
     except (ValueError, LookupError, TypeError) as error:
         raise SettingsError(f'{path}: expected {{"titles": {{...}}}} ({error!r})') from None
-    return {str(name): str(title) for name, title in stated.items()}
+    return {str(name): str(title) for name, title in found.items()}
 
 
 def read_folder(root: Path, benchmark: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Retrieval over a dataset's own captions: every image of a split with its captions.
 
-An image's captions are the first sentences of its rows, so that COCO's five captions an image
-and a long caption's opening sentence are read by the same rule.
+An image's captions are the first sentences of its rows: COCO's five captions per image, and the
+first sentence of a long caption.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
+from compo_pipeline.evaluation.benchmarks.items import Benchmark, Item, Subtask
 from compo_pipeline.evaluation.settings import RetrievalSettings, TextProtocol
 from compo_pipeline.records import Caption
 
@@ -54,3 +54,11 @@ def load(captions: Iterable[Caption], root: Path, settings: RetrievalSettings) -
         )
     items = tuple(Item(key, images[key], tuple(texts[key])) for key in texts)
     return [Subtask(NAME, settings.text, ("retrieval",), root, items)]
+
+
+BENCHMARK = Benchmark(
+    name=NAME,
+    label="Retrieval",
+    load=None,
+    headline=lambda metric, name: metric in ("i2t_r1", "t2i_r1", "i2t_r5", "t2i_r5"),
+)

@@ -7,13 +7,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from compo_pipeline.evaluation.benchmarks.items import Item, Subtask, field_of, read_folder
+from compo_pipeline.evaluation.benchmarks.items import (
+    Benchmark,
+    Item,
+    Subtask,
+    field_of,
+    read_folder,
+)
+from compo_pipeline.evaluation.benchmarks.sugar_crepe import REPLACE, SWAP
 
 NAME = "sugar_crepe_pp"
 
 
 def load(root: Path, images: Path) -> list[Subtask]:
-    """Every subtask that lies under `root`."""
+    """Read every subtask under `root`."""
     subtasks = []
     for name, records in read_folder(root, NAME).items():
         items = []
@@ -33,3 +40,15 @@ def load(root: Path, images: Path) -> list[Subtask]:
         protocols = ("image_to_text", "text_only")
         subtasks.append(Subtask(NAME, name, protocols, images, tuple(items)))
     return subtasks
+
+
+# CLIC Tables 1, 8 and 9: the average is the mean of the five subtasks, not of the groups.
+_AVERAGES = {"replace": REPLACE, "swap": SWAP, "average": (*REPLACE, *SWAP)}
+
+BENCHMARK = Benchmark(
+    name=NAME,
+    label="SugarCrepe++",
+    load=load,
+    headline=lambda metric, name: name == "average",
+    averages={"itt": _AVERAGES, "tot": _AVERAGES},
+)

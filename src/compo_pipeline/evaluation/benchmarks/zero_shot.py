@@ -9,13 +9,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.evaluation.benchmarks.items import Item, Subtask, field_of, read_folder
+from compo_pipeline.evaluation.benchmarks.items import (
+    Benchmark,
+    Item,
+    Subtask,
+    field_of,
+    read_folder,
+)
 
 NAME = "zero_shot"
 
 
 def load(root: Path, images: Path) -> list[Subtask]:
-    """Every set that lies under `root`."""
+    """Read every set under `root`."""
     return [
         _subtask(name, content, f"{root / NAME / name}.json", images)
         for name, content in read_folder(root, NAME).items()
@@ -25,7 +31,7 @@ def load(root: Path, images: Path) -> list[Subtask]:
 def _subtask(name: str, content: Mapping[str, Any], where: str, images: Path) -> Subtask:
     classes, templates = tuple(content["classes"]), tuple(content["templates"])
     if len(set(classes)) < len(classes):
-        raise ValueError(f"{where}: a class stands twice among {classes}")
+        raise ValueError(f"{where}: duplicate classes in {classes}")
     if not templates or any("{}" not in template for template in templates):
         raise ValueError(f"{where}: every template needs a {{}} for the class, got {templates}")
     items = []
@@ -33,6 +39,14 @@ def _subtask(name: str, content: Mapping[str, Any], where: str, images: Path) ->
         filename = field_of(record, "filename", f"{where}, item {position}")
         label = field_of(record, "class", f"{where}, item {position}")
         if label not in classes:
-            raise ValueError(f"{where}, item {position}: '{label}' is none of its classes")
+            raise ValueError(f"{where}, item {position}: '{label}' is not one of its classes")
         items.append(Item(item=f"{position}", image=filename, positives=(label,)))
     return Subtask(NAME, name, ("zero_shot",), images, tuple(items), classes, templates)
+
+
+BENCHMARK = Benchmark(
+    name=NAME,
+    label="Zero-shot",
+    load=load,
+    headline=lambda metric, name: metric == "top1",
+)

@@ -34,7 +34,7 @@ def score_models(
     from compo_pipeline.configuration import parse
     from compo_pipeline.evaluation import benchmarks as adapters
     from compo_pipeline.evaluation.comparison import CONTROL, FINE_TUNED, by_role
-    from compo_pipeline.evaluation.contamination import trained
+    from compo_pipeline.evaluation.contamination import training_rows
     from compo_pipeline.evaluation.evaluate import evaluate, loaders
     from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
     from compo_pipeline.models.loading import ModelSettings
@@ -51,7 +51,7 @@ def score_models(
         )
     control = control_checkpoint if settings.control else None
     models = loaders(parse(ModelSettings, model, "model"), control, checkpoint, settings.device)
-    known = trained(valid_captions, facts, root, settings)
+    known = training_rows(valid_captions, facts, root, settings)
     scores, comparison = evaluate(subtasks, models, method, dataset, known, settings)
     metrics = by_role(comparison.rows)
     with tracking.adopt(run["run_id"]) as record:

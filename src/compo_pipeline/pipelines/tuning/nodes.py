@@ -85,7 +85,7 @@ def confirm_best(
     from compo_pipeline.evaluation import benchmarks as adapters
     from compo_pipeline.evaluation.comparison import by_role
     from compo_pipeline.evaluation.settings import BenchmarksSettings
-    from compo_pipeline.language.loading import identity, load
+    from compo_pipeline.language.loading import items_fingerprint, load
     from compo_pipeline.methods.contract import Drawing
     from compo_pipeline.methods.view_tables import ViewSettings, by_sample
     from compo_pipeline.presentation import report_terminal as terminal
@@ -100,7 +100,7 @@ def confirm_best(
     material = _material(benchmarks=benchmarks, **shared)
     reported = parse(BenchmarksSettings, benchmarks, "benchmarks")
     first = {row.sample_id: row for row in parses if row.sentence == 0}
-    language = identity(load(language_model)) if parses else ""
+    language = items_fingerprint(load(language_model)) if parses else ""
     confirmation = Confirmation(
         material=material,
         drawing=Drawing(first, language, 0, 0, by_sample(counterfactuals)),
@@ -213,7 +213,7 @@ def _questions(
 ) -> list[Subtask]:
     """The questions that lead a study, none of them among the reported ones."""
     from compo_pipeline.evaluation import benchmarks as adapters
-    from compo_pipeline.evaluation.held_out import held_apart
+    from compo_pipeline.evaluation.contamination import without_reported
     from compo_pipeline.evaluation.settings import BenchmarksSettings
 
     key = "tuning.benchmarks"
@@ -222,7 +222,7 @@ def _questions(
     except SettingsError as error:
         raise SettingsError(f"{key}, the questions that lead a study: {error}") from None
     published = adapters.gather(parse(BenchmarksSettings, reported, "benchmarks"), captions, root)
-    return held_apart(asked, published, workers, key)
+    return without_reported(asked, published, workers, key)
 
 
 def _space(spaces: Mapping[str, Any], method: str, configured: Mapping[str, Any]) -> Space:

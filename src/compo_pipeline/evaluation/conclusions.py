@@ -1,0 +1,95 @@
+"""Conclusions of a comparison as text: computed from the intervals, never from the values alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from compo_pipeline.evaluation.comparison import OPPONENTS, Row, Significance
+
+# The first of these that was scored is a run's main metric.
+MAIN_METRICS = (
+    ("sugar_crepe_pp", "itt", "average"),
+    ("sugar_crepe", "accuracy", "average"),
+)
+_TEXT_ONLY = ("sugar_crepe_pp", "tot", "average")
+_MOST_NAMED = 3
+
+_AGAINST_BASE: dict[Significance, str] = {
+    "above": "Better at {}",
+    "below": "Worse at {}",
+    "level": "No significant difference from the base at {}",
+}
+_AGAINST_CONTROL: dict[Significance, str] = {
+    "below": "the control is better still",
+    "level": "no significant difference from the control",
+}
+
+
+def main_metric(rows: Sequence[Row]) -> Row | None:
+    """The metric that represents a run in one line; None if nothing was scored."""
+    by_key = {(row.benchmark, row.metric, row.name): row for row in rows}
+    headlines = (row for row in rows if row.headline)
+    return next((by_key[key] for key in MAIN_METRICS if key in by_key), next(headlines, None))
+
+
+def summary_lines(rows: Sequence[Row], models: Mapping[str, str]) -> tuple[str, ...]:
+    """A line per metric that a run is judged by, the main one first, and per metric that fell.
+
+    Args:
+        rows: all metrics.
+        models: names by role.
+    """
+    by_key = {(row.benchmark, row.metric, row.name): row for row in rows}
+    chosen = [by_key[key] for key in MAIN_METRICS if key in by_key][:1]
+    chosen += [by_key[_TEXT_ONLY]] if _TEXT_ONLY in by_key else []
+    chosen += [row for row in rows if row.metric in ("i2t_r1", "t2i_r1")]
+    headlines = [row for row in rows if row.headline and row not in chosen]
+    chosen += [row for row in headlines if not chosen or row.vs_base.significance == "below"]
+    return tuple(_line(row, models) for row in chosen)
+
+
+def _line(row: Row, models: Mapping[str, str]) -> str:
+    parts = []
+    for role in OPPONENTS:
+        difference = getattr(row, f"vs_{role}")
+        if difference is not None:
+            found = difference.significance
+            words = "no significant difference from" if found == "level" else found
+            parts.append(f"{words} {models[role]} {difference.format()}")
+    return f"{row.label}: {'; '.join(parts)}"
+
+
+def summary_sentence(rows: Sequence[Row]) -> str:
+    """The conclusion in one sentence: the change of the main metric, and what fell.
+
+    Only intervals that exclude zero count as a difference.
+    """
+    main = main_metric(rows)
+    if main is None:
+        return "Nothing could be scored, so there is nothing to compare"
+    # Without a compositional benchmark the main metric is the first headline.
+    compositional = (main.benchmark, main.metric, main.name) in MAIN_METRICS
+    found = main.vs_base.significance
+    parts = [_AGAINST_BASE[found].format("composition" if compositional else _inline_label(main))]
+    if found == "above" and main.vs_control and main.vs_control.significance != "above":
+        parts.append(_AGAINST_CONTROL[main.vs_control.significance])
+    fell = sorted(
+        (
+            row
+            for row in rows
+            if row.headline and row is not main and row.vs_base.significance == "below"
+        ),
+        key=lambda row: row.vs_base.value,
+    )
+    parts += [
+        f"{_inline_label(row)} fell {-row.vs_base.value:.1f} points" for row in fell[:_MOST_NAMED]
+    ]
+    if len(fell) > _MOST_NAMED:
+        parts.append(f"{len(fell) - _MOST_NAMED} more metrics fell")
+    return "; ".join(parts)
+
+
+def _inline_label(row: Row) -> str:
+    """A metric's label within a sentence."""
+    label = row.label.removesuffix(" top-1")
+    return label[0].lower() + label[1:] if row.benchmark in ("zero_shot", "retrieval") else label

@@ -1,0 +1,72 @@
+"""Published results of papers, next to those of a run that followed the same protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import yaml
+
+from compo_pipeline.evaluation.benchmarks import retrieval
+from compo_pipeline.evaluation.comparison import Row
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """Results of a paper: for each `benchmark/metric/name` a value per model."""
+
+    title: str
+    models: tuple[str, ...]
+    results: Mapping[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedResults:
+    """A paper, and the run's rows with the paper's values of the same metric."""
+
+    paper: Paper
+    rows: tuple[tuple[Row, tuple[float, ...]], ...]
+
+
+@cache
+def published() -> tuple[tuple[Paper, ...], dict[str, int]]:
+    """The papers of `published.yml`, and the official item counts by `benchmark/name`."""
+    content = yaml.safe_load(files(__package__).joinpath("published.yml").read_text("utf-8"))
+    papers = tuple(
+        Paper(
+            paper["title"],
+            tuple(paper["models"]),
+            {key: tuple(values) for key, values in paper["results"].items()},
+        )
+        for paper in content["papers"]
+    )
+    return papers, content["items"]
+
+
+def published_results(rows: Iterable[Row], *, coco: bool) -> list[PublishedResults]:
+    """The published counterparts of a run's metrics.
+
+    Only metrics over the complete official files with all items scored have any: none for rendered
+    scenes, or for a part of the official images.
+
+    Args:
+        rows: the run's comparison.
+        coco: whether the retrieval split is that of MS-COCO.
+    """
+    papers, counts = published()
+    complete: dict[str, Row] = {}
+    for row in rows:
+        found = row.items
+        if row.benchmark == retrieval.NAME:
+            found = row.images if coco else 0
+        if row.skipped == 0 and found == counts.get(f"{row.benchmark}/{row.name}"):
+            complete[f"{row.benchmark}/{row.metric}/{row.name}"] = row
+    compared = []
+    for paper in papers:
+        pairs = ((row, paper.results.get(key)) for key, row in complete.items())
+        found = tuple((row, values) for row, values in pairs if values is not None)
+        if found:
+            compared.append(PublishedResults(paper, found))
+    return compared

@@ -1,0 +1,69 @@
+from dataclasses import replace
+
+import pytest
+
+from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
+from compo_pipeline.evaluation.conclusions import main_metric, summary_lines, summary_sentence
+
+MODELS = {"base": "base", "control": "control", "fine_tuned": "clic"}
+
+
+def _difference(low: float, high: float) -> Difference:
+    return Difference((low + high) / 2, low, high, 0.1, 0.1, 1.0, 3, 1)
+
+
+def _row(low: float, high: float) -> Row:
+    estimate = Estimate(50.0, 49.0, 51.0)
+    return Row(
+        "sugar_crepe_pp", "itt", "average", "ITT average", True, True, 10, 0, 10, 33.3,
+        estimate, None, estimate, _difference(low, high), None,
+    )  # fmt: skip
+
+
+GAIN = _row(1.0, 3.0)
+FALL = replace(
+    _row(-4.4, -2.0),
+    benchmark="zero_shot",
+    metric="top1",
+    name="colours",
+    label="Zero-shot colours top-1",
+)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (1.0, 3.0, "above base +2.0 [+1.0, +3.0]"),
+        (-3.0, -1.0, "below base -2.0 [-3.0, -1.0]"),
+        (-1.0, 3.0, "no significant difference from base +1.0 [-1.0, +3.0]"),
+        (0.0, 3.0, "no significant difference from base +1.5 [+0.0, +3.0]"),
+    ],
+)
+def test_a_line_follows_the_interval(low: float, high: float, words: str) -> None:
+    assert summary_lines([_row(low, high)], MODELS) == (f"ITT average: {words}",)
+
+
+def test_lines_name_the_headlines_that_fell() -> None:
+    unsure = replace(FALL, vs_base=_difference(-0.5, 0.5))
+    assert len(summary_lines([GAIN, FALL], MODELS)) == 2
+    assert len(summary_lines([GAIN, unsure], MODELS)) == 1
+    assert len(summary_lines([GAIN, replace(FALL, headline=False)], MODELS)) == 1
+
+
+def test_the_sentence_follows_the_intervals() -> None:
+    assert summary_sentence([GAIN, FALL]) == (
+        "Better at composition; zero-shot colours fell 3.2 points"
+    )
+    assert summary_sentence([GAIN, replace(FALL, headline=False)]) == "Better at composition"
+    unsure = replace(FALL, vs_base=_difference(-7.0, 0.6))
+    assert summary_sentence([_row(-1.0, 3.0), unsure]) == (
+        "No significant difference from the base at composition"
+    )
+    assert summary_sentence([_row(-3.0, -1.0)]) == "Worse at composition"
+    control = replace(GAIN, vs_control=unsure.vs_base)
+    assert summary_sentence([control]).endswith("; no significant difference from the control")
+    falls = [replace(FALL, name=f"set {k}") for k in range(5)]
+    assert summary_sentence([GAIN, *falls]).endswith("; 2 more metrics fell")
+    # Without a compositional benchmark: the first headline.
+    assert summary_sentence([FALL]) == "Worse at zero-shot colours"
+    assert main_metric([]) is None and "Nothing could be scored" in summary_sentence([])

@@ -1,0 +1,84 @@
+import numpy as np
+import pytest
+
+from compo_pipeline.evaluation import protocols
+
+
+def test_image_to_text_needs_every_positive_above_every_negative() -> None:
+    positives = np.array([[0.5, 0.4], [0.5, 0.2], [0.3, 0.9], [0.4, 0.4]])
+    negatives = np.array([[0.3], [0.3], [0.29], [0.4]])
+    # Second: one positive below. Fourth: a tie, which is wrong.
+    assert protocols.image_to_text(positives, negatives).tolist() == [True, False, True, False]
+
+
+def test_image_to_text_looks_at_the_strongest_negative() -> None:
+    assert not protocols.image_to_text(np.array([[0.5]]), np.array([[0.1, 0.6, 0.2]]))[0]
+
+
+def test_text_only_needs_both_comparisons_strictly() -> None:
+    between = np.array([0.9, 0.9, 0.9, 0.9])
+    first = np.array([0.8, 0.95, 0.8, 0.9])
+    second = np.array([0.7, 0.7, 0.95, 0.1])
+    assert protocols.text_only(between, first, second).tolist() == [True, False, False, False]
+
+
+@pytest.mark.parametrize(("positives", "negatives", "level"), [(1, 1, 1 / 2), (2, 1, 1 / 3)])
+def test_chance_is_the_share_of_orders_that_are_right(
+    positives: int, negatives: int, level: float
+) -> None:
+    assert protocols.image_to_text_chance(positives, negatives) == pytest.approx(level)
+    drawn = np.random.default_rng(0).standard_normal((20_000, positives + negatives))
+    share = protocols.image_to_text(drawn[:, :positives], drawn[:, positives:]).mean()
+    assert share == pytest.approx(level, abs=0.015)
+
+
+def test_ranking_by_hand() -> None:
+    # Candidates a, b belong to query 0, the others to none here.
+    similarities = np.array([[0.2, 0.6, 0.7, 0.5, 0.1]])
+    owner = np.array([0, 0, 1, 2, 3])
+    best, rivals = protocols.ranking(similarities, np.array([0]), owner, (1, 2, 3, 5))
+    assert best.tolist() == [0.6]
+    assert rivals.tolist() == [[0.7, 0.5, 0.1, -np.inf]]
+    # So it is wrong at 1 and right from 2 on.
+    assert (best[:, None] > rivals).tolist() == [[False, True, True, True]]
+
+
+def test_a_tie_with_the_kth_other_candidate_is_wrong() -> None:
+    best, rivals = protocols.ranking(
+        np.array([[0.5, 0.5, 0.1]]), np.array([0]), np.array([0, 1, 2]), (1, 2)
+    )
+    assert (best[:, None] > rivals).tolist() == [[False, True]]
+
+
+def _slow(similarities: np.ndarray, query: int, owner: np.ndarray, k: int) -> bool:
+    """Right when fewer than k candidates that do not match stand at or above the best match."""
+    best = max(s for s, o in zip(similarities, owner, strict=True) if o == query)
+    above = [s for s, o in zip(similarities, owner, strict=True) if o != query and s >= best]
+    return len(above) < k
+
+
+def test_ranking_agrees_with_the_obvious_rule_ties_included() -> None:
+    generator = np.random.default_rng(1)
+    for _ in range(30):
+        owner = np.concatenate([np.arange(8), generator.integers(0, 8, 12)])
+        # Few distinct values, so that ties are common.
+        similarities = generator.integers(0, 9, (8, 20)) / 8
+        best, rivals = protocols.ranking(similarities, np.arange(8), owner, (1, 5, 10))
+        for query in range(8):
+            for column, k in enumerate((1, 5, 10)):
+                right = bool(best[query] > rivals[query, column])
+                assert right == _slow(similarities[query], query, owner, k)
+
+
+def test_chance_by_counting() -> None:
+    assert protocols.ranking_chance(10, 1, 1) == pytest.approx(0.1)
+    assert protocols.ranking_chance(10, 5, 1) == pytest.approx(0.5)
+    # Of the 10 pairs out of 5, 3 hold neither of the two matches.
+    assert protocols.ranking_chance(5, 2, 2) == pytest.approx(0.7)
+    assert protocols.ranking_chance(5, 2, 4) == 1.0
+
+
+def test_class_embedding_is_the_normalised_mean_over_templates() -> None:
+    prompts = np.array([[[1.0, 0.0], [0.0, 1.0]], [[0.6, 0.8], [0.6, 0.8]]])
+    weights = protocols.class_embeddings(prompts)
+    assert weights == pytest.approx(np.array([[0.5**0.5, 0.5**0.5], [0.6, 0.8]]))

@@ -1,0 +1,45 @@
+from dataclasses import replace
+
+import pytest
+
+from compo_pipeline.evaluation.benchmarks import BENCHMARKS
+from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
+from compo_pipeline.evaluation.published import Paper, published, published_results
+
+ESTIMATE = Estimate(50.0, 49.0, 51.0)
+ROW = Row(
+    "sugar_crepe_pp", "itt", "swap_att", "ITT swap att", False, False, 666, 0, 600, 33.3,
+    ESTIMATE, None, ESTIMATE, Difference(0.0, -1.0, 1.0, 1.0, 1.0, 1.0, 0, 0), None,
+)  # fmt: skip
+
+
+def test_published_results_need_the_same_protocol() -> None:
+    clic, c2lip = published_results([ROW], coco=False)
+    assert clic.rows[0][1][clic.paper.models.index("CLIP")] == 45.2
+    assert c2lip.rows[0][1][c2lip.paper.models.index("C2LIP")] == 66.2
+    assert published_results([replace(ROW, items=665, skipped=1)], coco=True) == []
+    assert published_results([replace(ROW, items=1000)], coco=True) == []
+    assert published_results([replace(ROW, name="of_our_own")], coco=True) == []
+    recall = replace(ROW, benchmark="retrieval", metric="i2t_r5", name="clic", images=5000)
+    (only,) = published_results([recall], coco=True)
+    assert only.paper == clic.paper and len(only.rows) == 1
+    assert published_results([recall], coco=False) == []
+    assert published_results([replace(recall, images=79)], coco=True) == []
+    assert published_results([replace(recall, name="raw")], coco=True) == []
+
+
+@pytest.mark.parametrize("paper", published()[0], ids=lambda paper: paper.title)
+def test_published_averages_are_means_of_their_published_parts(paper: Paper) -> None:
+    compared = 0
+    for benchmark in BENCHMARKS.values():
+        for metric, averages in benchmark.averages.items():
+            for name, parts in averages.items():
+                key = f"{benchmark.name}/{metric}"
+                values = paper.results.get(f"{key}/{name}", ())
+                for place, value in enumerate(values):
+                    found = [paper.results[f"{key}/{part}"][place] for part in parts]
+                    # The CLIC paper's two tables of NegCLIP do not agree.
+                    tolerance = 0.9 if paper.models[place] == "NegCLIP" else 0.11
+                    assert value == pytest.approx(sum(found) / len(found), abs=tolerance), name
+                    compared += 1
+    assert compared >= 7 * len(paper.models)
