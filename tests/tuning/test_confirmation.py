@@ -150,15 +150,15 @@ def test_other_values_begin_anew_where_those_before_were_killed(
     confirmation: Confirmation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The study has gone on meanwhile, and found better ones."""
-    scores = confirmations.score
+    scored = confirmations.score_model
 
-    def killed(name: str, *given: Any) -> Any:
+    def killed(subtasks: Any, embedded: Any, name: str) -> Any:
         if name == "tuned":
             raise KeyboardInterrupt
-        return scores(name, *given)
+        return scored(subtasks, embedded, name)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(confirmations, "score", killed)
+        patch.setattr(confirmations, "score_model", killed)
         confirmation.run(TUNED, SEEDS[:1])
     rows = confirmation.run({LR: 0.4}, SEEDS[:1])
     undisturbed = replace(confirmation, folder=tmp_path / "undisturbed")
