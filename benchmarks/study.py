@@ -34,8 +34,8 @@ from compo_pipeline.evaluation.settings import (
 from compo_pipeline.language.loading import identity
 from compo_pipeline.language.loading import load as load_language
 from compo_pipeline.language.parsing import parse as parse_sentences
-from compo_pipeline.methods import METHODS
 from compo_pipeline.methods.contract import Drawing, Method
+from compo_pipeline.methods.registry import method_type
 from compo_pipeline.methods.view_tables import ViewSettings, by_sample, write
 from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
 from compo_pipeline.pipelines.counterfactuals.nodes import make_counterfactuals
@@ -90,7 +90,7 @@ def configured(env: str, params: str) -> dict[str, Any]:
 
 def build(name: str, parameters: Mapping[str, Any]) -> Any:
     """A method as configured."""
-    kind, values = METHODS[name], parameters[name]
+    kind, values = method_type(name), parameters[name]
     views: Any = parse(kind.views_type, values["views"], f"{name}.views")
     objective: Any = parse(kind.objective_type, values["objective"], f"{name}.objective")
     return kind(views, objective)

@@ -19,12 +19,12 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from compo_pipeline import cores
+from compo_pipeline import compute
 from compo_pipeline.records import Parse
 
 # Test processes, and what they start, share the cores; before torch is imported.
 _PROCESSES = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores.available() // _PROCESSES)))
+os.environ.setdefault("OMP_NUM_THREADS", str(max(1, compute.cores() // _PROCESSES)))
 
 # The first example of a test may import half a library: no deadline. The same examples each time.
 settings.register_profile("project", deadline=None, derandomize=True, max_examples=50)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from compo_pipeline import compute, cores
+from compo_pipeline import compute
 from compo_pipeline.compute import Compute, choose_device, resolve
 from compo_pipeline.configuration import SettingsError
 
@@ -137,7 +137,7 @@ def test_cores_are_physical_and_those_that_the_process_may_use(
     for allowed, physical, expected in ((16, 8, 8), (3, 8, 3), (4, None, 4)):
         monkeypatch.setattr("joblib.cpu_count", lambda allowed=allowed: allowed)
         monkeypatch.setattr("psutil.cpu_count", lambda logical, physical=physical: physical)
-        assert cores.available.__wrapped__() == expected
+        assert compute.cores.__wrapped__() == expected
 
 
 def test_processes_share_the_cores_unless_the_user_says_otherwise(
@@ -145,11 +145,11 @@ def test_processes_share_the_cores_unless_the_user_says_otherwise(
 ) -> None:
     threads: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", threads.append)
-    monkeypatch.setattr(cores, "available", lambda: 8)
+    monkeypatch.setattr(compute, "cores", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     for processes in (1, 3, 20):
-        cores.use(processes)
+        compute.use_cores(processes)
     assert threads == [8, 2, 1]
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    cores.use()
+    compute.use_cores()
     assert threads == [8, 2, 1]

@@ -12,6 +12,8 @@ from dvc.repo import Repo
 from kedro.framework.project import pipelines
 
 from compo_pipeline import keys
+from compo_pipeline.methods import registry
+from compo_pipeline.methods.registry import METHOD_SETTINGS
 from compo_pipeline.pipeline_registry import TRAIN_EVAL
 
 # Reading conf/ takes twice the time while coverage is measured, and tests/test_hooks.py covers it.
@@ -66,6 +68,8 @@ def code_of(stage):
         # A module's packages run before it; the root package holds a version and nothing else.
         packages = {".".join(parts[:depth]) for depth in range(2, len(parts))}
         direct = graph().find_modules_directly_imported_by(module)
+        if module == registry.__name__ and stage in ("views", "training"):
+            direct |= {entry.path.partition(":")[0] for entry in registry.METHODS.values()}
         waiting |= (packages | direct) - found - {PACKAGE}
     files = {file_of(module) for module in found}
     return {str(path.relative_to(PROJECT)) for path in files if path.stat().st_size}
@@ -189,20 +193,21 @@ def package_of(file):
 
 
 @each
-def test_parameters_are_the_keys_that_the_pipeline_reads(stages, recipe, stage):
+def test_parameters_are_the_keys_that_the_pipeline_reads(stages, catalogs, recipe, stage):
     declared = {
         (file, key)
         for files in stages[recipe][stage]["params"]
         for file, keys in files.items()
         for key in keys
     }
-    assert declared == parameters_of(recipe, stage)
+    assert declared == parameters_of(recipe, stage, catalogs[recipe][1]["method"])
 
 
-def parameters_of(recipe, stage):
+def parameters_of(recipe, stage, method):
     """(file, key) of every value that a stage's nodes read, in every environment of a recipe."""
     wanted = {name.removeprefix("params:") for name in pipelines[stage].inputs() if ":" in name}
     wanted = {key for key in wanted if key.split(".")[0] not in PLACES}
+    wanted = {key.replace(METHOD_SETTINGS, method) for key in wanted}
     # A key under another one is read with it.
     wanted = {key for key in wanted if not any(key.startswith(f"{other}.") for other in wanted)}
     found, settled = set(), set()

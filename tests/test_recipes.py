@@ -10,7 +10,7 @@ from kedro.framework.cli.utils import _split_params
 from compo_pipeline.configuration import parse
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
-from compo_pipeline.methods import METHODS
+from compo_pipeline.methods.registry import METHODS, method_type
 from compo_pipeline.methods.view_tables import ViewSettings
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.quality.settings import IngestSettings, ValidationSettings
@@ -305,7 +305,8 @@ def test_all_settings_parse_and_fit_together(parameters, env):
     parse(EvaluationSettings, params["evaluation"], "evaluation")
     wanted = parse(BenchmarksSettings, params["benchmarks"], "benchmarks")
     assert wanted.retrieval.split in (None, *params["data"]["splits"])
-    for name, method in METHODS.items():
+    for name in METHODS:
+        method = method_type(name)
         views = parse(method.views_type, params[name]["views"], f"{name}.views")
         objective = parse(method.objective_type, params[name]["objective"], f"{name}.objective")
         chosen = method(views, objective)

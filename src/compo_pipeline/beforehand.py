@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 from click import ClickException
 
 from compo_pipeline.configuration import parse
+from compo_pipeline.methods.registry import METHOD_SETTINGS, build
 
 if TYPE_CHECKING:
     from kedro.io import CatalogProtocol
@@ -73,20 +74,16 @@ def check_settings(parameters: Mapping[str, Any], pipeline: Pipeline) -> None:
         parsed = parse(settings, _at(parameters, key), key)
         if key in _PRECISIONS:
             _check_compute(parsed, key)
-    method = parameters["method"]
-    for part in ("views", "objective"):
-        if {method, f"{method}.{part}"} & asked:
-            from compo_pipeline.methods import method_type
-
-            settings = getattr(method_type(method), f"{part}_type")
-            parse(settings, parameters[method][part], f"{method}.{part}")
+    if {METHOD_SETTINGS, f"{METHOD_SETTINGS}.views"} & asked:
+        own = parameters[METHOD_SETTINGS]
+        build(parameters["method"], own["views"], own["objective"])
 
 
 def _check_compute(settings: Any, key: str) -> None:
     """Resolve device and precision, report them, and give this process its threads."""
-    from compo_pipeline import compute, cores
+    from compo_pipeline import compute
 
-    cores.use()
+    compute.use_cores()
     hints = get_type_hints(type(settings))
     found = {
         compute.resolve(

@@ -1,26 +1,28 @@
-"""Where and how precisely to compute: device, precision and attention kernel, resolved once.
+"""Device, precision, attention kernel and processor cores: resolved here for every pipeline.
 
-Training, pretraining, tuning, evaluation, attention and the registry all ask here. What `auto`
-means on which machine is in docs/compute.md.
+What `auto` means on which machine is in docs/compute.md. torch is imported by the functions that
+need it: `cores` is asked before the number of its threads is set.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal
-
-import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
 
 from compo_pipeline.configuration import SettingsError
 
+if TYPE_CHECKING:
+    import torch
+
 Precision = Literal["fp32", "bf16", "fp16"]
 
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 # Apple's GPUs (mps) are untried, and only used when they are named.
 _DEVICES = ("cpu", "cuda", "mps")
 
@@ -39,17 +41,22 @@ class Compute:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of what comes out of a tower under `autocast`."""
-        return _DTYPES[self.precision]
+        """Dtype of what a tower returns under `autocast`."""
+        import torch
+
+        dtype: torch.dtype = getattr(torch, _DTYPES[self.precision])
+        return dtype
 
     @contextmanager
     def autocast(self) -> Iterator[None]:
-        """Within the block, matrix products run in this precision, and attention by the kernel that
-        is fastest on this device.
+        """Run matrix products in this precision, and attention by this device's fastest kernel.
 
-        That is torch's own choice, the fused kernel, but for gradients in bf16 on a CPU: its
+        That is torch's own choice, the fused kernel, except for gradients in bf16 on a CPU: its
         backward pass takes two to five times as long as plain matrix products on 20 to 50 tokens.
         """
+        import torch
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
         low = self.precision != "fp32"
         plain = low and self.device.type == "cpu" and torch.is_grad_enabled()
         with (
@@ -59,7 +66,9 @@ class Compute:
             yield
 
     def facts(self) -> dict[str, str | int]:
-        """What a run records of it: kind of device, its name, precision, threads."""
+        """Kind of device, its name, precision and threads, for the record of a run."""
+        import torch
+
         return {
             "device": self.device.type,
             "hardware": _hardware(self.device),
@@ -68,6 +77,8 @@ class Compute:
         }
 
     def __str__(self) -> str:
+        import torch
+
         threads = torch.get_num_threads()
         return (
             f"{self.precision} on {self.device} "
@@ -83,7 +94,7 @@ def resolve(
     precision_key: str = "precision",
     among: Sequence[str] = ("auto", *_DTYPES),
 ) -> Compute:
-    """What a configured device and precision, either of which may be `auto`, mean here.
+    """Device and precision on this machine; either may be configured as `auto`.
 
     Args:
         device: auto, cpu, cuda, cuda:<n> or mps.
@@ -118,6 +129,8 @@ def choose_device(name: str, *, key: str) -> torch.device:
     Raises:
         SettingsError: there is no such device here.
     """
+    import torch
+
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     reason = "no such kind of device"
@@ -134,7 +147,7 @@ def choose_device(name: str, *, key: str) -> torch.device:
 
 
 def report(key: str, compute: Compute) -> None:
-    """Log what the settings under a key were resolved to; a warning where they are ill-advised."""
+    """Log the resolved device and precision of a YAML key; warn where another choice is better."""
     log.info("%s: %s", key, compute)
     if compute.precision == "bf16" and not multiplies_bf16(compute.device):
         log.warning("%s: this processor emulates bf16, more slowly than it computes in fp32.", key)
@@ -149,6 +162,8 @@ def moved(batch: Any, device: torch.device) -> Any:
 
 def multiplies_bf16(device: torch.device) -> bool:
     """Whether a device has instructions for bf16; where it is emulated, fp32 is faster."""
+    import torch
+
     if device.type == "cuda":
         with torch.cuda.device(device):
             return bool(torch.cuda.is_bf16_supported(including_emulation=False))
@@ -159,15 +174,15 @@ def multiplies_bf16(device: torch.device) -> bool:
 
 
 def _fastest(device: torch.device) -> Precision:
-    """What `auto` is on a device."""
+    """The precision that `auto` means on a device."""
     if multiplies_bf16(device):
         return "bf16"
     return "fp16" if device.type == "cuda" else "fp32"
 
 
 def _offered(device: torch.device) -> tuple[Precision, ...]:
-    """What may be asked of a device by name. A CPU that emulates bf16 can still go on with what
-    was begun in it.
+    """Precisions that may be configured by name. A CPU that emulates bf16 is allowed it, so that a
+    run that was started in bf16 elsewhere can be resumed.
     """
     if device.type == "cuda":
         return ("fp32", "bf16", "fp16") if multiplies_bf16(device) else ("fp32", "fp16")
@@ -175,14 +190,43 @@ def _offered(device: torch.device) -> tuple[Precision, ...]:
 
 
 def _devices_here() -> list[str]:
+    import torch
+
     cards = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
     apple = ["mps"] if torch.backends.mps.is_available() else []
     return ["auto", "cpu", *(["cuda", *cards] if cards else []), *apple]
 
 
 def _hardware(device: torch.device) -> str:
-    """The name of the GPU or of the processor."""
+    """Name of the GPU or of the processor."""
+    import torch
+
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     name = torch.cpu.get_capabilities().get("cpu_name")
     return str(name or platform.processor() or platform.machine())
+
+
+@cache
+def cores() -> int:
+    """Number of physical cores that this process may use.
+
+    Affinity and the CPU quota of its container (cgroup v1 and v2) count; a second hardware thread
+    of a core does not: matrix products gain nothing from it.
+    """
+    import joblib
+    import psutil
+
+    allowed: int = joblib.cpu_count()
+    return min(allowed, psutil.cpu_count(logical=False) or allowed)
+
+
+def use_cores(processes: int = 1) -> None:
+    """Set this process's threads to its share of the cores among `processes` that run at once.
+
+    OMP_NUM_THREADS, where the user has set it, is left as it is.
+    """
+    import torch
+
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, cores() // processes))

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, cast
 from kedro.framework.hooks import hook_impl
 
 from compo_pipeline import afterwards, beforehand, keys, preflight, quiet
-from compo_pipeline.configuration import SettingsError, nearest, parse
+from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.datasets.settings import SCENES
+from compo_pipeline.methods.registry import METHOD_SETTINGS, find
 from compo_pipeline.models.settings import ModelSettings, needs_network
 
 if TYPE_CHECKING:
@@ -57,7 +58,13 @@ class ProjectHooks:
         parameters = {name: v for name, v in parameters.items() if not name.startswith("_")}
         parameters = _with_own_benchmarks(parameters)
         _check_names(parameters)
-        _check_method(parameters["method"], Path(loader.conf_source) / loader.base_env)
+        method = find(parameters["method"]).name
+        if method not in parameters:
+            raise SettingsError(
+                f"method: there are no settings of '{method}'; add "
+                f"{loader.conf_source}/{loader.base_env}/parameters_methods/{method}.yml"
+            )
+        parameters[METHOD_SETTINGS] = parameters[method]
         # What was typed, for commands that are shown to the user.
         typed = {"env": loader.env, "params": dict(loader.runtime_params or {})}
         self._parameters = loader["parameters"] = {**parameters, "command": typed}
@@ -121,12 +128,3 @@ def _check_names(parameters: Mapping[str, Any]) -> None:
             raise SettingsError(
                 f"{key}: {parameters[key]!r} names a folder: letters, digits, '_', '-' and '.' only"
             )
-
-
-def _check_method(method: str, base: Path) -> None:
-    """Refuse an unknown method now rather than where it is first asked for its views."""
-    known = sorted(path.stem for path in (base / "parameters_methods").glob("*.yml"))
-    if method not in known:
-        raise SettingsError(
-            f"method: '{method}' is unknown{nearest(method, known)} (known: {', '.join(known)})"
-        )

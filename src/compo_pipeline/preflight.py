@@ -115,9 +115,9 @@ def _split(name: str | None, key: str, data: DataSettings) -> Iterator[str]:
 
 
 def _counterfactuals(parameters: Mapping[str, Any], data: DataSettings) -> Iterator[str]:
-    from compo_pipeline.method_names import TRAIN_ON_COUNTERFACTUALS
+    from compo_pipeline.methods.registry import find
 
-    if parameters["method"] not in TRAIN_ON_COUNTERFACTUALS or data.format == SCENES:
+    if not find(parameters["method"]).counterfactuals or data.format == SCENES:
         return
     for key in ("caption_editor", "image_generator"):
         if parameters["counterfactuals"][key] == SCENES:

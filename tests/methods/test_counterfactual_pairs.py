@@ -9,8 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from compo_pipeline.method_names import TRAIN_ON_COUNTERFACTUALS
-from compo_pipeline.methods import METHODS
 from compo_pipeline.methods.clip import pair_batch
 from compo_pipeline.methods.contract import Drawing, Example, ImageInput
 from compo_pipeline.methods.counterfactual_pairs import CounterfactualPairs, embedded
@@ -215,9 +213,3 @@ def test_the_control_sees_the_caption_that_was_drawn(
     row = caption("a", "A one.", "A two.")
     (view,) = drawn([row], edits("a", 1, negative="n"))
     assert reader.texts(pair_batch([Example(row, view)], reader).texts) == ["a two."]
-
-
-def test_counterfactuals_are_made_for_the_methods_that_train_on_them() -> None:
-    """The names stand apart, for pipelines that must not load the methods."""
-    wanting = {name for name, kind in METHODS.items() if issubclass(kind, CounterfactualPairs)}
-    assert set(TRAIN_ON_COUNTERFACTUALS) == wanting

@@ -14,13 +14,13 @@ import yaml
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.methods import METHODS
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import Drawing
+from compo_pipeline.methods.registry import METHODS
 from compo_pipeline.methods.view_tables import write
 from compo_pipeline.models.identity import read_record
 from compo_pipeline.models.loading import load
-from compo_pipeline.pipelines.training.nodes import train_model
+from compo_pipeline.pipelines.training.nodes import log_views_preview, train_model
 from compo_pipeline.records import Caption, Parse
 from compo_pipeline.registry import tracking
 from compo_pipeline.training.fingerprint import FingerprintError
@@ -69,9 +69,6 @@ def node(
         *(Clic(ClicViews(), ClicObjective()), rows, Drawing(parses, "hand", 0, 0), 2),
         tmp_path / "views",
     )
-    page = tmp_path / "preview" / "index.html"
-    page.parent.mkdir()
-    page.write_text("views to look at")
     conf = project / "conf" / "base"
     methods = {
         name: yaml.safe_load((conf / "parameters_methods" / f"{name}.yml").read_text())[name]
@@ -85,7 +82,6 @@ def node(
         given = {
             "valid_captions": captions,
             "views": tmp_path / "views",
-            "views_preview": page.parent,
             "counterfactual_images": tmp_path / "made",
             "counterfactuals_report": {"edits": 0},
             "manifest": {"data_hash": "d1"},
@@ -99,8 +95,9 @@ def node(
             "variant": "default",
             "paths": {name: str(tmp_path / "models" / name) for name in names},
             "method": "clic",
-            **methods,
         }
+        chosen = changes.get("method", "clic")
+        given["method_settings"] = methods.get(chosen, {"views": {}, "objective": {}})
         recipe = {**training, **small, **changes.pop("training", {})}
         return train_model(**{**given, "training": recipe, **changes})
 
@@ -148,6 +145,10 @@ def test_method_and_control_are_trained_and_recorded(
     for each in (recorded, beside):
         assert {name.partition("/")[0] for name in each.data.metrics} == {"train"}
         assert mlflow.artifacts.load_dict(f"{each.info.artifact_uri}/batches.json")["rows"] == 12
+    page = tmp_path / "preview" / "index.html"
+    page.parent.mkdir()
+    page.write_text("views to look at")
+    log_views_preview(page.parent, run)
     kept = mlflow.MlflowClient().list_artifacts(run["run_id"], "views")
     assert [file.path for file in kept] == ["views/index.html"]
 

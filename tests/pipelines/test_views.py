@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.methods import METHODS
+from compo_pipeline.methods.registry import METHODS
 from compo_pipeline.pipelines.views.nodes import draw_views, parse_captions, preview_views
 from compo_pipeline.pipelines.views.pipeline import create_pipeline
 from compo_pipeline.records import Caption, Parse, View, from_table
@@ -54,11 +54,11 @@ def run(
     def both(
         method: str = "clic", seed: int = 0, **changes: Any
     ) -> tuple[list[Parse], dict[int, list[View]]]:
-        views = {**SETTINGS, **changes}
-        parses = parse_captions(captions, "compo_en", views, method, **methods)
+        views, own = {**SETTINGS, **changes}, methods.get(method, {})
+        parses = parse_captions(captions, "compo_en", views, method, own)
         folder = tmp_path / "views"
         written = draw_views(
-            *(captions, parses, [], "compo_en", views, seed, str(folder), method), **methods
+            *(captions, parses, [], "compo_en", views, seed, str(folder), method, own)
         )
         assert written == folder
         tables = {
@@ -157,10 +157,10 @@ def test_wrong_settings_of_the_method_are_refused_by_key(
 ) -> None:
     clic = {**methods["clic"], "swop": "across"}
     with pytest.raises(SettingsError, match=r"clic.views.swop: unknown key; did you mean 'swap'"):
-        parse_captions(captions, "compo_en", SETTINGS, "clic", clic=clic)
+        parse_captions(captions, "compo_en", SETTINGS, "clic", clic)
     clic = {**methods["clic"], "images": "single"}
     with pytest.raises(SettingsError, match=r"clic.views.images: single needs swap: within"):
-        parse_captions(captions, "compo_en", SETTINGS, "clic", clic=clic)
+        parse_captions(captions, "compo_en", SETTINGS, "clic", clic)
 
 
 def test_the_split_must_have_captions(run: Callable[..., Any]) -> None:
@@ -176,6 +176,6 @@ def test_the_graph_passes_what_the_nodes_take() -> None:
             for name in ("language.model", "views", "method", "seed", "paths.views")
         ),
         *(f"params:{name}" for name in ("dataset", "data.root", "paths.views_preview")),
-        *(f"params:{name}.views" for name in METHODS),
+        "params:method_settings.views",
     }
     assert create_pipeline().outputs() == {"views_preview"}

@@ -38,7 +38,7 @@ from pathlib import Path
 import torch
 import pyarrow.parquet as pq
 from compo_pipeline.configuration import parse
-from compo_pipeline.methods import METHODS
+from compo_pipeline.methods.registry import METHODS, method_type
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.records import Caption, from_table
 from compo_pipeline.training.run import Plan, Runner, control_of
@@ -52,7 +52,7 @@ settings = parse(TrainingSettings, told["settings"], "training")
 runner = Runner(
     Plan(captions, "data", views, root, ModelSettings(f"local-dir:{model}"), settings, 0, resume)
 )
-kind = METHODS[told["method"]]
+kind = method_type(told["method")]
 method = kind(kind.views_type(), parse(kind.objective_type, told["objective"], "objective"))
 for name, method in ((method.name, method), ("control", control_of(method))):
     def report(point):

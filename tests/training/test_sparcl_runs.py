@@ -13,8 +13,8 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from compo_pipeline.configuration import parse
-from compo_pipeline.methods import METHODS
 from compo_pipeline.methods.contract import Drawing, Method
+from compo_pipeline.methods.registry import method_type
 from compo_pipeline.methods.sparcl import Sparcl, SparclObjective
 from compo_pipeline.methods.triplet_clip import TripletClip, TripletClipObjective
 from compo_pipeline.methods.view_tables import by_sample, write
@@ -54,7 +54,7 @@ def configured(project: Path) -> Configured:
         values = yaml.safe_load(path.read_text())[name]["objective"] | {"trains": ["image", "text"]}
         for key, change in changes.items():
             values[key] = {**values[key], **change} if isinstance(change, Mapping) else change
-        kind = METHODS[name]
+        kind = method_type(name)
         return kind(kind.views_type(), parse(kind.objective_type, values, f"{name}.objective"))
 
     return build

@@ -20,9 +20,9 @@ from compo_pipeline.evaluation.settings import (
     RetrievalSettings,
 )
 from compo_pipeline.losses import contrastive
-from compo_pipeline.methods import METHODS
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import Drawing, Method
+from compo_pipeline.methods.registry import METHODS, method_type
 from compo_pipeline.methods.view_tables import by_sample, write
 from compo_pipeline.models.identity import read_record
 from compo_pipeline.models.loading import load
@@ -141,7 +141,7 @@ def test_every_method_is_validated_and_goes_on_from_between_validation_and_save(
     plan: Plan, world: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Curve, best weights and record are those of a run that nobody interrupted."""
-    kind = METHODS[name]
+    kind = method_type(name)
     method = kind(kind.views_type(), kind.objective_type(trains=("text",)))
     drawing = Drawing(world.parses, "hand", 0, 0, by_sample(edits(world)))
     write(method, world.captions, drawing, 2, tmp_path / "views")

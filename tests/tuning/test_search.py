@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from compo_pipeline import cores
+from compo_pipeline import compute
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.training import fingerprint
 from compo_pipeline.tuning.recording import NoRecorder
@@ -109,7 +109,7 @@ def test_what_changes_no_value_keeps_no_one_out(world: Any, tmp_path: Path) -> N
 def test_there_are_as_many_workers_as_the_machine_has_use_for(
     world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, workers: int
 ) -> None:
-    monkeypatch.setattr(cores, "available", lambda: count)
+    monkeypatch.setattr(compute, "cores", lambda: count)
     trials = world.trials(tmp_path)
     for given, expected in ((None, workers), (3, 3)):
         settings = StudySettings("toy", 1, workers=given)

@@ -6,7 +6,7 @@ import optuna
 import pytest
 
 from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.method_names import METHODS
+from compo_pipeline.methods.registry import METHODS
 from compo_pipeline.tuning.space import applied, at, read, searchable
 
 # Reading conf/ takes twice the time while coverage is measured, and tests/test_hooks.py covers it.

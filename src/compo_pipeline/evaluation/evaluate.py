@@ -27,7 +27,6 @@ from compo_pipeline.evaluation.contamination import Overlap, TrainingRows, overl
 from compo_pipeline.evaluation.embed import Embedded, Embedder, Tokens
 from compo_pipeline.evaluation.scoring import ModelScores, score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.method_names import LABELS
 from compo_pipeline.models.identity import CONFIG_FILE
 from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
 from compo_pipeline.records import Score
@@ -77,7 +76,7 @@ class Comparison:
     `models` maps roles (base, control, fine_tuned) to the names in the scores, `weights` to the
     models' own names, `fingerprints` to fingerprints of their weights. Values are per cent.
     `conclusions` are the lines of `conclusions.summary_lines`. `titles` are labels of benchmarks
-    whose files are not the official ones.
+    whose files are not the official ones, `method_label` is the method's name for readers.
     """
 
     dataset: str
@@ -90,6 +89,7 @@ class Comparison:
     overlaps: tuple[Overlap, ...]
     fingerprints: dict[str, str] = field(default_factory=dict)
     titles: dict[str, str] = field(default_factory=dict)
+    method_label: str = ""
 
     @property
     def benchmarks(self) -> dict[str, str]:
@@ -98,9 +98,8 @@ class Comparison:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Roles to labels: a method is written as in its paper."""
-        name = self.models[FINE_TUNED]
-        return {**self.models, FINE_TUNED: LABELS.get(name, name)}
+        """Roles to labels."""
+        return {**self.models, FINE_TUNED: self.method_label or self.models[FINE_TUNED]}
 
     @property
     def left_out(self) -> list[str]:
@@ -137,6 +136,7 @@ def evaluate(
     subtasks: Sequence[Subtask],
     models: Mapping[str, Callable[[], LoadedModel]],
     fine_tuned: str,
+    label: str,
     dataset: str,
     known: TrainingRows,
     settings: EvaluationSettings,
@@ -147,6 +147,7 @@ def evaluate(
         subtasks: what is scored.
         models: loaders by role; one model is in memory at a time.
         fine_tuned: name of the fine-tuned model in the scores.
+        label: its name for readers.
         dataset: name of the data, for the record.
         known: what identifies the training rows.
         settings: batches, precision, bootstrap.
@@ -179,6 +180,7 @@ def evaluate(
         overlaps=tuple(overlaps(subtasks, known, settings.workers)),
         fingerprints=fingerprints,
         titles=labels,
+        method_label=label,
     )
     return scored.rows, comparison
 

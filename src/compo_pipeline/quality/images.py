@@ -11,7 +11,7 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
-from compo_pipeline import cores
+from compo_pipeline import compute
 from compo_pipeline.images import decoding
 from compo_pipeline.images.decoding import DecodedImage, ImageError, Limits
 from compo_pipeline.progress import Meter
@@ -69,7 +69,7 @@ def _inspect_in_pool(
     """Inspect groups of images with several workers, in the order of the paths."""
     groups = [paths[i : i + _IMAGES_PER_TASK] for i in range(0, len(paths), _IMAGES_PER_TASK)]
     inspect_all = partial(_inspect_all, root, settings.limits)
-    workers = min(settings.workers or cores.available(), len(groups))
+    workers = min(settings.workers or compute.cores(), len(groups))
     if workers <= 1:
         yield from map(inspect_all, groups)
         return

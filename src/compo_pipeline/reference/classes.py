@@ -64,18 +64,16 @@ def settings_class(path: str) -> SettingsClass:
     return _read(found)
 
 
-def method_class(method: str, part: str) -> SettingsClass:
-    """The settings of a method: its class attribute `<part>_type` (`views`, `objective`)."""
-    module = f"{_PACKAGE}.methods.{method}"
-    for node in _names(module).values():
-        if isinstance(node, ast.ClassDef) and _attribute(_Found(module, node), "name") is not None:
-            own = _attribute(_Found(module, node), "name")
-            given = _attribute(_Found(module, node), f"{part}_type")
-            if own and given and ast.unparse(own.node) == repr(method):
-                found = _look_up(given.module, ast.unparse(given.node))
-                if found is not None:
-                    return _read(found)
-    raise LookupError(f"{module} has no class of the name '{method}' with {part}_type")
+def method_class(path: str, part: str) -> SettingsClass | None:
+    """The settings `<part>_type` (`views`, `objective`) of a method's class, `module:Class`.
+
+    None for a method of another package.
+    """
+    module, _, name = path.partition(":")
+    found = _look_up(module, name) if module.startswith(_PACKAGE) else None
+    given = None if found is None else _attribute(found, f"{part}_type")
+    settings = None if given is None else _look_up(given.module, ast.unparse(given.node))
+    return None if settings is None else _read(settings)
 
 
 @cache

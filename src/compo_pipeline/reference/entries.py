@@ -11,7 +11,7 @@ from typing import Any
 from compo_pipeline import keys
 from compo_pipeline.beforehand import SETTINGS
 from compo_pipeline.configuration import SettingsError, nearest
-from compo_pipeline.method_names import METHODS
+from compo_pipeline.methods.registry import METHODS
 from compo_pipeline.reference.classes import Field, SettingsClass, method_class, settings_class
 
 # Settings of caption editors and image generators: parsed by the node that uses them.
@@ -124,7 +124,7 @@ def _class_of(key: str) -> SettingsClass | None:
         return settings_class(_CLASSES[key])
     method, _, part = key.partition(".")
     if method in METHODS and part in ("views", "objective"):
-        return method_class(method, part)
+        return method_class(METHODS[method].path, part)
     return None
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from compo_pipeline.evaluation.comparison import Row
 from compo_pipeline.evaluation.evaluate import Comparison
-from compo_pipeline.method_names import LABELS
+from compo_pipeline.methods import registry as methods
 from compo_pipeline.models.identity import read_record
 
 FILE = "README.md"
@@ -52,7 +52,7 @@ def write(
     page = environment.get_template("model_card.md").render(
         header=yaml.safe_dump(header, sort_keys=False, allow_unicode=True),
         name=name,
-        method=LABELS.get(noted["method"], noted["method"]),
+        method=methods.label(noted["method"]),
         noted=noted,
         trained=noted.get("training", {}),
         compute=noted.get("training", {}).get("compute"),

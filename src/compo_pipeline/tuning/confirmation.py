@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from compo_pipeline import cores
+from compo_pipeline import compute
 from compo_pipeline.evaluation.benchmarks import Key, Subtask, titles
 from compo_pipeline.evaluation.comparison import BASE, CONTROL, FINE_TUNED, Row, compare
 from compo_pipeline.evaluation.conclusions import summary_lines
@@ -168,7 +168,7 @@ def _spread(jobs: Sequence[_Job], processes: int) -> None:
     drawn = jobs[0].of.drawing._replace(parses={}, counterfactuals={})
     light = replace(jobs[0].of, drawing=drawn)
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, context, cores.use, (processes,)) as pool:
+    with ProcessPoolExecutor(processes, context, compute.use_cores, (processes,)) as pool:
         log.info("confirming: %d trainings, %d at a time", len(jobs), processes)
         for done in as_completed([pool.submit(_work, replace(job, of=light)) for job in jobs]):
             log.info("confirming: trained and scored the %s values, seed %d", *done.result())

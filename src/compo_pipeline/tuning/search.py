@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compo_pipeline import cores
+from compo_pipeline import compute
 from compo_pipeline.evaluation.contamination import items_fingerprint
 from compo_pipeline.evaluation.settings import BenchmarksSettings
 from compo_pipeline.models.loading import load
@@ -94,7 +94,7 @@ def search(trials: Trials, plan: Plan, recorder: Recorder) -> optuna.Study:
     Runner(replace(trials.material.plan, settings=recipe)).embed_ahead(method)
     settings = plan.settings
     with Board(settings.trials, settings.retries) as board:
-        prepare = partial(cores.use, settings.workers or 1)
+        prepare = partial(compute.use_cores, settings.workers or 1)
         return workers.run(plan, trials, recorder, prepare, board.show)
 
 

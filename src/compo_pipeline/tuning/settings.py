@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
 
-from compo_pipeline import cores
+from compo_pipeline import compute
 
 if TYPE_CHECKING:
     import torch
@@ -121,7 +121,7 @@ class StudySettings:
         """`workers`; unless given, one where a GPU trains, else one a core, at most four."""
         if self.workers is not None:
             return self.workers
-        return 1 if device.type == "cuda" else min(_MOST_PROCESSES, cores.available())
+        return 1 if device.type == "cuda" else min(_MOST_PROCESSES, compute.cores())
 
 
 @dataclass(frozen=True)

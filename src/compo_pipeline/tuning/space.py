@@ -182,7 +182,7 @@ def applied(parameters: Mapping[str, Any], values: Mapping[str, Value]) -> dict[
 
 def searchable(method: str) -> dict[str, type]:
     """Types of the searchable settings by YAML key; all trials share one method's views."""
-    from compo_pipeline.methods import method_type
+    from compo_pipeline.methods.registry import method_type
     from compo_pipeline.training.settings import TrainingSettings
 
     return {f"{method}.objective": method_type(method).objective_type, "training": TrainingSettings}

@@ -18,8 +18,8 @@ from optuna.exceptions import UpdateFinishedTrialError
 from compo_pipeline.configuration import parse
 from compo_pipeline.evaluation.benchmarks import Subtask
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.methods import method_type
 from compo_pipeline.methods.contract import Method
+from compo_pipeline.methods.registry import build
 from compo_pipeline.methods.view_tables import EpochViews
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.training.finite import TrainingError
@@ -61,11 +61,9 @@ class Material:
 
     def built(self, parameters: Mapping[str, Any]) -> tuple[Method, TrainingSettings]:
         """The method and the recipe under changed parameters."""
-        kind, own = method_type(self.method), parameters[self.method]
-        objective: Any = parse(kind.objective_type, own["objective"], f"{self.method}.objective")
-        views: Any = parse(kind.views_type, own["views"], f"{self.method}.views")
+        own = parameters[self.method]
         recipe = parse(TrainingSettings, parameters["training"], "training")
-        return kind(views, objective), recipe
+        return build(self.method, own["views"], own["objective"]), recipe
 
     def as_trial(self, settings: TrialSettings) -> Material:
         """The same for trials.

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline import cores, progress
+from compo_pipeline import compute, progress
 from compo_pipeline.compute import choose_device
 from compo_pipeline.configuration import parse
 from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
@@ -46,7 +46,7 @@ def run(
     found = opening.find(registered.name, alias, version)
     label = alias if version is None else f"version {version}"
     where = str(choose_device(evaluation.device, key="evaluation.device"))
-    cores.use()
+    compute.use_cores()
     opened = opening.open_version(found, label, base, where)
     # Every question would have its line.
     logging.getLogger(progress.__name__).setLevel(logging.WARNING)

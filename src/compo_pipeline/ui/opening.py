@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compo_pipeline.configuration import SettingsError, nearest
-from compo_pipeline.method_names import LABELS
+from compo_pipeline.methods import registry as methods
 from compo_pipeline.models.loading import ModelSettings
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.versions import load_base, load_version
@@ -100,6 +100,6 @@ def open_version(version: ModelVersion, label: str, base: ModelSettings, device:
     return Opened(
         name=version.name,
         version=int(version.version),
-        method=LABELS.get(method, method),
+        method=methods.label(method),
         pair=Pair(before, after, label),
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from compo_pipeline.configuration import parse
-from compo_pipeline.method_names import TRAIN_ON_COUNTERFACTUALS
+from compo_pipeline.methods.registry import METHODS, find
 from compo_pipeline.records import Caption, Counterfactual, Fact, Rejected
 
 _log = logging.getLogger(__name__)
@@ -31,8 +31,8 @@ def make_counterfactuals(
 
     Methods that train on none get none. Failures do not stop this node, so all tables are saved.
     """
-    if method not in TRAIN_ON_COUNTERFACTUALS:
-        names = ", ".join(TRAIN_ON_COUNTERFACTUALS)
+    if not find(method).counterfactuals:
+        names = ", ".join(name for name, entry in METHODS.items() if entry.counterfactuals)
         _log.info("%s trains on no counterfactuals: none are made (only for %s).", method, names)
         shutil.rmtree(folder, ignore_errors=True)
         Path(folder).mkdir(parents=True)

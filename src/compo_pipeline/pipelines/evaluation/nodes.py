@@ -52,7 +52,8 @@ def score_models(
     control = control_checkpoint if settings.control else None
     models = loaders(parse(ModelSettings, model, "model"), control, checkpoint, settings.device)
     known = training_rows(valid_captions, facts, root, settings)
-    scores, comparison = evaluate(subtasks, models, method, dataset, known, settings)
+    label = run.get("label", method)
+    scores, comparison = evaluate(subtasks, models, method, label, dataset, known, settings)
     metrics = by_role(comparison.rows)
     with tracking.adopt(run["run_id"]) as record:
         record.metrics(figures.metrics(comparison.rows, FINE_TUNED))

@@ -25,7 +25,6 @@ NO_CONTROL = "no_control.json"
 def train_model(
     valid_captions: list[Caption],
     views: Path,
-    views_preview: Path,
     counterfactual_images: Path,
     counterfactuals_report: Mapping[str, Any],
     manifest: Mapping[str, Any],
@@ -40,7 +39,7 @@ def train_model(
     variant: str,
     paths: Mapping[str, str],
     method: str,
-    **methods: Mapping[str, Any],
+    method_settings: Mapping[str, Any],
 ) -> tuple[Path, Path, dict[str, Any], pd.DataFrame]:
     """The method's checkpoint, its control's, the record of the run, and the curves.
 
@@ -51,13 +50,14 @@ def train_model(
 
     from compo_pipeline.datasets.splits import training_rows
     from compo_pipeline.evaluation.settings import BenchmarksSettings
+    from compo_pipeline.methods.registry import build, label
     from compo_pipeline.models.loading import ModelSettings
     from compo_pipeline.registry import tracking
     from compo_pipeline.training.run import Plan, Runner, control_of
     from compo_pipeline.training.settings import TrainingSettings
     from compo_pipeline.training.validation import PREFIX, held_out
 
-    trained = _method(method, methods)
+    trained = build(method, method_settings["views"], method_settings["objective"])
     recipe = parse(TrainingSettings, training, "training")
     reported = parse(BenchmarksSettings, benchmarks, "benchmarks")
     plan = Plan(
@@ -82,11 +82,10 @@ def train_model(
     # The control trains as long as a method that stopped early, by the same schedule.
     curves, steps = [], None
     with tracking.adopt(run_id) as record:
-        settings = {"model": model, "training": training, method: methods[method]}
+        settings = {"model": model, "training": training, method: method_settings}
         if counterfactuals_report["edits"]:
             settings["counterfactuals"] = counterfactuals_report
         record.params({**tags, **settings, "compute": runner.compute.facts()})
-        record.artefact(views_preview, "views")
         for name, learner in ((method, trained), ("control", control_of(trained))):
             if name == "control" and (reason := _no_control(trained, control)):
                 _mark_absent(folders[name], reason)
@@ -101,27 +100,25 @@ def train_model(
             if recipe.early_stopping.patience is not None:
                 steps = progress.step
             curves.append(pd.DataFrame(progress.curve).assign(model=name))
-        run = {"run_id": record.run_id, "method": method, "variant": variant, "seed": seed}
+        run = {"run_id": record.run_id, "method": method, "label": label(method)}
+        run |= {"variant": variant, "seed": seed}
     table = pd.concat(curves, ignore_index=True)
     table = table[sorted(table.columns, key=lambda name: str(name).startswith(PREFIX))]
     return folders[method], folders["control"], run, table
+
+
+def log_views_preview(views_preview: Path, run: Mapping[str, Any]) -> None:
+    """Log the HTML page of views with the MLflow run."""
+    from compo_pipeline.registry import tracking
+
+    with tracking.adopt(run["run_id"]) as record:
+        record.artefact(views_preview, "views")
 
 
 def _log(record: Record, learner: Method, point: Mapping[str, float]) -> None:
     """Add a point to the curves; a scale that is not trained is none."""
     constant = () if learner.trains_scale else ("scale",)
     record.curves([{name: value for name, value in point.items() if name not in constant}], "train")
-
-
-def _method(name: str, methods: Mapping[str, Mapping[str, Any]]) -> Method:
-    from compo_pipeline.methods import method_type
-
-    chosen = method_type(name)
-    values = methods[name]
-    return chosen(
-        parse(chosen.views_type, values["views"], f"{name}.views"),
-        parse(chosen.objective_type, values["objective"], f"{name}.objective"),
-    )
 
 
 def _run_of(mark: Mapping[str, Any], resume: Path, name: str, tags: Mapping[str, str]) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.method_names import METHODS
-from compo_pipeline.pipelines.training.nodes import train_model
+from compo_pipeline.pipelines.training.nodes import log_views_preview, train_model
 
 
 def create_pipeline() -> Pipeline:
@@ -13,7 +12,6 @@ def create_pipeline() -> Pipeline:
     inputs = {
         "valid_captions": "valid_captions",
         "views": "views",
-        "views_preview": "views_preview",
         "counterfactual_images": "counterfactual_images",
         "counterfactuals_report": "counterfactuals_report",
         "manifest": "manifest",
@@ -28,7 +26,17 @@ def create_pipeline() -> Pipeline:
         "variant": "params:variant",
         "paths": "params:paths",
         "method": "params:method",
-        **{name: f"params:{name}" for name in METHODS},
+        "method_settings": "params:method_settings",
     }
     outputs = ["checkpoint", "control_checkpoint", "run", "training_curves"]
-    return Pipeline([node(train_model, inputs=inputs, outputs=outputs, name="train_model")])
+    return Pipeline(
+        [
+            node(train_model, inputs=inputs, outputs=outputs, name="train_model"),
+            node(
+                log_views_preview,
+                inputs=["views_preview", "run"],
+                outputs=None,
+                name="log_views_preview",
+            ),
+        ]
+    )

@@ -37,7 +37,7 @@ def search_space(
 
     settings = _settings(tuning)
     material = _material(benchmarks=benchmarks, **shared)
-    space = _space(spaces, shared["method"], shared)
+    space = _space(spaces, material.method, material.parameters)
     tags = {"dataset": dataset, "method": material.method, "variant": variant}
     tags |= {"seed": str(material.plan.seed), "data_hash": material.plan.data}
     recorder = TuningRecord.here(tags)
@@ -55,7 +55,7 @@ def search_space(
         folder=Path(paths["tuning_trials"]) / f"{digest(settings.study.name):016x}",
         recorder=recorder,
     )
-    configured = space.configured(shared)
+    configured = space.configured(material.parameters)
     folder = Path(paths["tuning"])
     study = search(trials, plan_of(trials, settings.study, configured, folder), recorder)
     outcome.write(study, configured, folder, _run(command))
@@ -128,7 +128,8 @@ def show_study(
     paths: Mapping[str, str],
     command: Mapping[str, Any],
     method: str,
-    **recipe: Mapping[str, Any],
+    method_settings: Mapping[str, Any],
+    training: Mapping[str, Any],
 ) -> Path:
     """The page, kept with the study's run together with the best values and every plot."""
     from compo_pipeline.presentation import study_page as page
@@ -141,7 +142,7 @@ def show_study(
         read(_settings(tuning).study, kept),
         study["configured"],
         report,
-        _space(spaces, method, recipe),
+        _space(spaces, method, {"training": training, method: method_settings}),
         _run(command),
         parse(Confirmed, confirmation, "confirmation"),
     )
@@ -175,7 +176,7 @@ def _material(
     method: str,
     features: str,
     benchmarks: Mapping[str, Any],
-    **methods: Mapping[str, Any],
+    method_settings: Mapping[str, Any],
 ) -> Material:
     from compo_pipeline.datasets.splits import training_rows
     from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
@@ -200,7 +201,7 @@ def _material(
         features=Path(features),
         held_out=held_out(recipe.validation, valid_captions, Path(root), split, reported),
     )
-    parameters = {"training": training, method: methods[method]}
+    parameters = {"training": training, method: method_settings}
     return Material(method, parameters, plan, parse(EvaluationSettings, evaluation, "evaluation"))
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.method_names import METHODS
 from compo_pipeline.pipelines.tuning.nodes import confirm_best, search_space, show_study
 
 _RECIPE = {
     "training": "params:training",
     "method": "params:method",
-    **{name: f"params:{name}" for name in METHODS},
+    "method_settings": "params:method_settings",
 }
 # What a training needs, whatever its values.
 _MATERIAL = {

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from compo_pipeline.configuration import parse
 from compo_pipeline.records import Caption, Counterfactual, Parse
-
-if TYPE_CHECKING:
-    from compo_pipeline.methods.contract import Method
 
 
 def parse_captions(
@@ -18,24 +15,21 @@ def parse_captions(
     language_model: str,
     views: Mapping[str, Any],
     method: str,
-    **method_views: Mapping[str, Any],
+    method_views: Mapping[str, Any],
 ) -> list[Parse]:
-    """Parses of the sentences that the method declares, each parsed once."""
+    """Parses of the captions' first sentences, for a method that needs them."""
     from compo_pipeline.datasets.splits import training_rows
     from compo_pipeline.language.loading import load
     from compo_pipeline.language.parsing import parse as parse_sentences
+    from compo_pipeline.methods import registry
     from compo_pipeline.methods.view_tables import ViewSettings
 
-    count = _method(method, method_views).parsed_sentences
-    if not count:
+    registry.build(method, method_views)  # wrong settings are refused before minutes of parsing
+    if not registry.find(method).parses:
         return []
     rows = training_rows(valid_captions, parse(ViewSettings, views, "views").split)
-    wanted = [
-        (row.sample_id, number, text)
-        for row in rows
-        for number, text in enumerate(row.sentences[:count])
-    ]
-    return list(parse_sentences(load(language_model), wanted))
+    first = [(row.sample_id, 0, row.sentences[0]) for row in rows]
+    return list(parse_sentences(load(language_model), first))
 
 
 def draw_views(
@@ -47,20 +41,21 @@ def draw_views(
     seed: int,
     folder: str,
     method: str,
-    **method_views: Mapping[str, Any],
+    method_views: Mapping[str, Any],
 ) -> Path:
     """The views of every epoch, in a folder of tables."""
     from compo_pipeline.datasets.splits import training_rows
     from compo_pipeline.language.loading import identity, load
+    from compo_pipeline.methods import registry
     from compo_pipeline.methods.contract import Drawing
     from compo_pipeline.methods.view_tables import ViewSettings, by_sample, write
 
     settings = parse(ViewSettings, views, "views")
     rows = training_rows(valid_captions, settings.split)
-    first = {row.sample_id: row for row in parses if row.sentence == 0}
+    first = {row.sample_id: row for row in parses}
     language = identity(load(language_model)) if parses else ""
     drawing = Drawing(first, language, seed, 0, by_sample(counterfactuals))
-    write(_method(method, method_views), rows, drawing, settings.epochs, Path(folder))
+    write(registry.build(method, method_views), rows, drawing, settings.epochs, Path(folder))
     return Path(folder)
 
 
@@ -81,12 +76,3 @@ def preview_views(
     page, made = Path(folder) / "index.html", counterfactual_images
     write(EpochViews(views).epoch(0), Path(root), page, shown, made=made)
     return Path(folder)
-
-
-def _method(method: str, method_views: Mapping[str, Mapping[str, Any]]) -> Method:
-    """The method, as far as views are concerned."""
-    from compo_pipeline.methods import method_type
-
-    chosen = method_type(method)
-    views: Any = parse(chosen.views_type, method_views[method], f"{method}.views")
-    return chosen(views, chosen.objective_type())

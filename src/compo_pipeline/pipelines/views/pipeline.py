@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.method_names import METHODS
 from compo_pipeline.pipelines.views.nodes import draw_views, parse_captions, preview_views
 
 
@@ -15,7 +14,7 @@ def create_pipeline() -> Pipeline:
         "language_model": "params:language.model",
         "views": "params:views",
         "method": "params:method",
-        **{name: f"params:{name}.views" for name in METHODS},
+        "method_views": "params:method_settings.views",
     }
     return Pipeline(
         [

@@ -1,0 +1,115 @@
+"""The methods by name: label, class and needs. Importing this module loads no torch.
+
+A new method is one file with its class, one entry here and one YAML file with its settings in
+conf/base/parameters_methods. An installed package adds its own method by an entry point of the
+group `compo_pipeline.methods` that names a `MethodEntry`, a program by `register`.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any
+
+from compo_pipeline.configuration import SettingsError, nearest, parse
+
+if TYPE_CHECKING:
+    from compo_pipeline.methods.contract import Method
+
+# The parameter with the settings of the method in use: the project's hook fills it in, and so the
+# graph is the same for every method.
+METHOD_SETTINGS = "method_settings"
+ENTRY_POINTS = "compo_pipeline.methods"
+
+
+@dataclass(frozen=True, slots=True)
+class MethodEntry:
+    """A method: its name, its class, and what its views are made from."""
+
+    name: str
+    """Value of the YAML key `method`, and the key of the method's own settings."""
+
+    label: str
+    """The name for readers, as the paper writes it."""
+
+    path: str
+    """Import path of the class, `module:Class`; imported when the method is used."""
+
+    parses: bool = False
+    """Whether views are made from parses of the captions' first sentences."""
+
+    counterfactuals: bool = False
+    """Whether views are made from edited captions and their images."""
+
+
+METHODS: dict[str, MethodEntry] = {}
+
+
+def register(entry: MethodEntry) -> None:
+    """Add a method.
+
+    Raises:
+        ValueError: another method has this name.
+    """
+    if METHODS.setdefault(entry.name, entry) != entry:
+        raise ValueError(
+            f"two methods are named '{entry.name}': {METHODS[entry.name].path} and {entry.path}"
+        )
+
+
+def find(name: str) -> MethodEntry:
+    """The entry of a method.
+
+    Raises:
+        SettingsError: there is none; names the nearest.
+    """
+    if name not in METHODS:
+        raise SettingsError(
+            f"method: '{name}' is unknown{nearest(name, METHODS)} (allowed: {', '.join(METHODS)})"
+        )
+    return METHODS[name]
+
+
+def label(name: str) -> str:
+    """The name for readers; the name itself for a method that is not installed here."""
+    return METHODS[name].label if name in METHODS else name
+
+
+def method_type(name: str) -> type[Method]:
+    """The class of a method.
+
+    Raises:
+        SettingsError: there is no method of this name.
+    """
+    found: type[Method] = pkgutil.resolve_name(find(name).path)
+    return found
+
+
+def build(
+    name: str, views: Mapping[str, Any], objective: Mapping[str, Any] | None = None
+) -> Method:
+    """A method from its settings as YAML has them; without an objective, its defaults.
+
+    Raises:
+        SettingsError: there is no such method, or a setting that it cannot use.
+    """
+    kind = method_type(name)
+    own: Any = parse(kind.views_type, views, f"{name}.views")
+    return kind(own, parse(kind.objective_type, objective or {}, f"{name}.objective"))
+
+
+for _name, _label, _class, _needs in (
+    ("c2lip", "C2LIP", "c2lip:C2lip", {"parses": True}),
+    ("clic", "CLIC", "clic:Clic", {"parses": True}),
+    ("clip", "CLIP", "clip:Clip", {}),
+    ("fsc_clip", "FSC-CLIP", "fsc_clip:FscClip", {"parses": True}),
+    ("negclip", "NegCLIP", "negclip:NegClip", {"parses": True}),
+    ("siglip", "SigLIP", "siglip:Siglip", {}),
+    ("sparcl", "SPARCL", "sparcl:Sparcl", {"counterfactuals": True}),
+    ("triplet_clip", "TripletCLIP", "triplet_clip:TripletClip", {"counterfactuals": True}),
+):
+    register(MethodEntry(_name, _label, f"{__package__}.{_class}", **_needs))
+for _point in entry_points(group=ENTRY_POINTS):
+    register(_point.load())
