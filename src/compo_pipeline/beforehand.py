@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 _PARAMS = "params:"
 # By YAML key: where the settings that nodes parse from it are defined.
 SETTINGS = {
-    "attention": "pipelines.attention.questions.AttentionSettings",
+    "attention": "analysis.questions.AttentionSettings",
     "benchmarks": "evaluation.settings.BenchmarksSettings",
-    "counterfactuals": "pipelines.counterfactuals.settings.CounterfactualSettings",
+    "counterfactuals": "counterfactuals.settings.CounterfactualSettings",
     "data": "datasets.settings.DataSettings",
     "evaluation": "evaluation.settings.EvaluationSettings",
     "export": "models.formats.ExportSettings",
     "ingest": "quality.settings.IngestSettings",
-    "language.training": "language.training.TrainingSettings",
+    "language.training": "artefacts.tagger.TrainingSettings",
     "model": "models.settings.ModelSettings",
-    "pretraining": "pipelines.pretraining.settings.PretrainingSettings",
+    "pretraining": "artefacts.settings.PretrainingSettings",
     "promotion": "registry.promotion.PromotionSettings",
     "registration": "registry.registration.RegistrationSettings",
     "scenes": "scenes.dataset.SceneSettings",
@@ -41,7 +41,7 @@ SETTINGS = {
     "tuning": "tuning.search.TuningSettings",
     "validation": "quality.settings.ValidationSettings",
     "views": "methods.view_tables.ViewSettings",
-    "wise_ft": "pipelines.wise_ft.interpolations.WiseFtSettings",
+    "wise_ft": "analysis.wise_ft.WiseFtSettings",
 }
 
 
