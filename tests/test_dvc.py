@@ -13,7 +13,7 @@ from kedro.framework.project import pipelines
 
 from compo_pipeline import keys
 from compo_pipeline.methods import registry
-from compo_pipeline.methods.registry import METHOD_SETTINGS
+from compo_pipeline.methods.registry import METHOD_SETTINGS, METHODS
 from compo_pipeline.pipeline_registry import TRAIN_EVAL
 
 # Reading conf/ takes twice the time while coverage is measured, and tests/test_hooks.py covers it.
@@ -69,7 +69,7 @@ def code_of(stage):
         packages = {".".join(parts[:depth]) for depth in range(2, len(parts))}
         direct = graph().find_modules_directly_imported_by(module)
         if module == registry.__name__ and stage in ("views", "training"):
-            direct |= {entry.path.partition(":")[0] for entry in registry.METHODS.values()}
+            direct |= {entry.path.partition(":")[0] for entry in METHODS.values()}
         waiting |= (packages | direct) - found - {PACKAGE}
     files = {file_of(module) for module in found}
     return {str(path.relative_to(PROJECT)) for path in files if path.stat().st_size}
@@ -207,11 +207,13 @@ def parameters_of(recipe, stage, method):
     """(file, key) of every value that a stage's nodes read, in every environment of a recipe."""
     wanted = {name.removeprefix("params:") for name in pipelines[stage].inputs() if ":" in name}
     wanted = {key for key in wanted if key.split(".")[0] not in PLACES}
-    wanted = {key.replace(METHOD_SETTINGS, method) for key in wanted}
     # A key under another one is read with it.
     wanted = {key for key in wanted if not any(key.startswith(f"{other}.") for other in wanted)}
-    found, settled = set(), set()
+    found, settled, read = set(), set(), wanted
     for env in RECIPES[recipe]:
+        # A recipe lists its settings of all methods: DVC refuses a key that a file lacks.
+        methods = [method] if env == "base" else METHODS
+        wanted = {key.replace(METHOD_SETTINGS, name) for key in read for name in methods}
         folder = PROJECT / "conf" / env
         files = {**keys_of(folder, "parameters"), **keys_of(folder, "globals")}
         for file, values in files.items():
