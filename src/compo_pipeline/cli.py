@@ -12,7 +12,7 @@ import click
 from kedro.framework.cli.project import run as kedro_run
 from kedro.framework.cli.utils import _split_params
 
-from compo_pipeline import console, quiet
+from compo_pipeline import console, offline
 from compo_pipeline.configuration import SettingsError, nearest
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # What shells report for a program that Ctrl+C ended.
 _INTERRUPTED = 130
 
-quiet.apply()
+offline.disable_telemetry()
 console.log_lines_off_terminals()
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.command_line import kedro_run
+from compo_pipeline.next_steps import kedro_run
 from compo_pipeline.registry.git import git_state
 
 
