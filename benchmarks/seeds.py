@@ -29,7 +29,7 @@ from compo_pipeline.evaluation.comparison import Row, compare
 from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.records import Score, from_table
 from compo_pipeline.registry.gate import Check, judge
-from compo_pipeline.registry.promotion import PromotionSettings
+from compo_pipeline.registry.settings import PromotionSettings
 
 RESULTS = Path("benchmarks/results")
 ROOT = Path("data/01_raw/scenes/benchmarks/test")

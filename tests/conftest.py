@@ -100,7 +100,7 @@ TINY: dict[str, Any] = {
 @pytest.fixture(scope="session")
 def compo_en() -> Any:
     """The shipped pipeline; tests must not add or remove components."""
-    from compo_pipeline.language.parsing import load
+    from compo_pipeline.language.loading import load
 
     return load("compo_en")
 
@@ -271,9 +271,10 @@ def mlflow_project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     import mlflow
 
     from compo_pipeline.registry import tracking
+    from compo_pipeline.registry.settings import TrackingSettings
 
     folder = tmp_path_factory.mktemp("project with a space")
-    tracking.configure(tracking.TrackingSettings(), folder)
+    tracking.configure(TrackingSettings(), folder)
     yield folder
     mlflow.set_tracking_uri(None)
 

@@ -12,7 +12,7 @@ import click
 from kedro.framework.cli.project import run as kedro_run
 from kedro.framework.cli.utils import _split_params
 
-from compo_pipeline import console, offline
+from compo_pipeline import console, quiet
 from compo_pipeline.configuration import SettingsError, nearest
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # What shells report for a program that Ctrl+C ended.
 _INTERRUPTED = 130
 
-offline.disable_telemetry()
+quiet.apply()
 console.log_lines_off_terminals()
 
 
@@ -90,7 +90,7 @@ def try_version(
     """Show a registered version beside its base, on a page: an image, captions, attention."""
     if alias is not None and version is not None:
         raise click.UsageError("--alias and --version both name a version: give one of them")
-    from compo_pipeline.registry.aliases import CHAMPION
+    from compo_pipeline.registry.settings import CHAMPION
     from compo_pipeline.ui import command
 
     command.run(_parameters(project, env, params), alias or CHAMPION, version, host, port)
@@ -103,11 +103,13 @@ def try_version(
 def versions(project: ProjectMetadata, env: str | None, params: dict[str, Any]) -> None:
     """List what is registered: dataset, method, variant, seed, headline figure, aliases."""
     from compo_pipeline.configuration import parse
-    from compo_pipeline.registry import tracking, version_table
+    from compo_pipeline.registry import tracking
+    from compo_pipeline.registry import versions as registered
+    from compo_pipeline.registry.settings import TrackingSettings
 
     values = _parameters(project, env, params)["tracking"]
-    tracking.connect(parse(tracking.TrackingSettings, values, "tracking"), project.project_path)
-    version_table.show()
+    tracking.connect(parse(TrackingSettings, values, "tracking"), project.project_path)
+    registered.show_table()
 
 
 def _parameters(

@@ -25,6 +25,7 @@ from compo_pipeline.models.identity import RECORD_FILE
 from compo_pipeline.models.loading import load
 from compo_pipeline.pipelines.attention.pipeline import create_pipeline
 from compo_pipeline.registry import tracking
+from compo_pipeline.registry.settings import TrackingSettings
 from compo_pipeline.scenes.dataset import SceneSettings, write
 
 
@@ -56,7 +57,7 @@ def catalog(
     project: Path, scenes: Path, tuned: Path, tiny_clip: Path, mlflow_project: Path, tmp_path: Path
 ) -> DataCatalog:
     """What the pipeline reads and writes, with the project's settings."""
-    tracking.configure(tracking.TrackingSettings(), mlflow_project)
+    tracking.configure(TrackingSettings(), mlflow_project)
     conf = project / "conf" / "base"
     settings = yaml.safe_load((conf / "parameters_evaluation.yml").read_text())["evaluation"]
     asked = yaml.safe_load((conf / "parameters_attention.yml").read_text())["attention"]

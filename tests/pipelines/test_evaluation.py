@@ -81,8 +81,9 @@ def catalog(
 ) -> Callable[..., DataCatalog]:
     """What the pipeline reads and writes, with the project's settings but for `changes`."""
     from compo_pipeline.registry import tracking
+    from compo_pipeline.registry.settings import TrackingSettings
 
-    tracking.configure(tracking.TrackingSettings(), mlflow_project)
+    tracking.configure(TrackingSettings(), mlflow_project)
     run_id = tracking.open_run("evaluation", {})
     captions, facts = [], []
     for row in range(IMAGES):
@@ -191,7 +192,7 @@ def test_figures_and_report_are_kept_with_the_run(done: DataCatalog) -> None:
     assert logged["headline/retrieval.i2t_r1.raw"] == logged["test/retrieval/i2t_r1/raw"] == tuned
     gained = logged["headline_vs_base/retrieval.i2t_r1.raw"]
     assert gained == pytest.approx(tuned - base, abs=0.002)
-    beside = client.get_run(tracking.inner_run(run_id, "control")).data.metrics
+    beside = client.get_run(tracking.child_run(run_id, "control")).data.metrics
     control = figures["control"]["retrieval"]["i2t_r1"]["raw"]
     assert beside["headline/retrieval.i2t_r1.raw"] == control
     assert {name.partition("/")[0] for name in beside} == {"headline", "test"}

@@ -20,6 +20,7 @@ from compo_pipeline.models.loading import load
 from compo_pipeline.pipelines.promotion.pipeline import create_pipeline
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.promotion import PromotionError
+from compo_pipeline.registry.settings import TrackingSettings
 
 IMAGES = 4
 NAME = "pipeline-promoted"
@@ -51,7 +52,7 @@ def run(
 ) -> Callable[..., None]:
     """Runs the pipeline with the project's settings and a challenger that is its own base."""
     monkeypatch.chdir(mlflow_project)
-    tracking.configure(tracking.TrackingSettings(), mlflow_project)
+    tracking.configure(TrackingSettings(), mlflow_project)
     base = tiny_model(seed=5)
     export(load(base), tmp_path / "version" / "model")
     client = mlflow.MlflowClient()

@@ -18,6 +18,7 @@ from compo_pipeline.models.loading import load
 from compo_pipeline.pipelines.registration.pipeline import create_pipeline
 from compo_pipeline.records import Score
 from compo_pipeline.registry import tracking
+from compo_pipeline.registry.settings import TrackingSettings
 
 SCORES = [
     Score(model, "retrieval", "raw", "i2t_r1", str(item), f"{item}.png", (), item < right, None)
@@ -31,7 +32,7 @@ FOUND = Comparison("toy", MODELS, MODELS, (), 20, ROWS, (), ())
 
 @pytest.fixture
 def entries(tiny_clip: Path, tmp_path: Path, mlflow_project: Path) -> dict[str, Any]:
-    settings = tracking.TrackingSettings(experiment="registration pipeline")
+    settings = TrackingSettings(experiment="registration pipeline")
     tracking.configure(settings, mlflow_project)
     checkpoint = export(load(tiny_clip), tmp_path / "checkpoint", metadata={"seed": 3})
     return {

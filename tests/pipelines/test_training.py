@@ -23,6 +23,7 @@ from compo_pipeline.models.loading import load
 from compo_pipeline.pipelines.training.nodes import log_views_preview, train_model
 from compo_pipeline.records import Caption, Parse
 from compo_pipeline.registry import tracking
+from compo_pipeline.registry.settings import TrackingSettings
 from compo_pipeline.training.fingerprint import FingerprintError
 from compo_pipeline.training.finite import TrainingError
 
@@ -51,7 +52,7 @@ def node(
     tmp_path: Path,
 ) -> Node:
     """The node on six images; parameters are the shipped ones but for size."""
-    settings = tracking.TrackingSettings(experiment="training node")
+    settings = TrackingSettings(experiment="training node")
     tracking.configure(settings, mlflow_project)
     noise = np.random.default_rng(0)
     for row in captions:
@@ -137,7 +138,7 @@ def test_method_and_control_are_trained_and_recorded(
     assert recorded.data.params["clic.objective.weights.s_neg"] == "0.5"
     curves_of_clic = {f"train/{name}" for name in (*CLIC_POINTS, "loss", "lr", "scale")}
     assert curves_of_clic <= set(recorded.data.metrics)
-    beside = mlflow.get_run(tracking.inner_run(run["run_id"], "control"))
+    beside = mlflow.get_run(tracking.child_run(run["run_id"], "control"))
     assert beside.info.status == "FINISHED"
     assert beside.info.run_name == "toy-clic-default-seed0-control"
     assert beside.data.tags.items() >= {**names, "role": "control"}.items()

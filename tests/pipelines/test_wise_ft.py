@@ -25,6 +25,7 @@ from compo_pipeline.pipelines.wise_ft.pipeline import create_pipeline
 from compo_pipeline.presentation.wise_ft_page import sentence
 from compo_pipeline.records import Caption
 from compo_pipeline.registry import tracking
+from compo_pipeline.registry.settings import TrackingSettings
 
 SWAPS = ("swap_obj", "swap_att")
 REPLACES = ("replace_obj", "replace_att", "replace_rel")
@@ -72,7 +73,7 @@ def catalog(
     project: Path, data: Path, tuned: Path, tiny_clip: Path, mlflow_project: Path, tmp_path: Path
 ) -> DataCatalog:
     """What the pipeline reads and writes, with the project's settings."""
-    tracking.configure(tracking.TrackingSettings(), mlflow_project)
+    tracking.configure(TrackingSettings(), mlflow_project)
     conf = project / "conf" / "base"
     settings = yaml.safe_load((conf / "parameters_evaluation.yml").read_text())
     places = {"root": str(data / "benchmarks"), "images": str(data)}

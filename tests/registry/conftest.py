@@ -21,6 +21,7 @@ from compo_pipeline.evaluation.evaluate import Audit, Comparison
 from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.records import Score
 from compo_pipeline.registry import tracking
+from compo_pipeline.registry.settings import TrackingSettings
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def configure(mlflow_project: Path) -> Callable[[str], None]:
     """Switch to an experiment of the store."""
 
     def switch(experiment: str) -> None:
-        settings = tracking.TrackingSettings(experiment=experiment)
+        settings = TrackingSettings(experiment=experiment)
         tracking.configure(settings, mlflow_project)
 
     return switch

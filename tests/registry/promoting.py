@@ -14,8 +14,8 @@ from types import MappingProxyType
 
 from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.records import Score
-from compo_pipeline.registry.gate import Gate, Rule
-from compo_pipeline.registry.promotion import PromotionSettings, promote
+from compo_pipeline.registry.promotion import promote
+from compo_pipeline.registry.settings import Gate, PromotionSettings, Rule
 
 GATE = Gate(version=1, rules={"itt": Rule("sugar_crepe_pp/itt/swap_att", "rise")}, items=20)
 SETTINGS = PromotionSettings(captions="", gate=GATE)

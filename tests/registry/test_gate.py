@@ -14,7 +14,8 @@ from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.records import Score
-from compo_pipeline.registry.gate import Check, Contamination, Gate, Rule, judge
+from compo_pipeline.registry.gate import Check, judge
+from compo_pipeline.registry.settings import Contamination, Gate, Rule
 
 BOOTSTRAP = Bootstrap(resamples=200)
 RISE = Rule("sugar_crepe_pp/itt/swap_att", "rise")
@@ -172,23 +173,26 @@ def test_classes_of_a_set_are_not_looked_at_again() -> None:
 
 def test_an_edited_gate_is_another_one() -> None:
     edited = replace(GATE, rules={**GATE.rules, "retrieval": replace(HOLD, by=11)})
-    known = GATE.identity(BOOTSTRAP)
+    known = GATE.fingerprint(BOOTSTRAP)
     assert known.startswith("1-")
-    assert edited.identity(BOOTSTRAP) != known == replace(GATE).identity(Bootstrap(200))
-    assert GATE.identity(replace(BOOTSTRAP, seed=1)) != known
+    assert edited.fingerprint(BOOTSTRAP) != known == replace(GATE).fingerprint(Bootstrap(200))
+    assert GATE.fingerprint(replace(BOOTSTRAP, seed=1)) != known
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"rules": {}}, "at least one rule"),
+        ({"rules": {}}, r"gate\.rules: "),
         ({"rules": {"x": {"figure": "a", "must": "fall"}}}, "must"),
-        ({"rules": {"x": {"figure": "a", "must": "hold", "by": -1}}}, "at least 0"),
-        ({"rules": {"x": {"figure": "a", "must": "rise", "by": float("nan")}}}, "at least 0"),
+        ({"rules": {"x": {"figure": "a", "must": "hold", "by": -1}}}, r"rules\.x\.by: .*-1"),
+        (
+            {"rules": {"x": {"figure": "a", "must": "rise", "by": float("nan")}}},
+            r"rules\.x\.by: .*nan",
+        ),
         ({"rules": {"x": {"figure": "a", "must": "rise", "bye": 1}}}, "bye.*'by'"),
-        ({**ANY, "items": 0}, "items: expected at least 1"),
-        ({**ANY, "skipped": 5}, "skipped: expected a share"),
-        ({**ANY, "contamination": {"images": 5}}, "images: expected a share"),
+        ({**ANY, "items": 0}, r"gate\.items: .*0"),
+        ({**ANY, "skipped": 5}, r"gate\.skipped: .*5"),
+        ({**ANY, "contamination": {"images": 5}}, r"contamination\.images: .*5"),
     ],
 )
 def test_mistaken_gates_are_refused(values: dict[str, Any], message: str) -> None:

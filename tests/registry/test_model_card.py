@@ -9,7 +9,8 @@ import yaml
 from huggingface_hub import ModelCard
 
 from compo_pipeline.evaluation.evaluate import Comparison
-from compo_pipeline.registry import model_card
+from compo_pipeline.registry.registration import write_card
+from compo_pipeline.registry.settings import RegistrationSettings
 
 MANIFEST = {"data_hash": "d" * 64, "count": 1234}
 NOTED = {
@@ -36,8 +37,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def written(folder: Path, comparison: Comparison, licence: str | None = None) -> str:
-    path = model_card.write(folder, "compo-clip", MANIFEST, comparison, "run7", licence)
-    return path.read_text()
+    settings = RegistrationSettings(licence=licence)
+    return write_card(folder, settings, MANIFEST, comparison, "run7").read_text()
 
 
 def test_numbers_are_the_runs_own(folder: Path, comparison: Comparison) -> None:
@@ -63,13 +64,13 @@ def test_numbers_are_the_runs_own(folder: Path, comparison: Comparison) -> None:
 
 def test_limits_are_what_the_run_showed(folder: Path, comparison: Comparison) -> None:
     limits = written(folder, comparison).partition("## Limits")[2]
-    assert "Worse than its base, beyond chance: Retrieval text to image R@1." in limits
-    assert "Not told apart from guessing: Retrieval text to image R@1." in limits
+    assert "Significantly worse than its base: Retrieval text to image R@1." in limits
+    assert "Not significantly better than guessing: Retrieval text to image R@1." in limits
     assert "2 of 40 items have no usable image (missing)" in limits
     assert "Trained on 1 of 40 images and on 3 of 40 captions of Retrieval raw." in limits
     clean = replace(comparison, rows=comparison.rows[:1], audits=(), overlaps=())
     limits = written(folder, clean).partition("## Limits")[2]
-    assert "Worse" not in limits and "guessing" not in limits and "Trained on" not in limits
+    assert "worse" not in limits and "guessing" not in limits and "Trained on" not in limits
 
 
 def test_header_is_the_hubs(folder: Path, comparison: Comparison) -> None:

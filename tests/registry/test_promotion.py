@@ -18,12 +18,11 @@ import pytest
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.presentation import promotion_page
-from compo_pipeline.registry import aliases, tracking
-from compo_pipeline.registry.aliases import Aliases, Contested
-from compo_pipeline.registry.decision import Decision
-from compo_pipeline.registry.gate import Rule
-from compo_pipeline.registry.promotion import PromotionError, promote, roll_back
-from compo_pipeline.registry.version_scores import ScoresMissing
+from compo_pipeline.registry import tracking, versions
+from compo_pipeline.registry.promotion import Decision, PromotionError, promote, roll_back
+from compo_pipeline.registry.scores import ScoresMissing
+from compo_pipeline.registry.settings import Rule
+from compo_pipeline.registry.versions import Aliases, Contested
 
 SCRIPT = Path(__file__).with_name("promoting.py")
 made = SimpleNamespace(**runpy.run_path(str(SCRIPT)))
@@ -102,11 +101,11 @@ def test_a_better_challenger_becomes_champion(model: str) -> None:
     put(model, champion=1)
     decided = promoted(model, Known({1: 10, 3: 36}))
     assert at(model) == {"challenger": 3, "champion": 3, "previous": 1}
-    assert (decided.outcome, decided.former, decided.failed) == ("promoted", 1, False)
+    assert (decided.outcome, decided.previous, decided.failed) == ("promoted", 1, False)
     written = tags(model, 3)
     assert written["promotion.outcome"] == "promoted"
     assert written["promotion.against"] == "champion, version 1"
-    assert written["promotion.gate"] == SETTINGS.gate.identity(made.BOOTSTRAP)
+    assert written["promotion.gate"] == SETTINGS.gate.fingerprint(made.BOOTSTRAP)
     found = json.loads(written["promotion.checks"])[0]
     assert (found["rule"], found["numbers"]["difference"]) == ("itt", 65.0)
 
@@ -271,7 +270,7 @@ def test_a_champion_that_moved_after_the_move_is_contested(
         waited.append(seconds)
         put(model, champion=2)
 
-    monkeypatch.setattr(aliases.time, "sleep", other)
+    monkeypatch.setattr(versions.time, "sleep", other)
     with pytest.raises(Contested, match="at the same time"):
         Aliases(model, settle=1.5).move("champion", 1, 3)
     assert waited == [1.5]
@@ -294,7 +293,7 @@ def test_two_processes_one_after_the_other(
 
     def told(process: subprocess.Popen[str]) -> tuple[str, int]:
         decided = json.loads(process.communicate()[0].splitlines()[-1])
-        return decided["outcome"], decided["former"]
+        return decided["outcome"], decided["previous"]
 
     first = started("first")
     until((tmp_path / "first compares").exists)
@@ -315,7 +314,7 @@ def test_a_decision_is_a_table(model: str, capsys: pytest.CaptureFixture[str]) -
     page = promotion_page.markdown(decided)
     assert page.startswith(f"# {model} version 3: refused\n")
     assert "| FAILED | itt | SugarCrepe++ ITT swap att | 40 | 75.00 | 50.00 | -25.00 [" in page
-    assert SETTINGS.gate.identity(made.BOOTSTRAP) in page
+    assert SETTINGS.gate.fingerprint(made.BOOTSTRAP) in page
     promotion_page.show(decided)
     shown = capsys.readouterr().out
     assert "FAILED" in shown and "version 3: refused" in shown

@@ -1,20 +1,20 @@
 """A checkpoint becomes one version in the registry, and that version scores images."""
 
+import importlib
 import io
-import json
-import os
 import re
 import shutil
-import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import mlflow
+import pandas as pd
 import pytest
 import torch
+from mlflow.exceptions import MlflowException
 from PIL import Image
 from rich.console import Console
 
@@ -23,18 +23,18 @@ from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.models.export import export
 from compo_pipeline.models.identity import read_record
 from compo_pipeline.models.loading import load
-from compo_pipeline.registry import model_card, tracking, version_table
+from compo_pipeline.registry import tracking, versions
 from compo_pipeline.registry.registration import (
     Registered,
-    RegistrationSettings,
-    export_for,
+    export_with_card,
     register,
     requirements,
 )
+from compo_pipeline.registry.settings import RegistrationSettings, TrackingSettings
 from compo_pipeline.storage import file_sha256
 
 SETTINGS = RegistrationSettings()
-RUN = {"dataset": "toy", "method": "clic", "variant": "default", "seed": 7}
+RUN = {"method": "clic", "variant": "default", "seed": 7}
 MANIFEST = {"data_hash": "d" * 64, "count": 3}
 
 
@@ -53,9 +53,9 @@ def checkpoint(tiny_clip: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def registered_in_a_run(
     checkpoint: Path, folder: Path, comparison: Comparison, settings: RegistrationSettings
 ) -> Registered:
-    export_for(checkpoint, folder, RUN, settings)
     run_id = tracking.open_run("registering", {})
-    model_card.write(folder, settings.name, MANIFEST, comparison, run_id, settings.licence)
+    run = {**RUN, "run_id": run_id}
+    export_with_card(checkpoint, folder, run, MANIFEST, comparison, settings)
     with tracking.adopt(run_id) as record:
         return register(folder, record, MANIFEST, comparison, str(folder.parent), settings)
 
@@ -67,7 +67,7 @@ def registered(
     comparison: Comparison,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Registered:
-    tracking.configure(tracking.TrackingSettings(experiment="registration"), mlflow_project)
+    tracking.configure(TrackingSettings(experiment="registration"), mlflow_project)
     folder = tmp_path_factory.mktemp("out") / "export"
     return registered_in_a_run(checkpoint, folder, comparison, SETTINGS)
 
@@ -110,7 +110,7 @@ def test_version_tells_where_it_came_from(registered: Registered, checkpoint: Pa
 
 def test_version_is_described_by_its_card_and_knows_its_data(registered: Registered) -> None:
     about = mlflow.MlflowClient().get_registered_model(registered.name).description
-    assert "`challenger`, registered last" in about and "`champion` is served" in about
+    assert "`challenger`: registered last" in about and "`champion` is served" in about
     version = version_of("challenger")
     card = next(
         Path(mlflow.artifacts.download_artifacts(registered.model_uri)).rglob("README.md")
@@ -166,9 +166,9 @@ def test_without_an_alias_a_version_waits_for_nobody(
 
 def test_versions_are_listed_with_what_made_them(registered: Registered) -> None:
     console = Console(file=io.StringIO(), width=200)
-    version_table.show(console)
+    versions.show_table(console)
     assert isinstance(console.file, io.StringIO)
-    table = console.file.getvalue().partition("\ncompo-clip\n")[2]
+    table = console.file.getvalue().partition("\ncompo-clip\n")[2].partition("\n\n")[0]
     (row,) = [line for line in table.splitlines() if re.search(r"\bchallenger\b", line)]
     said = [str(registered.version), "challenger", "toy", "clic", "default", "7"]
     assert row.split()[: len(said)] == said and "+45.0" in table
@@ -203,67 +203,61 @@ def test_other_precision_or_weights_are_another_version(
     assert int(version_of("challenger").version) == registered.version
 
 
-# What a user of the registry has: neither this package, nor a network, nor leave for pickles.
-SERVED = """
-import json, os, sys, socket
-os.environ["MLFLOW_ALLOW_PICKLE_DESERIALIZATION"] = "false"
-class Hide:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] == "compo_pipeline":
-            raise ImportError("hidden")
-sys.meta_path.insert(0, Hide())
-def refuse(*args, **kwargs):
-    raise OSError("no network")
-socket.socket.connect = refuse
-import mlflow, pandas as pd
-uri, image = sys.argv[1:]
-mlflow.set_tracking_uri(uri)
-model = mlflow.pyfunc.load_model("models:/compo-clip@challenger")
-table = pd.DataFrame({"image": [image, image], "text": ["a red cube", "two cats"]})
-scores = model.predict(table)
-def error(table):
-    try:
-        model.predict(table)
-    except Exception as error:
-        return str(error)
-print(json.dumps({
-    "columns": list(scores.columns),
-    "similarity": scores["similarity"].tolist(),
-    "empty": len(model.predict(table.iloc[:0])),
-    "example": model.predict(model.input_example, {"texts": ["a", "b"]})["similarities"].tolist(),
-    "no column": error(table[["image"]]),
-    "no image": error(table.assign(image="nothing.png")),
-}))
-assert "compo_pipeline" not in sys.modules
-"""
+@pytest.fixture
+def hidden_package(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As on a machine of a registry's user: no compo_pipeline, no network, no pickles."""
+
+    class Hide:
+        def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+            if name.partition(".")[0] == "compo_pipeline":
+                raise ImportError(f"{name} is hidden")
+
+    def refuse(*args: object) -> None:
+        raise OSError("no network")
+
+    with monkeypatch.context() as patch:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "compo_pipeline"]:
+            patch.delitem(sys.modules, name)
+        patch.setattr(sys, "meta_path", [Hide(), *sys.meta_path])
+        patch.setattr("socket.socket.connect", refuse)
+        patch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
+        with pytest.raises(ImportError, match="is hidden"):
+            importlib.import_module("compo_pipeline.registry.model")
+        yield
 
 
-def test_registered_model_scores_images_without_this_package(
-    registered: Registered, checkpoint: Path, tmp_path: Path
-) -> None:
-    image = tmp_path / "image.png"
-    Image.radial_gradient("L").resize((70, 40)).convert("RGB").save(image)
-    arguments = [mlflow.get_tracking_uri(), str(image)]
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", SERVED, *arguments],
-        env=os.environ | {"COMPO_CLIP_IMAGE_ROOT": str(tmp_path)},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    answer = json.loads(done.stdout.splitlines()[-1])
-
+@pytest.fixture
+def image_and_cosines(checkpoint: Path, tmp_path: Path) -> tuple[Path, list[float]]:
+    """An image, and its cosines with two captions as open_clip computes them."""
+    path = tmp_path / "image.png"
+    Image.radial_gradient("L").resize((70, 40)).convert("RGB").save(path)
     loaded = load(checkpoint)
     with torch.no_grad():
-        pixels = loaded.preprocess(Image.open(image))[None]
-        u = loaded.model.encode_image(pixels, normalize=True)
+        u = loaded.model.encode_image(loaded.preprocess(Image.open(path))[None], normalize=True)
         t = loaded.model.encode_text(loaded.tokenize(["a red cube", "two cats"]), normalize=True)
-    assert answer["columns"] == ["similarity"]
-    assert answer["similarity"] == pytest.approx((u @ t.T)[0].tolist(), abs=1e-6)
-    assert answer["empty"] == 0
-    assert len(answer["example"]) == 1
-    assert "text" in answer["no column"]
-    assert "nothing.png" in answer["no image"]
+    return path, (u @ t.T)[0].tolist()
+
+
+@pytest.mark.usefixtures("registered")
+def test_registered_model_scores_images_without_this_package(
+    image_and_cosines: tuple[Path, list[float]],
+    monkeypatch: pytest.MonkeyPatch,
+    hidden_package: None,
+) -> None:
+    image, cosines = image_and_cosines
+    monkeypatch.setenv("COMPO_CLIP_IMAGE_ROOT", str(image.parent))
+    model = mlflow.pyfunc.load_model("models:/compo-clip@challenger")
+    table = pd.DataFrame({"image": [str(image)] * 2, "text": ["a red cube", "two cats"]})
+    answer = model.predict(table)
+    assert list(answer.columns) == ["similarity"]
+    assert answer["similarity"].tolist() == pytest.approx(cosines, abs=1e-6)
+    assert len(model.predict(table.iloc[:0])) == 0
+    ranked = model.predict(model.input_example, {"texts": ["a", "b"]})
+    assert len(ranked["similarities"]) == 1
+    with pytest.raises(MlflowException, match="no column text"):
+        model.predict(table[["image"]])
+    with pytest.raises(MlflowException, match=r"nothing\.png"):
+        model.predict(table.assign(image="nothing.png"))
 
 
 def test_requirements_are_pinned_and_on_a_package_index(tiny_clip: Path, tmp_path: Path) -> None:

@@ -26,21 +26,20 @@ from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.export import export
 from compo_pipeline.models.identity import read_record
 from compo_pipeline.models.loading import ModelSettings, load
-from compo_pipeline.registry import kept_scores, model_card, tracking
-from compo_pipeline.registry.copying import CopySettings, copy_version
-from compo_pipeline.registry.promotion import PromotionError, promote, roll_back
-from compo_pipeline.registry.registration import (
-    Registered,
+from compo_pipeline.registry import tracking
+from compo_pipeline.registry.promotion import PromotionError, copy_version, promote, roll_back
+from compo_pipeline.registry.registration import Registered, export_with_card, register
+from compo_pipeline.registry.scores import VersionScores, store_scores
+from compo_pipeline.registry.settings import (
+    CopySettings,
     RegistrationSettings,
-    export_for,
-    register,
+    TrackingSettings,
 )
-from compo_pipeline.registry.version_scores import VersionScores
 
 pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).with_name("promoting.py")
-RUN = {"dataset": "toy", "method": "clic", "variant": "default", "seed": 0}
+RUN = {"method": "clic", "variant": "default", "seed": 0}
 MANIFEST = {"data_hash": "d" * 64, "count": 3}
 PROMOTING = SimpleNamespace(**runpy.run_path(str(SCRIPT)))
 SETTINGS = replace(PROMOTING.SETTINGS, reevaluate=False, settle=0.1)
@@ -94,10 +93,10 @@ def client(
     for name in server.credentials:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    tracking.configure(tracking.TrackingSettings(uri=server.uri), tmp_path)
+    tracking.configure(TrackingSettings(uri=server.uri), tmp_path)
     yield mlflow.MlflowClient()
     assert not (tmp_path / "mlruns").exists()
-    tracking.configure(tracking.TrackingSettings(), mlflow_project)
+    tracking.configure(TrackingSettings(), mlflow_project)
 
 
 @pytest.fixture(params=["served", "direct"])
@@ -115,7 +114,7 @@ def through(
             monkeypatch.setenv(name, value)
         if client.get_experiment_by_name(way) is None:
             client.create_experiment(way, "s3://artefacts/direct")
-    tracking.configure(tracking.TrackingSettings(uri=server.uri, experiment=way), tmp_path)
+    tracking.configure(TrackingSettings(uri=server.uri, experiment=way), tmp_path)
     return way
 
 
@@ -149,7 +148,7 @@ def test_a_run_is_recorded(through: str, client: mlflow.MlflowClient, tmp_path: 
     assert (kept / "inner" / "a.txt").read_text() == "é"
     assert client.list_artifacts(run_id, "scores/none") == []
     with tracking.adopt("0" * 32) as record:
-        assert record.tag("restored_from") == "0" * 32
+        assert client.get_run(record.run_id).data.tags["restored_from"] == "0" * 32
 
 
 @pytest.fixture(scope="module")
@@ -188,13 +187,14 @@ def make(tiny_clip: Path, scorer: VersionScores, comparison: Comparison, tmp_pat
         if not checkpoint.exists():
             train(tiny_clip, scale, checkpoint)
         settings = RegistrationSettings(name=name)
-        folder = export_for(checkpoint, tmp_path / "export", RUN, settings)
         run_id = tracking.open_run("made", {})
-        model_card.write(folder, name, MANIFEST, comparison, run_id, None)
+        run = {**RUN, "run_id": run_id}
+        folder = tmp_path / "export"
+        export_with_card(checkpoint, folder, run, MANIFEST, comparison, settings)
         weights = str(read_record(folder)["fingerprint"])
         scores = {weights: PROMOTING.made_up(right), base: PROMOTING.made_up(20)}
         with tracking.adopt(run_id) as record:
-            kept_scores.keep(record, scorer.stamp, scores)
+            store_scores(record, scorer.fingerprint, scores)
             return register(folder, record, MANIFEST, comparison, str(tmp_path), settings)
 
     return made
@@ -276,7 +276,7 @@ def test_the_gate_decides_and_a_rollback_restores(
     assert aliases(client, name) == {"challenger": 3, "champion": 3, "previous": 1}
     tags = [client.get_model_version(name, str(n)).tags for n in (1, 2, 3)]
     assert [each["promotion.outcome"] for each in tags] == ["promoted", "refused", "promoted"]
-    assert tags[2]["promotion.gate"] == PROMOTING.GATE.identity(PROMOTING.BOOTSTRAP)
+    assert tags[2]["promotion.gate"] == PROMOTING.GATE.fingerprint(PROMOTING.BOOTSTRAP)
     assert roll_back(name, SETTINGS).outcome == "rolled back"
     assert aliases(client, name) == {"challenger": 3, "champion": 1}
     with pytest.raises(PromotionError, match="nothing to roll back"):
@@ -315,12 +315,12 @@ def test_a_contest_between_two_processes_is_reported(
         # Both have met the first champion, and compare.
         until(lambda: all((tmp_path / f"{alias} compares").exists() for alias in processes))
         status, second = decision("second")
-        assert (status, second["outcome"], second["former"]) == (0, "promoted", 1)
+        assert (status, second["outcome"], second["previous"]) == (0, "promoted", 1)
         status, first = decision("first")
     finally:
         for process in processes.values():
             process.kill()
-    assert (status, first["outcome"], first["former"]) == (1, "contested", 1)
+    assert (status, first["outcome"], first["previous"]) == (1, "contested", 1)
     assert "should be at version 1 and is at version 3" in first["reason"]
     assert client.get_model_version(name, "2").tags["promotion.outcome"] == "contested"
     assert aliases(client, name) == {"first": 2, "second": 3, "champion": 3, "previous": 1}
@@ -337,7 +337,7 @@ def test_a_copy_is_promoted_and_served_over_there(
     tmp_path: Path,
 ) -> None:
     name = "compo-clip"
-    tracking.configure(tracking.TrackingSettings(), workspace)
+    tracking.configure(TrackingSettings(), workspace)
     here = mlflow.MlflowClient()
     made = make(name, 1.5, 36)
     here.set_registered_model_alias(name, "champion", str(made.version))
@@ -345,14 +345,14 @@ def test_a_copy_is_promoted_and_served_over_there(
         copied = copy(workspace, server.uri)
         assert copied.returncode == 0, copied.stderr
 
-    tracking.configure(tracking.TrackingSettings(uri=server.uri), workspace)
+    tracking.configure(TrackingSettings(uri=server.uri), workspace)
     assert aliases(client, name) == {"challenger": 1}
     original, version = here.get_model_version(name, "1"), client.get_model_version(name, "1")
     assert version.description == original.description
     origin = {"copied_from": f"models:/{name}/1", "copied_from_run": original.run_id}
     assert version.tags == {**original.tags, **origin}
     decided = promote(name, "challenger", scorer, SETTINGS, PROMOTING.BOOTSTRAP)
-    assert (decided.outcome, decided.former) == ("promoted", None)
+    assert (decided.outcome, decided.previous) == ("promoted", None)
     expected = pytest.approx(similarities(tmp_path / "export", image), abs=1e-6)
     rows = table(image)
     loaded = mlflow.pyfunc.load_model(f"models:/{name}@champion")
@@ -370,7 +370,7 @@ def test_a_copy_from_a_server_to_a_file(make: Make, scorer: VersionScores, tmp_p
     file = f"sqlite:///{tmp_path / 'other' / 'mlflow.db'}"
     (tmp_path / "other").mkdir()
     copy_version("fetched", CopySettings(to=file, alias="challenger"))
-    tracking.configure(tracking.TrackingSettings(uri=file), tmp_path)
+    tracking.configure(TrackingSettings(uri=file), tmp_path)
     assert mlflow.pyfunc.load_model("models:/fetched@challenger").unwrap_python_model()
     found = mlflow.MlflowClient().get_model_version("fetched", "1")
     assert scorer.of(found) == PROMOTING.made_up(36)

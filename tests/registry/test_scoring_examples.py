@@ -12,8 +12,9 @@ from mlflow.pyfunc.model import PythonModelContext
 from PIL import Image
 
 from compo_pipeline.evaluation.evaluate import Comparison
-from compo_pipeline.registry import model_card
 from compo_pipeline.registry.model import ImageTextModel
+from compo_pipeline.registry.registration import write_card
+from compo_pipeline.registry.settings import RegistrationSettings
 
 PROJECT = Path(__file__).parents[2]
 # Its image tower drops paths and normalises over batches: in training mode it scores otherwise.
@@ -59,7 +60,7 @@ def document(request: pytest.FixtureRequest, comparison: Comparison, tmp_path: P
         '"precision": "fp32", "checkpoint_sha256": "c"}'
     )
     manifest = {"data_hash": "d", "count": 1}
-    return model_card.write(tmp_path, "compo-clip", manifest, comparison, "run", None).read_text()
+    return write_card(tmp_path, RegistrationSettings(), manifest, comparison, "run").read_text()
 
 
 def test_the_example_scores_as_the_served_model(

@@ -202,7 +202,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (payload(IMAGE), "the table has no column text"),
     (payload({"text": "x"}, texts=TEXTS), "the column text or with params.texts, not both"),
     (payload({"text": "x"}, task="rank", texts=TEXTS), "the table has no column image"),
-    (payload({"image": IMAGES[0]}, texts=TEXTS), "neither of the columns image and text"),
+    (payload({"photo": IMAGES[0]}, texts=TEXTS), "neither of the columns image and text"),
     (payload(texts=TEXTS), "neither of the columns image and text"),
     (payload(IMAGE, {"image": None}, texts=TEXTS), "row 1: image is empty"),
     (payload({"image": 3, "text": "x"}), "row 0: image is empty, or not a text"),

@@ -22,10 +22,10 @@ from PIL import Image
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.registry import tracking
+from compo_pipeline.registry.settings import TrackingSettings
 from compo_pipeline.ui import page as layout
-from compo_pipeline.ui.examples import Example
-from compo_pipeline.ui.opening import Opened
-from compo_pipeline.ui.trying import Line, Pair, Scores
+from compo_pipeline.ui.page import PageExample
+from compo_pipeline.ui.version import CaptionScores, VersionPair
 
 pytestmark = [
     pytest.mark.slow,
@@ -63,7 +63,7 @@ def project(workspace: Path, models: tuple[LoadedModel, LoadedModel], mlflow_pro
     """A project whose champion is version 1, with one benchmark of one item."""
     import mlflow
 
-    tracking.configure(tracking.TrackingSettings(), workspace)
+    tracking.configure(TrackingSettings(), workspace)
     try:
         export(models[1], workspace / "version" / "artifacts" / "model")
         client = mlflow.MlflowClient()
@@ -72,7 +72,7 @@ def project(workspace: Path, models: tuple[LoadedModel, LoadedModel], mlflow_pro
         client.create_model_version("compo-clip", str(workspace / "version"), tags=tags)
         client.set_registered_model_alias("compo-clip", "champion", "1")
     finally:
-        tracking.configure(tracking.TrackingSettings(), mlflow_project)
+        tracking.configure(TrackingSettings(), mlflow_project)
     folder = workspace / "benchmarks" / "sugar_crepe"
     folder.mkdir(parents=True)
     Image.new("RGB", (60, 40), "grey").save(folder.parent / "grey.jpg")
@@ -140,7 +140,7 @@ def compared(page: Any, captions: list[str]) -> list[list[list[str]]]:
 def test_a_person_compares_two_models(
     page: Any,
     models: tuple[LoadedModel, LoadedModel],
-    image_file: Path,
+    image: Path,
     pixels: Image.Image,
     cosines: Callable[[LoadedModel, Image.Image, list[str]], list[float]],
     served: Served,
@@ -167,7 +167,7 @@ def test_a_person_compares_two_models(
     page.click("#compare")
     page.wait("document.body.innerText.includes('Upload an image')")
 
-    page.upload("#image input[type=file]", image_file)
+    page.upload("#image input[type=file]", image)
     page.wait("!!document.querySelector('#image img')")
     page.write("#captions textarea", "\n".join(CAPTIONS))
     check(pixels, CAPTIONS)
@@ -189,14 +189,12 @@ def test_a_person_compares_two_models(
 
 def test_an_empty_page_uses_the_width_of_the_window(page: Any) -> None:
     edge = "document.querySelector('#{}').getBoundingClientRect().{}"
-    assert page.read(edge.format("captions", "left")) > page.read(
-        edge.format("image_file", "right")
-    )
+    assert page.read(edge.format("captions", "left")) > page.read(edge.format("image", "right"))
 
 
 def test_a_file_that_is_no_image_is_refused_in_words(page: Any, tmp_path: Path) -> None:
     broken = tmp_path / "broken.png"
-    broken.write_bytes(b"no image_file at all")
+    broken.write_bytes(b"no image at all")
     emptied(page)
     page.upload("#image input[type=file]", broken)
     page.wait("document.querySelector('#problem').innerText.includes('no image of a format')")
@@ -210,26 +208,29 @@ class Slow:
     told: Event = field(default_factory=Event)
     answered: Event = field(default_factory=Event)
     label: str = "champion"
+    title: str = "compo-clip, version 1"
+    name: str = "compo-clip"
+    version: int = 1
+    method: str = "CLIC"
     base: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(name="base"))
 
-    def scores(self, image_file: Path, captions: list[str]) -> Scores:
+    def scores(self, image: Path, captions: list[str]) -> list[CaptionScores]:
         self.asked.set()
         self.told.wait()
         self.answered.set()
-        return Scores((Line(captions[0], 0.1, 0.2, True, True, False),))
+        return [CaptionScores(captions[0], 0.1, 0.2, True, True, False)]
 
 
 def test_no_answer_about_a_former_image(
-    chromium: Browser, image_file: Path, tmp_path: Path, free_port: Callable[[], int]
+    chromium: Browser, image: Path, tmp_path: Path, free_port: Callable[[], int]
 ) -> None:
     import gradio
 
     slow = Slow()
-    opened = Opened("compo-clip", 1, "CLIC", cast("Pair", slow))
     port = free_port()
     # The example that it opens with is answered at once.
     slow.told.set()
-    page = layout.build(opened, [Example(image_file, ("another",))])
+    page = layout.build(cast("VersionPair", slow), [PageExample(image, ("another",))])
     for event in (slow.asked, slow.told, slow.answered):
         event.clear()
     page.launch(
@@ -241,7 +242,7 @@ def test_no_answer_about_a_former_image(
             person.go(f"http://127.0.0.1:{port}")
             person.wait("document.querySelector('#scores')?.innerText.includes('another')")
             emptied(person)
-            person.upload("#image input[type=file]", image_file)
+            person.upload("#image input[type=file]", image)
             person.wait("!!document.querySelector('#image img')")
             person.write("#captions textarea", "a cup")
             person.click("#compare")

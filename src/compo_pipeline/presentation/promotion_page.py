@@ -11,9 +11,9 @@ from rich.console import Console
 from compo_pipeline.console import table as plain_table
 from compo_pipeline.console import terminal
 from compo_pipeline.presentation import pages
-from compo_pipeline.registry.decision import Decision
 from compo_pipeline.registry.gate import Check
-from compo_pipeline.registry.promotion import PromotionSettings
+from compo_pipeline.registry.promotion import Decision
+from compo_pipeline.registry.settings import PromotionSettings
 from compo_pipeline.registry.tracking import masked
 
 # The markdown is for comments on a pull request.
@@ -35,7 +35,7 @@ def write_decision(
         folder: for both files.
     """
     (folder / MARKDOWN).write_text(markdown(decision), encoding="utf-8")
-    known = {"decided": decision.at, "champion before": str(decision.former or "none")}
+    known = {"decided": decision.at, "champion before": str(decision.previous or "none")}
     if decision.checks:
         known |= {"compared with": decision.opponent, "gate": decision.gate}
     return _write_html(
@@ -156,7 +156,7 @@ def _markdown_lines(decision: Decision) -> Iterator[str]:
     yield decision.reason
     yield ""
     yield f"- at: {decision.at}"
-    yield f"- champion before: {decision.former or 'none'}"
+    yield f"- champion before: {decision.previous or 'none'}"
     if not decision.checks:
         return
     yield f"- compared with: {decision.opponent}"

@@ -58,9 +58,9 @@ class _Found:
 def settings_class(path: str) -> SettingsClass:
     """The class of a dotted path below the package (`training.settings.TrainingSettings`)."""
     module, _, name = path.rpartition(".")
-    found = _look_up(module, name)
+    found = _look_up(f"{_PACKAGE}.{module}", name)
     if found is None or not isinstance(found.node, ast.ClassDef):
-        raise LookupError(f"{path} is no class")
+        raise LookupError(f"{path} is no class of {_PACKAGE}")
     return _read(found)
 
 

@@ -9,19 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from compo_pipeline import keys
+from compo_pipeline.beforehand import SETTINGS
 from compo_pipeline.configuration import SettingsError, nearest
 from compo_pipeline.methods.registry import METHODS
-from compo_pipeline.preflight import SETTINGS
 from compo_pipeline.reference.classes import Field, SettingsClass, method_class, settings_class
 
 # Settings of caption editors and image generators: parsed by the node that uses them.
-_COUNTERFACTUALS = "compo_pipeline.counterfactuals"
 _OF_COUNTERFACTUALS = {
-    "counterfactuals.rules": f"{_COUNTERFACTUALS}.editors.rules.RulesSettings",
-    "counterfactuals.endpoint": f"{_COUNTERFACTUALS}.editors.endpoint.EndpointSettings",
-    "counterfactuals.transformers": f"{_COUNTERFACTUALS}.editors.local.TransformersSettings",
-    "counterfactuals.scenes": "compo_pipeline.scenes.counterfactuals.SceneEditSettings",
-    "counterfactuals.diffusion": f"{_COUNTERFACTUALS}.generators.settings.DiffusionSettings",
+    "counterfactuals.rules": "counterfactuals.editors.rules.RulesSettings",
+    "counterfactuals.endpoint": "counterfactuals.editors.endpoint.EndpointSettings",
+    "counterfactuals.transformers": "counterfactuals.editors.local.TransformersSettings",
+    "counterfactuals.scenes": "scenes.counterfactuals.SceneEditSettings",
+    "counterfactuals.diffusion": "counterfactuals.generators.settings.DiffusionSettings",
 }
 _CLASSES = {**SETTINGS, **_OF_COUNTERFACTUALS}
 _TYPES = {bool: "true or false", int: "integer", float: "number", str: "text", list: "list"}

@@ -1,108 +1,30 @@
-"""Whether a challenger may take a champion's place: pure functions of score tables.
+"""Gate: whether a challenger may replace a champion, as pure functions of score tables.
 
 Figures are per cent, differences in points, paired on the same items. A figure that cannot be
-judged (not scored, too few items, numbers that are none) counts as failed; contamination is judged
-where somebody has looked, and the others are named.
+judged (not scored, too few items, NaN) fails. Contamination is judged for the subtasks where it was
+measured; the other subtasks are listed.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Literal
 
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Row, compare
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.records import PER_CLASS, Score
+from compo_pipeline.registry.settings import Contamination, Gate, Rule
 
 CHALLENGER, OPPONENT = "challenger", "opponent"
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """What a figure must do; every figure that the pattern matches must do it.
-
-    Attributes:
-        figure: `benchmark/metric/name`, as MLflow names it below `test/`; `*` stands for any text.
-        must: `rise` asks that the 95% interval of the difference lies above `by`, `hold` that it
-            does not reach below `-by`.
-        by: points.
-    """
-
-    figure: str
-    must: Literal["rise", "hold"]
-    by: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Bounds that a type cannot say."""
-        if not (math.isfinite(self.by) and self.by >= 0):
-            raise ValueError(f"by: expected points of at least 0, got {self.by}")
-
-
-@dataclass(frozen=True, slots=True)
-class Contamination:
-    """The largest share of a subtask's images and captions that training may have held.
-
-    Attributes:
-        images: with the same bytes, or alike where perceptual hashes were compared; null: any.
-        captions: with the same words; null: any.
-    """
-
-    images: float | None = 0.0
-    captions: float | None = None
-
-    def __post_init__(self) -> None:
-        """Bounds that a type cannot say."""
-        for name, value in asdict(self).items():
-            _share(name, value)
-
-
-@dataclass(frozen=True, slots=True)
-class Gate:
-    """The YAML key `promotion.gate`.
-
-    Attributes:
-        version: a number of your own for these rules.
-        rules: by name.
-        items: the least number of scored items, and of their images, behind a judged figure.
-        skipped: the largest share of a figure's items that could not be scored.
-        contamination: limits, judged where the check has run.
-    """
-
-    version: int
-    rules: Mapping[str, Rule]
-    items: int = 100
-    skipped: float = 0.0
-    contamination: Contamination = field(default_factory=Contamination)
-
-    def __post_init__(self) -> None:
-        """A gate without rules would let anything through."""
-        if not self.rules:
-            raise ValueError("rules: expected at least one rule, got none")
-        if self.items < 1:
-            raise ValueError(f"items: expected at least 1, got {self.items}")
-        _share("skipped", self.skipped)
-
-    def identity(self, bootstrap: Bootstrap) -> str:
-        """The version and a digest of all that decides, so that no edit goes unseen."""
-        asked = json.dumps([asdict(self), asdict(bootstrap)], sort_keys=True).encode()
-        return f"{self.version}-{hashlib.sha256(asked).hexdigest()[:8]}"
-
-
-def _share(name: str, value: float | None) -> None:
-    if value is not None and not 0 <= value <= 1:
-        raise ValueError(f"{name}: expected a share between 0 and 1, got {value}")
-
-
-@dataclass(frozen=True, slots=True)
 class Numbers:
-    """A figure under both models, and the difference with its interval."""
+    """A figure of both models, and the difference with its interval."""
 
     items: int
     skipped: int
@@ -115,10 +37,10 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What one rule made of one figure (or of the tables as a whole, then without numbers).
+    """Result of one rule for one figure, or (without numbers) for the tables as a whole.
 
-    `key` is the YAML key of the limit that decided, empty where none did; `enough` is the value of
-    it that would let a failed figure pass, where there is one.
+    `key` is the YAML key of the limit, empty if there is none; `enough` is the smallest value of
+    that limit with which a failed figure would pass, if there is one.
     """
 
     rule: str
@@ -138,14 +60,13 @@ def judge(
     bootstrap: Bootstrap,
     titles: Mapping[str, str] | None = None,
 ) -> tuple[Check, ...]:
-    """Hold a challenger's scores against its opponent's; it passes where all checks do.
+    """Compare a challenger's scores with its opponent's; it passes if all checks do.
 
     Args:
         challenger: its scores, of one model.
         opponent: the champion's or the base's, of the same items.
-        overlaps: what the challenger's training shares with the subtasks, as far as somebody has
-            looked.
-        gate: what is asked.
+        overlaps: measured contamination of the subtasks by the challenger's training data.
+        gate: the rules.
         bootstrap: of the intervals.
         titles: of benchmarks that are not the official ones.
     """
@@ -153,40 +74,38 @@ def judge(
         name: [replace(score, model=name) for score in scores]
         for name, scores in ((CHALLENGER, challenger), (OPPONENT, opponent))
     }
-    unsound = [check for name, scores in tables.items() for check in _unsound(name, scores)]
-    if unsound:
-        return tuple(unsound)
+    invalid = [check for name, scores in tables.items() for check in _invalid(name, scores)]
+    if invalid:
+        return tuple(invalid)
     both = [score for scores in tables.values() for score in scores]
     try:
         rows = compare([both], {BASE: OPPONENT, FINE_TUNED: CHALLENGER}, bootstrap, {}, titles)
     except ValueError as error:
         return (Check("same items", "scores", False, str(error)),)
-    checks = [
+    figures = [
         check for name, rule in gate.rules.items() for check in _figures(name, rule, rows, gate)
     ]
-    asked = {
+    # Per-class scores are of a set's own images again.
+    subtasks = {
         (score.benchmark, score.subtask)
         for score in tables[CHALLENGER]
         if score.metric != PER_CLASS
     }
-    return (*checks, *_contamination(asked, overlaps, gate.contamination))
+    return (*figures, *_contamination(subtasks, overlaps, gate.contamination))
 
 
-def _place(score: Score) -> tuple[str, str, str, str]:
-    return score.benchmark, score.metric, score.subtask, score.item
-
-
-def _unsound(name: str, scores: Sequence[Score]) -> Iterator[Check]:
-    """Why a table is no basis for a decision."""
+def _invalid(name: str, scores: Sequence[Score]) -> Iterator[Check]:
+    """Failed checks for scores that no decision can be based on."""
     if not scores:
         yield Check("scores", name, False, "there are none")
-    # A model without numbers has every item wrong: anything would look better beside it.
+    # A model with NaN scores has every item wrong: any other model would look better.
     nan = sum(any(math.isnan(value) for value in score.similarities) for score in scores)
     if nan:
         yield Check("scores", name, False, f"{nan} items have a similarity that is not a number")
-    twice = sum(count > 1 for count in Counter(map(_place, scores)).values())
-    if twice:
-        yield Check("scores", name, False, f"{twice} items stand there more than once")
+    keys = Counter((s.benchmark, s.metric, s.subtask, s.item) for s in scores)
+    repeated = sum(count > 1 for count in keys.values())
+    if repeated:
+        yield Check("scores", name, False, f"{repeated} items occur more than once")
 
 
 def _figures(name: str, rule: Rule, rows: Iterable[Row], gate: Gate) -> Iterator[Check]:
@@ -214,11 +133,11 @@ def _figure(name: str, rule: Rule, row: Row, gate: Gate) -> Check:
         low=difference.low,
         high=difference.high,
     )
-    # Intervals are drawn over images: many items of few images would look certain.
+    # Intervals are bootstrapped over images: those of many items of few images are too narrow.
     if min(row.items, row.images) < gate.items:
         finding = f"{row.items} items of {row.images} images, {gate.items} of each are needed"
         return Check(name, row.label, False, finding, numbers, "promotion.gate.items")
-    # Items are there: the check before has seen to it.
+    # The check before excludes a division by zero.
     if row.skipped / (row.items + row.skipped) > gate.skipped:
         finding = f"{row.skipped} items could not be scored, at most {gate.skipped:.2%} may be"
         return Check(name, row.label, False, finding, numbers, "promotion.gate.skipped")
@@ -230,38 +149,38 @@ def _figure(name: str, rule: Rule, row: Row, gate: Gate) -> Check:
     else:
         passed, wanted = difference.low >= -rule.by, f"at least {0 - rule.by:g}"
         enough = math.ceil(-10 * difference.low) / 10
-    finding = f"lower end {wanted} is asked"
+    finding = f"lower end of the interval must be {wanted}"
     key = f"promotion.gate.rules.{name}.by"
     return Check(name, row.label, passed, finding, numbers, key, None if passed else enough)
 
 
 def _contamination(
-    asked: Set[tuple[str, str]], overlaps: Iterable[Overlap], limits: Contamination
+    subtasks: Set[tuple[str, str]], overlaps: Iterable[Overlap], limits: Contamination
 ) -> Iterator[Check]:
-    """A check for each subtask above a limit, and one for all those that are not."""
-    known = {
+    """One check per subtask above a limit, and one for all those below it."""
+    measured = {
         f"{each.benchmark} {each.subtask}": each
         for each in overlaps
-        if (each.benchmark, each.subtask) in asked
+        if (each.benchmark, each.subtask) in subtasks
     }
-    unseen = sorted({" ".join(place) for place in asked} - known.keys())
-    if unseen:
-        finding = "nobody has looked whether these were trained on"
-        yield Check("contamination", ", ".join(unseen), True, finding)
-    clean: Counter[tuple[str, float]] = Counter()
-    for subject, each in sorted(known.items()):
-        for what, found, of, limit in (
+    missing = sorted({" ".join(subtask) for subtask in subtasks} - measured.keys())
+    if missing:
+        finding = "not checked whether these are in the training data"
+        yield Check("contamination", ", ".join(missing), True, finding)
+    below: Counter[tuple[str, float]] = Counter()
+    for subject, each in sorted(measured.items()):
+        for kind, found, total, limit in (
             ("images", each.known_images, each.images, limits.images),
             ("captions", each.same_caption, each.captions, limits.captions),
         ):
-            if limit is None or not of:
+            if limit is None or not total:
                 continue
-            if found / of <= limit:
-                clean[what, limit] += 1
+            if found / total <= limit:
+                below[kind, limit] += 1
                 continue
-            finding = f"{found} of {of} were trained on, at most {limit:.2%} may be"
-            key = f"promotion.gate.contamination.{what}"
-            yield Check(f"contamination by {what}", subject, False, finding, key=key)
-    for (what, limit), count in clean.items():
-        finding = f"of none more than {limit:.2%} was trained on"
-        yield Check(f"contamination by {what}", f"{count} subtasks", True, finding)
+            finding = f"{found} of {total} are in the training data, at most {limit:.2%} may be"
+            key = f"promotion.gate.contamination.{kind}"
+            yield Check(f"contamination by {kind}", subject, False, finding, key=key)
+    for (kind, limit), count in below.items():
+        finding = f"at most {limit:.2%} of each is in the training data"
+        yield Check(f"contamination by {kind}", f"{count} subtasks", True, finding)

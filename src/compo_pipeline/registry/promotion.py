@@ -1,192 +1,318 @@
-"""Moving the alias `champion`: to a challenger that passes the gate, or back."""
+"""Promotion: move the alias `champion` to a challenger that passes the gate, move it back, or copy
+a version to another registry.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from click import ClickException
 
+from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.records import Score
-from compo_pipeline.registry import gate, tracking
-from compo_pipeline.registry.aliases import CHAMPION, PREVIOUS, Aliases, Contested, alone
-from compo_pipeline.registry.copying import CopySettings
-from compo_pipeline.registry.decision import OUTCOME, ROLLED_BACK, Decision
-from compo_pipeline.registry.gate import Check, Gate
-from compo_pipeline.registry.version_scores import ScoresMissing
+from compo_pipeline.registry import gate, scores, tracking
+from compo_pipeline.registry.gate import Check
+from compo_pipeline.registry.settings import CHAMPION, PREVIOUS, CopySettings, PromotionSettings
+from compo_pipeline.registry.versions import (
+    OUTCOME,
+    Aliases,
+    Contested,
+    locked,
+    run_of,
+    same_model,
+)
 
 if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
 
+Outcome = Literal["promoted", "refused", "unchanged", "contested", "rolled back"]
+# Prefix of a version's tags about the last decision.
+_TAG = "promotion."
+_MODEL = "model"
+
+log = logging.getLogger(__name__)
+
 
 class PromotionError(ClickException, RuntimeError):
-    """An alias stays where it is; the message says why."""
+    """An alias was not moved; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
-class PromotionSettings:
-    """The YAML key `promotion`.
+class Decision:
+    """A decision about a version of a registered model.
 
     Attributes:
-        captions: the table whose captions retrieval asks for.
-        gate: what a challenger must show.
-        action: promote the challenger, roll back to the previous champion, or copy a version to
-            another registry.
-        dry_run: decide and report, and leave the registry as it is.
-        reevaluate: score versions anew whose scores are missing or of other making.
-        settle: seconds after which a moved alias of a server is read again.
-        copy: what is copied where.
+        name: the registered model.
+        version: the version that was judged or rolled back.
+        outcome: of a dry run, the outcome without it.
+        reason: one sentence.
+        previous: the champion before the decision, None if there was none.
+        opponent: what the version was compared with.
+        gate: the gate's fingerprint, empty without a gate.
+        at: time, ISO 8601 in UTC.
+        dry_run: whether the registry was left unchanged.
+        checks: of the gate.
     """
 
-    captions: str
-    gate: Gate
-    action: Literal["promote", "rollback", "copy"] = "promote"
+    name: str
+    version: int
+    outcome: Outcome
+    reason: str
+    previous: int | None
+    opponent: str
+    gate: str
+    at: str
     dry_run: bool = False
-    reevaluate: bool = True
-    settle: float = 2.0
-    copy: CopySettings = field(default_factory=CopySettings)
+    checks: tuple[Check, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Whether the command ends with an error."""
+        return self.outcome in ("refused", "contested")
+
+    def summary(self) -> str:
+        """Outcome and reason in one line."""
+        dry = "dry run: " if self.dry_run else ""
+        return f"{dry}{self.name} version {self.version}: {self.outcome}. {self.reason}"
+
+    def tags(self) -> dict[str, str]:
+        """Tags of the version; without a gate, those of an earlier gate stay."""
+        tags = {
+            OUTCOME: self.outcome,
+            f"{_TAG}reason": self.reason,
+            f"{_TAG}against": self.opponent,
+            f"{_TAG}at": self.at,
+        }
+        if self.gate:
+            checks = [asdict(check) for check in self.checks]
+            tags |= {f"{_TAG}gate": self.gate, f"{_TAG}checks": json.dumps(checks)}
+        return tags
 
 
 class Scorer(Protocol):
-    """Gives the scores of a version and of the base that it was fine-tuned from."""
+    """Scores of a version and of its base; `scores.VersionScores` is the implementation."""
 
     @property
     def titles(self) -> Mapping[str, str]:
-        """Of benchmarks that are not the official ones."""
+        """Titles of benchmarks that are not the official ones."""
 
     def of(self, version: ModelVersion) -> list[Score]:
         """The version's scores."""
 
     def base_of(self, version: ModelVersion) -> list[Score]:
-        """Its base's scores."""
+        """The scores of the base that the version was fine-tuned from."""
 
     def overlaps(self, version: ModelVersion) -> list[Overlap]:
-        """What its training shares with what is scored, where somebody has looked."""
+        """Measured contamination of the scored subtasks by the version's training data."""
 
 
 def promote(
     name: str, alias: str, scorer: Scorer, settings: PromotionSettings, bootstrap: Bootstrap
 ) -> Decision:
-    """Hold the challenger against the champion, or its base while there is none, and decide.
+    """Compare the challenger with the champion, or with its base if there is none, and decide.
 
     Args:
         name: the registered model.
         alias: of the challenger.
-        scorer: where scores come from.
+        scorer: source of the scores.
         settings: gate, dry run.
         bootstrap: of the intervals.
 
     Raises:
         PromotionError: there is no challenger, or it was champion and was rolled back.
     """
-    with _deciding(name, settings) as held:
-        number, former = held.version(alias), held.version(CHAMPION)
+    with _aliases(name, settings) as aliases:
+        number, champion = aliases.version(alias), aliases.version(CHAMPION)
         if number is None:
             raise PromotionError(
                 f"promotion: no version of {name} has the alias '{alias}'; register one, or name "
                 "another in registration.alias"
             )
-        decided = Decision(
+        decision = Decision(
             name=name,
             version=number,
             outcome="unchanged",
             reason="It is the champion already.",
-            former=former,
+            previous=champion,
             opponent="",
-            gate=settings.gate.identity(bootstrap),
+            gate=settings.gate.fingerprint(bootstrap),
             at=_now(),
             dry_run=settings.dry_run,
         )
-        if number == former:
-            return decided
-        _refuse_rolled_back(name, number)
-        decided = _judged(decided, scorer, settings, bootstrap)
+        if number == champion:
+            return decision
+        decision = _judged(decision, scorer, settings, bootstrap)
         if settings.dry_run:
-            return decided
-        # First, so that no kill leaves a champion without its record.
-        _tag(decided)
-        if decided.outcome == "promoted":
-            decided = _moved(decided, held)
-        return decided
+            return decision
+        # Before the alias moves: after a kill, no champion may lack its record.
+        _write_tags(decision)
+        if decision.outcome == "promoted":
+            decision = _moved(decision, aliases)
+        return decision
 
 
 def roll_back(name: str, settings: PromotionSettings) -> Decision:
-    """Give the alias `champion` back to the version that had it before.
+    """Give the alias `champion` back to the previous champion.
 
-    `previous` is taken away: rolling back twice must not restore what was rolled back.
+    The alias `previous` is deleted: a second rollback must not restore what was rolled back.
 
     Raises:
-        PromotionError: there is no champion, or none before it.
+        PromotionError: there is no champion, or no previous one.
     """
-    with _deciding(name, settings) as held:
-        champion, previous = held.version(CHAMPION), held.version(PREVIOUS)
+    with _aliases(name, settings) as aliases:
+        champion, previous = aliases.version(CHAMPION), aliases.version(PREVIOUS)
         if champion is None or previous is None or champion == previous:
             raise PromotionError(
                 f"promotion.action: there is nothing to roll back in {name}: champion is version "
                 f"{champion or 'none'}, previous is version {previous or 'none'}"
             )
-        decided = Decision(
+        decision = Decision(
             name=name,
             version=champion,
-            outcome=ROLLED_BACK,
+            outcome="rolled back",
             reason=f"The champion is version {previous} again.",
-            former=champion,
+            previous=champion,
             opponent=f"version {previous}",
             gate="",
             at=_now(),
             dry_run=settings.dry_run,
         )
         if settings.dry_run:
-            return decided
-        # First: a version that went back without its tag would pass the same gate again.
-        _tag(decided)
+            return decision
+        # Before the alias moves: without its tag, the version would pass the same gate again.
+        _write_tags(decision)
         try:
-            held.move(CHAMPION, champion, previous)
-            held.remove(PREVIOUS)
+            aliases.move(CHAMPION, champion, previous)
+            _client().delete_registered_model_alias(name, PREVIOUS)
         except Contested as error:
-            # The tag stays: wherever the alias is now, this version was meant to go.
-            decided = replace(decided, outcome="contested", reason=error.message)
-        return decided
+            # The tag stays: wherever the alias is now, this version was rolled back.
+            decision = replace(decision, outcome="contested", reason=error.message)
+        return decision
+
+
+def copy_version(name: str, settings: CopySettings, *, dry_run: bool = False) -> int | None:
+    """Copy a version, under the same name, to another registry.
+
+    The copy is a version of a new run, which has its files and scores. A version of the same
+    checkpoint in the same precision is not copied twice.
+
+    Args:
+        name: of the model.
+        settings: source and target.
+        dry_run: change nothing.
+
+    Returns:
+        The version's number in the other registry; None if a dry run would create it.
+
+    Raises:
+        SettingsError: no registry is named or none answers, or no version has the alias.
+    """
+    import mlflow
+    from mlflow.exceptions import MlflowException
+
+    if settings.to is None:
+        raise SettingsError("promotion.copy.to: expected the other registry's URI, got null")
+    tracking.registered_model(name)
+    try:
+        version = _client().get_model_version_by_alias(name, settings.alias)
+    except MlflowException as error:
+        raise SettingsError(
+            f"promotion.copy.alias: no version of {name} has '{settings.alias}' ({error.message})"
+        ) from None
+    with tracking.store_errors(settings.to, "promotion.copy.to"):
+        target = mlflow.MlflowClient(tracking_uri=settings.to, registry_uri=settings.to)
+        copied = same_model(target, name, version.tags)
+    if dry_run:
+        return int(copied.version) if copied else None
+    if copied is None:
+        experiment = tracking.experiment_in(settings.to, settings.experiment, "promotion.copy.to")
+        copied = _copied(target, version, experiment)
+        log.info("Copied %s version %s as version %s.", name, version.version, copied.version)
+    else:
+        log.info("%s version %s was copied before, as %s.", name, version.version, copied.version)
+    target.set_registered_model_alias(name, settings.gives, copied.version)
+    return int(copied.version)
+
+
+def _copied(target: Any, version: ModelVersion, experiment: str) -> ModelVersion:
+    import mlflow
+    from mlflow.exceptions import MlflowException
+
+    origin = f"models:/{version.name}/{version.version}"
+    tags = {"copied_from": origin, "copied_from_run": version.run_id or ""}
+    name = f"copy of {version.name} {version.version}"
+    run = target.create_run(experiment, run_name=name, tags=tags)
+    run_id = run.info.run_id
+    with tempfile.TemporaryDirectory() as temporary:
+        files = mlflow.artifacts.download_artifacts(origin, dst_path=f"{temporary}/{_MODEL}")
+        target.log_artifacts(run_id, files, _MODEL)
+        if source_run := run_of(version):
+            stored = {file.path for file in _client().list_artifacts(source_run)}
+            for folder in stored.intersection(scores.FOLDERS):
+                path = _client().download_artifacts(source_run, folder, temporary)
+                target.log_artifacts(run_id, path, folder)
+    target.set_terminated(run_id)
+    try:
+        target.create_registered_model(version.name)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+    copy: ModelVersion = target.create_model_version(
+        version.name,
+        source=f"{run.info.artifact_uri}/{_MODEL}",
+        run_id=run_id,
+        # Decisions of this registry do not hold in the other one.
+        tags={k: v for k, v in version.tags.items() if not k.startswith(_TAG)} | tags,
+        description=version.description,
+    )
+    return copy
 
 
 @contextmanager
-def _deciding(name: str, settings: PromotionSettings) -> Iterator[Aliases]:
-    """The aliases of a model; in a local store nobody else decides meanwhile."""
+def _aliases(name: str, settings: PromotionSettings) -> Iterator[Aliases]:
+    """The aliases of a model, with a lock on a local store."""
     import mlflow
 
     tracking.registered_model(name)
     uri = mlflow.get_registry_uri()
-    with alone(uri):
+    with locked(uri):
         yield Aliases(name, settle=0 if tracking.local_file(uri) else settings.settle)
 
 
 def _judged(
-    undecided: Decision, scorer: Scorer, settings: PromotionSettings, bootstrap: Bootstrap
+    decision: Decision, scorer: Scorer, settings: PromotionSettings, bootstrap: Bootstrap
 ) -> Decision:
-    challenger = _version(undecided.name, undecided.version)
-    former = undecided.former
-    opponent = f"its base, {challenger.tags.get('base_model', 'of unknown name')}"
-    if former is not None:
-        opponent = f"champion, version {former}"
+    challenger = _client().get_model_version(decision.name, str(decision.version))
+    if challenger.tags.get(OUTCOME) == "rolled back":
+        # The same scores would pass the same gate again.
+        raise PromotionError(
+            f"promotion: version {decision.version} of {decision.name} was rolled back; register "
+            f"another one, or delete its tag {OUTCOME} to let it try again"
+        )
+    champion, opponent = None, f"its base, {challenger.tags.get('base_model', 'of unknown name')}"
+    if decision.previous is not None:
+        champion = _client().get_model_version(decision.name, str(decision.previous))
+        opponent = f"champion, version {decision.previous}"
     try:
         ours = scorer.of(challenger)
-        if former is None:
-            theirs = scorer.base_of(challenger)
-        else:
-            theirs = scorer.of(_version(undecided.name, former))
-    except ScoresMissing as error:
+        theirs = scorer.of(champion) if champion else scorer.base_of(challenger)
+    except scores.ScoresMissing as error:
         checks: tuple[Check, ...] = (Check("scores", "", False, error.message),)
     else:
-        known = scorer.overlaps(challenger)
-        checks = gate.judge(ours, theirs, known, settings.gate, bootstrap, scorer.titles)
+        overlaps = scorer.overlaps(challenger)
+        checks = gate.judge(ours, theirs, overlaps, settings.gate, bootstrap, scorer.titles)
     failed = [f"{check.rule} ({check.subject})" for check in checks if not check.passed]
     return replace(
-        undecided,
+        decision,
         outcome="refused" if failed else "promoted",
         reason=f"Failed: {'; '.join(failed)}." if failed else "It passed every check.",
         opponent=opponent,
@@ -194,40 +320,28 @@ def _judged(
     )
 
 
-def _moved(decided: Decision, held: Aliases) -> Decision:
+def _moved(decision: Decision, aliases: Aliases) -> Decision:
     try:
-        held.expect(CHAMPION, decided.former, "after the versions were compared")
-        # First, so that a kill between the two leaves the way back open.
-        if decided.former is not None:
-            held.move(PREVIOUS, held.version(PREVIOUS), decided.former)
-        held.move(CHAMPION, decided.former, decided.version)
+        aliases.expect(CHAMPION, decision.previous, "after the versions were compared")
+        # Before `champion`: after a kill between the two, a rollback is still possible.
+        if decision.previous is not None:
+            aliases.move(PREVIOUS, aliases.version(PREVIOUS), decision.previous)
+        aliases.move(CHAMPION, decision.previous, decision.version)
     except Contested as error:
-        decided = replace(decided, outcome="contested", reason=error.message)
-        _tag(decided)
-    return decided
+        decision = replace(decision, outcome="contested", reason=error.message)
+        _write_tags(decision)
+    return decision
 
 
-def _version(name: str, number: int) -> ModelVersion:
+def _write_tags(decision: Decision) -> None:
+    for key, value in decision.tags().items():
+        _client().set_model_version_tag(decision.name, str(decision.version), key, value)
+
+
+def _client() -> Any:
     import mlflow
 
-    return mlflow.MlflowClient().get_model_version(name, str(number))
-
-
-def _refuse_rolled_back(name: str, number: int) -> None:
-    """The same scores would pass the same gate again."""
-    if _version(name, number).tags.get(OUTCOME) == ROLLED_BACK:
-        raise PromotionError(
-            f"promotion: version {number} of {name} was rolled back; register another one, or "
-            f"delete its tag {OUTCOME} to let it try again"
-        )
-
-
-def _tag(decided: Decision) -> None:
-    import mlflow
-
-    client: Any = mlflow.MlflowClient()
-    for key, value in decided.tags().items():
-        client.set_model_version_tag(decided.name, str(decided.version), key, value)
+    return mlflow.MlflowClient()
 
 
 def _now() -> str:

@@ -1,4 +1,4 @@
-"""From an exported folder to a version in MLflow's model registry."""
+"""Registration: export a checkpoint with its model card and register it in MLflow's registry."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import base64
 import io
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from compo_pipeline.evaluation.comparison import FINE_TUNED
 from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.methods import registry as methods
 from compo_pipeline.models import weights
-from compo_pipeline.models.export import Precision, export
+from compo_pipeline.models.export import export
 from compo_pipeline.models.identity import CONFIG_FILE, read_record
 from compo_pipeline.models.loading import load
-from compo_pipeline.registry import figures, lineage, model_card
-from compo_pipeline.registry.aliases import CHAMPION, PREVIOUS, refuse_gates_own
-from compo_pipeline.registry.git import UNKNOWN
-from compo_pipeline.registry.record import Record
+from compo_pipeline.registry import scores
+from compo_pipeline.registry.settings import CHAMPION, PREVIOUS, RegistrationSettings
+from compo_pipeline.registry.tracking import UNKNOWN_COMMIT, RunLog
+from compo_pipeline.registry.versions import same_model
 from compo_pipeline.storage import file_sha256
 
 if TYPE_CHECKING:
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
     from mlflow.models import ModelSignature
 
-# What the served model imports; MLflow's own inference would load the model in a new process
-# and look packages up.
-SERVED_WITH = (
+# Packages that the served model imports. MLflow's own inference would load the model in a new
+# process and look packages up.
+SERVING_PACKAGES = (
     "mlflow",
     "numpy",
     "open_clip_torch",
@@ -42,43 +43,20 @@ SERVED_WITH = (
     "torch",
     "torchvision",
 )
-
-# What names a run.
-RUN_NAMES = ("dataset", "method", "variant", "seed")
-# Of the folder's files and of compo.json; a reader of registered folders may ask for it.
+CARD = "README.md"
+# Tags that identify a run for readers.
+RUN_TAGS = ("dataset", "method", "variant", "seed")
+# Version of the exported folder's files and of compo.json, for readers of registered folders.
 EXPORT_FORMAT = 1
-# What a server's database holds of a description.
-_LONGEST_DESCRIPTION = 5000
+# Limit of a server's database.
+_DESCRIPTION_LENGTH = 5000
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class RegistrationSettings:
-    """The YAML key `registration`.
-
-    Attributes:
-        name: the registered model.
-        alias: given to the version, taken from the one that had it; null gives none.
-        precision: of the exported weights, fp32 or fp16.
-        licence: of the weights, for the model card, as Hugging Face's hub names it; null says that
-            those of the base and of the data apply.
-    """
-
-    name: str = "compo-clip"
-    alias: str | None = "challenger"
-    precision: Precision = "fp32"
-    licence: str | None = None
-
-    def __post_init__(self) -> None:
-        """A new version waits for the gate."""
-        if self.alias is not None:
-            refuse_gates_own("alias", self.alias)
-
-
-@dataclass(frozen=True, slots=True)
 class Registered:
-    """A version of the registered model; `fresh` says whether it was made just now."""
+    """A version of the registered model; `fresh` says whether this call created it."""
 
     name: str
     version: int
@@ -88,29 +66,89 @@ class Registered:
     fresh: bool
 
 
-def export_for(
-    checkpoint: Path, folder: Path, run: Mapping[str, Any], settings: RegistrationSettings
+def export_with_card(
+    checkpoint: Path,
+    folder: Path,
+    run: Mapping[str, Any],
+    manifest: Mapping[str, Any],
+    comparison: Comparison,
+    settings: RegistrationSettings,
 ) -> Path:
-    """Write a checkpoint as the folder to register; its record says where it came from.
+    """Write a checkpoint as the folder to register: weights, provenance, model card.
 
     Args:
         checkpoint: of a run.
-        folder: where the export goes.
-        run: that made the checkpoint: dataset, method, variant and seed.
-        settings: the precision.
+        folder: of the export.
+        run: that trained the checkpoint: `run_id`, method, variant and seed.
+        manifest: of the data.
+        comparison: result of the run's evaluation.
+        settings: name, precision and licence.
     """
     metadata = {
         **read_record(checkpoint),
-        **{name: run[name] for name in RUN_NAMES},
+        **{name: {**run, "dataset": comparison.dataset}[name] for name in RUN_TAGS},
         "export_format": EXPORT_FORMAT,
         "checkpoint_sha256": file_sha256(weights.find(checkpoint)),
     }
-    return export(load(checkpoint), folder, precision=settings.precision, metadata=metadata)
+    export(load(checkpoint), folder, precision=settings.precision, metadata=metadata)
+    write_card(folder, settings, manifest, comparison, run["run_id"])
+    return folder
+
+
+def write_card(
+    folder: Path,
+    settings: RegistrationSettings,
+    manifest: Mapping[str, Any],
+    comparison: Comparison,
+    run_id: str,
+) -> Path:
+    """Write the model card of an exported folder, with a header that Hugging Face's hub reads.
+
+    Args:
+        folder: of the export; its record holds the training's settings.
+        settings: name and licence.
+        manifest: of the data.
+        comparison: result of the run's evaluation.
+        run_id: of the run.
+    """
+    import yaml
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    record = read_record(folder)
+    training = record.get("training", {})
+    fingerprint = training.get("fingerprint", {})
+    recipe = ("objective", "training", "seed", "views")
+    environment = Environment(
+        loader=PackageLoader("compo_pipeline.registry"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    card = environment.get_template("model_card.md").render(
+        name=settings.name,
+        method=methods.label(record["method"]),
+        record=record,
+        training=training,
+        compute=training.get("compute"),
+        manifest=manifest,
+        comparison=comparison,
+        titles=comparison.benchmarks,
+        run_id=run_id,
+        license=settings.licence,
+        rows=[row for row in comparison.rows if row.headline],
+        limits=list(_card_limits(comparison)),
+        settings=yaml.safe_dump(
+            {key: fingerprint[key] for key in recipe if key in fingerprint}, sort_keys=False
+        ),
+    )
+    (folder / CARD).write_text(card, encoding="utf-8")
+    return folder / CARD
 
 
 def register(
     folder: Path,
-    record: Record,
+    run: RunLog,
     manifest: Mapping[str, Any],
     comparison: Comparison,
     root: str,
@@ -118,91 +156,88 @@ def register(
 ) -> Registered:
     """Log an exported folder to the active run as a model, and register it.
 
-    A version of the same checkpoint in the same precision is the same model: it gets the alias,
-    and no second one is made.
+    If a version of the same checkpoint in the same precision exists, that version gets the alias,
+    and no second one is created.
 
     Args:
-        folder: written by `export_for`, its model card by `model_card.write`.
-        record: the active run.
+        folder: written by `export_with_card`.
+        run: the active one.
         manifest: of the data (`data_hash`).
-        comparison: what the run's evaluation found; the model's own figures are shown with it.
-        root: where the data lie.
+        comparison: result of the run's evaluation; the model's figures are linked to it.
+        root: folder of the data.
         settings: name and alias.
     """
     import mlflow
 
-    client = mlflow.MlflowClient()
-    tags = _tags(folder, record, manifest, comparison)
-    lineage.training_data(record, comparison.dataset, manifest["data_hash"], root)
-    told = ", ".join(tags[name] for name in (*RUN_NAMES, "headline") if tags.get(name))
-    found = _registered_before(client, tags, settings.name)
-    if found is None:
-        registered = _new_version(folder, record, tags, comparison, settings.name)
-        log.info("%s version %s is registered: %s", settings.name, registered.version, told)
+    client, name = mlflow.MlflowClient(), settings.name
+    tags = _tags(folder, run, manifest, comparison)
+    run.dataset(comparison.dataset, manifest["data_hash"], root, "training")
+    existing = same_model(client, name, tags)
+    registered = existing or _new_version(folder, run, tags, comparison, name)
+    if existing is None:
+        summary = ", ".join(tags[tag] for tag in (*RUN_TAGS, "headline") if tags.get(tag))
+        log.info("%s version %s is registered: %s", name, registered.version, summary)
     else:
-        registered = found
-        log.info("%s version %s is this checkpoint already", settings.name, registered.version)
-    # A kill may have come between an earlier call's version and its description.
+        log.info("%s version %s is this checkpoint already", name, registered.version)
+    # An earlier call may have been killed between a version and its description.
     if not registered.description:
-        client.update_model_version(settings.name, registered.version, _description(folder))
-    if not client.get_registered_model(settings.name).description:
-        client.update_registered_model(settings.name, _about(comparison.dataset, settings.alias))
+        client.update_model_version(name, registered.version, _version_description(folder))
+    if not client.get_registered_model(name).description:
+        about = _model_description(comparison.dataset, settings.alias)
+        client.update_registered_model(name, about)
     if settings.alias is not None:
-        client.set_registered_model_alias(settings.name, settings.alias, registered.version)
+        client.set_registered_model_alias(name, settings.alias, registered.version)
     return Registered(
-        name=settings.name,
+        name=name,
         version=int(registered.version),
         alias=settings.alias,
-        run_id=registered.run_id or record.run_id,
-        model_uri=f"models:/{settings.name}/{registered.version}",
-        fresh=found is None,
+        run_id=registered.run_id or run.run_id,
+        model_uri=f"models:/{name}/{registered.version}",
+        fresh=existing is None,
     )
 
 
+def requirements(folder: Path) -> list[str]:
+    """Packages that serve an exported folder, pinned to the installed versions."""
+    config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+    names = list(SERVING_PACKAGES)
+    if config["model_cfg"]["text_cfg"].get("hf_tokenizer_name"):
+        names.append("transformers")
+    # A local build's suffix (+cpu) is on no package index.
+    return [f"{name}=={version(name).partition('+')[0]}" for name in names]
+
+
 def _tags(
-    folder: Path, record: Record, manifest: Mapping[str, Any], comparison: Comparison
+    folder: Path, run: RunLog, manifest: Mapping[str, Any], comparison: Comparison
 ) -> dict[str, str]:
-    """What a version's tags say; what nobody noted is left out."""
-    identity = read_record(folder)
-    mark = identity.get("training", {}).get("fingerprint", {})
+    """Tags of a version; unknown ones are left out."""
+    import mlflow
+
+    record = read_record(folder)
+    headlines = {
+        f"{row.benchmark}/{row.metric}/{row.name}": round(row.fine_tuned.value, 2)
+        for row in comparison.rows
+        if row.headline
+    }
+    run_tags = mlflow.MlflowClient().get_run(run.run_id).data.tags
     tags = {
-        **{name: str(identity[name]) for name in RUN_NAMES},
-        "headline": figures.line(comparison.rows),
-        "base_model": identity["name"],
-        "base_fingerprint": mark.get("model"),
-        "fingerprint": identity["fingerprint"],
+        **{name: str(record[name]) for name in RUN_TAGS},
+        "headline": scores.headline(comparison.rows),
+        "base_model": record["name"],
+        "base_fingerprint": record.get("training", {}).get("fingerprint", {}).get("model"),
+        "fingerprint": record["fingerprint"],
         "data_hash": manifest["data_hash"],
-        "git_commit": record.tag("git_commit") or UNKNOWN,
-        "checkpoint_sha256": identity["checkpoint_sha256"],
-        "precision": identity["precision"],
-        "export_format": str(identity["export_format"]),
-        "benchmarks": _summary(comparison),
+        "git_commit": run_tags.get("git_commit", UNKNOWN_COMMIT),
+        "checkpoint_sha256": record["checkpoint_sha256"],
+        "precision": record["precision"],
+        "export_format": str(record["export_format"]),
+        "benchmarks": json.dumps(headlines),
     }
     return {name: value for name, value in tags.items() if value is not None}
 
 
-def _summary(comparison: Comparison) -> str:
-    """The headline figures, per cent, as JSON."""
-    rows = [row for row in comparison.rows if row.headline]
-    figures = {f"{r.benchmark}/{r.metric}/{r.name}": round(r.fine_tuned.value, 2) for r in rows}
-    return json.dumps(figures)
-
-
-def _registered_before(client: Any, tags: Mapping[str, str], name: str) -> ModelVersion | None:
-    query = (
-        f"name = '{name}' AND tags.checkpoint_sha256 = '{tags['checkpoint_sha256']}' "
-        f"AND tags.precision = '{tags['precision']}'"
-    )
-    versions = client.search_model_versions(query)
-    return max(versions, key=lambda each: int(each.version), default=None)
-
-
 def _new_version(
-    folder: Path,
-    record: Record,
-    tags: Mapping[str, str],
-    comparison: Comparison,
-    name: str,
+    folder: Path, run: RunLog, tags: Mapping[str, str], comparison: Comparison, name: str
 ) -> ModelVersion:
     import mlflow
 
@@ -215,37 +250,37 @@ def _new_version(
         pip_requirements=requirements(folder),
         tags=dict(tags),
     )
-    record.metrics(figures.metrics(comparison.rows, FINE_TUNED), model_id=info.model_id)
+    run.metrics(scores.run_metrics(comparison.rows, FINE_TUNED), model_id=info.model_id)
     return mlflow.register_model(info.model_uri, name, tags=dict(tags))
 
 
-def _about(dataset: str, alias: str | None) -> str:
-    waits = f"`{alias}`, registered last, waits for `kedro run --pipeline=promotion`; "
+def _model_description(dataset: str, alias: str | None) -> str:
+    newest = f"`{alias}`: registered last, for `kedro run --pipeline=promotion`; " if alias else ""
     return (
         f"Image-text models fine-tuned by compo_pipeline on {dataset}; each version's description "
-        f"is its model card. Aliases: {waits if alias else ''}`{CHAMPION}` is served; "
-        f"`{PREVIOUS}` was, before it. `compo-pipeline versions` lists all versions."
+        f"is its model card. Aliases: {newest}`{CHAMPION}` is served; `{PREVIOUS}` is the former "
+        "champion. `compo-pipeline versions` lists all versions."
     )
 
 
-def _description(folder: Path) -> str:
-    """The model card, as much of it as a registry keeps; its header is for another reader."""
-    card = (folder / model_card.FILE).read_text(encoding="utf-8").partition("\n---\n")[2].strip()
-    if len(card) <= _LONGEST_DESCRIPTION:
+def _version_description(folder: Path) -> str:
+    """The model card without its header, cut to the length that a registry stores."""
+    card = (folder / CARD).read_text(encoding="utf-8").partition("\n---\n")[2].strip()
+    if len(card) <= _DESCRIPTION_LENGTH:
         return card
-    more = f"\n\n(The rest is in {model_card.FILE} of the version's files.)"
-    return card[: _LONGEST_DESCRIPTION - len(more)] + more
+    more = f"\n\n(The rest is in {CARD} of the version's files.)"
+    return card[: _DESCRIPTION_LENGTH - len(more)] + more
 
 
 def _signature() -> ModelSignature:
-    """Columns and parameters of the served model; what each task reads of them, model.py says."""
+    """Columns and parameters of the served model; model.py says which task reads which."""
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
     from mlflow.types.schema import Array
 
     from compo_pipeline.registry.model import PARAMS
 
-    answers: dict[str, Any] = {
+    outputs: dict[str, Any] = {
         "similarity": "double",
         "similarities": Array("double"),
         "embedding": Array("double"),
@@ -256,7 +291,7 @@ def _signature() -> ModelSignature:
     }
     return ModelSignature(
         inputs=Schema([ColSpec("string", name, required=False) for name in ("image", "text")]),
-        outputs=Schema([ColSpec(kind, name, required=False) for name, kind in answers.items()]),
+        outputs=Schema([ColSpec(kind, name, required=False) for name, kind in outputs.items()]),
         params=ParamSchema(
             [
                 ParamSpec(name, "string", default, shape=(-1,) if name != "task" else None)
@@ -278,11 +313,26 @@ def _example() -> tuple[pd.DataFrame, dict[str, Any]]:
     return pd.DataFrame({"image": [image]}), {"task": "rank", "texts": texts}
 
 
-def requirements(folder: Path) -> list[str]:
-    """Pinned packages that serve an exported folder, as installed here."""
-    config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-    names = list(SERVED_WITH)
-    if config["model_cfg"]["text_cfg"].get("hf_tokenizer_name"):
-        names.append("transformers")
-    # A local build's suffix (+cpu) is on no package index.
-    return [f"{name}=={version(name).partition('+')[0]}" for name in names]
+def _card_limits(comparison: Comparison) -> Iterator[str]:
+    """Limits of the model that the run's own evaluation shows."""
+    below = [row.label for row in comparison.rows if row.vs_base.significance == "below"]
+    if below:
+        yield f"Significantly worse than its base: {', '.join(below)}."
+    guessed = [
+        row.label
+        for row in comparison.rows
+        if row.chance is not None and row.fine_tuned.low <= row.chance
+    ]
+    if guessed:
+        yield f"Not significantly better than guessing: {', '.join(guessed)}."
+    for line in comparison.left_out:
+        yield f"{line}."
+    for overlap in comparison.overlaps:
+        if overlap.known_images or overlap.same_caption:
+            yield (
+                f"Trained on {overlap.known_images:,} of {overlap.images:,} images and on "
+                f"{overlap.same_caption:,} of {overlap.captions:,} captions of "
+                f"{comparison.benchmarks.get(overlap.benchmark, overlap.benchmark)} "
+                f"{overlap.subtask}."
+            )
+    yield "A cosine ranks captions; it is not a probability. Only the figures above were measured."

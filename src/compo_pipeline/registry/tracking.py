@@ -1,54 +1,45 @@
-"""The record of a run in MLflow: opened by training, adopted by the stages that follow.
+"""MLflow tracking: the store, and runs that training opens and later stages resume.
 
-A run's id travels in the catalog (`run.json`), so that one `kedro run`, several, or `dvc repro`
-all leave one record. Where the store does not know the id (the outputs were pulled from elsewhere
-or restored from a cache), a run tagged `restored_from` takes its place.
+A run's id is passed on in the catalog (`run.json`), so one `kedro run`, several, or `dvc repro` all
+log into one run. If the store does not know the id (outputs were pulled from elsewhere or restored
+from a cache), a new run with the tag `restored_from` replaces it.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
+import subprocess
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from compo_pipeline.command_line import kedro_run
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.registry.git import git_state
-from compo_pipeline.registry.record import Record
+from compo_pipeline.registry.settings import TrackingSettings
 
 if TYPE_CHECKING:
-    from mlflow import MlflowClient
     from mlflow.entities import Run
     from mlflow.entities.model_registry import RegisteredModel
 
 RESTORED_FROM = "restored_from"
 ERROR = "error"
-_LOCAL = "sqlite:///"
+UNKNOWN_COMMIT = "unknown"
+_SQLITE = "sqlite:///"
+# MLflow's limits.
+_NAME_LENGTH, _VALUE_LENGTH, _DIGEST_LENGTH = 250, 6000, 36
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class TrackingSettings:
-    """The YAML key `tracking`.
-
-    Attributes:
-        uri: MLflow server or database; null is a sqlite file in mlruns/ of the project.
-        experiment: the experiment's name.
-        system_metrics: log the machine's load too.
-    """
-
-    uri: str | None = None
-    experiment: str = "compo"
-    system_metrics: bool = False
-
-
 def configure(settings: TrackingSettings, project_path: Path) -> None:
-    """Point MLflow, in this process, at the store and the experiment, made where there is none."""
+    """Set MLflow's store and experiment in this process; a missing experiment is created."""
     import mlflow
 
     uri = connect(settings, project_path)
@@ -56,10 +47,9 @@ def configure(settings: TrackingSettings, project_path: Path) -> None:
 
 
 def connect(settings: TrackingSettings, project_path: Path) -> str:
-    """Point MLflow, in this process, at the store alone; its URI."""
+    """Set MLflow's store in this process and return its URI."""
     import mlflow
 
-    # Copying a folder next door needs no progress bar.
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     os.environ["MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING"] = str(settings.system_metrics).lower()
     uri = settings.uri
@@ -67,8 +57,8 @@ def connect(settings: TrackingSettings, project_path: Path) -> str:
         # Absolute: MLflow takes a relative sqlite path from the working directory.
         folder = project_path.resolve() / "mlruns"
         folder.mkdir(exist_ok=True)
-        uri = f"sqlite:///{folder / 'mlflow.db'}"
-        # A new database is built in thirty migrations, each of which would have its line.
+        uri = f"{_SQLITE}{folder / 'mlflow.db'}"
+        # A new database is built in thirty migrations, each of which logs a line.
         logging.getLogger("alembic").setLevel(logging.WARNING)
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
     mlflow.set_tracking_uri(uri)
@@ -77,15 +67,15 @@ def connect(settings: TrackingSettings, project_path: Path) -> str:
 
 
 def local_file(uri: str) -> Path | None:
-    """The database file of a store, None for a server."""
-    path = uri.partition("?")[0].removeprefix(_LOCAL)
-    return Path(path) if uri.startswith(_LOCAL) and path else None
+    """The database file of a store; None for a server."""
+    path = uri.partition("?")[0].removeprefix(_SQLITE)
+    return Path(path) if uri.startswith(_SQLITE) and path else None
 
 
 def experiment_in(uri: str, name: str, key: str) -> str:
-    """Id of an experiment of a store, made where there is none.
+    """Id of an experiment of a store, created if it is missing.
 
-    A database in a file keeps the artefacts beside it; where a server keeps them, it knows itself.
+    Artefacts of a database in a file are stored beside it; a server configures its own place.
 
     Args:
         uri: of the store.
@@ -93,26 +83,44 @@ def experiment_in(uri: str, name: str, key: str) -> str:
         key: of the setting that names the store.
 
     Raises:
-        SettingsError: the store does not answer, or lets nobody in.
-    """
-    import mlflow
-
-    with answering(uri, key):
-        client = mlflow.MlflowClient(uri)
-        known = client.get_experiment_by_name(name)
-        return str(known.experiment_id) if known else _made_experiment(client, name, uri)
-
-
-def registered_model(name: str) -> RegisteredModel:
-    """A model of the store that MLflow was pointed at.
-
-    Raises:
-        SettingsError: the store has none of that name, does not answer, or lets nobody in.
+        SettingsError: the store does not answer, or denies access.
     """
     import mlflow
     from mlflow.exceptions import MlflowException
 
-    with answering(mlflow.get_registry_uri(), "tracking.uri"):
+    with store_errors(uri, key):
+        client = mlflow.MlflowClient(uri)
+        experiment = client.get_experiment_by_name(name)
+        if experiment is None:
+            file = local_file(uri)
+            artefacts = None if file is None else (file.resolve().parent / "artifacts").as_uri()
+            try:
+                return str(client.create_experiment(name, artefacts))
+            except MlflowException:
+                # Another process may have created it meanwhile.
+                experiment = client.get_experiment_by_name(name)
+                if experiment is None:
+                    raise
+        return str(experiment.experiment_id)
+
+
+def experiment_id() -> str:
+    """Id of the configured experiment."""
+    from mlflow.tracking.fluent import _get_experiment_id
+
+    return str(_get_experiment_id())
+
+
+def registered_model(name: str) -> RegisteredModel:
+    """A registered model of the configured store.
+
+    Raises:
+        SettingsError: the store has no such model, does not answer, or denies access.
+    """
+    import mlflow
+    from mlflow.exceptions import MlflowException
+
+    with store_errors(mlflow.get_registry_uri(), "tracking.uri"):
         try:
             return mlflow.MlflowClient().get_registered_model(name)
         except MlflowException as error:
@@ -125,15 +133,15 @@ def registered_model(name: str) -> RegisteredModel:
 
 
 @contextmanager
-def answering(uri: str, key: str) -> Iterator[None]:
-    """Take what goes wrong within for a store that cannot be used.
+def store_errors(uri: str, key: str) -> Iterator[None]:
+    """Turn errors of a store into one that names its setting, without passwords.
 
     Args:
         uri: of the store.
         key: of the setting that names it.
 
     Raises:
-        SettingsError: the store does not answer, or lets nobody in.
+        SettingsError: the store does not answer, or denies access.
     """
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
@@ -144,99 +152,198 @@ def answering(uri: str, key: str) -> Iterator[None]:
         raise SettingsError(f"{key}: cannot use {masked(uri)}: {masked(str(error))}") from None
 
 
-def _made_experiment(client: MlflowClient, name: str, uri: str) -> str:
-    from mlflow.exceptions import MlflowException
-
-    file = local_file(uri)
-    artefacts = None if file is None else (file.resolve().parent / "artifacts").as_uri()
-    try:
-        return str(client.create_experiment(name, artefacts))
-    except MlflowException as error:
-        # Another process has made it meanwhile.
-        known = client.get_experiment_by_name(name)
-        if error.error_code != "RESOURCE_ALREADY_EXISTS" or known is None:
-            raise
-        return str(known.experiment_id)
-
-
 def masked(text: str) -> str:
-    """Without the passwords of its URLs."""
+    """A text without the passwords of its URLs."""
     text = re.sub(r"//\S*@", "//***@", text)
     return re.sub(r"([?&]\w*(?:password|token)=)[^&\s]*", r"\1***", text)
+
+
+@dataclass(frozen=True, slots=True)
+class RunLog:
+    """Logs into one run of the MLflow store; resumed runs and long values raise no error."""
+
+    run_id: str
+
+    def tags(self, tags: Mapping[str, str]) -> None:
+        """Set tags; an earlier value is replaced."""
+        for name, value in tags.items():
+            self._client().set_tag(self.run_id, name, value)
+
+    def params(self, nested: Mapping[str, Any]) -> None:
+        """Log parameters under dotted names.
+
+        MLflow never changes a parameter: if a resumed run has one with another value, the first
+        value stays and the new one becomes the tag `changed.<name>`. A value that is too long for
+        MLflow is cut; its full text belongs in an artefact.
+        """
+        from mlflow.entities import Param
+
+        logged = self._client().get_run(self.run_id).data.params
+        fresh, changed = [], {}
+        for name, leaf in flatten(nested, "."):
+            value = str(leaf)[:_VALUE_LENGTH]
+            if name not in logged:
+                fresh.append(Param(name, value))
+            elif logged[name] != value:
+                changed[f"changed.{name}"[:_NAME_LENGTH]] = value
+        self._client().log_batch(self.run_id, params=fresh)
+        if changed:
+            log.warning("the run keeps its first parameters; tagged: %s", ", ".join(changed))
+            self.tags(changed)
+
+    def metrics(self, nested: Mapping[str, Any], model_id: str | None = None) -> None:
+        """Log the numbers of nested mappings under names joined by slashes, and nothing else.
+
+        Lists, texts and nulls belong in an artefact. With a logged model's id the metrics are
+        linked to that model too.
+        """
+        points = (
+            (name, float(value), 0)
+            for name, value in flatten(nested, "/")
+            if isinstance(value, int | float)
+        )
+        self._log_points(points, model_id)
+
+    def curves(self, rows: Iterable[Mapping[str, float]], prefix: str) -> None:
+        """Log curves: every row has `step` and, under other names, the values at that step.
+
+        A name with a group (`val/loss`) is unchanged; others get the prefix.
+        """
+        self._log_points(
+            (name if "/" in name else f"{prefix}/{name}", float(value), int(row["step"]))
+            for row in rows
+            for name, value in row.items()
+            if name != "step"
+        )
+
+    def artefact(self, path: Path, folder: str | None = None) -> None:
+        """Log a file, or a folder's files into `folder` (by default of the same name)."""
+        if path.is_dir():
+            self._client().log_artifacts(self.run_id, str(path), folder or path.name)
+        else:
+            self._client().log_artifact(self.run_id, str(path), folder)
+
+    def document(self, content: Mapping[str, Any], name: str) -> None:
+        """Log a mapping as a .json or .yaml file, by the name's suffix."""
+        self._client().log_dict(self.run_id, dict(content), name)
+
+    def dataset(self, name: str, digest: str, root: str | None, context: str) -> None:
+        """Log which data the run has read, as one of MLflow's dataset inputs.
+
+        Args:
+            name: of the dataset.
+            digest: hash of its content.
+            root: its folder, if any.
+            context: `training` or `evaluation`.
+        """
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+        from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
+
+        source = json.dumps({} if root is None else {"uri": root})
+        tags = [InputTag(MLFLOW_DATASET_CONTEXT, context), InputTag("digest", digest)]
+        dataset = Dataset(name, digest[:_DIGEST_LENGTH], "local", source)
+        self._client().log_inputs(self.run_id, [DatasetInput(dataset, tags)])
+
+    def _log_points(
+        self, points: Iterable[tuple[str, float, int]], model_id: str | None = None
+    ) -> None:
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        metrics = [
+            Metric(name, value, now, step, model_id=model_id) for name, value, step in points
+        ]
+        self._client().log_batch(self.run_id, metrics=metrics)
+
+    def _client(self) -> Any:
+        import mlflow
+
+        return mlflow.MlflowClient()
+
+
+def flatten(nested: Mapping[str, Any], separator: str) -> Iterator[tuple[str, Any]]:
+    """Leaves of nested mappings under joined names of the characters that MLflow allows."""
+    for key, value in nested.items():
+        name = re.sub(r"[^\w\-./ ]", "_", str(key))
+        if isinstance(value, Mapping) and value:
+            for inner, leaf in flatten(value, separator):
+                yield f"{name}{separator}{inner}"[:_NAME_LENGTH], leaf
+        else:
+            yield name[:_NAME_LENGTH], value
 
 
 def open_run(name: str, tags: Mapping[str, str], project_path: Path | None = None) -> str:
     """Open a run in the configured experiment and return its id; `adopt` logs into it.
 
-    Tags of git (`git_commit`, `git_dirty`) describe the project's folder, the working directory
-    unless given.
+    The tags `git_commit` and `git_dirty` describe the repository of `project_path`, by default of
+    the working directory.
     """
     import mlflow
     from mlflow.tracking.context.registry import resolve_tags
 
     _require_configured()
-    state = git_state(project_path or Path.cwd())
-    ours = {
+    commit, dirty = git_state(project_path or Path.cwd())
+    all_tags = {
         **tags,
-        "git_commit": state.commit,
-        "git_dirty": str(state.dirty).lower(),
-        "mlflow.source.git.commit": state.commit,
+        "git_commit": commit,
+        "git_dirty": str(dirty).lower(),
+        "mlflow.source.git.commit": commit,
         "mlflow.source.name": "compo-pipeline",
         "mlflow.source.type": "PROJECT",
     }
-    client = mlflow.MlflowClient()
-    run = client.create_run(experiment_id(), run_name=name, tags=resolve_tags(ours))
+    run = mlflow.MlflowClient().create_run(
+        experiment_id(), run_name=name, tags=resolve_tags(all_tags)
+    )
     return str(run.info.run_id)
 
 
 @contextmanager
-def adopt(run_id: str) -> Iterator[Record]:
-    """Log into a run, whether or not it has ended; it fails where the block raises.
+def adopt(run_id: str) -> Iterator[RunLog]:
+    """Resume a run, also an ended one, as MLflow's active run; an error within marks it as failed.
 
-    Within the block it is MLflow's active run. The record's id is another one where the store
-    does not know the given id.
+    If the store does not know the id, the run that replaces it has another one.
     """
     import mlflow
 
     _require_configured()
     run = find(run_id) or _restored(run_id)
     configured = experiment_id()
-    # MLflow refuses to reopen a run of another experiment than the active one.
+    # MLflow refuses to resume a run of another experiment than the active one.
     mlflow.set_experiment(experiment_id=run.info.experiment_id)
     try:
         with mlflow.start_run(run_id=run.info.run_id, nested=True):
-            yield Record(run.info.run_id)
+            yield RunLog(run.info.run_id)
     finally:
         mlflow.set_experiment(experiment_id=configured)
 
 
-def inner_run(run_id: str, name: str) -> str:
-    """Id of the run of that name within another one, opened where there is none.
+def child_run(run_id: str, name: str) -> str:
+    """Id of a run's child run of that name, opened if it is missing.
 
-    It has the outer run's tags, the outer name as a prefix, and the tag `role`.
+    It has the parent's tags, the parent's name as a prefix, and the tag `role`.
     """
     import mlflow
     from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
 
     client = mlflow.MlflowClient()
-    outer = client.get_run(run_id)
+    parent = client.get_run(run_id)
     query = f"tags.{MLFLOW_PARENT_RUN_ID} = '{run_id}' AND tags.role = '{name}'"
-    found = client.search_runs([outer.info.experiment_id], query, max_results=1)
+    found = client.search_runs([parent.info.experiment_id], query, max_results=1)
     if found:
         return str(found[0].info.run_id)
-    # Who restores the outer run must not find this one.
-    left_out = (MLFLOW_RUN_NAME, RESTORED_FROM, ERROR)
-    tags = {key: value for key, value in outer.data.tags.items() if key not in left_out}
-    made = client.create_run(
-        outer.info.experiment_id,
-        run_name=f"{outer.info.run_name}-{name}",
+    # `_restored` must find the parent alone.
+    excluded = (MLFLOW_RUN_NAME, RESTORED_FROM, ERROR)
+    tags = {key: value for key, value in parent.data.tags.items() if key not in excluded}
+    child = client.create_run(
+        parent.info.experiment_id,
+        run_name=f"{parent.info.run_name}-{name}",
         tags={**tags, MLFLOW_PARENT_RUN_ID: run_id, "role": name},
     )
-    return str(made.info.run_id)
+    return str(child.info.run_id)
 
 
 def mark_failed(run_id: str, error: Exception) -> None:
-    """Note that a stage failed after its run had been closed."""
+    """Mark a run as failed after it was closed."""
     import mlflow
 
     if find(run_id) is not None:
@@ -245,25 +352,8 @@ def mark_failed(run_id: str, error: Exception) -> None:
         client.set_terminated(run_id, "FAILED")
 
 
-def _require_configured() -> None:
-    from mlflow.tracking import is_tracking_uri_set
-
-    if not is_tracking_uri_set():  # type: ignore[no-untyped-call]
-        raise RuntimeError(
-            "no MLflow store is set: call compo_pipeline.registry.tracking.configure first "
-            "(under `kedro run` the project's hook does)"
-        )
-
-
-def experiment_id() -> str:
-    """Id of the configured experiment."""
-    from mlflow.tracking.fluent import _get_experiment_id
-
-    return str(_get_experiment_id())
-
-
 def find(run_id: str) -> Run | None:
-    """The run in the store; None where it is unknown or was deleted."""
+    """The run in the store; None if it is unknown or deleted."""
     import mlflow
     from mlflow.exceptions import MlflowException
 
@@ -276,8 +366,51 @@ def find(run_id: str) -> Run | None:
     return run if run.info.lifecycle_stage == "active" else None
 
 
+def git_state(folder: Path) -> tuple[str, bool]:
+    """Commit of the repository around a folder, and whether files outside data/ differ from it.
+
+    Without a repository, or without git, the commit is `unknown`.
+    """
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(folder), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        changes = git("status", "--porcelain", "--", ".", ":(exclude)data")
+        return git("rev-parse", "HEAD"), bool(changes)
+    except (OSError, subprocess.CalledProcessError):
+        return UNKNOWN_COMMIT, False
+
+
+def provenance(command: Mapping[str, Any], pipeline: str) -> dict[str, str]:
+    """Date, command line and commit of a page.
+
+    Args:
+        command: environment and parameters of the command line (`params:command`).
+        pipeline: that writes the page.
+    """
+    commit, dirty = git_state(Path.cwd())
+    changes = ", with uncommitted changes" if dirty else ""
+    return {
+        "date": f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}",
+        "command": kedro_run(pipeline, command["env"], command["params"]),
+        "commit": f"{commit[:12]}{changes}",
+    }
+
+
+def _require_configured() -> None:
+    from mlflow.tracking import is_tracking_uri_set
+
+    if not is_tracking_uri_set():  # type: ignore[no-untyped-call]
+        raise RuntimeError(
+            "no MLflow store is set: call compo_pipeline.registry.tracking.configure first "
+            "(under `kedro run` the project's hook does)"
+        )
+
+
 def _restored(run_id: str) -> Run:
-    """The run that stands for an unknown one: an earlier stage may have opened it already."""
+    """The run that replaces an unknown one; an earlier stage may have opened it."""
     import mlflow
 
     client = mlflow.MlflowClient()
@@ -286,5 +419,4 @@ def _restored(run_id: str) -> Run:
     if found:
         return found[0]
     log.warning("MLflow run %s is not in this store; a new run, restored_from it, is used", run_id)
-    fresh = open_run(f"restored-{run_id[:8]}", {RESTORED_FROM: run_id})
-    return client.get_run(fresh)
+    return client.get_run(open_run(f"restored-{run_id[:8]}", {RESTORED_FROM: run_id}))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from compo_pipeline.registry import tracking
-from compo_pipeline.registry.record import Record
+from compo_pipeline.registry.tracking import RunLog
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -98,9 +98,9 @@ class TuningRecord:
         self._record(run).metrics({"trials": dict(figures)})
         self._client().set_terminated(run, outcome.upper())
 
-    def _record(self, run: str) -> Record:
+    def _record(self, run: str) -> RunLog:
         self._client()
-        return Record(run)
+        return RunLog(run)
 
     def _client(self) -> Any:
         import mlflow

@@ -1,22 +1,30 @@
-"""`compo-pipeline try`: from the configuration to a page that is served."""
+"""`compo-pipeline try`: serve a page with a registered version beside its base."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline import compute, progress
-from compo_pipeline.compute import choose_device
-from compo_pipeline.configuration import parse
+from compo_pipeline import progress
+from compo_pipeline.compute import choose_device, use_cores
+from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.evaluation.benchmarks import Subtask, from_files
 from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
+from compo_pipeline.images.decoding import ImageError, Limits, load
 from compo_pipeline.models.loading import ModelSettings
-from compo_pipeline.registry import tracking
-from compo_pipeline.registry.registration import RegistrationSettings
-from compo_pipeline.ui import examples, opening, page
+from compo_pipeline.registry import tracking, versions
+from compo_pipeline.registry.settings import RegistrationSettings, TrackingSettings
+from compo_pipeline.seeding import rng
+from compo_pipeline.ui import page
+from compo_pipeline.ui.page import PageExample
+from compo_pipeline.ui.version import load_pair
 
 _EXAMPLES = 6
+
+log = logging.getLogger(__name__)
 
 
 def run(
@@ -32,22 +40,53 @@ def run(
         port: likewise.
 
     Raises:
-        SettingsError: gradio, the version or its base is not there.
+        SettingsError: gradio is not installed, or the version or its base is missing.
         ClickException: the address cannot be listened on.
     """
     page.require_gradio()
     page.require_free(host, port)
-    registered = parse(RegistrationSettings, parameters["registration"], "registration")
-    store = parse(tracking.TrackingSettings, parameters["tracking"], "tracking")
+    registration = parse(RegistrationSettings, parameters["registration"], "registration")
+    store = parse(TrackingSettings, parameters["tracking"], "tracking")
     base = parse(ModelSettings, parameters["model"], "model")
     evaluation = parse(EvaluationSettings, parameters["evaluation"], "evaluation")
     benchmarks = parse(BenchmarksSettings, parameters["benchmarks"], "benchmarks")
     tracking.connect(store, Path.cwd())
-    found = opening.find(registered.name, alias, version)
+    found = versions.find(registration.name, alias, version)
     label = alias if version is None else f"version {version}"
-    where = str(choose_device(evaluation.device, key="evaluation.device"))
-    compute.use_cores()
-    opened = opening.open_version(found, label, base, where)
-    # Every question would have its line.
+    device = str(choose_device(evaluation.device, key="evaluation.device"))
+    use_cores()
+    pair = load_pair(found, label, base, device)
+    log.info("%s version %s and its base are loaded.", pair.name, pair.version)
+    # One line per request otherwise.
     logging.getLogger(progress.__name__).setLevel(logging.WARNING)
-    page.serve(opened, examples.draw(benchmarks, _EXAMPLES), host, port)
+    page.serve(pair, draw_examples(benchmarks, _EXAMPLES), host, port)
+
+
+def draw_examples(settings: BenchmarksSettings, count: int, seed: int = 0) -> list[PageExample]:
+    """A random item of each subtask that asks for the right caption of an image.
+
+    Args:
+        settings: which benchmarks, and where; without files there are no examples.
+        count: maximum number of examples.
+        seed: of the draw.
+    """
+    try:
+        subtasks = from_files(replace(settings, zero_shot=False))
+    except SettingsError as error:
+        log.info("The page shows no examples: %s", error.message)
+        return []
+    rng("examples", seed).shuffle(subtasks)
+    drawn = (_draw_item(subtask, seed) for subtask in subtasks)
+    return [example for example in drawn if example is not None][:count]
+
+
+def _draw_item(subtask: Subtask, seed: int) -> PageExample | None:
+    """One of the subtask's items with a usable image, of three that are tried."""
+    draw = rng("examples", seed, subtask.benchmark, subtask.name)
+    for item in draw.sample(subtask.items, min(3, len(subtask.items))):
+        try:
+            load(subtask.images, item.image, Limits())
+        except ImageError:
+            continue
+        return PageExample(subtask.path(item), (*item.positives, *item.negatives))
+    return None

@@ -1,6 +1,6 @@
-"""The page laid out and served; what it answers lies in `trying`, how that looks in `showing`.
+"""The page of `compo-pipeline try`: layout, event handlers and server.
 
-Nothing on it comes from elsewhere: no fonts, no scripts, no checks for updates.
+It loads nothing from the network: no fonts, no scripts, no checks for updates.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,25 +23,37 @@ from click import ClickException
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.images.decoding import ImageError, Limits, load
-from compo_pipeline.ui import showing
-from compo_pipeline.ui.examples import Example
-from compo_pipeline.ui.opening import Opened
-from compo_pipeline.ui.trying import (
-    NoAttention,
-    Unanswerable,
+from compo_pipeline.models.dense import NoPatches
+from compo_pipeline.presentation.pages import environment
+from compo_pipeline.presentation.thumbnails import thumbnail
+from compo_pipeline.ui.version import (
+    CaptionScores,
+    InputError,
+    VersionPair,
     captions_of,
-    short_enough,
-    unusable,
+    checked_length,
+    image_problem,
 )
 
 if TYPE_CHECKING:
     import gradio as gr
+    from PIL import Image
+
+_FIGURE_SIDE = 1400
 
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class PageExample:
+    """An image file with captions, of which the last is wrong."""
+
+    image: Path
+    captions: tuple[str, ...]
+
+
 def require_gradio() -> None:
-    """Make sure that the page can be shown, before models are loaded.
+    """Check that the page can be shown, before models are loaded.
 
     Raises:
         SettingsError: gradio is not installed.
@@ -52,13 +65,13 @@ def require_gradio() -> None:
 
 
 def require_free(host: str, port: int) -> None:
-    """Make sure that the address can be listened on, before models are loaded.
+    """Check that the address can be listened on, before models are loaded.
 
     Raises:
-        ClickException: it is in use, or none of this machine.
+        ClickException: it is in use, or not of this machine.
     """
     try:
-        # Probed as the server will bind it: a port whose connections have just ended is free.
+        # Bound as the server binds it: a port whose connections have just ended is free.
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM
         )[0]
@@ -72,14 +85,14 @@ def require_free(host: str, port: int) -> None:
         ) from None
 
 
-def serve(opened: Opened, examples: Sequence[Example], host: str, port: int) -> None:
+def serve(pair: VersionPair, examples: Sequence[PageExample], host: str, port: int) -> None:
     """Serve the page until the process is interrupted.
 
-    What is uploaded lies in a folder that goes with the process.
+    Uploads are stored in a temporary folder, which is deleted at the end.
 
     Args:
-        opened: the models.
-        examples: images with captions to begin with.
+        pair: the models.
+        examples: offered below the captions.
         host: address to listen on.
         port: likewise.
 
@@ -91,13 +104,13 @@ def serve(opened: Opened, examples: Sequence[Example], host: str, port: int) -> 
         os.environ["GRADIO_TEMP_DIR"] = folder
         import gradio as gr
 
-        page = build(opened, examples)
-        log.info("%s: http://%s:%d (Ctrl+C ends it)", opened.title, host, port)
+        page = build(pair, examples)
+        log.info("%s: http://%s:%d (Ctrl+C ends it)", pair.title, host, port)
         try:
             page.launch(
                 server_name=host,
                 server_port=port,
-                # Fonts that are there; those of the other themes are asked of Google.
+                # System fonts: those of the other themes are loaded from Google.
                 theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
                 css=files(__package__).joinpath("page.css").read_text(encoding="utf-8"),
                 share=False,
@@ -113,26 +126,26 @@ def serve(opened: Opened, examples: Sequence[Example], host: str, port: int) -> 
             raise ClickException(f"--port: cannot listen on {host}:{port}: {error}") from None
 
 
-def build(opened: Opened, examples: Sequence[Example]) -> gr.Blocks:
-    """Lay the page out; it opens with the first example and its scores.
+def build(pair: VersionPair, examples: Sequence[PageExample]) -> gr.Blocks:
+    """Lay the page out, filled with the first example and its scores.
 
     Args:
-        opened: the models.
-        examples: images with captions to begin with.
+        pair: the models.
+        examples: offered below the captions.
     """
     import gradio as gr
 
     first = {"image": None, "captions": "", "scores": ""}
     if examples:
-        found = opened.pair.scores(examples[0].image, examples[0].captions)
+        found = pair.scores(examples[0].image, examples[0].captions)
         first = {
             "image": str(examples[0].image),
             "captions": "\n".join(examples[0].captions),
-            "scores": showing.table(found, opened.pair.label),
+            "scores": score_table(found, pair.label),
         }
-    page = gr.Blocks(title=opened.title, analytics_enabled=False)
+    page = gr.Blocks(title=pair.title, analytics_enabled=False)
     with page:
-        gr.HTML(showing.heading(opened), padding=False, elem_id="heading")
+        gr.HTML(_html("heading.html", pair=pair), padding=False, elem_id="heading")
         with gr.Row():
             with gr.Column(scale=2):
                 image: Any = gr.Image(
@@ -145,7 +158,7 @@ def build(opened: Opened, examples: Sequence[Example]) -> gr.Blocks:
                     buttons=[],
                     elem_id="image",
                 )
-                # The file as it is: this project's own decoding has limits, and says why not.
+                # The unchanged file: this project's decoding has limits and explains refusals.
                 image.preprocess = lambda given: given and given.path
                 problem = gr.HTML(padding=False, elem_id="problem")
             with gr.Column(scale=3):
@@ -172,74 +185,101 @@ def build(opened: Opened, examples: Sequence[Example]) -> gr.Blocks:
             elem_id="phrase",
         )
         maps = gr.HTML(padding=False, elem_id="maps")
-        _answering(opened, image, captions, compare, scores, phrase, maps)
-        # At once, not when scores are asked for; uploads, examples and clearing all are changes.
-        image.change(_problem, image, problem, api_visibility="private", show_progress="hidden")
+        _bind(pair, image, captions, compare, scores, phrase, maps)
+        # Checked at once: uploads, examples and clearing are all changes.
+        image.change(
+            _upload_problem, image, problem, api_visibility="private", show_progress="hidden"
+        )
     return page
 
 
-def _answering(
-    opened: Opened, image: Any, captions: Any, compare: Any, scores: Any, phrase: Any, maps: Any
+def score_table(scores: Sequence[CaptionScores], label: str) -> str:
+    """Every caption's scores as HTML, the best of each model marked.
+
+    Args:
+        scores: of one image.
+        label: of the fine-tuned model.
+    """
+    agree = all(line.best_of_base == line.best_of_tuned for line in scores)
+    return _html("scores.html", scores=scores, label=label, agree=agree)
+
+
+def attention_figure(maps: Image.Image, phrase: str, label: str) -> str:
+    """The attention maps of both models as HTML, with the image inside.
+
+    Args:
+        maps: of `VersionPair.attention`.
+        phrase: as typed.
+        label: of the fine-tuned model.
+    """
+    source, width, height = thumbnail(maps, _FIGURE_SIDE)
+    size = {"width": width, "height": height}
+    return _html("attention.html", source=source, phrase=phrase, label=label, **size)
+
+
+def _bind(
+    pair: VersionPair, image: Any, captions: Any, compare: Any, scores: Any, phrase: Any, maps: Any
 ) -> None:
-    """Bind the page's parts to what answers."""
-    pair = opened.pair
+    """Bind the page's components to their event handlers."""
 
-    def score(file: str | None, typed: str) -> str:
-        with _told():
-            return showing.table(pair.scores(_given(file), captions_of(typed)), pair.label)
+    def score(file: str | None, text: str) -> str:
+        with _user_errors():
+            return score_table(pair.scores(_uploaded(file), captions_of(text)), pair.label)
 
-    def attend(file: str | None, typed: str) -> str:
-        with _told():
-            asked = _asked(typed)
+    def attend(file: str | None, text: str) -> str:
+        with _user_errors():
+            if not text.strip():
+                raise InputError("Type a phrase first.")
+            typed = checked_length(text.strip())
             try:
-                return showing.figure(pair.attention(_given(file), asked), asked, pair.label)
-            except NoAttention as error:
-                return showing.sentence(str(error))
+                return attention_figure(pair.attention(_uploaded(file), typed), typed, pair.label)
+            except NoPatches as error:
+                text = f"There is no attention to show: {error.reason}."
+                return _html("message.html", text=text, alert=False)
 
-    # One at a time: the models are shared, and so is what draws.
+    # One at a time: models and matplotlib are shared.
     once: dict[str, Any] = {"concurrency_id": "models", "concurrency_limit": 1}
-    asked = [
+    running = [
         compare.click(score, [image, captions], scores, api_visibility="private", **once),
         phrase.submit(attend, [image, phrase], maps, api_visibility="private", **once),
     ]
-    # What was found in another image must not stand, or come to stand, beside this one.
+    # Results of another image are cleared, and those still being computed are cancelled.
     image.change(
-        None, None, [scores, maps], js="() => ['', '']", api_visibility="private", cancels=asked
+        None, None, [scores, maps], js="() => ['', '']", api_visibility="private", cancels=running
     )
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """What keeps an answer from being given is told on the page."""
+def _user_errors() -> Iterator[None]:
+    """Show errors of the user's input on the page."""
     import gradio as gr
 
     try:
         yield
     except ImageError as error:
-        raise gr.Error(unusable(error), print_exception=False) from error
-    except Unanswerable as error:
+        raise gr.Error(image_problem(error), print_exception=False) from error
+    except InputError as error:
         raise gr.Error(str(error), print_exception=False) from error
 
 
-def _problem(file: str | None) -> str:
-    """What is wrong with the image, to stay beside it; empty where nothing is."""
+def _upload_problem(file: str | None) -> str:
+    """HTML about an image that cannot be used; empty if it can."""
     if file is None:
         return ""
     path = Path(file)
     try:
         load(path.parent, path.name, Limits())
     except ImageError as error:
-        return showing.problem(unusable(error))
+        return _html("message.html", text=image_problem(error), alert=True)
     return ""
 
 
-def _given(file: str | None) -> Path:
+def _uploaded(file: str | None) -> Path:
     if file is None:
-        raise Unanswerable("Upload an image, or click on one below.")
+        raise InputError("Upload an image, or click on one below.")
     return Path(file)
 
 
-def _asked(typed: str) -> str:
-    if not typed.strip():
-        raise Unanswerable("Type a phrase first.")
-    return short_enough(typed.strip())
+def _html(template: str, **context: Any) -> str:
+    """A part of the page; everything typed is escaped."""
+    return environment().get_template(f"ui/{template}").render(context)

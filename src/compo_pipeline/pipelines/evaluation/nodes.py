@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from compo_pipeline.presentation.pages import Link, links
 from compo_pipeline.records import Caption, Fact, Rejected, Score
-from compo_pipeline.registry.record import flatten
+from compo_pipeline.registry.tracking import flatten
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +38,8 @@ def score_models(
     from compo_pipeline.evaluation.evaluate import evaluate, loaders
     from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
     from compo_pipeline.models.loading import ModelSettings
-    from compo_pipeline.registry import figures, kept_scores, tracking
+    from compo_pipeline.registry import tracking
+    from compo_pipeline.registry.scores import run_metrics, store_evaluation
 
     settings = parse(EvaluationSettings, evaluation, "evaluation")
     wanted = parse(BenchmarksSettings, benchmarks, "benchmarks")
@@ -56,16 +57,16 @@ def score_models(
     scores, comparison = evaluate(subtasks, models, method, label, dataset, known, settings)
     metrics = by_role(comparison.rows)
     with tracking.adopt(run["run_id"]) as record:
-        record.metrics(figures.metrics(comparison.rows, FINE_TUNED))
+        record.metrics(run_metrics(comparison.rows, FINE_TUNED))
         if CONTROL in comparison.models:
-            with tracking.adopt(tracking.inner_run(record.run_id, CONTROL)) as beside:
-                beside.metrics(figures.metrics(comparison.rows, CONTROL))
+            with tracking.adopt(tracking.child_run(record.run_id, CONTROL)) as beside:
+                beside.metrics(run_metrics(comparison.rows, CONTROL))
         # Metrics bear the benchmarks' names in the code, official or not.
         found = {subtask.benchmark for subtask in subtasks}
         record.tags({f"benchmark.{name}": comparison.benchmarks[name] for name in sorted(found)})
         record.document(comparison.to_json(), "comparison.json")
         asked = (subtasks, wanted.root, settings)
-        kept_scores.keep_evaluation(record, scores, comparison, *asked)
+        store_evaluation(record, scores, comparison, *asked)
     return scores, metrics, comparison.to_json()
 
 
@@ -90,7 +91,6 @@ def write_report(
     from compo_pipeline.presentation import report
     from compo_pipeline.presentation import report_terminal as terminal
     from compo_pipeline.registry import tracking
-    from compo_pipeline.registry.origin import origin
 
     found = Comparison.from_json(comparison)
     wanted = parse(BenchmarksSettings, benchmarks, "benchmarks")
@@ -105,7 +105,7 @@ def write_report(
         curves=training_curves,
         gallery=parse(EvaluationSettings, evaluation, "evaluation").gallery,
         facts={
-            **origin(command, "train_eval"),
+            **tracking.provenance(command, "train_eval"),
             "environment": command["env"] or "base",
             "recipe": f"{found.labels['fine_tuned']}, variant {run['variant']}, seed {run['seed']}",
             "training": _main_settings(settings.get("training", {})),

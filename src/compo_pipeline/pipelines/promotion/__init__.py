@@ -1,1 +1,1 @@
-"""promotion: a challenger that passes the gate becomes champion; or back, or elsewhere."""
+"""promotion: a challenger that passes the gate becomes champion; rollback; copies."""

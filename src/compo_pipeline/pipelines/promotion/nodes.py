@@ -1,4 +1,4 @@
-"""Act on the registry's aliases, and report the decision."""
+"""Promote, roll back or copy a version, and report the decision."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compo_pipeline.presentation.pages import Link, links
-
 if TYPE_CHECKING:
-    from compo_pipeline.registry.decision import Decision
-    from compo_pipeline.registry.promotion import PromotionSettings
+    from compo_pipeline.registry.scores import VersionScores
+    from compo_pipeline.registry.settings import PromotionSettings
 
 
 def act(
@@ -24,87 +22,87 @@ def act(
     command: Mapping[str, Any],
     report: str,
 ) -> Path:
-    """Promote, roll back or copy; return the folder of the page about it.
+    """Promote, roll back or copy, and write the report; return its folder.
 
     Raises:
-        PromotionError: the challenger was refused, or somebody else moved an alias meanwhile.
+        PromotionError: the challenger was refused, or another process moved an alias meanwhile.
     """
     from compo_pipeline.configuration import SettingsError, parse
-    from compo_pipeline.presentation import promotion_page
-    from compo_pipeline.registry import copying
+    from compo_pipeline.evaluation.settings import EvaluationSettings
+    from compo_pipeline.presentation import pages, promotion_page
     from compo_pipeline.registry import promotion as promotions
-    from compo_pipeline.registry.origin import origin
-    from compo_pipeline.registry.registration import RegistrationSettings
-    from compo_pipeline.registry.tracking import TrackingSettings, connect
+    from compo_pipeline.registry.settings import (
+        PromotionSettings,
+        RegistrationSettings,
+        TrackingSettings,
+    )
+    from compo_pipeline.registry.tracking import connect, provenance
 
-    settings = parse(promotions.PromotionSettings, promotion, "promotion")
+    settings = parse(PromotionSettings, promotion, "promotion")
     registered = parse(RegistrationSettings, registration, "registration")
-    # This pipeline logs into no run of its own, so no hook has set the store. Hooks have gone to
-    # the project's folder.
+    # This pipeline logs into no run, so the hook sets no store. The working directory is the
+    # project's folder.
     connect(parse(TrackingSettings, tracking, "tracking"), Path.cwd())
     folder = Path(report)
     folder.mkdir(parents=True, exist_ok=True)
-    facts, related = origin(command, "promotion"), _links(folder)
+    reports = sorted(folder.parent.glob("*/*/seed=*/report/report.html"))
+    links = pages.links(
+        folder, {" ".join(page.parts[-5:-2]): (page, "kedro run") for page in reports}
+    )
+    facts = provenance(command, "promotion")
     if settings.action == "copy":
-        copied = copying.copy_version(registered.name, settings.copy, dry_run=settings.dry_run)
-        promotion_page.write_copy(registered.name, settings, copied, facts, related, folder)
+        copied = promotions.copy_version(registered.name, settings.copy, dry_run=settings.dry_run)
+        promotion_page.write_copy(registered.name, settings, copied, facts, links, folder)
         return folder
     if settings.action == "rollback":
-        decided = promotions.roll_back(registered.name, settings)
+        decision = promotions.roll_back(registered.name, settings)
     else:
         if registered.alias is None:
             raise SettingsError(
                 "registration.alias: expected the alias of the version to promote, got null"
             )
-        parts = (evaluation, benchmarks, model, data_root)
-        decided = _promoted(settings, registered.name, registered.alias, *parts)
-    page = promotion_page.write_decision(decided, facts, related, folder)
-    promotion_page.show(decided)
-    if decided.failed:
+        scorer = _scorer(settings, evaluation, benchmarks, model, Path(data_root))
+        bootstrap = parse(EvaluationSettings, evaluation, "evaluation").bootstrap
+        decision = promotions.promote(
+            registered.name, registered.alias, scorer, settings, bootstrap
+        )
+    page = promotion_page.write_decision(decision, facts, links, folder)
+    promotion_page.show(decision)
+    if decision.failed:
         raise promotions.PromotionError(
-            f"{decided.summary()} More in {page}; the rules: promotion.gate"
+            f"{decision.summary()} More in {page}; the rules: promotion.gate"
         )
     return folder
 
 
-def _promoted(
+def _scorer(
     settings: PromotionSettings,
-    name: str,
-    alias: str,
     evaluation: Mapping[str, Any],
     benchmarks: Mapping[str, Any],
     model: Mapping[str, Any],
-    data_root: str,
-) -> Decision:
+    root: Path,
+) -> VersionScores:
+    """Scores on the configured benchmarks and on the dataset's own captions."""
     from kedro.io import DatasetError
 
     from compo_pipeline.configuration import SettingsError, parse
     from compo_pipeline.datasets.rows import RowsDataset
-    from compo_pipeline.evaluation import benchmarks as adapters
+    from compo_pipeline.evaluation.benchmarks import gather
     from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
     from compo_pipeline.models.loading import ModelSettings
-    from compo_pipeline.registry.promotion import promote
-    from compo_pipeline.registry.version_scores import VersionScores
+    from compo_pipeline.registry.scores import VersionScores
 
-    scored = parse(EvaluationSettings, evaluation, "evaluation")
     wanted = parse(BenchmarksSettings, benchmarks, "benchmarks")
-    # Read here and not through the catalog: rolling back and copying need no data.
-    captions = RowsDataset(filepath=settings.captions, row="Caption")
+    # Read here and not through the catalog: a rollback and a copy need no data.
+    dataset = RowsDataset(filepath=settings.captions, row="Caption")
     try:
-        asked = [] if wanted.retrieval.split is None else captions.load()
+        captions = [] if wanted.retrieval.split is None else dataset.load()
     except DatasetError as error:
         raise SettingsError(f"promotion.captions: {error}") from None
-    scorer = VersionScores(
-        subtasks=adapters.gather(wanted, asked, Path(data_root)),
-        evaluation=scored,
+    return VersionScores(
+        subtasks=gather(wanted, captions, root),
+        evaluation=parse(EvaluationSettings, evaluation, "evaluation"),
         base=parse(ModelSettings, model, "model"),
         reevaluate=settings.reevaluate,
-        keep=not settings.dry_run,
+        store=not settings.dry_run,
     )
-    return promote(name, alias, scorer, settings, scored.bootstrap)
-
-
-def _links(folder: Path) -> list[Link]:
-    """Reports of the runs of this dataset; the versions that were decided about are among them."""
-    reports = sorted(folder.parent.glob("*/*/seed=*/report/report.html"))
-    return links(folder, {" ".join(page.parts[-5:-2]): (page, "kedro run") for page in reports})

@@ -8,7 +8,7 @@ from compo_pipeline.pipelines.promotion.nodes import act
 
 
 def create_pipeline() -> Pipeline:
-    """The promotion pipeline; what it works on lies in the registry, not in the catalog."""
+    """The promotion pipeline; its input is the registry, not the catalog."""
     return Pipeline(
         [
             node(

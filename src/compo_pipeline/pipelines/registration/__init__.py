@@ -1,1 +1,1 @@
-"""registration: the fine-tuned model becomes a folder for open_clip and a version in MLflow."""
+"""registration: the fine-tuned model becomes an open_clip folder and a version in MLflow."""

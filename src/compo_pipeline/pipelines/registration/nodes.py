@@ -15,17 +15,15 @@ def export_checkpoint(
     registration: Mapping[str, Any],
     folder: str,
 ) -> Path:
-    """Write the checkpoint as a folder that open_clip alone loads, with its model card."""
+    """Write the checkpoint as a folder that open_clip can load, with its model card."""
     from compo_pipeline.configuration import parse
     from compo_pipeline.evaluation.evaluate import Comparison
-    from compo_pipeline.registry import model_card
-    from compo_pipeline.registry.registration import RegistrationSettings, export_for
+    from compo_pipeline.registry.registration import export_with_card
+    from compo_pipeline.registry.settings import RegistrationSettings
 
     settings = parse(RegistrationSettings, registration, "registration")
-    found = Comparison.from_json(comparison)
-    export = export_for(checkpoint, Path(folder), {**run, "dataset": found.dataset}, settings)
-    model_card.write(export, settings.name, manifest, found, run["run_id"], settings.licence)
-    return export
+    compared = Comparison.from_json(comparison)
+    return export_with_card(checkpoint, Path(folder), run, manifest, compared, settings)
 
 
 def register_export(
@@ -36,15 +34,16 @@ def register_export(
     registration: Mapping[str, Any],
     root: str,
 ) -> dict[str, Any]:
-    """Log the export to the run, and register it unless this very checkpoint is a version."""
+    """Log the export to the run, and register it unless a version of this checkpoint exists."""
     from dataclasses import asdict
 
     from compo_pipeline.configuration import parse
     from compo_pipeline.evaluation.evaluate import Comparison
     from compo_pipeline.registry import tracking
-    from compo_pipeline.registry.registration import RegistrationSettings, register
+    from compo_pipeline.registry.registration import register
+    from compo_pipeline.registry.settings import RegistrationSettings
 
     settings = parse(RegistrationSettings, registration, "registration")
-    found = Comparison.from_json(comparison)
-    with tracking.adopt(run["run_id"]) as record:
-        return asdict(register(export, record, manifest, found, root, settings))
+    compared = Comparison.from_json(comparison)
+    with tracking.adopt(run["run_id"]) as log:
+        return asdict(register(export, log, manifest, compared, root, settings))

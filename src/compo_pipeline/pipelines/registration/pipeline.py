@@ -1,4 +1,4 @@
-"""checkpoint and what was measured of it -> export -> registered."""
+"""Checkpoint and comparison -> export -> registered version."""
 
 from __future__ import annotations
 

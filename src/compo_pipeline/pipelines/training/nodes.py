@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from compo_pipeline.methods.contract import Method
-    from compo_pipeline.registry.record import Record
+    from compo_pipeline.registry.tracking import RunLog
 
 NO_CONTROL = "no_control.json"
 
@@ -90,9 +90,9 @@ def train_model(
             if name == "control" and (reason := _no_control(trained, control)):
                 _mark_absent(folders[name], reason)
                 continue
-            inside: AbstractContextManager[Record] = nullcontext(record)
+            inside: AbstractContextManager[RunLog] = nullcontext(record)
             if name == "control":
-                inside = tracking.adopt(tracking.inner_run(record.run_id, name))
+                inside = tracking.adopt(tracking.child_run(record.run_id, name))
             with inside as own:
                 report = partial(_log, own, learner)
                 progress = runner.train(learner, name, folders[name], report, steps=steps)
@@ -115,7 +115,7 @@ def log_views_preview(views_preview: Path, run: Mapping[str, Any]) -> None:
         record.artefact(views_preview, "views")
 
 
-def _log(record: Record, learner: Method, point: Mapping[str, float]) -> None:
+def _log(record: RunLog, learner: Method, point: Mapping[str, float]) -> None:
     """Add a point to the curves; a scale that is not trained is none."""
     constant = () if learner.trains_scale else ("scale",)
     record.curves([{name: value for name, value in point.items() if name not in constant}], "train")

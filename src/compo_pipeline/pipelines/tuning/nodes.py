@@ -85,7 +85,7 @@ def confirm_best(
     from compo_pipeline.evaluation import benchmarks as adapters
     from compo_pipeline.evaluation.comparison import by_role
     from compo_pipeline.evaluation.settings import BenchmarksSettings
-    from compo_pipeline.language.parsing import load, name_and_version
+    from compo_pipeline.language.loading import items_fingerprint, load
     from compo_pipeline.methods.contract import Drawing
     from compo_pipeline.methods.view_tables import ViewSettings, by_sample
     from compo_pipeline.presentation import report_terminal as terminal
@@ -100,7 +100,7 @@ def confirm_best(
     material = _material(benchmarks=benchmarks, **shared)
     reported = parse(BenchmarksSettings, benchmarks, "benchmarks")
     first = {row.sample_id: row for row in parses if row.sentence == 0}
-    language = name_and_version(load(language_model)) if parses else ""
+    language = items_fingerprint(load(language_model)) if parses else ""
     confirmation = Confirmation(
         material=material,
         drawing=Drawing(first, language, 0, 0, by_sample(counterfactuals)),
@@ -240,7 +240,7 @@ def _space(spaces: Mapping[str, Any], method: str, configured: Mapping[str, Any]
 
 def _run(command: Mapping[str, Any]) -> Run:
     """How `train_eval` is told to train the best values: as this run was told, and where."""
-    from compo_pipeline.registry.record import flatten
+    from compo_pipeline.registry.tracking import flatten
     from compo_pipeline.tuning.outcome import Run
 
     given = {key: value for key, value in command["params"].items() if key != "tuning"}

@@ -55,7 +55,6 @@ def draw_trade_off(
     from compo_pipeline.presentation import wise_ft_page as page
     from compo_pipeline.presentation.pages import links
     from compo_pipeline.registry import tracking
-    from compo_pipeline.registry.origin import origin
 
     written = Path(paths["wise_ft_report"])
     written.mkdir(parents=True, exist_ok=True)
@@ -68,7 +67,7 @@ def draw_trade_off(
     means = trade_off.summary(wise_ft)
     wise_ft.to_csv(written / "figures.csv", index=False)
     facts = {
-        **origin(command, "wise_ft"),
+        **tracking.provenance(command, "wise_ft"),
         "recipe": f"{run['method']}, variant {run['variant']}, seed {run['seed']}",
         "MLflow run": run["run_id"],
     }

@@ -1,5 +1,6 @@
-"""Versions are found by alias or number, and whoever asks for none that is there learns why."""
+"""`compo-pipeline try`: versions by alias or number, examples, and early errors."""
 
+import json
 import socket
 from pathlib import Path
 
@@ -7,13 +8,19 @@ import mlflow
 import pytest
 from click import ClickException
 from mlflow.entities.model_registry import ModelVersion
+from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.evaluation.settings import BenchmarksSettings
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import LoadedModel, ModelSettings
 from compo_pipeline.registry import tracking
+from compo_pipeline.registry.settings import TrackingSettings
+from compo_pipeline.registry.versions import find
 from compo_pipeline.ui import page
-from compo_pipeline.ui.opening import find, open_version
+from compo_pipeline.ui.command import draw_examples
+from compo_pipeline.ui.page import PageExample
+from compo_pipeline.ui.version import load_pair
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +30,7 @@ def version(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> ModelVersion:
     """The challenger `tried`, version 1."""
-    tracking.configure(tracking.TrackingSettings(), mlflow_project)
+    tracking.configure(TrackingSettings(), mlflow_project)
     source = tmp_path_factory.mktemp("version")
     export(models[1], source / "artifacts" / "model")
     client = mlflow.MlflowClient()
@@ -46,7 +53,7 @@ def test_what_is_not_there_is_told(version: ModelVersion) -> None:
         find("missing", "champion", 1)
     with pytest.raises(SettingsError, match=r"--version: tried has no version 7"):
         find("tried", "champion", 7)
-    told = r"--alias: .*'champion' .*there: challenger \(version 1\).*--pipeline=promotion"
+    told = r"--alias: .*'champion' .*known: challenger \(version 1\).*--pipeline=promotion"
     with pytest.raises(SettingsError, match=told):
         find("tried", "champion", None)
     with pytest.raises(SettingsError, match="did you mean 'challenger'"):
@@ -59,14 +66,14 @@ def test_a_version_is_loaded_beside_its_base(
     folders: tuple[Path, Path],
 ) -> None:
     base = ModelSettings(f"local-dir:{folders[0]}")
-    opened = open_version(version, "challenger", base, "cpu")
-    loaded = (opened.pair.base.fingerprint, opened.pair.tuned.fingerprint)
+    pair = load_pair(version, "challenger", base, "cpu")
+    loaded = (pair.base.fingerprint, pair.tuned.fingerprint)
     assert loaded == (models[0].fingerprint, models[1].fingerprint)
-    assert opened.pair.label == "challenger"
-    assert opened.title == f"tried, version 1: CLIC, fine-tuned from {opened.pair.base.name}"
+    assert pair.label == "challenger"
+    assert pair.title == f"tried, version 1: CLIC, fine-tuned from {pair.base.name}"
     other = ModelSettings(f"local-dir:{folders[1]}")
     with pytest.raises(SettingsError, match="fine-tuned from another model"):
-        open_version(version, "challenger", other, "cpu")
+        load_pair(version, "challenger", other, "cpu")
 
 
 def test_a_busy_port_is_told_in_one_line() -> None:
@@ -83,3 +90,45 @@ def test_without_gradio_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(page, "find_spec", lambda name: None)
     with pytest.raises(SettingsError, match=r"pip install 'compo-pipeline\[ui\]'"):
         page.require_gradio()
+
+
+@pytest.fixture
+def benchmarks(tmp_path: Path) -> BenchmarksSettings:
+    """Two subtasks of three items each; of the second no image can be read."""
+    images = tmp_path / "images"
+    images.mkdir()
+    for name in ("swap_obj", "swap_att"):
+        items = {}
+        for number in range(3):
+            file = f"{name}{number}.png"
+            items[str(number)] = {
+                "filename": file,
+                "caption": f"right {file}",
+                "negative_caption": f"wrong {file}",
+            }
+            if name == "swap_obj":
+                Image.new("RGB", (8, 8)).save(images / file)
+            else:
+                (images / file).write_text("broken")
+        (tmp_path / "sugar_crepe").mkdir(exist_ok=True)
+        (tmp_path / "sugar_crepe" / f"{name}.json").write_text(json.dumps(items))
+    return BenchmarksSettings(str(tmp_path), str(images), sugar_crepe_pp=False)
+
+
+def test_an_example_of_each_subtask_that_has_one(benchmarks: BenchmarksSettings) -> None:
+    (example,) = draw_examples(benchmarks, 6)
+    file = example.image.name
+    assert example == PageExample(
+        Path(benchmarks.images) / file, (f"right {file}", f"wrong {file}")
+    )
+    assert draw_examples(benchmarks, 0) == []
+    drawn = {draw_examples(benchmarks, 6, seed)[0].image.name for seed in range(10)}
+    assert len(drawn) == 3
+
+
+def test_without_files_there_are_no_examples(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    assert draw_examples(BenchmarksSettings(str(tmp_path), str(tmp_path)), 6) == []
+    assert "no examples: benchmarks.sugar_crepe is on" in caplog.text

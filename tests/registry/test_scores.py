@@ -11,7 +11,7 @@ import pytest
 from mlflow.entities.model_registry import ModelVersion
 from PIL import Image
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.evaluate import Comparison
@@ -19,10 +19,12 @@ from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
 from compo_pipeline.records import Score
-from compo_pipeline.registry import kept_scores, stamp, tracking, versions
-from compo_pipeline.registry.copying import CopySettings, copy_version
-from compo_pipeline.registry.record import Record
-from compo_pipeline.registry.version_scores import ScoresMissing, VersionScores
+from compo_pipeline.registry import scores as stored
+from compo_pipeline.registry import tracking, versions
+from compo_pipeline.registry.promotion import copy_version
+from compo_pipeline.registry.scores import ScoresMissing, VersionScores, scores_fingerprint
+from compo_pipeline.registry.settings import CopySettings
+from compo_pipeline.registry.tracking import RunLog
 
 IMAGES = 4
 EVALUATION = EvaluationSettings(device="cpu")
@@ -107,18 +109,18 @@ def test_scores_are_made_once_and_kept_with_the_run(
 
 
 def test_nothing_is_kept_on_a_dry_run(version: ModelVersion, subtask: Subtask, base: Path) -> None:
-    assert scorer(subtask, base, keep=False).of(version)
+    assert scorer(subtask, base, store=False).of(version)
     assert mlflow.MlflowClient().list_artifacts(version.run_id) == []
 
 
 def test_missing_and_stale_scores_say_why(
     version: ModelVersion, subtask: Subtask, base: Path, loads: list[str]
 ) -> None:
-    with pytest.raises(ScoresMissing, match=r"no scores were kept.*promotion\.reevaluate"):
+    with pytest.raises(ScoresMissing, match=r"no scores are stored.*promotion\.reevaluate"):
         scorer(subtask, base, reevaluate=False).of(version)
     made = scorer(subtask, base).of(version)
     other = replace(subtask, items=subtask.items[1:])
-    with pytest.raises(ScoresMissing, match="made with other questions, images"):
+    with pytest.raises(ScoresMissing, match="computed with other items, images"):
         scorer(other, base, reevaluate=False).of(version)
     assert len(scorer(other, base).of(version)) == len(made) - 1
     assert len(loads) == 2
@@ -154,7 +156,7 @@ def test_an_evaluation_keeps_what_a_version_will_ask_for(
         return [Score(*name, "0", "0.png", (0.1, 0.2), right, None)]
 
     scores = [*made_up("base", False), *made_up("control", False), *made_up("clic", True)]
-    record = Record(version.run_id)
+    record = RunLog(version.run_id)
     weights = {"base": version.tags["base_fingerprint"], "control": "c"}
     weights["fine_tuned"] = version.tags["fingerprint"]
     overlap = Overlap("sugar_crepe_pp", "swap_att", 4, 1, 0, None, 8, 0)
@@ -165,7 +167,7 @@ def test_an_evaluation_keeps_what_a_version_will_ask_for(
         overlaps=(overlap,),
     )
     asked = ([subtask], str(tmp_path), EVALUATION)
-    kept_scores.keep_evaluation(record, scores, compared, *asked)
+    stored.store_evaluation(record, scores, compared, *asked)
     found = scorer(subtask, base, reevaluate=False)
     assert found.overlaps(version) == [overlap]
     assert found.of(version) == made_up("clic", True)
@@ -178,7 +180,7 @@ def test_an_evaluation_keeps_what_a_version_will_ask_for(
     closer = replace(EVALUATION, perceptual_hash=True)
     for seen, settings in ((near, closer), (replace(overlap, same_bytes=0), EVALUATION)):
         asked = ([subtask], str(tmp_path), settings)
-        kept_scores.keep_evaluation(record, scores, replace(compared, overlaps=(seen,)), *asked)
+        stored.store_evaluation(record, scores, replace(compared, overlaps=(seen,)), *asked)
     assert found.overlaps(version) == [near]
     # What else is asked is no matter; another question is another subtask.
     other = replace(subtask, benchmark="sugar_crepe", items=subtask.items[1:])
@@ -188,7 +190,7 @@ def test_an_evaluation_keeps_what_a_version_will_ask_for(
     assert scorer(fewer, base).overlaps(version) == []
 
     for place in ("exact", "near"):
-        name = f"{stamp.of_subtask(subtask)}_{place}.json"
+        name = f"{stored.subtask_fingerprint(subtask)}_{place}.json"
         mlflow.MlflowClient().log_dict(version.run_id, {"made": "later"}, f"overlaps/{name}")
     assert found.overlaps(version) == []
 
@@ -198,8 +200,8 @@ def test_scores_of_other_weights_say_so(
 ) -> None:
     """As an evaluation keeps them of a checkpoint that is then registered in half precision."""
     found = scorer(subtask, base, reevaluate=False)
-    kept_scores.keep(Record(version.run_id), found.stamp, {"e" * 64: []})
-    with pytest.raises(ScoresMissing, match=r"of other weights alone .*fp32"):
+    stored.store_scores(RunLog(version.run_id), found.fingerprint, {"e" * 64: []})
+    with pytest.raises(ScoresMissing, match=r"only scores of other weights .*fp32"):
         found.of(version)
 
 
@@ -207,9 +209,9 @@ def test_a_stamp_that_nobody_can_read_is_no_obstacle(
     version: ModelVersion, subtask: Subtask, base: Path
 ) -> None:
     client = mlflow.MlflowClient()
-    client.log_dict(version.run_id, {"made": "by a later version"}, "scores/old/stamp.json")
+    client.log_dict(version.run_id, {"made": "by a later version"}, "scores/old/fingerprint.json")
     client.log_dict(version.run_id, {}, "scores/bare/other.json")
-    with pytest.raises(ScoresMissing, match="nobody can read"):
+    with pytest.raises(ScoresMissing, match="cannot be read"):
         scorer(subtask, base, reevaluate=False).of(version)
     assert len(scorer(subtask, base).of(version)) == IMAGES
 
@@ -254,28 +256,30 @@ def test_copying_needs_a_place_and_a_version(version: ModelVersion) -> None:
         copy_version(version.name, CopySettings())
     with pytest.raises(SettingsError, match=r"promotion\.copy\.alias.*'nobody'"):
         copy_version(version.name, CopySettings(to=mlflow.get_tracking_uri(), alias="nobody"))
-    with pytest.raises(ValueError, match="gives: 'champion' is given by"):
-        CopySettings(gives="champion")
+    with pytest.raises(SettingsError, match=r"copy\.gives: 'champion' is given by"):
+        parse(CopySettings, {"gives": "champion"}, "promotion.copy")
 
 
 def test_a_stamp_changes_with_what_decides_scores(subtask: Subtask) -> None:
-    ours = stamp.make([subtask], EVALUATION)
-    assert stamp.make([subtask], replace(EVALUATION, image_batch=7, workers=1)).id == ours.id
-    exact = stamp.make([subtask], replace(EVALUATION, image_precision="bf16"))
+    ours = scores_fingerprint([subtask], EVALUATION)
+    assert (
+        scores_fingerprint([subtask], replace(EVALUATION, image_batch=7, workers=1)).id == ours.id
+    )
+    exact = scores_fingerprint([subtask], replace(EVALUATION, image_precision="bf16"))
     assert ours.differences(exact) == ["settings"]
     reworded = replace(subtask.items[0], negatives=("keys",))
     asked = replace(subtask, items=(reworded, *subtask.items[1:]))
-    assert ours.differences(stamp.make([asked], EVALUATION)) == ["questions"]
+    assert ours.differences(scores_fingerprint([asked], EVALUATION)) == ["items"]
     image = subtask.images / "0.png"
     before = image.read_bytes()
     try:
         Image.new("RGB", (32, 32), "grey").save(image)
-        assert ours.differences(stamp.make([subtask], EVALUATION)) == ["images"]
+        assert ours.differences(scores_fingerprint([subtask], EVALUATION)) == ["images"]
         image.unlink()
-        assert ours.differences(stamp.make([subtask], EVALUATION)) == ["images"]
+        assert ours.differences(scores_fingerprint([subtask], EVALUATION)) == ["images"]
     finally:
         image.write_bytes(before)
-    assert stamp.make([subtask], EVALUATION) == ours
+    assert scores_fingerprint([subtask], EVALUATION) == ours
 
 
 def test_the_stamp_knows_the_code_that_scores(project: Path) -> None:
@@ -293,5 +297,5 @@ def test_the_stamp_knows_the_code_that_scores(project: Path) -> None:
                 "models.hub", "models.identity", "models.settings", "progress",
                 "records"}  # fmt: skip
     names = {module.removeprefix(f"{package}.") for module in found} - carriers
-    listed = {name.removesuffix(".py").replace("/", ".") for name in stamp.CODE}
+    listed = {name.removesuffix(".py").replace("/", ".") for name in stored.CODE}
     assert {name for name in names if not any(name.startswith(each) for each in listed)} == set()

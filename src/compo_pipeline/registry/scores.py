@@ -1,0 +1,392 @@
+"""Scores of registered versions: cached with the version's run, or computed and cached.
+
+Artefacts of a run:
+
+    scores/<fingerprint>/<weights>.parquet    scores of one model
+    scores/<fingerprint>/fingerprint.json     what the fingerprint covers
+    overlaps/<subtask>_<exact or near>.json   contamination of a subtask by the training data
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from click import ClickException
+
+import compo_pipeline
+from compo_pipeline.compute import choose_device
+from compo_pipeline.configuration import parse
+from compo_pipeline.evaluation.benchmarks import Subtask, titles
+from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Estimate, Row
+from compo_pipeline.evaluation.conclusions import main_metric
+from compo_pipeline.evaluation.contamination import Overlap
+from compo_pipeline.evaluation.embed import Embedder
+from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.evaluation.scoring import score_model
+from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.models.loading import LoadedModel, ModelSettings
+from compo_pipeline.records import Score, from_table, to_table
+from compo_pipeline.registry.tracking import RunLog
+from compo_pipeline.registry.versions import load_base, load_version, run_of
+from compo_pipeline.storage import files_fingerprint
+
+if TYPE_CHECKING:
+    from mlflow.entities.model_registry import ModelVersion
+
+# Code that a model's similarities and verdicts depend on.
+CODE = (
+    "compute.py",
+    "evaluation/benchmarks",
+    "evaluation/embed.py",
+    "evaluation/protocols.py",
+    "evaluation/scoring.py",
+    "images/decoding.py",
+    "models/blueprint.py",
+    "models/encoding.py",
+    "models/loading.py",
+    "models/tokenizing.py",
+    "models/weights.py",
+)
+_SCORES, _OVERLAPS = "scores", "overlaps"
+FOLDERS = (_SCORES, _OVERLAPS)
+_FINGERPRINT_FILE = "fingerprint.json"
+# How images were compared, by EvaluationSettings.perceptual_hash. Each result has its own file, so
+# that a comparison of bytes alone does not replace one that also found near-duplicates.
+_KINDS = {False: "exact", True: "near"}
+_DIGITS = 16
+Stored = TypeVar("Stored", Overlap, "ScoresFingerprint")
+
+log = logging.getLogger(__name__)
+
+
+class ScoresMissing(ClickException, RuntimeError):
+    """A version has no comparable scores, and `promotion.reevaluate` is off."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoresFingerprint:
+    """Hashes of everything that scores depend on, except weights and versions of libraries.
+
+    Attributes:
+        items: of all scored items (of the benchmarks' files and of the dataset's captions).
+        images: of their images' bytes.
+        code: of the code that scores.
+        settings: precision of the towers and kind of device.
+    """
+
+    items: str
+    images: str
+    code: str
+    settings: Mapping[str, str]
+
+    @property
+    def id(self) -> str:
+        """Sixteen hexadecimal digits of all fields."""
+        return _short_hash(json.dumps(asdict(self), sort_keys=True))
+
+    def differences(self, other: ScoresFingerprint) -> list[str]:
+        """Names of the fields that differ."""
+        ours, theirs = asdict(self), asdict(other)
+        return [name for name in ours if ours[name] != theirs[name]]
+
+
+def scores_fingerprint(
+    subtasks: Sequence[Subtask], settings: EvaluationSettings
+) -> ScoresFingerprint:
+    """Fingerprint of scores computed now, on this machine, with these settings."""
+    kind = choose_device(settings.device, key="evaluation.device").type
+    precision = {"image": settings.image_precision, "text": settings.text_precision}
+    return ScoresFingerprint(
+        items=_items_hash(subtasks),
+        images=_images_hash(subtasks),
+        code=files_fingerprint(_code_files()),
+        settings={"device": kind, **precision},
+    )
+
+
+def subtask_fingerprint(subtask: Subtask) -> str:
+    """Sixteen hexadecimal digits of one subtask's items and of their images' bytes."""
+    return _short_hash(f"{_items_hash([subtask])} {_images_hash([subtask])}")
+
+
+def store_evaluation(
+    run: RunLog,
+    scores: Sequence[Score],
+    comparison: Comparison,
+    subtasks: Sequence[Subtask],
+    root: str | None,
+    settings: EvaluationSettings,
+) -> None:
+    """Store an evaluation's scores of the fine-tuned model and of its base with the run.
+
+    Args:
+        run: of the training.
+        scores: of all models.
+        comparison: of the models; has their fingerprints and the measured contamination.
+        subtasks: that were scored.
+        root: folder of the benchmarks; None if only the dataset's own captions were scored.
+        settings: of the evaluation.
+    """
+    by_weights = {
+        comparison.fingerprints[role]: [s for s in scores if s.model == comparison.models[role]]
+        for role in (BASE, FINE_TUNED)
+    }
+    # Before the scores: after a kill, no scores may seem to be unchecked for contamination.
+    fingerprints = {(task.benchmark, task.name): subtask_fingerprint(task) for task in subtasks}
+    for overlap in comparison.overlaps:
+        subtask = fingerprints[overlap.benchmark, overlap.subtask]
+        name = f"{_OVERLAPS}/{subtask}_{_KINDS[settings.perceptual_hash]}.json"
+        run.document(asdict(overlap), name)
+    fingerprint = scores_fingerprint(subtasks, settings)
+    store_scores(run, fingerprint, by_weights)
+    run.dataset("benchmarks", f"{fingerprint.items}-{fingerprint.images}", root, "evaluation")
+
+
+def store_scores(
+    run: RunLog, fingerprint: ScoresFingerprint, by_weights: Mapping[str, Iterable[Score]]
+) -> None:
+    """Store the scores of models, by the fingerprint of their weights, with a run."""
+    import pyarrow.parquet as pq
+
+    folder = f"{_SCORES}/{fingerprint.id}"
+    # Before the scores: after a kill, no scores may lack it.
+    run.document(asdict(fingerprint), f"{folder}/{_FINGERPRINT_FILE}")
+    with tempfile.TemporaryDirectory() as temporary:
+        for weights, scores in by_weights.items():
+            file = Path(temporary) / f"{weights[:_DIGITS]}.parquet"
+            pq.write_table(to_table(scores, Score), file)
+        run.artefact(Path(temporary), folder)
+
+
+def run_metrics(rows: Sequence[Row], role: str) -> dict[str, float]:
+    """All figures of one model as MLflow metrics, per cent.
+
+    `headline/...` are the figures of the summary; `headline_vs_base/...`, of the fine-tuned model,
+    their differences from the base in points; `test/...` are all figures. The base's own figures
+    are the same in every run: they are in the artefact comparison.json.
+
+    Args:
+        rows: of the comparison.
+        role: control or fine_tuned.
+    """
+    values: dict[Row, Estimate] = {
+        row: estimate for row in rows if (estimate := getattr(row, role)) is not None
+    }
+    found = {}
+    for row, estimate in values.items():
+        # Dots: MLflow shows a section of charts for each prefix before the last slash.
+        name = f"{row.benchmark}.{row.metric}.{row.name}"
+        if row.headline:
+            found[f"headline/{name}"] = estimate.value
+        if row.headline and role == FINE_TUNED:
+            found[f"headline_vs_base/{name}"] = row.vs_base.value
+        found[f"test/{row.benchmark}/{row.metric}/{row.name}"] = estimate.value
+    return {name: round(value, 3) for name, value in found.items()}
+
+
+def headline(rows: Sequence[Row]) -> str:
+    """The main figure and, in brackets, its difference from the base; empty without one."""
+    row = main_metric(rows)
+    if row is None:
+        return ""
+    return f"{row.label} {row.fine_tuned.value:.1f} ({row.vs_base.format()})"
+
+
+@dataclass
+class VersionScores:
+    """Scores of versions and of their bases under today's fingerprint.
+
+    Attributes:
+        subtasks: to score.
+        evaluation: settings of scoring.
+        base: the base model's settings.
+        reevaluate: whether missing scores are computed.
+        store: whether computed scores are stored with the version's run.
+    """
+
+    subtasks: Sequence[Subtask]
+    evaluation: EvaluationSettings
+    base: ModelSettings
+    reevaluate: bool = True
+    store: bool = True
+    _embedder: Embedder = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Create the embedder: versions with one image tower share the images' embeddings."""
+        self._embedder = Embedder(self.subtasks, self.evaluation)
+
+    @cached_property
+    def fingerprint(self) -> ScoresFingerprint:
+        """Fingerprint that cached scores must have."""
+        return scores_fingerprint(self.subtasks, self.evaluation)
+
+    @property
+    def titles(self) -> dict[str, str]:
+        """Titles of benchmarks that are not the official ones."""
+        return titles(self.subtasks)
+
+    def of(self, version: ModelVersion) -> list[Score]:
+        """A version's scores.
+
+        Raises:
+            ScoresMissing: none are cached, and `reevaluate` is off.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+
+            def load() -> LoadedModel:
+                return load_version(version, Path(folder), self._device)
+
+            weights = version.tags.get("fingerprint") or load().fingerprint
+            return self._scores(version, weights, f"version {version.version}", load)
+
+    def base_of(self, version: ModelVersion) -> list[Score]:
+        """The scores of the base that a version was fine-tuned from.
+
+        Raises:
+            ScoresMissing: as `of`.
+            SettingsError: `model` names another base.
+        """
+        weights = version.tags.get("base_fingerprint", "")
+        return self._scores(
+            version,
+            weights,
+            f"the base of version {version.version}",
+            lambda: load_base(version, self.base, self._device),
+        )
+
+    def overlaps(self, version: ModelVersion) -> list[Overlap]:
+        """Contamination of the subtasks by a version's training data, as its run measured it.
+
+        Of several measurements of a subtask the one that found most counts.
+        """
+        run_id = run_of(version)
+        stored = _artefacts(run_id, _OVERLAPS) if run_id else []
+        found = []
+        for task in self.subtasks:
+            prefix = f"{_OVERLAPS}/{subtask_fingerprint(task)}_"
+            names = [f"{prefix}{kind}.json" for kind in _KINDS.values()]
+            measured = [
+                overlap
+                for name in names
+                if run_id and name in stored and (overlap := _read(Overlap, run_id, name))
+            ]
+            if measured:
+                found.append(max(measured, key=lambda overlap: overlap.known_images))
+        return found
+
+    @property
+    def _device(self) -> str:
+        return str(choose_device(self.evaluation.device, key="evaluation.device"))
+
+    def _scores(
+        self, version: ModelVersion, weights: str, name: str, load: Callable[[], LoadedModel]
+    ) -> list[Score]:
+        run_id = run_of(version)
+        cached = _cached(run_id, self.fingerprint, weights) if run_id else None
+        if cached is not None:
+            return cached
+        reason = _why_not_cached(run_id, self.fingerprint) if run_id else "the store has no run"
+        if not self.reevaluate:
+            raise ScoresMissing(
+                f"{name} has no scores to compare: {reason}; set promotion.reevaluate to true"
+            )
+        log.info("Scoring %s: %s.", name, reason)
+        loaded = load()
+        scores = score_model(self.subtasks, self._embedder(loaded, name), name).rows
+        if self.store and run_id:
+            store_scores(RunLog(run_id), self.fingerprint, {loaded.fingerprint: scores})
+        return scores
+
+
+def _cached(run_id: str, fingerprint: ScoresFingerprint, weights: str) -> list[Score] | None:
+    """A run's stored scores of a model; None if there are none with this fingerprint."""
+    import mlflow
+    import pyarrow.parquet as pq
+
+    folder = f"{_SCORES}/{fingerprint.id}"
+    name = f"{folder}/{weights[:_DIGITS]}.parquet"
+    if name not in _artefacts(run_id, folder):
+        return None
+    with tempfile.TemporaryDirectory() as temporary:
+        path = mlflow.MlflowClient().download_artifacts(run_id, name, temporary)
+        try:
+            return list(from_table(pq.read_table(path), Score))
+        except ValueError as error:
+            log.warning("The scores %s of the run %s cannot be read: %s", name, run_id, error)
+            return None
+
+
+def _why_not_cached(run_id: str, fingerprint: ScoresFingerprint) -> str:
+    """What differs between the scores that a run has and those of a fingerprint."""
+    folders = _artefacts(run_id, _SCORES)
+    if not folders:
+        return "no scores are stored with its run"
+    if f"{_SCORES}/{fingerprint.id}" in folders:
+        return "its run has only scores of other weights (it is not registered in fp32?)"
+    files = (file for folder in folders for file in _artefacts(run_id, folder))
+    stored = (
+        _read(ScoresFingerprint, run_id, file)
+        for file in files
+        if file.endswith(f"/{_FINGERPRINT_FILE}")
+    )
+    closest = min((fingerprint.differences(each) for each in stored if each), key=len, default=None)
+    if closest is None:
+        return "the fingerprints of its scores cannot be read"
+    return f"its scores were computed with other {', '.join(closest)}"
+
+
+def _artefacts(run_id: str, folder: str) -> list[str]:
+    """Paths in a folder of a run's artefacts."""
+    import mlflow
+
+    return [file.path for file in mlflow.MlflowClient().list_artifacts(run_id, folder)]
+
+
+def _read(row: type[Stored], run_id: str, name: str) -> Stored | None:
+    """Content of a stored JSON file; None if it is not of this version's format."""
+    import mlflow
+
+    text = mlflow.artifacts.load_text(f"runs:/{run_id}/{name}")
+    try:
+        return parse(row, json.loads(text), Path(name).name)
+    except ValueError as error:
+        log.warning("%s of the run %s cannot be read: %s", name, run_id, error)
+        return None
+
+
+def _items_hash(subtasks: Sequence[Subtask]) -> str:
+    content = hashlib.sha256()
+    for task in subtasks:
+        fields = asdict(task)
+        # A folder of this machine, and a name for readers.
+        del fields["images"], fields["title"]
+        content.update(json.dumps(fields, sort_keys=True).encode())
+    return content.hexdigest()[:_DIGITS]
+
+
+def _images_hash(subtasks: Sequence[Subtask]) -> str:
+    """Hash of the images and of the names of missing ones, whose items are skipped."""
+    images = {(item.image, task.path(item)) for task in subtasks for item in task.items}
+    present = sorted((name, path) for name, path in images if path.is_file())
+    missing = sorted(name for name, path in images if not path.is_file())
+    return _short_hash(f"{files_fingerprint(present)} {missing}")
+
+
+def _code_files() -> Iterator[tuple[str, Path]]:
+    package = Path(compo_pipeline.__file__).parent
+    for name in CODE:
+        path = package / name
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            yield str(file.relative_to(package)), file
+
+
+def _short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]

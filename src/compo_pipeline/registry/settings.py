@@ -1,0 +1,137 @@
+"""Settings of tracking, registration and promotion."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, field
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import AfterValidator, Field, FiniteFloat, NonNegativeFloat, PositiveInt
+
+from compo_pipeline.configuration import Share, settings
+
+if TYPE_CHECKING:
+    from compo_pipeline.evaluation.settings import Bootstrap
+
+CHAMPION, PREVIOUS = "champion", "previous"
+
+
+def _not_reserved(alias: str) -> str:
+    if alias in (CHAMPION, PREVIOUS):
+        raise ValueError(
+            f"'{alias}' is given by `kedro run --pipeline=promotion` alone, through its gate"
+        )
+    return alias
+
+
+# An alias that a model can get without passing the gate.
+UngatedAlias = Annotated[str, AfterValidator(_not_reserved)]
+
+
+@settings
+class TrackingSettings:
+    """The YAML key `tracking`."""
+
+    uri: str | None = None
+    """MLflow server or database; null is a sqlite file in mlruns/ of the project."""
+    experiment: str = "compo"
+    """The experiment's name."""
+    system_metrics: bool = False
+    """Log the machine's load too."""
+
+
+@settings
+class RegistrationSettings:
+    """The YAML key `registration`."""
+
+    name: str = "compo-clip"
+    """The registered model."""
+    alias: UngatedAlias | None = "challenger"
+    """Alias of the new version, taken from the version that had it; null gives none."""
+    precision: Literal["fp32", "fp16"] = "fp32"
+    """Of the exported weights."""
+    licence: str | None = None
+    """Licence of the weights in the model card, as Hugging Face's hub names it; null: the card says
+    that the licences of the base and of the data apply."""
+
+
+@settings
+class Rule:
+    """A condition on figures; every figure that the pattern matches must satisfy it."""
+
+    figure: str
+    """`benchmark/metric/name`, as MLflow names it below `test/`; `*` matches any text."""
+    must: Literal["rise", "hold"]
+    """`rise`: the 95% interval of the difference is above `by`; `hold`: it does not reach below
+    `-by`."""
+    by: Annotated[FiniteFloat, Field(ge=0)] = 0.0
+    """Points."""
+
+
+@settings
+class Contamination:
+    """Largest share of a subtask's images and captions that may be in the training data."""
+
+    images: Share | None = 0.0
+    """Images with the same bytes, or near-duplicates where perceptual hashes were compared; null:
+    no limit."""
+    captions: Share | None = None
+    """Captions with the same words; null: no limit."""
+
+
+@settings
+class Gate:
+    """The YAML key `promotion.gate`."""
+
+    version: int
+    """A number of your own for these rules."""
+    rules: Annotated[Mapping[str, Rule], Field(min_length=1)]
+    """Rules by name."""
+    items: PositiveInt = 100
+    """The least number of scored items, and of their images, for a figure."""
+    skipped: Share = 0.0
+    """The largest share of a figure's items that could not be scored."""
+    contamination: Contamination = field(default_factory=Contamination)
+    """Limits, checked for subtasks whose contamination was measured."""
+
+    def fingerprint(self, bootstrap: Bootstrap) -> str:
+        """The version and a hash of all settings that affect a decision."""
+        content = json.dumps([asdict(self), asdict(bootstrap)], sort_keys=True).encode()
+        return f"{self.version}-{hashlib.sha256(content).hexdigest()[:8]}"
+
+
+@settings
+class CopySettings:
+    """The YAML key `promotion.copy`."""
+
+    to: str | None = None
+    """The other registry: MLflow's server or database; null refuses to copy."""
+    alias: str = CHAMPION
+    """Alias of the version to copy."""
+    gives: UngatedAlias = "challenger"
+    """Alias of the copy in the other registry."""
+    experiment: str = "compo"
+    """Experiment of the other store, for the run that holds the copy."""
+
+
+@settings
+class PromotionSettings:
+    """The YAML key `promotion`."""
+
+    captions: str
+    """The table of captions for retrieval."""
+    gate: Gate
+    """What a challenger must show."""
+    action: Literal["promote", "rollback", "copy"] = "promote"
+    """Promote the challenger, roll back to the previous champion, or copy a version to another
+    registry."""
+    dry_run: bool = False
+    """Decide and report, and leave the registry as it is."""
+    reevaluate: bool = True
+    """Score versions again whose scores are missing or have another fingerprint."""
+    settle: NonNegativeFloat = 2.0
+    """Seconds after which a moved alias of a server is read again."""
+    copy: CopySettings = field(default_factory=CopySettings)
+    """What is copied where."""
