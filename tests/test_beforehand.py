@@ -57,7 +57,11 @@ def context(project: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
             {"counterfactuals": {"caption_editor": "rules"}},
             "counterfactuals.image_generator: ",
         ),
-        ("promotion", {"promotion": {"gate": {"items": 0}}}, "promotion.gate.items: Input should be greater than 0 (got 0)"),
+        (
+            "promotion",
+            {"promotion": {"gate": {"items": 0}}},
+            "promotion.gate.items: Input should be greater than 0 (got 0)",
+        ),
         ("export", {"export": {"hugging_face": False, "onnx": False}}, "export: no format is"),
     ],
 )

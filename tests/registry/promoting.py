@@ -15,9 +15,9 @@ from types import MappingProxyType
 from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.records import Score
 from compo_pipeline.registry.promotion import promote
-from compo_pipeline.registry.settings import Gate, PromotionSettings, Rule
+from compo_pipeline.registry.settings import Gate, GateRule, PromotionSettings
 
-GATE = Gate(version=1, rules={"itt": Rule("sugar_crepe_pp/itt/swap_att", "rise")}, items=20)
+GATE = Gate(version=1, rules={"itt": GateRule("sugar_crepe_pp/itt/swap_att", "rise")}, items=20)
 SETTINGS = PromotionSettings(captions="", gate=GATE)
 BOOTSTRAP = Bootstrap(resamples=50)
 ITEMS = 40

@@ -15,11 +15,11 @@ from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.records import Score
 from compo_pipeline.registry.gate import Check, judge
-from compo_pipeline.registry.settings import Contamination, Gate, Rule
+from compo_pipeline.registry.settings import Contamination, Gate, GateRule
 
 BOOTSTRAP = Bootstrap(resamples=200)
-RISE = Rule("sugar_crepe_pp/itt/swap_att", "rise")
-HOLD = Rule("retrieval/*/raw", "hold", 10)
+RISE = GateRule("sugar_crepe_pp/itt/swap_att", "rise")
+HOLD = GateRule("retrieval/*/raw", "hold", 10)
 GATE = Gate(version=1, rules={"itt": RISE, "retrieval": HOLD}, items=20)
 ITEMS = 40
 ANY = {"rules": {"x": {"figure": "a", "must": "rise"}}}
@@ -84,7 +84,7 @@ def test_a_fall_beyond_the_tolerance() -> None:
 
 
 def test_a_figure_that_was_not_scored() -> None:
-    rules = {**GATE.rules, "zero-shot": Rule("zero_shot/top1/*", "hold", 3)}
+    rules = {**GATE.rules, "zero-shot": GateRule("zero_shot/top1/*", "hold", 3)}
     found = judged(scores(right(36)), scores(right(20)), rules=rules)
     assert "was not scored" in found["zero-shot"] and len(found) == 1
 

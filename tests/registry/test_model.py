@@ -18,9 +18,9 @@ from PIL import Image
 from compo_pipeline.images import decoding
 from compo_pipeline.models.loading import load
 from compo_pipeline.registry import model
-from compo_pipeline.registry.model import Limits, Refused, chosen_device, read_image
+from compo_pipeline.registry.model import InvalidRequest, RequestLimits, chosen_device, read_image
 
-LIMITS = Limits()
+LIMITS = RequestLimits()
 
 
 @pytest.fixture
@@ -104,31 +104,31 @@ def test_paths_that_leave_the_root_are_refused(value: str, tmp_path: Path) -> No
     (root / "folder").mkdir(parents=True)
     (tmp_path / "red.png").write_bytes(base64.b64decode(encoded(RED)))
     (root / "link.png").symlink_to(tmp_path / "red.png")
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidRequest):
         read_image(value.format(root=root), replace(LIMITS, root=root))
 
 
 def test_without_a_root_no_path_is_read(tmp_path: Path) -> None:
     (tmp_path / "red.png").write_bytes(base64.b64decode(encoded(RED)))
-    with pytest.raises(Refused, match="below COMPO_CLIP_IMAGE_ROOT .which is not set"):
+    with pytest.raises(InvalidRequest, match="below COMPO_CLIP_IMAGE_ROOT .which is not set"):
         read_image(str(tmp_path / "red.png"), LIMITS)
 
 
 @pytest.mark.parametrize("value", ["http://host/red.png", "file:///red.png", "s3://bucket/red.png"])
 def test_urls_are_refused(value: str) -> None:
-    with pytest.raises(Refused, match="is a URL"):
+    with pytest.raises(InvalidRequest, match="is a URL"):
         read_image(value, LIMITS)
 
 
 @pytest.mark.parametrize("value", ["no-where", "not base64!", "data:image/png;base64,@@", "é"])
 def test_what_is_not_encoded_is_refused(value: str) -> None:
-    with pytest.raises(Refused, match="neither base64, nor a data URI, nor the path"):
+    with pytest.raises(InvalidRequest, match="neither base64, nor a data URI, nor the path"):
         read_image(value, LIMITS)
 
 
 @pytest.mark.parametrize("data", [b"", b"hello", b"%!PS-Adobe-3.0 EPSF-3.0\n", b"<svg/>"])
 def test_what_is_no_image_is_refused(data: bytes) -> None:
-    with pytest.raises(Refused, match="no image, expected one of JPEG"):
+    with pytest.raises(InvalidRequest, match="not an image, expected one of JPEG"):
         read_image(f"data:;base64,{base64.b64encode(data).decode()}", LIMITS)
 
 
@@ -136,27 +136,27 @@ def test_what_is_no_image_is_refused(data: bytes) -> None:
 def test_truncated_images_are_refused(kind: str) -> None:
     noise = Image.effect_noise((200, 200), 50).convert("RGB")
     half = base64.b64decode(encoded(noise, kind))
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidRequest):
         read_image(base64.b64encode(half[: len(half) // 2]).decode(), LIMITS)
 
 
 @pytest.mark.parametrize(("mode", "kind"), [("I;16", "PNG"), ("I", "PPM"), ("F", "PPM")])
 def test_deep_images_are_refused(mode: str, kind: str) -> None:
-    with pytest.raises(Refused, match="expected 8 bits a channel"):
+    with pytest.raises(InvalidRequest, match="expected 8 bits a channel"):
         read_image(encoded(Image.new(mode, (4, 4)), kind), LIMITS)
 
 
 def test_bomb_is_refused_before_it_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = encoded(Image.new("1", (9000, 9000)))
     monkeypatch.setattr("PIL.ImageFile.ImageFile.load", pytest.fail)
-    with pytest.raises(Refused, match="9000 x 9000 pixels, at most 50000000"):
+    with pytest.raises(InvalidRequest, match="9000 x 9000 pixels, at most 50000000"):
         read_image(bomb, LIMITS)
 
 
 def test_no_tiff_is_read_here_or_in_training(tmp_path: Path) -> None:
     """Whole tiles of it are unpacked, whatever the image's size."""
     tiff = encoded(RED, "TIFF")
-    with pytest.raises(Refused, match="no image, expected one of"):
+    with pytest.raises(InvalidRequest, match="not an image, expected one of"):
         read_image(tiff, LIMITS)
     (tmp_path / "a.tiff").write_bytes(base64.b64decode(tiff))
     with pytest.raises(decoding.ImageError, match="not one of JPEG"):
@@ -170,22 +170,22 @@ def test_oversize_is_refused_unread(
     (tmp_path / "red.png").write_bytes(base64.b64decode(encoded(RED)))
     monkeypatch.setattr(Path, "read_bytes", pytest.fail)
     value = "red.png" if as_file else encoded(RED)
-    with pytest.raises(Refused, match="bytes, at most 50 are read"):
-        read_image(value, Limits(bytes=50, root=tmp_path))
+    with pytest.raises(InvalidRequest, match="bytes, at most 50 are read"):
+        read_image(value, RequestLimits(bytes=50, root=tmp_path))
 
 
 def test_limits_come_from_the_environment(tmp_path: Path) -> None:
     given = {"COMPO_CLIP_MAX_ROWS": "3", "COMPO_CLIP_IMAGE_ROOT": str(tmp_path), "OTHER": "x"}
-    assert Limits.of(given) == Limits(rows=3, root=tmp_path)
+    assert RequestLimits.from_environment(given) == RequestLimits(rows=3, root=tmp_path)
     with pytest.raises(ValueError, match="COMPO_CLIP_MAX_PIXELS is 'many'"):
-        Limits.of({"COMPO_CLIP_MAX_PIXELS": "many"})
+        RequestLimits.from_environment({"COMPO_CLIP_MAX_PIXELS": "many"})
     with pytest.raises(ValueError, match="COMPO_CLIP_IMAGE_ROOT is '/nowhere', expected a folder"):
-        Limits.of({"COMPO_CLIP_IMAGE_ROOT": "/nowhere"})
+        RequestLimits.from_environment({"COMPO_CLIP_IMAGE_ROOT": "/nowhere"})
 
 
 def test_a_device_that_is_not_there_is_refused_by_its_variable() -> None:
     assert chosen_device("cpu") == "cpu" and chosen_device("auto") in ("cpu", "cuda")
-    with pytest.raises(ValueError, match="COMPO_CLIP_DEVICE is 'cuda:99', which is not there"):
+    with pytest.raises(ValueError, match="COMPO_CLIP_DEVICE is 'cuda:99', which is not available"):
         chosen_device("cuda:99")
 
 
@@ -194,7 +194,7 @@ def test_rows_keep_their_order_and_equal_images_are_decoded_once(
 ) -> None:
     decoded: list[str] = []
 
-    def counting(value: str, limits: Limits) -> Image.Image:
+    def counting(value: str, limits: RequestLimits) -> Image.Image:
         decoded.append(value)
         return read_image(value, limits)
 
@@ -231,7 +231,7 @@ def ask(served: model.ImageTextModel) -> Callable[..., pd.DataFrame]:
 def test_tokenizer_forgets_words_beyond_its_room_and_keeps_its_own(
     served: model.ImageTextModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model, "WORDS_KEPT", 10)
+    monkeypatch.setattr(model, "MAX_CACHED_WORDS", 10)
     texts = [f"word{'abcdefghijklmnop'[k]}x and <end_of_text>" for k in range(16)]
     before = ask(served)({"text": texts}, task="embed")
     assert len(served.tokenize.cache) == 10
@@ -244,9 +244,9 @@ def test_what_makes_gigabytes_of_text_is_refused_before_it_is_made(
 ) -> None:
     image = {"image": [encoded(RED)]}
     long = {"labels": ["x" * 100_000], "templates": ["a {}"] * 1000}
-    with pytest.raises(Refused, match="the texts have 100004000 characters, at most 200000"):
+    with pytest.raises(InvalidRequest, match="the texts have 100004000 characters, at most 200000"):
         ask(served)(image, task="classify", **long)
-    with pytest.raises(Refused, match="needs one {}"):
+    with pytest.raises(InvalidRequest, match="needs one {}"):
         ask(served)(image, task="classify", labels=["x"], templates=["{}" * 100])
 
 
@@ -269,7 +269,7 @@ def test_answers_are_bounded(
     assert len(json.dumps(found.to_dict("records"))) < 3 * (row + len(" label probability ") + 80)
     served.limits = replace(LIMITS, answer=3 * row - 1)
     message = f"the answer would have about {3 * row} bytes, at most {3 * row - 1} are sent"
-    with pytest.raises(Refused, match=message):
+    with pytest.raises(InvalidRequest, match=message):
         ask(served)(images, **params)
 
 

@@ -214,7 +214,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (payload(IMAGE, task="classify"), "the task classify expects params.labels"),
     (payload(IMAGE, task="classify", labels=["a"], templates=["b"]), "needs one {}"),
     (payload(IMAGE, task="classify", labels=["a", " "]), "params.labels holds an empty text"),
-    (payload(IMAGE, task="rank", texts=TEXTS, labels=["a"]), "params.labels means nothing"),
+    (payload(IMAGE, task="rank", texts=TEXTS, labels=["a"]), "params.labels is not a parameter"),
     (payload(*[IMAGE] * 5, texts=TEXTS), "the table has 5 rows, at most 4"),
     (payload(IMAGE, texts=["x"] * 6), "params hold 6 texts"),
     (
@@ -229,7 +229,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (payload(IMAGE, {"image": "https://host/a.png"}, texts=TEXTS), "row 1: image 'https"),
     (payload(IMAGE, {"image": "../red.png"}, texts=TEXTS), "row 1: image '../red.png' is nei"),
     (payload(IMAGE, {"image": NOISE}, texts=TEXTS), "has 6000 bytes, at most 5000"),
-    (payload(IMAGE, {"image": NOISE[:400]}, texts=TEXTS), "... is no image"),
+    (payload(IMAGE, {"image": NOISE[:400]}, texts=TEXTS), "... is not an image"),
     (payload(IMAGE, {"image": HALF}, texts=TEXTS), "cannot be decoded"),
 ]
 

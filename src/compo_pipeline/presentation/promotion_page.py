@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ _UNBROKEN = ("items", "before", "now", "difference")
 def write_decision(
     decision: Decision, facts: Mapping[str, str], links: Sequence[pages.Link], folder: Path
 ) -> Path:
-    """Write a decision as `promotion.html` and `promotion.md`.
+    """Write a decision as `promotion.html` and `promotion.md`; return the former.
 
     Args:
         decision: of the gate, or a rollback.
@@ -34,17 +34,17 @@ def write_decision(
         links: related pages.
         folder: for both files.
     """
-    (folder / MARKDOWN).write_text(markdown(decision), encoding="utf-8")
-    known = {"decided": decision.at, "champion before": str(decision.previous or "none")}
+    own = {"decided": decision.at, "champion before": str(decision.previous or "none")}
     if decision.checks:
-        known |= {"compared with": decision.opponent, "gate": decision.gate}
-    return _write_html(
+        own |= {"compared with": decision.opponent, "gate": decision.gate}
+    return _write(
         folder,
-        title=_title(decision),
+        title=f"{decision.name} version {decision.version}: {decision.outcome}",
+        dry_run=decision.dry_run,
         reason=decision.reason,
-        facts={**known, **facts},
+        facts={**own, **facts},
         links=links,
-        checks=[list(zip(_COLUMNS, _cells(check), strict=True)) for check in decision.checks],
+        checks=[_cells(check) for check in decision.checks],
         next_steps=next_steps(decision.checks),
     )
 
@@ -57,30 +57,25 @@ def write_copy(
     links: Sequence[pages.Link],
     folder: Path,
 ) -> Path:
-    """Write what was copied to another registry as `promotion.html` and `promotion.md`.
+    """Write a copy to another registry as `promotion.html` and `promotion.md`.
 
     Args:
         name: of the registered model.
         settings: of the copy.
-        version: its number in the other registry; None where a dry run would create it.
+        version: its number in the other registry; None if a dry run would create it.
         facts: date, command and commit.
         links: related pages.
         folder: for both files.
     """
-    copy, target = settings.copy, masked(str(settings.copy.to))
-    title = f"{name}: copied{_dry_run(settings.dry_run)}"
+    copy = settings.copy
     created = "a new version" if version is None else f"version {version}"
-    text = (
-        f"# {title}\n\n- source: the version with the alias '{copy.alias}'\n"
-        f"- target: {target}, {created}, alias '{copy.gives}'\n"
-    )
-    (folder / MARKDOWN).write_text(text, encoding="utf-8")
-    return _write_html(
+    return _write(
         folder,
-        title=title,
+        title=f"{name}: copied",
+        dry_run=settings.dry_run,
         reason=f"The version with the alias '{copy.alias}' is {created} of the other registry, "
         f"with the alias '{copy.gives}'.",
-        facts={"target": target, **facts},
+        facts={"target": masked(str(copy.to)), **facts},
         links=links,
         checks=[],
         next_steps=[],
@@ -95,17 +90,12 @@ def show(decision: Decision, console: Console | None = None) -> None:
         for column in _COLUMNS:
             table.add_column(column, no_wrap=column in _UNBROKEN)
         for check in decision.checks:
-            table.add_row(*_cells(check), style="" if check.passed else "red")
+            table.add_row(*_cells(check).values(), style="" if check.passed else "red")
         console.print(table)
     console.print(decision.summary(), markup=False)
     for step in next_steps(decision.checks):
         # One line each, so that a command can be copied from a narrow terminal.
         console.print(f"- {step}", markup=False, highlight=False, soft_wrap=True)
-
-
-def markdown(decision: Decision) -> str:
-    """The decision as markdown."""
-    return "\n".join(_markdown_lines(decision)) + "\n"
 
 
 def next_steps(checks: Sequence[Check]) -> list[str]:
@@ -144,52 +134,22 @@ def _failure(check: Check) -> str:
     return f"{subject}: {change}; {check.finding}{key}."
 
 
-def _write_html(folder: Path, **context: Any) -> Path:
-    html = pages.render("promotion.html", {**context, "columns": _COLUMNS})
-    (folder / PAGE).write_text(html, encoding="utf-8")
+def _cells(check: Check) -> dict[str, str]:
+    """A row of the table, by column."""
+    cells = dict.fromkeys(_COLUMNS, "")
+    cells[""] = "passed" if check.passed else "FAILED"
+    cells |= {"rule": check.rule, "figure": check.subject, "finding": check.finding}
+    if found := check.numbers:
+        cells["items"] = str(found.items)
+        cells["before"], cells["now"] = f"{found.opponent:.2f}", f"{found.challenger:.2f}"
+        cells["difference"] = f"{found.difference:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
+    return cells
+
+
+def _write(folder: Path, *, title: str, dry_run: bool, **context: Any) -> Path:
+    if dry_run:
+        title += " (dry run: nothing was changed)"
+    for name in (PAGE, MARKDOWN):
+        text = pages.render(name, {**context, "title": title, "columns": _COLUMNS})
+        (folder / name).write_text(text, encoding="utf-8")
     return folder / PAGE
-
-
-def _markdown_lines(decision: Decision) -> Iterator[str]:
-    yield f"# {_title(decision)}"
-    yield ""
-    yield decision.reason
-    yield ""
-    yield f"- at: {decision.at}"
-    yield f"- champion before: {decision.previous or 'none'}"
-    if not decision.checks:
-        return
-    yield f"- compared with: {decision.opponent}"
-    yield f"- gate: {decision.gate}"
-    yield ""
-    yield "Per cent; differences are paired on the same items, with 95% intervals."
-    yield ""
-    yield _markdown_row(_COLUMNS)
-    yield _markdown_row(["---"] * len(_COLUMNS))
-    for check in decision.checks:
-        yield _markdown_row(_cells(check))
-    if steps := next_steps(decision.checks):
-        yield from ("", "## What to do next", "", *(f"- {step}" for step in steps))
-
-
-def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
-
-
-def _title(decision: Decision) -> str:
-    dry_run = _dry_run(decision.dry_run)
-    return f"{decision.name} version {decision.version}: {decision.outcome}{dry_run}"
-
-
-def _dry_run(dry_run: bool) -> str:
-    return " (dry run: nothing was changed)" if dry_run else ""
-
-
-def _cells(check: Check) -> tuple[str, ...]:
-    result = "passed" if check.passed else "FAILED"
-    if check.numbers is None:
-        return result, check.rule, check.subject, "", "", "", "", check.finding
-    found = check.numbers
-    difference = f"{found.difference:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
-    values = (f"{found.opponent:.2f}", f"{found.challenger:.2f}")
-    return result, check.rule, check.subject, str(found.items), *values, difference, check.finding

@@ -17,7 +17,7 @@ from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Row, compare
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.records import PER_CLASS, Score
-from compo_pipeline.registry.settings import Contamination, Gate, Rule
+from compo_pipeline.registry.settings import Contamination, Gate, GateRule
 
 CHALLENGER, OPPONENT = "challenger", "opponent"
 
@@ -108,7 +108,7 @@ def _invalid(name: str, scores: Sequence[Score]) -> Iterator[Check]:
         yield Check("scores", name, False, f"{repeated} items occur more than once")
 
 
-def _figures(name: str, rule: Rule, rows: Iterable[Row], gate: Gate) -> Iterator[Check]:
+def _figures(name: str, rule: GateRule, rows: Iterable[Row], gate: Gate) -> Iterator[Check]:
     matched = [
         row for row in rows if fnmatchcase(f"{row.benchmark}/{row.metric}/{row.name}", rule.figure)
     ]
@@ -122,7 +122,7 @@ def _figures(name: str, rule: Rule, rows: Iterable[Row], gate: Gate) -> Iterator
         yield _figure(name, rule, row, gate)
 
 
-def _figure(name: str, rule: Rule, row: Row, gate: Gate) -> Check:
+def _figure(name: str, rule: GateRule, row: Row, gate: Gate) -> Check:
     difference = row.vs_base
     numbers = Numbers(
         items=row.items,

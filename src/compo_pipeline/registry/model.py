@@ -1,7 +1,7 @@
-"""The served model: MLflow runs this file (models from code), without compo_pipeline.
+"""The served model. MLflow runs this file (models from code), so it imports no compo_pipeline.
 
-The input is a table with the column `image`, the column `text`, or both; `params` hold the task
-and what all rows share. The answer has a row for each row, in the same order:
+The input is a table with the column `image`, the column `text`, or both; `params` has the task and
+the values common to all rows. The output has a row for each input row, in the same order:
 
     score     image and text               similarity
               image, params.texts          similarities, one for each text
@@ -10,9 +10,9 @@ and what all rows share. The answer has a row for each row, in the same order:
     classify  image, params.labels,        label and probability of the likeliest label,
               params.templates             probabilities of all labels
 
-A similarity is a cosine. An image is base64, a data URI or, where COMPO_CLIP_IMAGE_ROOT names a
-folder, the path of a file below it; never a URL. It is read as training reads it: upright, in RGB,
-without its transparency, the first one of several.
+A similarity is a cosine. An image is base64, a data URI or, if COMPO_CLIP_IMAGE_ROOT names a
+folder, the path of a file below it; never a URL. It is decoded as in training: upright, in RGB,
+without its transparency, the first frame of several.
 
 n rows, K texts, D width of the embeddings.
 """
@@ -42,30 +42,30 @@ from PIL import Image, UnidentifiedImageError
 
 Vectors: TypeAlias = NDArray[np.float32]
 
-# Every parameter, with its value where a request gives none.
+# All parameters with their defaults.
 PARAMS: dict[str, Any] = {
     "task": "score",
     "texts": [],
     "labels": [],
     "templates": ["a photo of a {}."],
 }
-# What each task reads of them.
-TAKES = {
+# The parameters of each task.
+TASK_PARAMS = {
     "score": ("texts",),
     "embed": (),
     "rank": ("texts",),
     "classify": ("labels", "templates"),
 }
 CHUNK = 64
-# Not TIFF: whole tiles of it are unpacked, gigabytes for an image of one pixel.
+# Not TIFF: Pillow unpacks whole tiles, gigabytes for an image of one pixel.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "PPM")
-# Longer texts are no paths: the system would refuse to look them up.
-LONGEST_PATH = 1024
-# open_clip's own tokenizer takes time in the square of a word's length, and keeps each word.
-LONGEST_WORD = 64
-WORDS_KEPT = 50_000
-# Bytes of the longest number of an answer: -7.638926914230008e-05 and what parts it.
-NUMBER = 24
+# Longer texts are not looked up as paths.
+MAX_PATH = 1024
+# open_clip's tokenizer takes time in the square of a word's length, and caches each word.
+MAX_WORD = 64
+MAX_CACHED_WORDS = 50_000
+# Bytes of the longest number in JSON: -7.638926914230008e-05 and its separator.
+NUMBER_BYTES = 24
 _ORIENTATION = 0x0112
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -78,30 +78,30 @@ _TURNS = {
 }
 
 
-class Refused(MlflowException):
-    """A request that cannot be answered: HTTP 400."""
+class InvalidRequest(MlflowException):
+    """A request that is refused with HTTP 400."""
 
     def __init__(self, reason: str) -> None:
-        """Say what was got, and what is expected."""
+        """Create the error with its message."""
         super().__init__(reason, error_code=INVALID_PARAMETER_VALUE)
 
     def serialize_as_json(self) -> str:
-        """The reason alone: MLflow's server puts the data before it, megabytes of base64."""
+        """The message without the data, megabytes of base64, that MLflow's server adds."""
         return json.dumps({"error_code": self.error_code, "message": self.args[0]})
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What one request may ask; each number is COMPO_CLIP_MAX_<NAME> in the environment.
+class RequestLimits:
+    """Limits of one request; the variable COMPO_CLIP_MAX_<NAME> sets each number.
 
     Attributes:
         rows: of the table.
         texts: of the parameters (labels times templates).
         characters: of all texts together.
-        answer: bytes of the answer in JSON, as far as it grows with the parameters.
+        answer: bytes of the output in JSON, without parts of constant size per row.
         bytes: of one encoded image.
         pixels: of one image, by its header.
-        root: the only folder that images are read from (COMPO_CLIP_IMAGE_ROOT).
+        root: the only folder for images (COMPO_CLIP_IMAGE_ROOT).
     """
 
     rows: int = 1000
@@ -113,11 +113,11 @@ class Limits:
     root: Path | None = None
 
     @classmethod
-    def of(cls, environment: Mapping[str, str]) -> Limits:
-        """The limits that a process was started with.
+    def from_environment(cls, environment: Mapping[str, str]) -> RequestLimits:
+        """Limits from environment variables.
 
         Raises:
-            ValueError: a number is not one, or the root is no folder; names the variable.
+            ValueError: a number or the folder is invalid; names the variable.
         """
         given: dict[str, Any] = {}
         for name in (field.name for field in fields(cls) if field.name != "root"):
@@ -134,19 +134,19 @@ class Limits:
 
 
 class ImageTextModel(PythonModel):
-    """Answers questions about images and texts with an exported open_clip folder."""
+    """Scores, embeds, ranks and classifies with an exported open_clip folder."""
 
     def load_context(self, context: PythonModelContext) -> None:
         """Load the folder logged as the artefact `model`."""
         folder = f"local-dir:{context.artifacts['model']}"
-        self.limits = Limits.of(os.environ)
+        self.limits = RequestLimits.from_environment(os.environ)
         self.device = chosen_device(os.environ.get("COMPO_CLIP_DEVICE", "auto"))
         model, _, self.preprocess = open_clip.create_model_and_transforms(
             folder, device=self.device
         )
         self.model = model.eval()
         self.tokenize = open_clip.get_tokenizer(folder)
-        self.tokenizing = threading.Lock()
+        self.tokenizer_lock = threading.Lock()
 
     def predict(
         self,
@@ -154,47 +154,49 @@ class ImageTextModel(PythonModel):
         model_input: pd.DataFrame,
         params: dict[str, Any] | None = None,
     ) -> pd.DataFrame:
-        """Answer row by row; equal images and equal texts are encoded once.
+        """Compute the output row by row; equal images and equal texts are encoded once.
 
         Raises:
-            Refused: naming the row or parameter, what was got and what is expected.
+            InvalidRequest: names the row or parameter, the value and what is expected.
         """
-        asked = checked(params or {}, self.limits)
+        request = checked(params or {}, self.limits)
         if len(model_input) > self.limits.rows:
-            raise Refused(
+            raise InvalidRequest(
                 f"the table has {len(model_input)} rows, at most {self.limits.rows} are answered "
                 "at once: split it, or raise COMPO_CLIP_MAX_ROWS where the model is loaded"
             )
         if not len(model_input.columns):
-            raise Refused("the table has neither of the columns image and text")
+            raise InvalidRequest("the table has neither of the columns image and text")
         if not len(model_input):
             return pd.DataFrame()
-        size = len(model_input) * answer_row(asked)
+        size = len(model_input) * row_bytes(request)
         if size > self.limits.answer:
-            raise Refused(
+            raise InvalidRequest(
                 f"the answer would have about {size} bytes, at most {self.limits.answer} are sent: "
-                "split the table, ask about fewer or shorter texts, or raise COMPO_CLIP_MAX_ANSWER "
+                "split the table, send fewer or shorter texts, or raise COMPO_CLIP_MAX_ANSWER "
                 "where the model is loaded"
             )
-        answer = getattr(self, f"_{asked['task']}")(model_input, asked)
+        answer = getattr(self, f"_{request['task']}")(model_input, request)
         return pd.DataFrame(answer, index=model_input.index)
 
-    def _score(self, table: pd.DataFrame, asked: Mapping[str, Any]) -> dict[str, Any]:
-        if not asked["texts"]:
+    def _score(self, table: pd.DataFrame, request: Mapping[str, Any]) -> dict[str, Any]:
+        if not request["texts"]:
             u, t = self._images(table), self._texts(column(table, "text"))
             return {"similarity": (u * t).sum(axis=1).astype(float)}
         if "text" in table:
-            raise Refused("score compares with the column text or with params.texts, not both")
-        return {"similarities": self._similarities(table, asked["texts"]).tolist()}
+            raise InvalidRequest(
+                "score compares with the column text or with params.texts, not both"
+            )
+        return {"similarities": self._similarities(table, request["texts"]).tolist()}
 
-    def _embed(self, table: pd.DataFrame, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def _embed(self, table: pd.DataFrame, request: Mapping[str, Any]) -> dict[str, Any]:
         if ("image" in table) == ("text" in table):
-            raise Refused("embed expects one of the columns image and text")
+            raise InvalidRequest("embed expects one of the columns image and text")
         vectors = self._images(table) if "image" in table else self._texts(column(table, "text"))
         return {"embedding": vectors.tolist()}
 
-    def _rank(self, table: pd.DataFrame, asked: Mapping[str, Any]) -> dict[str, Any]:
-        texts = asked["texts"]
+    def _rank(self, table: pd.DataFrame, request: Mapping[str, Any]) -> dict[str, Any]:
+        texts = request["texts"]
         similarities = self._similarities(table, texts)
         orders = np.argsort(-similarities, axis=1, kind="stable")
         return {
@@ -202,12 +204,14 @@ class ImageTextModel(PythonModel):
             "similarities": np.take_along_axis(similarities, orders, axis=1).tolist(),
         }
 
-    def _classify(self, table: pd.DataFrame, asked: Mapping[str, Any]) -> dict[str, Any]:
-        labels, templates = asked["labels"], asked["templates"]
-        # Counted before they are made: short labels and templates can make gigabytes of text.
+    def _classify(self, table: pd.DataFrame, request: Mapping[str, Any]) -> dict[str, Any]:
+        labels, templates = request["labels"], request["templates"]
+        # Before the prompts exist: short labels and templates can give gigabytes of text.
         sizes = len(templates) * sum(map(len, labels)) + len(labels) * sum(map(len, templates))
-        self._few_enough(sizes)
-        prompts = self._texts([made.replace("{}", label) for label in labels for made in templates])
+        self._check_length(sizes)
+        prompts = self._texts(
+            [template.replace("{}", label) for label in labels for template in templates]
+        )
         means = prompts.reshape(len(labels), len(templates), -1).mean(axis=1)
         classes = means / np.linalg.norm(means, axis=1, keepdims=True)
         scale = self.model.logit_scale.exp().item()
@@ -236,23 +240,23 @@ class ImageTextModel(PythonModel):
         for image in images:
             try:
                 pixels.append(self.preprocess(read_image(image, self.limits)))
-            except Refused as error:
+            except InvalidRequest as error:
                 shown = image if len(image) <= 60 else image[:57] + "..."
-                raise Refused(f"row {rows[image]}: image '{shown}' {error}") from error
+                raise InvalidRequest(f"row {rows[image]}: image '{shown}' {error}") from error
         return torch.stack(pixels)
 
     def _texts(self, texts: Sequence[str]) -> Vectors:
         """[K, D]."""
-        self._few_enough(sum(map(len, texts)))
+        self._check_length(sum(map(len, texts)))
         try:
             "".join(texts).encode()
-        except UnicodeEncodeError as error:  # JSON can hold halves of characters
-            raise Refused(f"a text is not Unicode: {error.reason}") from error
+        except UnicodeEncodeError as error:  # JSON can contain lone surrogates
+            raise InvalidRequest(f"a text is not Unicode: {error.reason}") from error
         return self._encode(texts, self._tokens, "encode_text")
 
-    def _few_enough(self, characters: int) -> None:
+    def _check_length(self, characters: int) -> None:
         if characters > self.limits.characters:
-            raise Refused(
+            raise InvalidRequest(
                 f"the texts have {characters} characters, at most {self.limits.characters} are "
                 "read at once"
             )
@@ -260,24 +264,24 @@ class ImageTextModel(PythonModel):
     def _tokens(self, texts: list[str]) -> torch.Tensor:
         cache: dict[str, str] | None = getattr(self.tokenize, "cache", None)
         if cache is not None:
-            # As the tokenizer cleans it: that can join what stands apart in a request.
+            # After the tokenizer's cleaning, which can join words.
             for word in (word for text in texts for word in self.tokenize.clean_fn(text).split()):
-                if len(word) > LONGEST_WORD:
-                    raise Refused(
+                if len(word) > MAX_WORD:
+                    raise InvalidRequest(
                         f"'{word[:20]}...' has {len(word)} characters without a space, at most "
-                        f"{LONGEST_WORD} are read"
+                        f"{MAX_WORD} are read"
                     )
-        # Requests come in threads of one process, and tokenizers are not made for that.
-        with self.tokenizing:
+        # Requests run in threads of one process, and tokenizers are not thread-safe.
+        with self.tokenizer_lock:
             tokens: torch.Tensor = self.tokenize(texts)
-            for word in list(cache or {})[WORDS_KEPT:]:
+            for word in list(cache or {})[MAX_CACHED_WORDS:]:
                 self.tokenize.cache.pop(word)
         return tokens
 
     def _encode(
         self, items: Sequence[str], prepare: Callable[[list[str]], torch.Tensor], encode: str
     ) -> Vectors:
-        """Normalised embeddings of items, a row for each."""
+        """Normalised embeddings of items, one row per item."""
         places, distinct = pd.factorize(np.array(items, dtype=object))
         with torch.inference_mode():
             parts = [
@@ -292,7 +296,7 @@ class ImageTextModel(PythonModel):
 
 
 def chosen_device(name: str) -> str:
-    """The device that COMPO_CLIP_DEVICE names; `auto` is CUDA where there is a GPU, else the CPU.
+    """The device of COMPO_CLIP_DEVICE; `auto` is CUDA if there is a GPU, else the CPU.
 
     Raises:
         ValueError: there is no such device here.
@@ -303,117 +307,117 @@ def chosen_device(name: str) -> str:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError):
         raise ValueError(
-            f"COMPO_CLIP_DEVICE is '{name}', which is not there; expected auto, cpu, cuda, "
+            f"COMPO_CLIP_DEVICE is '{name}', which is not available; expected auto, cpu, cuda, "
             "cuda:<n> or mps"
         ) from None
     return name
 
 
-def checked(params: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
-    """The parameters of a request with their defaults.
+def checked(params: Mapping[str, Any], limits: RequestLimits) -> dict[str, Any]:
+    """Validate the parameters of a request and add the defaults.
 
     Raises:
-        Refused: the task is unknown, lacks a parameter or does not know one, or there are too many
+        InvalidRequest: the task or a parameter is unknown, one is missing, or there are too many
             texts.
     """
-    asked = {**PARAMS, **{k: v for k, v in params.items() if v is not None}}
-    task = asked["task"]
-    if task not in TAKES:
-        raise Refused(f"params.task is '{task}', expected one of {', '.join(TAKES)}")
+    request = {**PARAMS, **{k: v for k, v in params.items() if v is not None}}
+    task = request["task"]
+    if task not in TASK_PARAMS:
+        raise InvalidRequest(f"params.task is '{task}', expected one of {', '.join(TASK_PARAMS)}")
     for name in ("texts", "labels", "templates"):
-        values = asked[name] = list(asked[name])
-        if name not in TAKES[task]:
+        values = request[name] = list(request[name])
+        if name not in TASK_PARAMS[task]:
             if values != PARAMS[name]:
-                raise Refused(f"params.{name} means nothing to the task {task}")
+                raise InvalidRequest(f"params.{name} is not a parameter of the task {task}")
         elif not values and task != "score":
-            raise Refused(f"the task {task} expects params.{name}, a list of texts")
+            raise InvalidRequest(f"the task {task} expects params.{name}, a list of texts")
         elif not all(isinstance(value, str) and value.strip() for value in values):
-            raise Refused(f"params.{name} holds an empty text")
-    if task == "classify" and any(made.count("{}") != 1 for made in asked["templates"]):
-        raise Refused("each of params.templates needs one {}, where the label goes")
-    count = len(asked["labels"]) * len(asked["templates"]) or len(asked["texts"])
+            raise InvalidRequest(f"params.{name} holds an empty text")
+    if task == "classify" and any(template.count("{}") != 1 for template in request["templates"]):
+        raise InvalidRequest("each of params.templates needs one {}, where the label goes")
+    count = len(request["labels"]) * len(request["templates"]) or len(request["texts"])
     if count > limits.texts:
-        raise Refused(
+        raise InvalidRequest(
             f"params hold {count} texts (labels times templates), at most {limits.texts} are read: "
-            "ask several times, or raise COMPO_CLIP_MAX_TEXTS where the model is loaded"
+            "send several requests, or raise COMPO_CLIP_MAX_TEXTS where the model is loaded"
         )
-    return asked
+    return request
 
 
-def answer_row(asked: Mapping[str, Any]) -> int:
-    """Bytes of a row's answer in JSON, at most, but for what is as long whatever is asked."""
-    texts, labels = asked["texts"], asked["labels"]
-    repeated = len(json.dumps(texts)) if asked["task"] == "rank" else 0
+def row_bytes(request: Mapping[str, Any]) -> int:
+    """Maximum bytes of a row of the output in JSON, without parts of constant size."""
+    texts, labels = request["texts"], request["labels"]
+    repeated = len(json.dumps(texts)) if request["task"] == "rank" else 0
     label = max((len(json.dumps(label)) for label in labels), default=0)
-    return NUMBER * len(texts or labels) + repeated + label
+    return NUMBER_BYTES * len(texts or labels) + repeated + label
 
 
 def column(table: pd.DataFrame, name: str) -> list[str]:
-    """A column of the input, every row filled.
+    """A column of the input without empty rows.
 
     Raises:
-        Refused: there is none, or a row is empty; names the row.
+        InvalidRequest: it is missing, or a row is empty; names the row.
     """
     if name not in table:
-        raise Refused(f"the table has no column {name}")
+        raise InvalidRequest(f"the table has no column {name}")
     values: list[str] = table[name].tolist()
     for row, value in enumerate(values):
         if not isinstance(value, str) or not value.strip():
-            raise Refused(f"row {row}: {name} is empty, or not a text")
+            raise InvalidRequest(f"row {row}: {name} is empty, or not a text")
     return values
 
 
-def read_image(value: str, limits: Limits) -> Image.Image:
+def read_image(value: str, limits: RequestLimits) -> Image.Image:
     """Decode one image.
 
     Raises:
-        Refused: it is no image that can be read, or too large.
+        InvalidRequest: it cannot be decoded, or is too large.
     """
     try:
         image: Image.Image = Image.open(io.BytesIO(_read(value, limits)), formats=FORMATS)
         if image.width * image.height > limits.pixels:
-            raise Refused(
+            raise InvalidRequest(
                 f"has {image.width} x {image.height} pixels, at most {limits.pixels} are read"
             )
         if image.mode in ("F", "I") or image.mode.startswith("I;"):
-            # Pillow would cut off all above 255: an almost white image.
-            raise Refused(f"has the mode {image.mode}, expected 8 bits a channel")
+            # Pillow would clip values above 255.
+            raise InvalidRequest(f"has the mode {image.mode}, expected 8 bits a channel")
         image.load()
         turn = _TURNS.get(image.getexif().get(_ORIENTATION, 1))
         return (image if turn is None else image.transpose(turn)).convert("RGB")
-    except Refused:
+    except InvalidRequest:
         raise
     except UnidentifiedImageError:
-        raise Refused(f"is no image, expected one of {', '.join(FORMATS)}") from None
+        raise InvalidRequest(f"is not an image, expected one of {', '.join(FORMATS)}") from None
     except Exception as error:
-        # Decoders raise whatever broken bytes lead them to.
-        raise Refused(f"cannot be decoded: {error}") from error
+        # Decoders raise many kinds of errors on broken bytes.
+        raise InvalidRequest(f"cannot be decoded: {error}") from error
 
 
-def _read(value: str, limits: Limits) -> bytes:
+def _read(value: str, limits: RequestLimits) -> bytes:
     path = _below(limits.root, value)
     # Four characters of base64 carry three bytes.
     size = len(value) * 3 // 4 if path is None else path.stat().st_size
     if size > limits.bytes:
-        raise Refused(f"has {size} bytes, at most {limits.bytes} are read")
+        raise InvalidRequest(f"has {size} bytes, at most {limits.bytes} are read")
     if path is not None:
         return path.read_bytes()
     if "://" in value[:32]:
-        raise Refused("is a URL, and none is fetched: send the image itself, as base64")
+        raise InvalidRequest("is a URL, and none is fetched: send the image itself, as base64")
     encoded = value.partition(",")[2] if value.startswith("data:") else value
     try:
         return base64.b64decode("".join(encoded.split()), validate=True)
     except ValueError:
         unset = " (which is not set)" if limits.root is None else ""
-        raise Refused(
+        raise InvalidRequest(
             "is neither base64, nor a data URI, nor the path of a file below COMPO_CLIP_IMAGE_ROOT"
             + unset
         ) from None
 
 
 def _below(root: Path | None, value: str) -> Path | None:
-    """The file of that name below the root, if it is one; links must not lead out."""
-    if root is None or len(value) > LONGEST_PATH:
+    """The file of that name below the root, if it exists; symbolic links must not lead outside."""
+    if root is None or len(value) > MAX_PATH:
         return None
     try:
         path = (root / value).resolve()

@@ -7,20 +7,19 @@ from __future__ import annotations
 import json
 import logging
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from click import ClickException
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.settings import Bootstrap
-from compo_pipeline.records import Score
-from compo_pipeline.registry import gate, scores, tracking
+from compo_pipeline.registry import gate, tracking
 from compo_pipeline.registry.gate import Check
+from compo_pipeline.registry.scores import FOLDERS, ScoresMissing, VersionScores
 from compo_pipeline.registry.settings import CHAMPION, PREVIOUS, CopySettings, PromotionSettings
 from compo_pipeline.registry.versions import (
     OUTCOME,
@@ -98,25 +97,8 @@ class Decision:
         return tags
 
 
-class Scorer(Protocol):
-    """Scores of a version and of its base; `scores.VersionScores` is the implementation."""
-
-    @property
-    def titles(self) -> Mapping[str, str]:
-        """Titles of benchmarks that are not the official ones."""
-
-    def of(self, version: ModelVersion) -> list[Score]:
-        """The version's scores."""
-
-    def base_of(self, version: ModelVersion) -> list[Score]:
-        """The scores of the base that the version was fine-tuned from."""
-
-    def overlaps(self, version: ModelVersion) -> list[Overlap]:
-        """Measured contamination of the scored subtasks by the version's training data."""
-
-
 def promote(
-    name: str, alias: str, scorer: Scorer, settings: PromotionSettings, bootstrap: Bootstrap
+    name: str, alias: str, scorer: VersionScores, settings: PromotionSettings, bootstrap: Bootstrap
 ) -> Decision:
     """Compare the challenger with the champion, or with its base if there is none, and decide.
 
@@ -257,7 +239,7 @@ def _copied(target: Any, version: ModelVersion, experiment: str) -> ModelVersion
         target.log_artifacts(run_id, files, _MODEL)
         if source_run := run_of(version):
             stored = {file.path for file in _client().list_artifacts(source_run)}
-            for folder in stored.intersection(scores.FOLDERS):
+            for folder in stored.intersection(FOLDERS):
                 path = _client().download_artifacts(source_run, folder, temporary)
                 target.log_artifacts(run_id, path, folder)
     target.set_terminated(run_id)
@@ -289,7 +271,7 @@ def _aliases(name: str, settings: PromotionSettings) -> Iterator[Aliases]:
 
 
 def _judged(
-    decision: Decision, scorer: Scorer, settings: PromotionSettings, bootstrap: Bootstrap
+    decision: Decision, scorer: VersionScores, settings: PromotionSettings, bootstrap: Bootstrap
 ) -> Decision:
     challenger = _client().get_model_version(decision.name, str(decision.version))
     if challenger.tags.get(OUTCOME) == "rolled back":
@@ -305,7 +287,7 @@ def _judged(
     try:
         ours = scorer.of(challenger)
         theirs = scorer.of(champion) if champion else scorer.base_of(challenger)
-    except scores.ScoresMissing as error:
+    except ScoresMissing as error:
         checks: tuple[Check, ...] = (Check("scores", "", False, error.message),)
     else:
         overlaps = scorer.overlaps(challenger)

@@ -58,7 +58,7 @@ class RegistrationSettings:
 
 
 @settings
-class Rule:
+class GateRule:
     """A condition on figures; every figure that the pattern matches must satisfy it."""
 
     figure: str
@@ -87,7 +87,7 @@ class Gate:
 
     version: int
     """A number of your own for these rules."""
-    rules: Annotated[Mapping[str, Rule], Field(min_length=1)]
+    rules: Annotated[Mapping[str, GateRule], Field(min_length=1)]
     """Rules by name."""
     items: PositiveInt = 100
     """The least number of scored items, and of their images, for a figure."""

@@ -1,4 +1,4 @@
-"""The record of a study in MLflow: a run of its own, and one within it for each trial."""
+"""MLflow record of a study: a run for the study and a child run for each trial."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ TRIAL = "trial"
 STATE = "trial_state"
 REASON = "trial_reason"
 _PARENT = "mlflow.parentRunId"
-_RUNS_A_REQUEST = 1000
 
 Outcome = Literal["finished", "failed", "killed"]
 
 
 @dataclass(frozen=True, slots=True)
 class TuningRecord:
-    """Keeps studies in an MLflow store, from any process: it holds all that leads there.
+    """Logs studies into an MLflow store, from any process: it can be pickled.
 
     Attributes:
         uri: of the store.
@@ -37,74 +36,69 @@ class TuningRecord:
 
     @classmethod
     def here(cls, tags: Mapping[str, str]) -> TuningRecord:
-        """In the store and experiment that `tracking.configure` has set in this process."""
+        """Record in the store and experiment that this process has configured."""
         import mlflow
 
         return cls(mlflow.get_tracking_uri(), tracking.experiment_id(), dict(tags))
 
     def open_study(self, name: str, known: str | None) -> str:
-        """Open the study's run in this process's store; a known one that is still there again."""
+        """Open the study's run and return its id; a known run that exists is resumed."""
         if known is not None and tracking.find(known) is not None:
             self._client().update_run(known, status="RUNNING")
             return known
         return tracking.open_run(f"tuning-{name}", {**self.tags, "study": name})
 
     def open_trial(self, study: str, number: int) -> str:
-        """Open the run of a trial within the study's."""
+        """Open a trial's run within the study's run and return its id."""
         tags = {_PARENT: study, TRIAL: str(number), "mlflow.source.name": "compo-pipeline"}
-        client = self._client()
-        run = client.create_run(self.experiment, run_name=f"trial {number}", tags=tags)
+        run = self._client().create_run(self.experiment, run_name=f"trial {number}", tags=tags)
         return str(run.info.run_id)
 
     def point(self, trial: str, step: int, figures: Mapping[str, float]) -> None:
         """Add a point to the curves of a trial."""
-        self._record(trial).curves([{"step": step, **figures}], TRIAL)
+        self._run(trial).curves([{"step": step, **figures}], TRIAL)
 
     def close_trial(
         self, run: str, trial: FrozenTrial, outcome: Outcome, reason: str | None
     ) -> None:
         """Log a finished trial and end its run."""
-        record = self._record(run)
-        record.params(trial.params)
+        log = self._run(run)
+        log.params(trial.params)
         steps = sorted(trial.intermediate_values.items())
-        record.curves([{"step": step, "reported": value} for step, value in steps], TRIAL)
-        values = {f"value_{place}": value for place, value in enumerate(trial.values or ())}
+        log.curves([{"step": step, "reported": value} for step, value in steps], TRIAL)
+        values = {f"value_{index}": value for index, value in enumerate(trial.values or ())}
         figures: dict[str, Any] = {"constraint": dict(trial.constraints), **values}
-        if trial.datetime_start and trial.datetime_complete:
-            taken = trial.datetime_complete - trial.datetime_start
-            figures["seconds"] = taken.total_seconds()
-        record.metrics({TRIAL: figures})
-        record.tags({STATE: trial.state.name, **({} if reason is None else {REASON: reason})})
+        if trial.duration:
+            figures["seconds"] = trial.duration.total_seconds()
+        log.metrics({TRIAL: figures})
+        log.tags({STATE: trial.state.name, **({} if reason is None else {REASON: reason})})
         self._client().set_terminated(run, outcome.upper())
 
     def trials(self, study: str) -> Mapping[int, tuple[str, bool]]:
-        """The runs of a study's trials by the trial's number: id, and whether it has ended."""
-        client, page = self._client(), None
-        found: dict[int, tuple[str, bool]] = {}
-        query = f"tags.{_PARENT} = '{study}'"
-        while True:
-            runs = client.search_runs(
-                [self.experiment], query, max_results=_RUNS_A_REQUEST, page_token=page
-            )
-            for run in runs:
-                closed = run.info.status != "RUNNING"
-                found[int(run.data.tags[TRIAL])] = (run.info.run_id, closed)
-            page = runs.token
-            if not page:
-                return found
+        """Id of each trial's run, and whether the run has ended, by the trial's number."""
+        import mlflow
+
+        self._client()
+        runs = mlflow.search_runs(
+            [self.experiment], f"tags.{_PARENT} = '{study}'", output_format="list"
+        )
+        return {
+            int(run.data.tags[TRIAL]): (run.info.run_id, run.info.status != "RUNNING")
+            for run in runs
+        }
 
     def close_study(self, run: str, outcome: Outcome, figures: Mapping[str, float]) -> None:
-        """End the study's run."""
-        self._record(run).metrics({"trials": dict(figures)})
+        """Log the numbers of trials and end the study's run."""
+        self._run(run).metrics({"trials": dict(figures)})
         self._client().set_terminated(run, outcome.upper())
 
-    def _record(self, run: str) -> RunLog:
+    def _run(self, run: str) -> RunLog:
         self._client()
         return RunLog(run)
 
     def _client(self) -> Any:
         import mlflow
 
-        # A worker process begins without; in the others this changes nothing.
+        # A worker process starts without it.
         mlflow.set_tracking_uri(self.uri)
         return mlflow.MlflowClient()

@@ -1,0 +1,96 @@
+"""A decision in the terminal, as markdown and as HTML says the same."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compo_pipeline.evaluation.settings import Bootstrap
+from compo_pipeline.presentation import promotion_page
+from compo_pipeline.records import Score
+from compo_pipeline.registry.gate import Check, judge
+from compo_pipeline.registry.promotion import Decision
+from compo_pipeline.registry.settings import Gate, GateRule, PromotionSettings
+
+RULE = GateRule("sugar_crepe_pp/itt/swap_att", "hold", 1.0)
+GATE = Gate(version=1, rules={"itt": RULE}, items=20)
+FACTS = {"date": "today", "commit": "abc"}
+
+
+def judged(right: int, by: float = RULE.by) -> tuple[Check, ...]:
+    """Checks of a challenger with some of 40 items right, against an opponent with 30."""
+    tables = [
+        [
+            Score("m", "sugar_crepe_pp", "swap_att", "itt", f"{k}", f"{k}.png", (0.5,), k < n, None)
+            for k in range(40)
+        ]
+        for n in (right, 30)
+    ]
+    gate = replace(GATE, rules={"itt": replace(RULE, by=by)})
+    return judge(*tables, (), gate, Bootstrap(resamples=50))
+
+
+def decision(checks: tuple[Check, ...], **changes: Any) -> Decision:
+    return Decision(
+        **{
+            "name": "compo-clip",
+            "version": 3,
+            "outcome": "refused",
+            "reason": "Failed: itt.",
+            "previous": 1,
+            "opponent": "champion, version 1",
+            "gate": "1-abcd",
+            "at": "2024-01-01",
+            "checks": checks,
+            **changes,
+        }
+    )
+
+
+def written(given: Decision, folder: Path) -> tuple[str, str]:
+    """The markdown and the HTML."""
+    page = promotion_page.write_decision(given, FACTS, [], folder)
+    return (folder / "promotion.md").read_text(), page.read_text()
+
+
+def test_a_refusal_is_a_table_with_next_steps_everywhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = decision(judged(20))
+    markdown, html = written(refused, tmp_path)
+    promotion_page.show(refused)
+    terminal = capsys.readouterr().out
+    assert markdown.startswith("# compo-clip version 3: refused\n")
+    assert "| FAILED | itt | SugarCrepe++ ITT swap att | 40 | 75.00 | 50.00 | -25.00 [" in markdown
+    assert '<td class="bad">FAILED</td>' in html and "version 3: refused" in terminal
+    for shown in (markdown, html):
+        assert "champion, version 1" in shown and "1-abcd" in shown and "today" in shown
+    for shown in (markdown, html, terminal):
+        assert "-25.0 points [" in shown and "training.wise_ft.ratio" in shown
+
+
+def test_the_suggested_limit_is_the_smallest_that_passes(tmp_path: Path) -> None:
+    markdown, _ = written(decision(judged(28)), tmp_path)
+    given = re.search(r"--params promotion\.gate\.rules\.itt\.by=([\d.]+)`", markdown)
+    assert given is not None
+    limit = float(given[1])
+    for by, passes in ((limit, True), (limit - 0.1, False)):
+        assert next(check.passed for check in judged(28, by) if check.rule == "itt") is passes
+
+
+def test_nothing_is_suggested_after_a_promotion(tmp_path: Path) -> None:
+    pages = written(decision(judged(40), outcome="promoted", dry_run=True), tmp_path)
+    for page in pages:
+        assert "What to do next" not in page and "dry run: nothing was changed" in page
+
+
+def test_a_copy_names_its_target_without_its_password(tmp_path: Path) -> None:
+    copy: Any = {"to": "http://me:secret@host", "gives": "candidate"}
+    settings = PromotionSettings(captions="", gate=GATE, dry_run=True, copy=copy)
+    promotion_page.write_copy("compo-clip", settings, None, FACTS, [], tmp_path)
+    for page in (tmp_path / "promotion.md", tmp_path / "promotion.html"):
+        text = page.read_text()
+        assert "http://***@host" in text and "secret" not in text
+        assert "a new version" in text and "candidate" in text and "dry run" in text
