@@ -21,7 +21,7 @@ from rich.console import Console
 
 from compo_pipeline import afterwards
 from compo_pipeline.evaluation.evaluate import Comparison
-from compo_pipeline.presentation import report_terminal as terminal
+from compo_pipeline.presentation.tables import show_comparison
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 COLUMNS = 100
@@ -63,7 +63,7 @@ def main() -> None:
     with KedroSession.create(project, env="base") as session:
         context = session.load_context()
     screen = Console(record=True, force_terminal=True, width=COLUMNS, file=io.StringIO())
-    terminal.show(Comparison.from_json(context.catalog.load("comparison")), screen)
+    show_comparison(Comparison.from_json(context.catalog.load("comparison")), screen)
     typed = {**context.params, "command": {"env": None, "params": {}}}
     afterwards.show(pipelines["train_eval"], context.catalog, typed, screen)
     # Rich names a font on a server; the viewer's own does.

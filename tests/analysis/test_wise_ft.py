@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from PIL import Image
-from rich.console import Console
 from safetensors.torch import load_file, save_file
 
 from compo_pipeline.analysis.wise_ft import Figure, WiseFtSettings, ends, sweep
@@ -24,7 +22,6 @@ from compo_pipeline.evaluation.settings import Bootstrap, EvaluationSettings
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.pairwise import give_bias
-from compo_pipeline.presentation import trade_off
 
 SETTINGS = EvaluationSettings(bootstrap=Bootstrap(50), workers=1, image_precision="fp32")
 NOTHING = TrainingRows(frozenset(), frozenset(), frozenset(), None)
@@ -141,58 +138,3 @@ def test_a_checkpoint_of_another_base_is_refused(
 def test_ratios_rise_from_zero_to_one(ratios: list[float]) -> None:
     with pytest.raises(SettingsError, match="wise_ft.*two or more rising shares"):
         parse(WiseFtSettings, {"ratios": ratios}, "wise_ft")
-
-
-def frame(*rows: tuple[float, str, str, str, float]) -> pd.DataFrame:
-    """Figures of (ratio, benchmark, metric, name, value)."""
-    columns = ["ratio", "benchmark", "metric", "name", "value"]
-    made = pd.DataFrame(rows, columns=columns)
-    return made.assign(
-        label=made.metric + " " + made["name"], low=made.value - 1, high=made.value + 1
-    )
-
-
-ROWS = [
-    (ratio, *row, value + step)
-    for ratio, step in ((0.0, 0.0), (0.5, 3.0), (1.0, 4.0))
-    for *row, value in (
-        ("sugar_crepe", "accuracy", "average", 70.0),
-        ("sugar_crepe", "accuracy", "swap_obj", 10.0),
-        ("sugar_crepe_pp", "itt", "average", 50.0),
-        ("zero_shot", "top1", "cars", 60.0),
-        ("zero_shot", "top1", "pets", 80.0),
-        ("zero_shot", "top5", "pets", 99.0),
-        ("retrieval", "i2t_r1", "raw", 40.0),
-        ("retrieval", "t2i_r1", "raw", 30.0),
-        ("retrieval", "t2i_r5", "raw", 90.0),
-    )
-]
-
-
-def test_the_trade_off_is_the_averages_and_the_means() -> None:
-    means = trade_off.summary(frame(*ROWS))
-    assert list(means.index) == [0.0, 0.5, 1.0]
-    assert means.loc[0.5].to_dict() == {
-        "sugar_crepe": 73.0,
-        "sugar_crepe_pp_itt": 53.0,
-        "zero_shot": 73.0,
-        "retrieval_r1": 38.0,
-    }
-
-
-def test_the_trade_off_is_drawn_where_there_is_one(tmp_path: Path) -> None:
-    path = tmp_path / "figure.png"
-    choice = [row for row in ROWS if row[1].startswith("sugar")]
-    assert not trade_off.draw(frame(*choice), path) and not path.exists()
-    assert trade_off.draw(frame(*ROWS), path)
-    two_by_two = Image.open(path).size
-    assert trade_off.draw(frame(*[row for row in ROWS if row[1] != "retrieval"]), path)
-    assert Image.open(path).size[0] < two_by_two[0]
-
-
-def test_the_table_has_a_line_a_ratio(tmp_path: Path) -> None:
-    with (tmp_path / "shown.txt").open("w") as file:
-        trade_off.show(frame(*ROWS), Console(file=file, width=100))
-    lines = [line.split() for line in (tmp_path / "shown.txt").read_text().splitlines()]
-    assert ["0.5", "73.0", "53.0", "73.0", "38.0"] in lines
-    assert ["1", "74.0", "54.0", "74.0", "39.0"] in lines

@@ -105,7 +105,7 @@ def catalog(
             "quarantine": [Rejected(9, "s9", "x.png", "words", "none")],
             "checkpoint": trained,
             "control_checkpoint": tiny_clip,
-            "run": {"run_id": run_id, "variant": "mine", "seed": 7},
+            "run": {"run_id": run_id, "label": "CLIC", "variant": "mine", "seed": 7},
             "training_curves": pd.DataFrame({"step": [0, 1], "loss": [2.0, 1.0]}),
             "params:evaluation": settings,
             "params:benchmarks": {**content["benchmarks"], **places},

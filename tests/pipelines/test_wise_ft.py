@@ -22,7 +22,7 @@ from compo_pipeline.datasets.folder import FolderDataset
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
 from compo_pipeline.pipelines.wise_ft.pipeline import create_pipeline
-from compo_pipeline.presentation.wise_ft_page import sentence
+from compo_pipeline.presentation.wise_ft_page import recommendation
 from compo_pipeline.records import Caption
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.settings import TrackingSettings
@@ -164,6 +164,6 @@ def test_the_recommended_ratio_costs_no_main_figure() -> None:
         figure(1.0, "sugar_crepe_pp", 5.0, sure=True),
         figure(1.0, "zero_shot", -2.0, sure=True),
     ]
-    assert sentence(pd.DataFrame(rows)).startswith("Ratio 0.5 is 3.0 points better")
-    assert sentence(pd.DataFrame(rows[-2:])).startswith("No ratio is better")
-    assert sentence(pd.DataFrame(rows[1::2])).startswith("No compositional benchmark")
+    assert recommendation(pd.DataFrame(rows)).startswith("Ratio 0.5 is 3.0 points better")
+    assert recommendation(pd.DataFrame(rows[-2:])).startswith("No ratio is better")
+    assert recommendation(pd.DataFrame(rows[1::2])).startswith("No compositional benchmark")

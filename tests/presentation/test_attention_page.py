@@ -14,7 +14,13 @@ from compo_pipeline.analysis.localisation import Located, compare_located
 from compo_pipeline.analysis.measuring import by_role
 from compo_pipeline.evaluation.comparison import Row
 from compo_pipeline.evaluation.settings import Bootstrap
-from compo_pipeline.presentation.attention_page import Summary, figures, show, summarise, write
+from compo_pipeline.presentation.attention_page import (
+    AttentionSummary,
+    metrics,
+    show,
+    summarise,
+    write,
+)
 
 
 def rows(gain: float) -> list[Located]:
@@ -34,13 +40,13 @@ def compared() -> list[Row]:
 
 
 @pytest.fixture
-def summary(compared: list[Row]) -> Summary:
+def summary(compared: list[Row]) -> AttentionSummary:
     """Of a run with nine phrases, one of them unreadable, and more that could not be asked."""
     skipped = Counter({"compressed run lengths": 2})
     return summarise("c2lip, default, seed 0", compared, TABLES["base"], skipped, drawn=4)
 
 
-def test_what_was_left_out_is_counted_by_reason(summary: Summary) -> None:
+def test_what_was_left_out_is_counted_by_reason(summary: AttentionSummary) -> None:
     assert summary.left_out == {"compressed run lengths": 2, "unreadable image (missing)": 1}
     assert list(summary.unreadable) == ["x<y>.jpg"] and summary.asked == 9
     assert summary.roles == ["base", "control", "fine_tuned"]
@@ -48,7 +54,7 @@ def test_what_was_left_out_is_counted_by_reason(summary: Summary) -> None:
 
 
 def test_figures_for_the_record(compared: list[Row]) -> None:
-    found = figures(compared)
+    found = metrics(compared)
     assert set(found) == {"share", "share_scaled", "hit"}
     share = {name: round(value, 3) for name, value in found["share"].items()}
     assert share == {
@@ -57,7 +63,7 @@ def test_figures_for_the_record(compared: list[Row]) -> None:
 
 
 def test_the_page_holds_numbers_and_grids_and_needs_nothing_else(
-    summary: Summary, tmp_path: Path
+    summary: AttentionSummary, tmp_path: Path
 ) -> None:
     grid = tmp_path / "attention_01.png"
     Image.new("RGB", (60, 40), "green").save(grid)
@@ -77,7 +83,7 @@ def test_a_page_of_nothing_measured(tmp_path: Path) -> None:
     assert "1 of 1 phrases are drawn." in page
 
 
-def test_the_terminal_has_a_line_a_measure(summary: Summary, tmp_path: Path) -> None:
+def test_the_terminal_has_a_line_a_measure(summary: AttentionSummary, tmp_path: Path) -> None:
     with (tmp_path / "shown.txt").open("w") as file:
         show(summary, Path("a/attention.html"), Console(file=file))
     text = (tmp_path / "shown.txt").read_text()

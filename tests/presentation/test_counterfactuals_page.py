@@ -68,9 +68,9 @@ def test_without_an_image_generator_no_place_is_kept_for_images(
 ) -> None:
     written = replace(NEGATIVE, image_generator="", image="", state="edited")
     html = page(tmp_path, folders, written)
-    assert "No images were asked for." in html and '<main data-role="both" class="bare">' in html
+    assert "No images were generated." in html and '<main data-role="both" class="bare">' in html
     assert columns(html)[1].startswith("negative &middot; colour: red &gt; blue A <mark>")
-    assert "asked for" not in page(tmp_path, folders, NEGATIVE)
+    assert "were generated" not in page(tmp_path, folders, NEGATIVE)
 
 
 def test_failures_are_counted_with_their_reasons(
@@ -87,7 +87,7 @@ def test_failures_are_counted_with_their_reasons(
         ("negative", "3", "0", "0<small>0.0%</small>"),
         ("positive", "0", "0", "3<small>100.0%</small>"),
     ]
-    assert '<tr><td>positive</td><td>3</td><td class="told">no words</td></tr>' in html
+    assert '<tr><td>positive</td><td>3</td><td class="reason">no words</td></tr>' in html
     assert "counterfactuals_quarantine" in html
     assert "counterfactuals_quarantine" not in page(tmp_path, folders, NEGATIVE)
 
@@ -102,7 +102,7 @@ def test_failures_that_differ_in_quoted_texts_and_numbers_are_one_reason(
     )
     rows = [replace(POSITIVE, sample_id=f"s{n}", detail=one) for n, one in enumerate(details)]
     html = page(tmp_path, folders, *rows)
-    told = re.findall(r'<td>(\d)</td><td class="told">(.*?)<small>(.*?)</small>', html)
+    told = re.findall(r'<td>(\d)</td><td class="reason">(.*?)<small>(.*?)</small>', html)
     assert told == [
         (
             "2",

@@ -14,15 +14,14 @@ from compo_pipeline.evaluation.conclusions import summary_lines
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.evaluate import Audit, Comparison, Degenerate
 from compo_pipeline.evaluation.settings import Bootstrap
-from compo_pipeline.presentation import report
-from compo_pipeline.presentation import report_terminal as terminal
-from compo_pipeline.presentation.gallery import cards
+from compo_pipeline.presentation import plots, report
 from compo_pipeline.presentation.pages import links
+from compo_pipeline.presentation.tables import show_comparison
 from compo_pipeline.records import Rejected, Score
 
 MODELS = {"base": "base", "control": "control", "fine_tuned": "clic"}
 # Per item: whether base, control and fine-tuned are right.
-FATES = {
+CORRECT = {
     "0": (False, False, True),
     "1": (False, True, True),
     "2": (True, True, False),
@@ -36,18 +35,18 @@ CAPTION = "a <b>red</b> cup & a plate"
 def subtask(tmp_path: Path) -> Subtask:
     images = tmp_path / "images"
     images.mkdir()
-    for name in FATES:
+    for name in CORRECT:
         Image.new("RGB", (400, 300), (40 * int(name), 120, 90)).save(images / f"{name}.png")
-    items = tuple(Item(name, f"{name}.png", (CAPTION, "p2"), ("n",)) for name in FATES)
+    items = tuple(Item(name, f"{name}.png", (CAPTION, "p2"), ("n",)) for name in CORRECT)
     return Subtask("sugar_crepe_pp", "swap_att", ("image_to_text",), images, items)
 
 
 def _scores() -> list[Score]:
     return [
         Score(model, "sugar_crepe_pp", "swap_att", "itt", item, f"{item}.png", (0.3, 0.2, 0.25),
-              fates[place], None)
+              correct[place], None)
         for place, model in enumerate(MODELS.values())
-        for item, fates in FATES.items()
+        for item, correct in CORRECT.items()
     ]  # fmt: skip
 
 
@@ -70,10 +69,10 @@ def comparison() -> Comparison:
 
 
 @pytest.fixture
-def material(comparison: Comparison, subtask: Subtask, tmp_path: Path) -> report.Material:
+def material(comparison: Comparison, subtask: Subtask, tmp_path: Path) -> report.ReportInputs:
     curves = pd.DataFrame({"model": ["clic"] * 3, "step": [0, 1, 2], "loss": [3.0, 2.0, 1.5]})
     quarantine = [Rejected(3, "s3", "x.jpg", "words", "2 words")]
-    return report.Material(
+    return report.ReportInputs(
         comparison,
         _scores(),
         [subtask],
@@ -86,7 +85,7 @@ def material(comparison: Comparison, subtask: Subtask, tmp_path: Path) -> report
     )
 
 
-def test_the_page_needs_nothing_but_itself(material: report.Material, tmp_path: Path) -> None:
+def test_the_page_needs_nothing_but_itself(material: report.ReportInputs, tmp_path: Path) -> None:
     folder = report.write(material, tmp_path / "report")
     page = (folder / report.PAGE).read_text(encoding="utf-8")
     fetched = re.findall(r"""(?:src|href)=["']([^"']*)|url\(([^)]*)\)""", page)
@@ -100,7 +99,7 @@ def test_the_page_needs_nothing_but_itself(material: report.Material, tmp_path: 
     assert (folder / report.CURVES).stat().st_size > 1000
 
 
-def test_the_page_says_what_there_is_to_say(material: report.Material, tmp_path: Path) -> None:
+def test_the_page_says_what_there_is_to_say(material: report.ReportInputs, tmp_path: Path) -> None:
     page = (report.write(material, tmp_path) / report.PAGE).read_text(encoding="utf-8")
     assert "CLIC on scenes" in page and "abc123" in page and "epochs: 4" in page
     assert "kedro run --env=&lt;b&gt;" in page
@@ -109,12 +108,12 @@ def test_the_page_says_what_there_is_to_say(material: report.Material, tmp_path:
     assert "a &lt;i&gt;cup&lt;/i&gt;" in page
     assert page.count("<article") == 4  # the item that every model has right is not shown
     assert "words</td><td>1<" in page
-    # Rendered scenes stand beside no published figure.
-    assert "Beside published figures" not in page
+    # Rendered scenes have no published results.
+    assert "Published results" not in page
 
 
 def test_a_run_without_control_and_curves_has_a_page_too(
-    material: report.Material, tmp_path: Path
+    material: report.ReportInputs, tmp_path: Path
 ) -> None:
     models = {"base": "base", "fine_tuned": "clic"}
     scores = [score for score in _scores() if score.model != "control"]
@@ -136,32 +135,32 @@ def test_a_run_without_control_and_curves_has_a_page_too(
 
 
 def test_cards_show_each_items_fate(subtask: Subtask) -> None:
-    found = cards([subtask], _scores(), MODELS, 10)
-    assert {card.item: card.fate for card in found} == {
-        "0": "mended",
-        "1": "mended",
+    found = report.gallery([subtask], _scores(), MODELS, 10)
+    assert {card.item: card.change for card in found} == {
+        "0": "fixed",
+        "1": "fixed",
         "2": "broken",
         "3": "wrong",
     }
     card = next(card for card in found if card.item == "1")
-    assert card.verdicts == (False, True, True)
-    assert [(line.text, line.right) for line in card.lines] == [
+    assert card.correct == [False, True, True]
+    assert [(text.text, text.positive) for text in card.texts] == [
         (CAPTION, True),
         ("p2", True),
         ("n", False),
     ]
-    assert card.lines[2].cosines == (0.25, 0.25, 0.25)
-    assert card.image.startswith("data:image/jpeg;base64,") and card.width == 320
-    assert len(cards([subtask], _scores(), MODELS, 1)) == 3  # one of each fate
+    assert card.texts[2].cosines == (0.25, 0.25, 0.25)
+    assert card.image.uri.startswith("data:image/jpeg;base64,") and card.image.width == 320
+    assert len(report.gallery([subtask], _scores(), MODELS, 1)) == 3  # one of each fate
 
 
 def test_an_image_that_went_since_is_said_to_have_gone(
     subtask: Subtask, caplog: pytest.LogCaptureFixture
 ) -> None:
     (subtask.images / "2.png").unlink()
-    found = cards([subtask], _scores(), MODELS, 10)
+    found = report.gallery([subtask], _scores(), MODELS, 10)
     assert {card.item for card in found} == {"0", "1", "3"}
-    assert "2.png was scored, but can no longer be shown: missing" in caplog.text
+    assert "2.png was scored, but cannot be shown: missing" in caplog.text
 
 
 def test_a_comparison_survives_its_file(comparison: Comparison) -> None:
@@ -172,7 +171,7 @@ def test_a_comparison_survives_its_file(comparison: Comparison) -> None:
 
 def _printed(comparison: Comparison, width: int) -> str:
     console = Console(file=io.StringIO(), width=width, force_terminal=True, no_color=True)
-    terminal.show(comparison, console)
+    show_comparison(comparison, console)
     return re.sub(r"\x1b\[[0-9;]*m", "", console.file.getvalue())  # type: ignore[attr-defined]
 
 
@@ -192,7 +191,7 @@ def test_the_terminal_table(comparison: Comparison) -> None:
 
 
 def test_benchmarks_that_are_not_the_official_ones_have_their_own_names(
-    comparison: Comparison, material: report.Material, tmp_path: Path
+    comparison: Comparison, material: report.ReportInputs, tmp_path: Path
 ) -> None:
     titled = replace(comparison, titles={"sugar_crepe_pp": "SugarCrepe++-style"})
     assert "SugarCrepe++-style: 3 of 8 items" in _printed(titled, 120)
@@ -201,8 +200,6 @@ def test_benchmarks_that_are_not_the_official_ones_have_their_own_names(
 
 
 def test_figures_are_drawn_for_any_curves(tmp_path: Path) -> None:
-    from compo_pipeline.presentation import report_figures as figures
-
     frame = pd.DataFrame({"step": [0, 1], "loss": [1.0, 0.5], "lr": [0.1, float("nan")]})
-    assert figures.curves(frame, tmp_path / "c.png")
-    assert not figures.curves(pd.DataFrame({"step": [0, 1]}), tmp_path / "d.png")
+    assert plots.curves(frame, tmp_path / "c.png")
+    assert not plots.curves(pd.DataFrame({"step": [0, 1]}), tmp_path / "d.png")

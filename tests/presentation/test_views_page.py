@@ -12,8 +12,20 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from compo_pipeline.presentation import views_page as preview
-from compo_pipeline.presentation.views_page import Heading, write
+from compo_pipeline.presentation import pages
+from compo_pipeline.presentation.views_page import (
+    Heading,
+    PairTally,
+    PhraseTally,
+    RoleTally,
+    edit_kind,
+    is_own_phrase,
+    marked_phrases,
+    pair_tally,
+    phrase_tally,
+    synthetic_pairs,
+    write,
+)
 from compo_pipeline.records import View
 
 HEADING = Heading("a method", "a dataset", epoch=3, seed=7)
@@ -66,7 +78,11 @@ def test_a_view_is_told_whole(tmp_path: Path, root: Path) -> None:
     assert "a red cat" in html
     assert "a red <mark>dog</mark><small>noun phrase: cat | &lt;dog&gt;</small>" in html
     assert "some rule" in html and "words==1.0" in html
-    assert "Views of a method on a dataset" in html and "Epoch 3, seed 7" in html
+    assert (
+        "Views of a method on a dataset" in html
+        and "<dt>epoch</dt><dd>3</dd>" in html
+        and "<dt>seed</dt><dd>7</dd>" in html
+    )
     (image,) = images(html)
     assert image.size == (320, 240)
 
@@ -115,7 +131,7 @@ def test_a_file_that_cannot_be_opened_stops_nothing(
     def refuse(*_: object) -> None:
         raise PermissionError("no permission")
 
-    monkeypatch.setattr(preview, "load", refuse)
+    monkeypatch.setattr(pages, "load", refuse)
     assert "no permission" in page(tmp_path, root, view("red.png"))
 
 
@@ -127,8 +143,10 @@ def test_an_absent_negative_is_told_so_and_counted(tmp_path: Path, root: Path) -
         view("red.png", negatives=("a red cow", None)),
         view("red.png", negatives=(None, "a red pig")),
     )
-    assert html.count("absent: nothing found to write") == 3
-    rows = re.findall(r"<tr><td>some rule</td><td>(\d)</td><td>(\d)</td><td>(.*?)</td>", html)
+    assert html.count("absent: the generator found no negative") == 3
+    rows = re.findall(
+        r"<tr><td>some rule</td><td>(\d)</td><td>(\d)</td><td class=\"words\">(.*?)</td>", html
+    )
     assert rows == [("1", "2", "noun phrase 1"), ("2", "1", "noun phrase 2")]
 
 
@@ -162,7 +180,10 @@ def test_phrases_are_counted_over_all_views(tmp_path: Path, root: Path) -> None:
         *(phrased("Running fast.", "Running fast"), view("red.png", negatives=())),
     ]
     html = page(tmp_path, root, *views, count=0)
-    assert "3 texts have phrases: 1.33 a text, 3 distinct. Their own only phrase: 1." in html
+    assert (
+        "3 texts have phrases: 1.33 per text, 3 distinct. Texts that are their own only phrase: 1."
+        in html
+    )
     common = re.findall(r'class="item">(.*?) <small>(\d+)<', html)
     assert common == [("a cat", "2"), ("a dog", "1"), ("running fast", "1")]
 
@@ -225,7 +246,7 @@ def columns(html: str) -> list[str]:
 
 
 def test_synthetic_pairs_stand_beside_the_real_one(tmp_path: Path, root: Path, made: Path) -> None:
-    html = page(tmp_path, root, paired("red.png", "red.png"), made=made)
+    html = page(tmp_path, root, paired("red.png", "red.png"), counterfactual_images=made)
     real, negative, positive = columns(html)
     assert real.startswith("real <img") and real.endswith("> a red cat")
     assert "Negatives by some rule" in html
@@ -241,15 +262,15 @@ def test_synthetic_pairs_stand_beside_the_real_one(tmp_path: Path, root: Path, m
 
 def test_whatever_is_missing_of_a_pair_is_told(tmp_path: Path, root: Path, made: Path) -> None:
     nothing = paired("", "", negative=None, retold=None)
-    _, negative, positive = columns(page(tmp_path, root, nothing, made=made))
-    assert negative == "negative no image was made no edited caption was written"
-    assert positive == "positive no image was made no retold caption was written"
+    _, negative, positive = columns(page(tmp_path, root, nothing, counterfactual_images=made))
+    assert negative == "negative no image no edited caption"
+    assert positive == "positive no image no paraphrase"
     gone = paired("gone.png", "../images/red.png")
-    _, negative, positive = columns(page(tmp_path, root, gone, made=made))
+    _, negative, positive = columns(page(tmp_path, root, gone, counterfactual_images=made))
     assert "missing: no file at &#39;gone.png&#39; a red <mark>dog" in negative
     assert "out_of_root" in positive
     _, negative, _ = columns(page(tmp_path, root, paired("red.png", "")))
-    assert "no folder is known that holds &#39;red.png&#39;" in negative
+    assert "the folder of &#39;red.png&#39; is unknown" in negative
 
 
 def test_synthetic_pairs_are_counted_over_all_views(tmp_path: Path, root: Path, made: Path) -> None:
@@ -257,17 +278,96 @@ def test_synthetic_pairs_are_counted_over_all_views(tmp_path: Path, root: Path, 
         *(paired("a", "b"), paired("a", ""), paired("", "b", negative=None)),
         *(paired("a", "", retold=None), paired("", "", negative=None, retold=None)),
     ]
-    html = page(tmp_path, root, *views, made=made, count=0)
+    html = page(tmp_path, root, *views, counterfactual_images=made, count=0)
     rows = re.findall(r"<tr>((?:<td>[^<]*</td>)+)</tr>", html)
     assert [re.findall(r">([^<]*)</td>", row) for row in rows] == [
         ["negative", "3", "3", "3", "60.0% have both"],
         ["positive", "3", "2", "2", "40.0% have both"],
-        ["both pairs whole", "", "", "1", "20.0%"],
+        ["both pairs complete", "", "", "1", "20.0%"],
     ]
     assert re.findall(r'class="item">(.*?) <small>(\d+)<', html) == [("noun phrase", "3")]
     assert "<th>absent" not in html
 
 
 def test_views_of_other_methods_have_no_pairs(tmp_path: Path, root: Path, made: Path) -> None:
-    html = page(tmp_path, root, view("red.png"), made=made)
+    html = page(tmp_path, root, view("red.png"), counterfactual_images=made)
     assert columns(html) == [] and "synthetic" not in html and "<th>absent" in html
+
+
+def captioned(caption: str, *spans: int) -> View:
+    phrases = tuple(caption[start:end] for start, end in zip(spans[::2], spans[1::2], strict=True))
+    return View("a", "single", ("a",), (), None, (caption,), (), phrases, spans, (), "{}")
+
+
+def test_pieces_of_a_caption() -> None:
+    pieces = [("A cat", 1), (" sees ", 0), ("a dog", 2), (".", 0)]
+    assert list(marked_phrases(captioned("A cat sees a dog.", 0, 5, 11, 16))) == pieces
+    assert list(marked_phrases(captioned("a cat", 0, 5))) == [("a cat", 1)]
+    assert list(marked_phrases(captioned("a cat", 2, 5))) == [("a ", 0), ("cat", 1)]
+
+
+def test_a_caption_that_is_its_own_only_phrase() -> None:
+    assert is_own_phrase(captioned("A cat.", 0, 5)) and is_own_phrase(captioned(' "Cat"!', 2, 5))
+    assert not is_own_phrase(captioned("A cat.", 2, 5)) and not is_own_phrase(
+        captioned("A cat, 2.", 0, 5)
+    )
+    assert not is_own_phrase(captioned("cat dog", 0, 3, 4, 7)) and not is_own_phrase(
+        captioned("cat")
+    )
+
+
+def test_phrases_are_counted() -> None:
+    views = [captioned("A cat, a dog", 0, 5, 7, 12), captioned("a cat", 0, 5), captioned("nothing")]
+    assert phrase_tally(views) == PhraseTally(2, 1.5, 1, 2, (("a cat", 2), ("a dog", 1)))
+    assert phrase_tally(views[2:]) is None
+
+
+ORIGINS = [{"generator": "rules", "category": "swap, noun: cat > dog", "words": []}]
+VIEW = View(
+    *("a", "single", ("a",), ("a.png",), None, ("A cat sees a dog.", "A cat, a dog seen.")),
+    *(("A dog sees a cat.",), (), (), ("n.png", "p.png"), "{}"),
+)
+
+
+def test_changes_are_against_the_caption_alone() -> None:
+    """The paraphrase is nearer to this negative than the caption is."""
+    texts = ("A red cat sits.", "A red dog sits there.")
+    view = replace(VIEW, positives=texts, negatives=("A red dog sits.",))
+    negative, positive = synthetic_pairs(view, ORIGINS, Path())
+    pieces = (("A red ", False), ("dog", True), (" sits.", False))
+    assert (negative.role, negative.kind, negative.image.label) == (
+        "negative",
+        "swap, noun",
+        "n.png",
+    )
+    assert (negative.text.pieces, negative.text.gone) == (pieces, ("cat",))
+    assert [piece for piece, new in positive.text.pieces if new] == ["dog", "there"]
+    assert (positive.text.gone, positive.kind, positive.image.label) == (("cat",), "", "p.png")
+
+
+def test_views_without_counterfactuals_have_no_pairs() -> None:
+    assert list(synthetic_pairs(replace(VIEW, counterfactuals=()), ORIGINS, None)) == []
+
+
+def test_kind_is_the_category_up_to_its_words() -> None:
+    assert edit_kind(ORIGINS) == "swap, noun"
+    assert edit_kind([{"category": "replace_kind"}]) == "replace_kind"
+    assert edit_kind([None]) == edit_kind([]) == ""
+
+
+def test_views_are_counted_by_what_they_have() -> None:
+    views = [
+        VIEW,
+        replace(VIEW, counterfactuals=("", "p.png")),
+        replace(VIEW, negatives=(None,), counterfactuals=("", "p.png")),
+        replace(VIEW, positives=VIEW.positives[:1], counterfactuals=("n.png", "")),
+        replace(VIEW, counterfactuals=()),
+    ]
+    origins = [ORIGINS, ORIGINS, [None], ORIGINS, ORIGINS]
+    assert pair_tally(views, origins) == PairTally(
+        roles=(RoleTally("negative", 3, 2, 2), RoleTally("positive", 3, 3, 3)),
+        complete=1,
+        kinds=(("swap, noun", 3),),
+    )
+    assert pair_tally(views[-1:], [ORIGINS]) is None
+    assert pair_tally([], []) is None

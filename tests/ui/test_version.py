@@ -15,7 +15,7 @@ from compo_pipeline.analysis.attention import attend, embed_phrases
 from compo_pipeline.images.decoding import ImageError, Limits
 from compo_pipeline.models.dense import NoPatches
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.presentation.attention_panels import Panel
+from compo_pipeline.presentation.attention_plots import AttentionPanel
 from compo_pipeline.ui import page
 from compo_pipeline.ui import version as module
 from compo_pipeline.ui.version import (
@@ -117,7 +117,7 @@ def test_captions_are_lines() -> None:
 def test_maps_are_the_attention_of_both_models(
     pair: VersionPair, image: Path, pixels: Image.Image, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn: list[Panel] = []
+    drawn: list[AttentionPanel] = []
     render = module.render
     monkeypatch.setattr(module, "render", lambda panels: drawn.extend(panels) or render(panels))
     maps = pair.attention(image, "a red cube")

@@ -1,4 +1,4 @@
-"""What the attention of a run's models comes to: a page and a table on the terminal."""
+"""Page and terminal table of the attention of a run's models."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from PIL import Image
 
 from compo_pipeline.analysis.localisation import Located
 from compo_pipeline.console import table as plain_table
 from compo_pipeline.console import terminal
-from compo_pipeline.evaluation.comparison import ROLES, Difference, Row
-from compo_pipeline.presentation.pages import environment
-from compo_pipeline.presentation.report_terminal import STYLES
-from compo_pipeline.presentation.thumbnails import thumbnail
+from compo_pipeline.evaluation.comparison import OPPONENTS, ROLES, Row
+from compo_pipeline.presentation import pages
+from compo_pipeline.presentation.pages import ImageCard, thumbnail
+from compo_pipeline.presentation.tables import difference_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,28 +25,24 @@ PAGE = "attention.html"
 _SIDE = 2200
 _EXAMPLES = 5
 _LABELS = {"base": "base", "control": "control", "fine_tuned": "fine-tuned"}
-_OPPONENTS = ("base", "control")
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """What is told of a run.
-
-    Attributes:
-        name: of the run, for the heading.
-        rows: the measures; none where no region is known.
-        asked: phrases asked of images.
-        drawn: how many of them are drawn.
-        left_out: phrases that could not be measured, by reason.
-        unreadable: examples of images that could not be read.
-    """
+class AttentionSummary:
+    """Results of a run's attention analysis."""
 
     name: str
+    """Name of the run."""
     rows: Sequence[Row]
+    """The measures; empty if no region is known."""
     asked: int
+    """Number of cases: a phrase in an image."""
     drawn: int
+    """Number of cases that are drawn."""
     left_out: Mapping[str, int]
+    """Number of cases that could not be measured, by reason."""
     unreadable: Sequence[str]
+    """Examples of images that could not be read."""
 
     @property
     def roles(self) -> list[str]:
@@ -55,8 +51,8 @@ class Summary:
 
     @property
     def opponents(self) -> list[str]:
-        """The models that the fine-tuned one is held against."""
-        return [role for role in _OPPONENTS if role in self.roles]
+        """The models that the fine-tuned one is compared with."""
+        return [role for role in OPPONENTS if role in self.roles]
 
 
 def summarise(
@@ -65,24 +61,26 @@ def summarise(
     base: Sequence[Located],
     skipped: Mapping[str, int],
     drawn: int,
-) -> Summary:
-    """Put together what is told.
+) -> AttentionSummary:
+    """Summarise the analysis.
 
     Args:
         name: of the run.
         rows: of `localisation.compare_located`.
-        base: what was measured of the base, for what could not be.
-        skipped: phrases that could not even be asked, by reason.
-        drawn: phrases that are drawn.
+        base: rows of the base, for the cases that could not be measured.
+        skipped: phrases without a case, by reason.
+        drawn: number of cases that are drawn.
     """
     problems = [(row.problem, row.image) for row in base if row.problem is not None]
     left_out = Counter(skipped) + Counter(problem for problem, _ in problems)
     unreadable = {image: None for problem, image in problems if "unreadable" in problem}
-    return Summary(name, rows, len(base), drawn, dict(left_out), list(unreadable)[:_EXAMPLES])
+    return AttentionSummary(
+        name, rows, len(base), drawn, dict(left_out), list(unreadable)[:_EXAMPLES]
+    )
 
 
-def figures(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
-    """Numbers for the record of a run, by measure."""
+def metrics(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
+    """Values for the run's metrics in MLflow, by measure."""
     found: dict[str, dict[str, float]] = {}
     for row in rows:
         own = found.setdefault(row.metric, {})
@@ -95,32 +93,32 @@ def figures(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
     return found
 
 
-def write(summary: Summary, grids: Sequence[Path], folder: Path) -> Path:
+def write(summary: AttentionSummary, grids: Sequence[Path], folder: Path) -> Path:
     """Write `attention.html`; it needs no other file and no network."""
     images = []
     for path in grids:
         with Image.open(path) as image:
-            images.append(thumbnail(image.convert("RGB"), _SIDE))
-    context: dict[str, Any] = {
+            images.append(ImageCard(path.name, *thumbnail(image.convert("RGB"), _SIDE)))
+    context = {
+        "title": f"Attention of {summary.name}",
+        "facts": {},
+        "links": [],
         "summary": summary,
         "labels": _LABELS,
         "grids": images,
-        "signed": _signed,
     }
-    page = environment().get_template(PAGE).render(context)
-    (folder / PAGE).write_text(page, encoding="utf-8")
-    return folder / PAGE
+    return pages.write(folder / PAGE, PAGE, context)
 
 
-def show(summary: Summary, page: Path, console: Console | None = None) -> None:
-    """Print the measures of all models, what was left out, and where the page lies."""
+def show(summary: AttentionSummary, page: Path, console: Console | None = None) -> None:
+    """Print the measures of all models, what was left out, and the path of the page."""
     from rich.text import Text
 
     console = terminal(console)
     if summary.rows:
         first = summary.rows[0]
         table = plain_table(
-            f"per cent; {first.items:,} phrases, each naming a thing whose place is known, "
+            f"per cent; {first.items:,} phrases, each with a known region, "
             f"in {first.images:,} images; 95% intervals"
         )
         table.add_column("")
@@ -132,8 +130,8 @@ def show(summary: Summary, page: Path, console: Console | None = None) -> None:
             cells = [Text(f"{row.chance:.2f}")]
             cells += [Text(f"{getattr(row, role).value:.2f}") for role in summary.roles]
             for role in summary.opponents:
-                difference = getattr(row, f"vs_{role}")
-                cells.append(Text(_signed(difference), style=STYLES[difference.significance]))
+                # Unscaled attention changes by tenths of a per cent.
+                cells.append(difference_text(getattr(row, f"vs_{role}"), decimals=2))
             table.add_row(row.label, *cells)
         console.print(table)
     for reason, count in summary.left_out.items():
@@ -141,8 +139,3 @@ def show(summary: Summary, page: Path, console: Console | None = None) -> None:
     if summary.unreadable:
         console.print(Text(f"unreadable: {', '.join(summary.unreadable)}", style="yellow"))
     console.print(Text(f"{summary.drawn} of {summary.asked} phrases are drawn: {page}"))
-
-
-def _signed(difference: Difference) -> str:
-    """A difference with its interval; the unscaled attention moves by tenths of a per cent."""
-    return f"{difference.value:+.2f} [{difference.low:+.2f}, {difference.high:+.2f}]"

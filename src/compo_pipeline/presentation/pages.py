@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from PIL import Image
+
+from compo_pipeline.images.decoding import ImageError, Limits, load
+
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+SIDE = 320  # of images on pages, in pixels
+_WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +30,25 @@ class Link:
     label: str
     href: str
     command: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EditedText:
+    """An edited caption in `pieces`, each with whether it is new; `gone` are the removed pieces."""
+
+    pieces: tuple[tuple[str, bool], ...] = ()
+    gone: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ImageCard:
+    """An image as a data URI, or the reason why it cannot be shown; neither if there is none."""
+
+    label: str = ""
+    uri: str = ""
+    width: int = 0
+    height: int = 0
+    problem: str = ""
 
 
 def environment() -> Environment:
@@ -33,7 +62,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters.update(number=number, signed=signed, minus=minus)
+    found.filters.update(number=number, signed=signed, minus=minus, thousands="{:,}".format)
     return found
 
 
@@ -45,6 +74,63 @@ def render(template: str, context: Mapping[str, Any]) -> str:
         context: variables of the template; `base.html` says which ones it needs.
     """
     return environment().get_template(template).render(context)
+
+
+def write(file: Path, template: str, context: Mapping[str, Any]) -> Path:
+    """Render a template to a file and return the file."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(render(template, context), encoding="utf-8")
+    return file
+
+
+def thumbnail(image: Image.Image, side: int = SIDE) -> tuple[str, int, int]:
+    """A JPEG of at most `side` pixels either way as a data URI, its width and its height."""
+    small = image.copy()
+    small.thumbnail((side, side))
+    buffer = io.BytesIO()
+    small.save(buffer, "JPEG", quality=85, subsampling=0)
+    encoded = base64.b64encode(buffer.getvalue()).decode()
+    return f"data:image/jpeg;base64,{encoded}", small.width, small.height
+
+
+def image_card(folder: Path, path: str, limits: Limits | None = None) -> ImageCard:
+    """The card of an image file; a file that cannot be read gives a card with its problem."""
+    try:
+        return ImageCard(path, *thumbnail(load(folder, path, limits or Limits())))
+    except (ImageError, OSError) as error:
+        return ImageCard(path, problem=str(error))
+
+
+def changed_words(text: str, others: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """Pieces of a text, each with whether it differs from the most similar of the other texts.
+
+    Texts are compared word by word, ignoring case.
+    """
+
+    def folded(one: str) -> list[str]:
+        return [word.casefold() for word in _WORD.findall(one)]
+
+    words = list(_WORD.finditer(text))
+    matchers = [SequenceMatcher(None, folded(one), folded(text), autojunk=False) for one in others]
+    position = 0
+    for change, _, _, start, end in max(matchers, key=SequenceMatcher.ratio).get_opcodes():
+        if change == "equal" or start == end:
+            continue
+        first, last = words[start].start(), words[end - 1].end()
+        if position < first:
+            yield text[position:first], False
+        yield text[first:last], True
+        position = last
+    if position < len(text):
+        yield text[position:], False
+
+
+def edited_text(text: str | None, caption: str) -> EditedText:
+    """The changes of a text against its caption; empty without a text."""
+    if not text:
+        return EditedText()
+    gone = tuple(piece for piece, changed in changed_words(caption, [text]) if changed)
+    return EditedText(tuple(changed_words(text, [caption])), gone)
 
 
 def number(value: float) -> str:

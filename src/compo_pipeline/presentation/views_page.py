@@ -1,38 +1,38 @@
-"""A page of random views: what a method shows and says, with phrases and changed words marked.
+"""Page of random views: the images and texts a method trains on, changed words and phrases marked.
 
-It reads views as the tables hold them and knows no method.
+It reads views as the tables hold them and does not depend on the method. With counterfactuals,
+`View.counterfactuals` names the negative's image, then the positive's; `negatives[0]` is the
+edited caption, `positives[1]` the paraphrase.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, cast
-
-from PIL import Image
+from typing import Any, NamedTuple, cast
 
 from compo_pipeline.images.composites import Axis, compose
 from compo_pipeline.images.decoding import ImageError, Limits, load
-from compo_pipeline.presentation import view_pairs as counterfactuals
-from compo_pipeline.presentation import view_phrases as phrases
-from compo_pipeline.presentation.pages import environment
-from compo_pipeline.presentation.text_differences import marked
-from compo_pipeline.presentation.thumbnails import thumbnail
-from compo_pipeline.presentation.view_pairs import Origins, Side
+from compo_pipeline.presentation import pages
+from compo_pipeline.presentation.pages import EditedText, ImageCard, changed_words, edited_text
 from compo_pipeline.records import View
 from compo_pipeline.seeding import rng
 
 COUNT = 50
-_SIDE = 320
-_NAMED = 6  # categories told of a generator
+ROLES = ("negative", "positive")
+_CATEGORIES = 6  # listed per generator
+_KINDS = 12  # kinds of edits listed
+_PHRASES = 24  # frequent phrases listed
+
+Origins = Sequence[Mapping[str, Any] | None]
+"""Origin of each negative of a view, from its provenance; None for an absent one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
-    """What the page says of the run: `method` and `dataset` by name, `epoch` from 0, `seed`."""
+class Heading(NamedTuple):
+    """Method and dataset by name, the epoch from 0, and the run's seed."""
 
     method: str
     dataset: str
@@ -41,35 +41,31 @@ class Heading:
 
 
 @dataclass(frozen=True, slots=True)
-class ImageCard:
-    """An image as a data URI, or in its place what is wrong with it; neither where none is due."""
-
-    label: str
-    uri: str = ""
-    width: int = 0
-    height: int = 0
-    problem: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Negative:
-    """A negative in pieces, each with whether it differs from the nearest positive; none where
-    the generator found nothing.
-    """
+    """A negative with its changes against the nearest positive; no pieces if it is absent."""
 
     pieces: tuple[tuple[str, bool], ...]
     generator: str
-    category: str
-    words: tuple[str, ...]
+    category: str = ""
+    words: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class SyntheticPair:
+    """A counterfactual text and its image; `kind` is the kind of the edit, if known."""
+
+    role: str
+    text: EditedText
+    kind: str
+    image: ImageCard
+
+
+@dataclass(frozen=True, slots=True)
+class ViewCard:
     """One view.
 
-    `caption` is the text that has phrases, in pieces, each with the number of its phrase, 0 for
-    none; `whole` says that the caption is its own only phrase. `sides` are the synthetic pairs that
-    stand beside the real one, each with its image.
+    `caption` is the text with phrases, in pieces, each with the number of its phrase, 0 for none;
+    `whole` says that the caption is its own only phrase.
     """
 
     view: View
@@ -77,25 +73,47 @@ class Card:
     caption: tuple[tuple[str, int], ...]
     whole: bool
     negatives: tuple[Negative, ...]
-    sides: tuple[tuple[Side, ImageCard], ...]
+    pairs: tuple[SyntheticPair, ...]
 
 
-class Folders(NamedTuple):
-    """Where real images lie, where made ones do if there are any, and what is read of either."""
-
-    root: Path
-    made: Path | None
-    limits: Limits
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """Of all views of the epoch: how often a place for a negative is filled, and from what."""
+class NegativeTally(NamedTuple):
+    """How often one place for a negative is filled in an epoch, and with which categories."""
 
     generator: str
-    made: int
+    filled: int
     absent: int
     categories: tuple[tuple[str, int], ...]
+
+
+class RoleTally(NamedTuple):
+    """How many views of an epoch have a text, an image, or both of a role."""
+
+    role: str
+    texts: int
+    images: int
+    both: int
+
+
+class PairTally(NamedTuple):
+    """Synthetic pairs of an epoch: by role, views with both pairs complete, and kinds of edits."""
+
+    roles: tuple[RoleTally, ...]
+    complete: int
+    kinds: tuple[tuple[str, int], ...]
+
+
+class PhraseTally(NamedTuple):
+    """Phrases of an epoch.
+
+    Captions with phrases, phrases per caption, captions that are their own only phrase, phrases
+    that differ in more than case, and the most frequent of these.
+    """
+
+    captions: int
+    mean: float
+    whole: int
+    distinct: int
+    common: tuple[tuple[str, int], ...]
 
 
 def write(
@@ -104,122 +122,185 @@ def write(
     file: Path,
     heading: Heading,
     *,
-    made: Path | None = None,
+    counterfactual_images: Path | None = None,
     count: int = COUNT,
     limits: Limits | None = None,
 ) -> Path:
     """Write the page; it needs no other file and no network.
 
     Args:
-        views: one epoch's.
-        root: the folder that images are relative to.
+        views: all views of one epoch.
+        root: the folder that image paths are relative to.
         file: where to write.
-        heading: the run; its seed and epoch draw the views that are shown.
-        made: the folder that counterfactual images are relative to, needed where views have any.
-        count: how many.
-        limits: of images, the defaults where none are given.
+        heading: the run; its seed and epoch seed the draw of the views that are shown.
+        counterfactual_images: the folder of counterfactual images, if views have any.
+        count: number of views to show.
+        limits: what is accepted as an image.
     """
-    origins = list(map(_origins, views))
-    tallies = _tallies(origins)
-    folders = Folders(root, made, limits or Limits())
-    chance = rng("preview", heading.seed, heading.epoch)
-    drawn = sorted(chance.sample(range(len(views)), min(count, len(views))))
-    page = (
-        environment()
-        .get_template("views.html")
-        .render(
-            heading=heading,
-            total=len(views),
-            tallies=tallies,
-            pairs=counterfactuals.tally(views, origins),
-            phrases=phrases.tally(views),
-            language=json.loads(views[0].provenance).get("language", "") if views else "",
-            cards=[_card(views[place], origins[place], tallies, folders) for place in drawn],
-        )
-    )
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(page, encoding="utf-8")
-    return file
+    origins: list[Origins] = [json.loads(view.provenance)["negatives"] for view in views]
+    negatives = negative_tallies(origins)
+    generators = [tally.generator for tally in negatives]
+    random = rng("preview", heading.seed, heading.epoch)
+    drawn = sorted(random.sample(range(len(views)), min(count, len(views))))
+    language = json.loads(views[0].provenance).get("language", "") if views else ""
+    context = {
+        "title": f"Views of {heading.method} on {heading.dataset}",
+        "facts": {"epoch": heading.epoch, "seed": heading.seed}
+        | ({"language model": language} if language else {}),
+        "links": [],
+        "total": len(views),
+        "negatives": negatives,
+        "pairs": pair_tally(views, origins),
+        "phrases": phrase_tally(views),
+        "cards": [
+            ViewCard(
+                view=views[place],
+                images=tuple(_images(views[place], root, limits)),
+                caption=tuple(marked_phrases(views[place])) if views[place].phrases else (),
+                whole=is_own_phrase(views[place]),
+                negatives=tuple(_negatives(views[place], origins[place], generators)),
+                pairs=tuple(
+                    synthetic_pairs(views[place], origins[place], counterfactual_images, limits)
+                ),
+            )
+            for place in drawn
+        ],
+    }
+    return pages.write(file, "views.html", context)
 
 
-def _origins(view: View) -> Origins:
-    """Where each negative comes from, None where there is none."""
-    origins: Origins = json.loads(view.provenance)["negatives"]
-    return origins
+def _images(view: View, root: Path, limits: Limits | None) -> Iterator[ImageCard]:
+    """The view's image, joined as in training; its parts if one cannot be read."""
+    if view.axis is not None:
+        try:
+            first, second = (load(root, path, limits or Limits()) for path in view.images)
+        except (ImageError, OSError):
+            pass
+        else:
+            joined = compose(first, second, cast("Axis", view.axis), pages.SIDE)
+            yield ImageCard(", ".join(view.images), *pages.thumbnail(joined))
+            return
+    yield from (pages.image_card(root, path, limits) for path in view.images)
 
 
-def _tallies(views: Iterable[Origins]) -> list[Tally]:
-    """One for each place of a view's negatives; the same generator fills a place in every view."""
-    made: list[Counter[tuple[str, str]]] = []
+def _negatives(view: View, origins: Origins, generators: Sequence[str]) -> Iterator[Negative]:
+    for text, origin, generator in zip(view.negatives, origins, generators, strict=False):
+        if text is None or origin is None:
+            yield Negative((), generator)
+        else:
+            pieces = tuple(changed_words(text, view.positives))
+            yield Negative(pieces, origin["generator"], origin["category"], tuple(origin["words"]))
+
+
+def negative_tallies(views: Iterable[Origins]) -> list[NegativeTally]:
+    """A tally per place of a view's negatives; one generator fills a place in every view."""
+    filled: list[Counter[tuple[str, str]]] = []
     total = 0
     for origins in views:
         total += 1
-        made += [Counter() for _ in origins[len(made) :]]
-        for counts, origin in zip(made, origins, strict=False):
+        filled += [Counter() for _ in origins[len(filled) :]]
+        for counts, origin in zip(filled, origins, strict=False):
             if origin is not None:
                 counts[origin["generator"], origin["category"]] += 1
-    tallies = []
-    for counts in made:
-        names = sorted({generator for generator, _ in counts})
-        categories = tuple(
-            (category.replace("_", " "), n) for (_, category), n in counts.most_common(_NAMED)
+    return [
+        NegativeTally(
+            generator=", ".join(sorted({generator for generator, _ in counts})) or "none",
+            filled=counts.total(),
+            absent=total - counts.total(),
+            categories=tuple(
+                (category.replace("_", " "), times)
+                for (_, category), times in counts.most_common(_CATEGORIES)
+            ),
         )
-        filled = counts.total()
-        tallies.append(Tally(", ".join(names) or "none", filled, total - filled, categories))
-    return tallies
+        for counts in filled
+    ]
 
 
-def _card(view: View, origins: Origins, tallies: Sequence[Tally], folders: Folders) -> Card:
-    told = zip(view.negatives, origins, strict=True)
-    negatives = tuple(
-        Negative((), tally.generator, "", ())
-        if text is None or origin is None
-        else Negative(
-            tuple(marked(text, view.positives)),
-            origin["generator"],
-            origin["category"],
-            tuple(origin["words"]),
+def synthetic_pairs(
+    view: View, origins: Origins, folder: Path | None, limits: Limits | None = None
+) -> Iterator[SyntheticPair]:
+    """The negative and the positive pair; none without counterfactuals."""
+    if not view.counterfactuals:
+        return
+    kinds = (edit_kind(origins), "")
+    for role, text, kind, path in zip(
+        ROLES, _texts(view), kinds, view.counterfactuals, strict=True
+    ):
+        if not path:
+            image = ImageCard()
+        elif folder is None:
+            image = ImageCard(path, problem=f"the folder of '{path}' is unknown")
+        else:
+            image = pages.image_card(folder, path, limits)
+        yield SyntheticPair(role, edited_text(text, view.positives[0]), kind, image)
+
+
+def pair_tally(views: Sequence[View], origins: Sequence[Origins]) -> PairTally | None:
+    """Counts of the synthetic pairs; None if no view has any."""
+    kinds = Counter[str]()
+    present: list[tuple[tuple[bool, bool], ...]] = []  # per view and role: text, image
+    for view, sources in zip(views, origins, strict=True):
+        if view.counterfactuals:
+            pairs = zip(_texts(view), view.counterfactuals, strict=True)
+            present.append(tuple((bool(text), bool(image)) for text, image in pairs))
+            kinds.update([edit_kind(sources)] if view.negatives[0] else [])
+    if not present:
+        return None
+    roles = tuple(
+        RoleTally(
+            role,
+            texts=sum(text for text, _ in pairs),
+            images=sum(image for _, image in pairs),
+            both=sum(map(all, pairs)),
         )
-        for (text, origin), tally in zip(told, tallies, strict=False)
+        for role, pairs in zip(ROLES, zip(*present, strict=True), strict=True)
     )
-    return Card(
-        view=view,
-        images=tuple(_images(view, folders)),
-        caption=tuple(phrases.marked(view)) if view.phrases else (),
-        whole=phrases.whole(view),
-        negatives=negatives,
-        sides=tuple((side, _made(side, folders)) for side in counterfactuals.sides(view, origins)),
+    complete = sum(all(map(all, pairs)) for pairs in present)
+    return PairTally(roles, complete, tuple(kinds.most_common(_KINDS)))
+
+
+def edit_kind(origins: Origins) -> str:
+    """Kind of the edit behind the first negative: its category up to a colon; empty if none."""
+    return origins[0]["category"].partition(":")[0] if origins and origins[0] else ""
+
+
+def _texts(view: View) -> tuple[str | None, str | None]:
+    """The edited caption and the paraphrase."""
+    return view.negatives[0], view.positives[1] if len(view.positives) > 1 else None
+
+
+def phrase_tally(views: Sequence[View]) -> PhraseTally | None:
+    """Counts of the phrases; None if no view has any."""
+    captions = [view for view in views if view.phrases]
+    if not captions:
+        return None
+    counts = Counter(phrase.casefold() for view in captions for phrase in view.phrases)
+    return PhraseTally(
+        captions=len(captions),
+        mean=counts.total() / len(captions),
+        whole=sum(map(is_own_phrase, captions)),
+        distinct=len(counts),
+        common=tuple(counts.most_common(_PHRASES)),
     )
 
 
-def _images(view: View, folders: Folders) -> Iterator[ImageCard]:
-    """The view's image, joined as training shows it; its parts where one cannot be read."""
-    found = [_read(folders.root, path, folders.limits) for path in view.images]
-    images = [one for one in found if isinstance(one, Image.Image)]
-    if view.axis is not None and len(images) == len(found):
-        joined = compose(images[0], images[1], cast("Axis", view.axis), _SIDE)
-        yield _image(", ".join(view.images), joined)
-    else:
-        yield from map(_image, view.images, found)
+def is_own_phrase(view: View) -> bool:
+    """Whether the caption, apart from punctuation, is its own only phrase."""
+    if len(view.phrases) != 1:
+        return False
+    start, end = view.phrase_spans
+    rest = view.positives[0][:start] + view.positives[0][end:]
+    return not any(map(str.isalnum, rest))
 
 
-def _made(side: Side, folders: Folders) -> ImageCard:
-    """The image of a synthetic pair."""
-    if not side.image:
-        return ImageCard("")
-    if folders.made is None:
-        return ImageCard(side.image, problem=f"no folder is known that holds '{side.image}'")
-    return _image(side.image, _read(folders.made, side.image, folders.limits))
-
-
-def _read(folder: Path, path: str, limits: Limits) -> Image.Image | Exception:
-    try:
-        return load(folder, path, limits)
-    except (ImageError, OSError) as error:
-        return error
-
-
-def _image(label: str, found: Image.Image | Exception) -> ImageCard:
-    if isinstance(found, Exception):
-        return ImageCard(label, problem=str(found))
-    return ImageCard(label, *thumbnail(found, _SIDE))
+def marked_phrases(view: View) -> Iterator[tuple[str, int]]:
+    """Pieces of the caption, each with the number of its phrase from 1 on, 0 between phrases."""
+    caption, position = view.positives[0], 0
+    places = iter(view.phrase_spans)
+    for number, (start, end) in enumerate(zip(places, places, strict=True), start=1):
+        if position < start:
+            yield caption[position:start], 0
+        yield caption[start:end], number
+        position = end
+    if position < len(caption):
+        yield caption[position:], 0

@@ -24,8 +24,7 @@ from click import ClickException
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.images.decoding import ImageError, Limits, load
 from compo_pipeline.models.dense import NoPatches
-from compo_pipeline.presentation.pages import environment
-from compo_pipeline.presentation.thumbnails import thumbnail
+from compo_pipeline.presentation.pages import environment, thumbnail
 from compo_pipeline.ui.version import (
     CaptionScores,
     InputError,

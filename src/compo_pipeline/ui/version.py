@@ -20,8 +20,7 @@ from compo_pipeline.images.decoding import FORMATS, ImageError, Limits, load
 from compo_pipeline.methods import registry as methods
 from compo_pipeline.models.encoding import encode_images, encode_texts
 from compo_pipeline.models.loading import LoadedModel, ModelSettings
-from compo_pipeline.presentation.attention_figures import render
-from compo_pipeline.presentation.attention_panels import panels_of
+from compo_pipeline.presentation.attention_plots import panels_of, render
 from compo_pipeline.registry.versions import load_base, load_version
 
 if TYPE_CHECKING:

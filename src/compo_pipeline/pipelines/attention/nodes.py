@@ -58,9 +58,8 @@ def show_attention(
     from compo_pipeline.evaluation.evaluate import loaders
     from compo_pipeline.evaluation.settings import EvaluationSettings
     from compo_pipeline.models.loading import ModelSettings
-    from compo_pipeline.presentation import attention_page as summary
-    from compo_pipeline.presentation.attention_figures import draw
-    from compo_pipeline.presentation.attention_panels import panels_of
+    from compo_pipeline.presentation import attention_page
+    from compo_pipeline.presentation.attention_plots import draw, panels_of
     from compo_pipeline.registry import tracking
 
     asked = parse(questions.AttentionSettings, attention, "attention")
@@ -76,11 +75,11 @@ def show_attention(
     written.mkdir(parents=True, exist_ok=True)
     grids = draw(panels, written)
     name = f"{run['method']}, {run['variant']}, seed {run['seed']}"
-    told = summary.summarise(name, compared, rows[BASE], skipped, len(panels))
-    summary.write(told, grids, written)
+    summary = attention_page.summarise(name, compared, rows[BASE], skipped, len(panels))
+    page = attention_page.write(summary, grids, written)
     attention_rows.to_csv(written / "attention.csv", index=False)
     with tracking.adopt(run["run_id"]) as record:
         record.artefact(written, f"attention/{topic}")
-        record.metrics({"attention": {topic: summary.figures(compared)}})
-    summary.show(told, written / summary.PAGE)
+        record.metrics({"attention": {topic: attention_page.metrics(compared)}})
+    attention_page.show(summary, page)
     return Path(folder)

@@ -89,7 +89,7 @@ def write_report(
     from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
     from compo_pipeline.models.identity import read_record
     from compo_pipeline.presentation import report
-    from compo_pipeline.presentation import report_terminal as terminal
+    from compo_pipeline.presentation.tables import show_comparison
     from compo_pipeline.registry import tracking
 
     found = Comparison.from_json(comparison)
@@ -97,7 +97,7 @@ def write_report(
     folder = Path(paths["report"])
     trained = read_record(checkpoint).get("training", {}).get("fingerprint", {})
     settings = {key: trained[key] for key in ("objective", "training") if key in trained}
-    material = report.Material(
+    material = report.ReportInputs(
         comparison=found,
         scores=scores,
         subtasks=adapters.from_files(wanted),
@@ -119,7 +119,7 @@ def write_report(
     written = report.write(material, folder)
     with tracking.adopt(run["run_id"]) as record:
         record.artefact(written, "report")
-    terminal.show(found)
+    show_comparison(found)
     return written
 
 

@@ -88,7 +88,7 @@ def confirm_best(
     from compo_pipeline.language.loading import items_fingerprint, load
     from compo_pipeline.methods.contract import Drawing
     from compo_pipeline.methods.view_tables import ViewSettings, by_sample
-    from compo_pipeline.presentation import report_terminal as terminal
+    from compo_pipeline.presentation.tables import show_comparison
     from compo_pipeline.registry import tracking
     from compo_pipeline.training.run import Runner
     from compo_pipeline.tuning.confirmation import ROLES, Confirmation, report
@@ -116,7 +116,7 @@ def confirm_best(
     with tracking.adopt(study["run_id"]) as record:
         record.metrics({ROLES[role]: figures for role, figures in by_role(rows).items()})
         record.document(comparison.to_json(), "confirmation.json")
-    terminal.show(comparison)
+    show_comparison(comparison)
     return {"seeds": chosen, "comparison": comparison.to_json()}
 
 

@@ -73,6 +73,12 @@ def preview_views(
     from compo_pipeline.presentation.views_page import Heading, write
 
     shown = Heading(method, dataset, epoch=0, seed=seed)
-    page, made = Path(folder) / "index.html", counterfactual_images
-    write(EpochViews(views).epoch(0), Path(root), page, shown, made=made)
+    page = Path(folder) / "index.html"
+    write(
+        EpochViews(views).epoch(0),
+        Path(root),
+        page,
+        shown,
+        counterfactual_images=counterfactual_images,
+    )
     return Path(folder)

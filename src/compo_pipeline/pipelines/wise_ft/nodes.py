@@ -51,20 +51,19 @@ def draw_trade_off(
     paths: Mapping[str, str],
 ) -> Path:
     """Page, figure and table, kept with the run; the main figures on the terminal."""
-    from compo_pipeline.presentation import trade_off
     from compo_pipeline.presentation import wise_ft_page as page
     from compo_pipeline.presentation.pages import links
     from compo_pipeline.registry import tracking
 
     written = Path(paths["wise_ft_report"])
     written.mkdir(parents=True, exist_ok=True)
-    figure = trade_off.draw(wise_ft, written / "trade_off.png")
-    if not figure:
+    plot = page.trade_off(wise_ft, written / "trade_off.png")
+    if not plot:
         log.warning(
-            "No figure is drawn: it needs all subtasks of SugarCrepe or SugarCrepe++, and "
+            "No trade-off is plotted: it needs all subtasks of SugarCrepe or SugarCrepe++, and "
             "zero-shot classification or retrieval (benchmarks.* says what is scored)."
         )
-    means = trade_off.summary(wise_ft)
+    means = page.summary(wise_ft)
     wise_ft.to_csv(written / "figures.csv", index=False)
     facts = {
         **tracking.provenance(command, "wise_ft"),
@@ -77,12 +76,12 @@ def draw_trade_off(
         "Report": (report, "kedro run --pipeline=evaluation"),
         "Promotion": (promotion, "kedro run --pipeline=promotion"),
     }
-    page.write(wise_ft, figure, facts, links(written, pages), written)
+    page.write(wise_ft, plot, facts, links(written, pages), written)
     with tracking.adopt(run["run_id"]) as record:
         record.artefact(written, "wise_ft")
         # MLflow's steps are whole numbers: the ratio in per cent.
         steps = means.assign(step=(100 * means.index.to_numpy()).round())
         points = steps.to_dict("records")
         record.curves(({str(k): value for k, value in row.items()} for row in points), "wise_ft")
-    trade_off.show(wise_ft)
+    page.show(wise_ft)
     return written

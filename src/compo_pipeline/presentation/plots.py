@@ -1,29 +1,90 @@
-"""Figures of a report: a PNG file each, and SVG for the page."""
+"""Plots of the report, and the style of all matplotlib plots: PNG files, and SVG for pages."""
 
 from __future__ import annotations
 
+import io
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compo_pipeline.evaluation.comparison import ROLES, Estimate, Row
-from compo_pipeline.presentation.figures import COLOURS, STYLE, THEME, save
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# The light theme of base.css, by the names of its variables.
+THEME = {
+    "ink": "#22201c",
+    "soft": "#6b675e",
+    "line": "#e4e0d6",
+    "base": "#8a8f98",
+    "control": "#c08a2d",
+    "ours": "#0f6b6f",
+    "other": "#7a4e7e",
+}
+# By role of a model.
+COLOURS = {"base": THEME["base"], "control": THEME["control"], "fine_tuned": THEME["ours"]}
+STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": THEME["soft"],
+    "axes.labelcolor": THEME["soft"],
+    "axes.titlecolor": THEME["ink"],
+    "xtick.color": THEME["soft"],
+    "ytick.color": THEME["ink"],
+    "text.color": THEME["ink"],
+    "grid.color": THEME["line"],
+    "axes.titlesize": 9.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "legend.frameon": False,
+    "savefig.dpi": 200,
+    "savefig.bbox": "tight",
+    # Text stays text, and the same figure gives the same bytes.
+    "svg.fonttype": "none",
+    "svg.hashsalt": "compo_pipeline",
+}
+_NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+_FONT = re.compile(r"'DejaVu Sans'[^;\"]*")
+
+
+def save(figure: Figure, path: Path, mixed: Mapping[str, str] | None = None) -> str:
+    """Save a figure as PNG and return it as SVG in the CSS colours of a page.
+
+    Call it within `rc_context(STYLE)`.
+
+    Args:
+        figure: drawn in the colours of `THEME`.
+        path: of the PNG file, on white.
+        mixed: other colours of the figure and the CSS colours that replace them.
+    """
+    from matplotlib.colors import to_hex
+
+    figure.savefig(path, facecolor="white")
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", transparent=True, metadata=_NO_METADATA)
+    svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg)
+    svg = _FONT.sub("inherit", svg)
+    css = {to_hex(colour): f"var(--{name})" for name, colour in THEME.items()} | dict(mixed or {})
+    return re.sub(r"#[0-9a-f]{6}\b", lambda found: css.get(found.group(), found.group()), svg)
 
 
 def subtasks(rows: Sequence[Row], models: Mapping[str, str], path: Path) -> str:
-    """Every subtask of the choice benchmarks: each model's figure with its interval.
+    """Plot every subtask of SugarCrepe and SugarCrepe++: each model's value with its interval.
 
     Args:
-        rows: all figures.
+        rows: all metrics.
         models: names by role.
         path: of the PNG file.
 
     Returns:
-        SVG for a page; empty where there is nothing to draw.
+        SVG for a page; empty if there is nothing to draw.
     """
     panels: dict[str, list[Row]] = {}
     for row in rows:
@@ -64,15 +125,8 @@ def _dots(ax: Axes, panel: Sequence[Row], models: Mapping[str, str]) -> None:
             values, centre, xerr=spread, fmt="o", ms=4, lw=1.4, color=COLOURS[role],
             label=models[role],
         )  # fmt: skip
-    known = [(row.chance, place) for place, row in enumerate(panel) if row.chance is not None]
-    ax.scatter(
-        [level for level, _ in known],
-        [place for _, place in known],
-        marker="|",
-        s=160,
-        color=THEME["soft"],
-        lw=1,
-    )
+    chances = [float("nan") if row.chance is None else row.chance for row in panel]
+    ax.scatter(chances, places, marker="|", s=160, color=THEME["soft"], lw=1)
     ax.set_yticks(list(places), [row.name.replace("_", " ") for row in panel])
     ax.invert_yaxis()
     ax.tick_params(axis="y", length=0)
@@ -81,14 +135,14 @@ def _dots(ax: Axes, panel: Sequence[Row], models: Mapping[str, str]) -> None:
 
 
 def curves(frame: pd.DataFrame, path: Path) -> str:
-    """Training curves: a panel per column but `step`, a line per value of a text column.
+    """Plot training curves: a panel per column but `step`, a line per value of a text column.
 
     Args:
         frame: the curves.
         path: of the PNG file.
 
     Returns:
-        SVG for a page; empty where there is nothing to draw.
+        SVG for a page; empty if there is nothing to draw.
     """
     names = [name for name in frame.columns if frame[name].dtype.kind in "if" and name != "step"]
     if "step" not in frame.columns or not names or frame.empty:
@@ -110,7 +164,7 @@ def curves(frame: pd.DataFrame, path: Path) -> str:
             for colour, (label, part) in zip(palette * len(parts), parts, strict=False):
                 drawn = part[["step", name]].dropna()
                 if len(drawn):
-                    # Validations are few: without a mark a single one would not be seen.
+                    # Validations are few: without a marker a single one would be invisible.
                     style = {"lw": 1.3, "marker": "." if name.startswith("val/") else ""}
                     ax.plot(drawn["step"], drawn[name], color=colour, label=str(label), **style)
             ax.set_title(name.replace("_", " "))

@@ -1,12 +1,13 @@
-"""Grids of images: what a phrase attends to before and after fine-tuning, and the difference.
+"""Grids of images: attention of a phrase before and after fine-tuning, and the difference.
 
-After C2LIP, Fig. 2: green where there is more attention, violet where less, white where as much.
+After C2LIP, Fig. 2: green for more attention, violet for less, white for no difference.
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,8 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from compo_pipeline.presentation.attention_panels import Panel
-from compo_pipeline.presentation.figures import STYLE
+from compo_pipeline.analysis.attention import Grid, Look, looks, through
+from compo_pipeline.analysis.localisation import Located, measure
+from compo_pipeline.analysis.regions import Case
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.images.decoding import Limits, load
+from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.presentation.plots import STYLE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,19 +33,78 @@ _MAPS = 3  # right of the image: before, after, and the difference
 _DPI = 150
 _SIDE = 448  # pixels of a drawn image, whatever size the model sees
 _INCH, _HEAD, _FOOT = 1.9, 0.4, 0.75
-# The outliers among the patches are drawn in the last colour, or the rest would have none.
-_KEPT = (1.0, 99.0)
+# Outliers among the patches have the last colour, so that the others differ visibly.
+_PERCENTILES = (1.0, 99.0)
 
 
-class Scales(NamedTuple):
+class ColourScales(NamedTuple):
     """Colours of attention and of its difference, the same in all grids of a run."""
 
     attention: ScalarMappable
     difference: ScalarMappable
 
 
-def draw(panels: Sequence[Panel], folder: Path) -> list[Path]:
-    """Write `attention_<nn>.png`, a few rows each, in place of what an earlier run wrote there."""
+@dataclass(frozen=True, eq=False)
+class AttentionPanel:
+    """One phrase in one image, under the base and after fine-tuning."""
+
+    phrase: str
+    image: str
+    """File name of the image."""
+    pixels: NDArray[np.floating]
+    """[H, H, 3] in 0..1, the models' input; H is a multiple of G."""
+    base: Grid
+    """Attention [G, G] as multiples of uniform attention; likewise `fine_tuned`."""
+    fine_tuned: Grid
+    region: Grid | None
+    """[H, H] in 0..1, where the named thing is; None if unknown."""
+    rows: tuple[Located, Located]
+    """Measured row of each of the two models."""
+    names: tuple[str, str] = ("base", "fine-tuned")
+    """Names of the two models."""
+
+
+def panels_of(
+    base: LoadedModel, tuned: LoadedModel, cases: Sequence[Case], limits: Limits
+) -> list[AttentionPanel]:
+    """Panels of some cases; those whose image cannot be read are left out.
+
+    Raises:
+        SettingsError: the image towers of the two models differ.
+    """
+    towers = [loaded.config["model_cfg"]["vision_cfg"] for loaded in (base, tuned)]
+    if towers[0] != towers[1]:
+        raise SettingsError(
+            f"model: '{base.name}' and the checkpoint '{tuned.name}' have different image towers; "
+            "set model.name and model.pretrained as they were in its training"
+        )
+    before, after = (list(looks(loaded, cases, 16, 1, limits)) for loaded in (base, tuned))
+    found = (_panel(base, *pair, limits) for pair in zip(before, after, strict=True))
+    return [panel for panel in found if panel is not None]
+
+
+def _panel(base: LoadedModel, before: Look, after: Look, limits: Limits) -> AttentionPanel | None:
+    if before.attention is None or after.attention is None:
+        return None
+    case, plain = before.case, before.attention.plain
+    pixels = base.preprocess(load(case.root, case.image, limits)).numpy().transpose(1, 2, 0)
+    shown = (pixels * np.array(base.std) + np.array(base.mean)).clip(0, 1)
+    region = None if before.covered is None or case.region is None else case.region.mask()
+    # Pixels at the edge that the last patches do not reach are left out.
+    edge = len(plain) * (len(shown) // len(plain))
+    return AttentionPanel(
+        phrase=case.phrase,
+        image=case.image,
+        pixels=shown[:edge, :edge],
+        base=plain.size * plain,
+        fine_tuned=plain.size * after.attention.plain,
+        region=None if region is None else through(base, region)[:edge, :edge],
+        rows=(measure(before), measure(after)),
+    )
+
+
+def draw(panels: Sequence[AttentionPanel], folder: Path) -> list[Path]:
+    """Write `attention_<nn>.png` of a few rows each; those of an earlier run are removed."""
     for earlier in folder.glob("attention_*.png"):
         earlier.unlink()
     if not panels:
@@ -56,7 +121,7 @@ def draw(panels: Sequence[Panel], folder: Path) -> list[Path]:
     return paths
 
 
-def render(panels: Sequence[Panel]) -> Image.Image:
+def render(panels: Sequence[AttentionPanel]) -> Image.Image:
     """One grid of at least one panel, as an image."""
     import matplotlib as mpl
 
@@ -66,21 +131,21 @@ def render(panels: Sequence[Panel]) -> Image.Image:
     return Image.open(buffer).convert("RGB")
 
 
-def _scales(panels: Sequence[Panel]) -> Scales:
+def _scales(panels: Sequence[AttentionPanel]) -> ColourScales:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
     both = np.stack([[panel.base, panel.fine_tuned] for panel in panels])
-    low, high = np.percentile(both, _KEPT)
-    # Never empty: two models may agree everywhere.
-    limit = max(float(np.percentile(abs(both[:, 1] - both[:, 0]), _KEPT[1])), 0.01)
-    return Scales(
+    low, high = np.percentile(both, _PERCENTILES)
+    # Two models may agree everywhere: the scale needs some width.
+    limit = max(float(np.percentile(abs(both[:, 1] - both[:, 0]), _PERCENTILES[1])), 0.01)
+    return ColourScales(
         ScalarMappable(Normalize(float(low), float(high)), "YlOrBr"),
         ScalarMappable(Normalize(-limit, limit), "PRGn"),
     )
 
 
-def _grid(panels: Sequence[Panel], scales: Scales) -> Figure:
+def _grid(panels: Sequence[AttentionPanel], scales: ColourScales) -> Figure:
     from matplotlib.figure import Figure
 
     across, height = 1 + _MAPS, len(panels) * (_INCH + _HEAD) + _FOOT
@@ -98,7 +163,7 @@ def _grid(panels: Sequence[Panel], scales: Scales) -> Figure:
     return figure
 
 
-def _line(line: Sequence[Axes], panel: Panel, scales: Scales) -> None:
+def _line(line: Sequence[Axes], panel: AttentionPanel, scales: ColourScales) -> None:
     """One row: the image, and three maps over a pale gray copy of it."""
     gray = panel.pixels @ np.array([0.299, 0.587, 0.114])
     tints = (
@@ -106,12 +171,13 @@ def _line(line: Sequence[Axes], panel: Panel, scales: Scales) -> None:
         scales.attention.to_rgba(panel.fine_tuned),
         scales.difference.to_rgba(panel.fine_tuned - panel.base),
     )
-    shown = [_large(panel.pixels), *(_overlay(gray, tint) for tint in tints)]
+    large = np.stack([_resized(panel.pixels[..., k], _SIDE) for k in range(3)], axis=-1)
+    shown = [large, *(_overlay(gray, tint) for tint in tints)]
     for ax, image in zip(line, shown, strict=True):
         ax.imshow(image)
         ax.set(xticks=[], yticks=[])
         ax.spines[:].set(visible=True, color="#e4e0d6")
-    # Two dollar signs in a name would be read as a formula.
+    # Else two dollar signs in a name would be parsed as a formula.
     line[0].set_title(panel.phrase, fontsize=9.5, parse_math=False)
     label = line[0].set_xlabel(panel.image, fontsize=6, loc="left", labelpad=2, color="#8b867b")
     label.set_parse_math(False)
@@ -120,8 +186,8 @@ def _line(line: Sequence[Axes], panel: Panel, scales: Scales) -> None:
         ax.set_title(title, fontsize=7.5, fontweight="normal", color="#6b675e")
 
 
-def _titles(panel: Panel) -> tuple[str, str, str]:
-    """Titles of the maps: how much lies on the thing, where it is known."""
+def _titles(panel: AttentionPanel) -> tuple[str, str, str]:
+    """Titles of the maps: the share of attention on the named thing, if its region is known."""
     (first, second), (before, after) = panel.names, panel.rows
     if np.isnan(before.share):
         return first, second, "difference"
@@ -135,14 +201,10 @@ def _titles(panel: Panel) -> tuple[str, str, str]:
 def _overlay(gray: NDArray[np.floating], colours: NDArray[np.floating]) -> NDArray[np.floating]:
     """Colours of the patches, [G, G, 4], over a pale image, [H, H]: white leaves it as it is."""
     pale = _resized(0.62 + 0.38 * gray, _SIDE)
-    # Each pixel has the colour of the patch that it lies in: patches keep their edges.
+    # Each pixel has the colour of its patch, so that patches keep their edges.
     patch = np.arange(_SIDE) * len(colours) // _SIDE
     shown: NDArray[np.floating] = colours[patch[:, None], patch, :3] * pale[..., None]
     return shown
-
-
-def _large(pixels: NDArray[np.floating]) -> NDArray[np.floating]:
-    return np.stack([_resized(pixels[..., k], _SIDE) for k in range(3)], axis=-1)
 
 
 def _resized(plane: NDArray[np.floating], side: int) -> NDArray[np.floating]:
@@ -150,7 +212,7 @@ def _resized(plane: NDArray[np.floating], side: int) -> NDArray[np.floating]:
     return np.asarray(image).clip(0, 1)
 
 
-def _outline(ax: Axes, panel: Panel) -> None:
+def _outline(ax: Axes, panel: AttentionPanel) -> None:
     """The border of the region, light and dark, so that it shows on any image."""
     if panel.region is None or not (panel.region > 0.5).any():
         return

@@ -1,8 +1,6 @@
-"""The table at the end of a run."""
+"""Tables of results in the terminal."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -10,7 +8,7 @@ from rich.text import Text
 
 from compo_pipeline.console import table as plain_table
 from compo_pipeline.console import terminal
-from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
+from compo_pipeline.evaluation.comparison import OPPONENTS, Difference, Estimate, Row
 from compo_pipeline.evaluation.evaluate import Comparison
 
 STYLES = {"above": "green", "below": "red", "level": "dim"}
@@ -18,8 +16,13 @@ STYLES = {"above": "green", "below": "red", "level": "dim"}
 _ANY_WIDTH = 1000
 
 
-def show(comparison: Comparison, console: Console | None = None) -> None:
-    """Print the headline figures of all models, what was left out, and what the figures say."""
+def difference_text(difference: Difference, decimals: int = 1) -> Text:
+    """A difference with its interval, coloured by its significance."""
+    return Text(difference.format(decimals), style=STYLES[difference.significance])
+
+
+def show_comparison(comparison: Comparison, console: Console | None = None) -> None:
+    """Print the headline metrics of all models, what was left out, and the conclusions."""
     console = terminal(console)
     console.print()
     table = _table(comparison, wide=True)
@@ -38,7 +41,7 @@ def show(comparison: Comparison, console: Console | None = None) -> None:
 
 
 def _table(comparison: Comparison, *, wide: bool) -> Table:
-    """The headline figures; a narrow table has intervals on the differences alone."""
+    """The headline metrics; a narrow table has intervals on the differences alone."""
     models = comparison.models
     table = plain_table(
         "per cent; 95% intervals; differences are paired on the same items", collapse_padding=True
@@ -46,23 +49,25 @@ def _table(comparison: Comparison, *, wide: bool) -> Table:
     table.add_column("")
     for model in comparison.labels.values():
         table.add_column(model, justify="right", no_wrap=True)
-    opponents = [role for role in ("base", "control") if role in models]
+    opponents = [role for role in OPPONENTS if role in models]
     for role in opponents:
         table.add_column(f"against {models[role]}", justify="right", no_wrap=True)
     previous = ""
     for row in comparison.rows:
         if not row.headline:
             continue
-        name = comparison.benchmarks.get(row.benchmark, row.benchmark)
         if row.benchmark != previous:
+            name = comparison.benchmarks.get(row.benchmark, row.benchmark)
             table.add_row(Text(name, style="bold"))
         previous = row.benchmark
-        table.add_row(Text(f"  {_short(row)}"), *_cells(row, models, opponents, wide=wide))
+        cells = [_estimate_text(getattr(row, role), wide=wide) for role in models]
+        cells += [difference_text(getattr(row, f"vs_{role}")) for role in opponents]
+        table.add_row(Text(f"  {_short_label(row)}"), *cells)
     return table
 
 
-def _short(row: Row) -> str:
-    """What tells a headline figure from the others of its benchmark, in a few letters."""
+def _short_label(row: Row) -> str:
+    """A headline metric's label without its benchmark."""
     if row.benchmark == "sugar_crepe_pp":
         return f"{row.metric.upper()} {row.name}"
     if row.benchmark == "retrieval":
@@ -70,17 +75,8 @@ def _short(row: Row) -> str:
     return row.name.replace("_", " ")
 
 
-def _cells(
-    row: Row, models: Mapping[str, str], opponents: Sequence[str], *, wide: bool
-) -> list[Text]:
-    cells = []
-    for role in models:
-        estimate: Estimate = getattr(row, role)
-        cell = Text(f"{estimate.value:.1f}")
-        if wide:
-            cell.append(f" [{estimate.low:.1f}, {estimate.high:.1f}]", style="dim")
-        cells.append(cell)
-    for role in opponents:
-        difference: Difference = getattr(row, f"vs_{role}")
-        cells.append(Text(difference.format(), style=STYLES[difference.significance]))
-    return cells
+def _estimate_text(estimate: Estimate, *, wide: bool) -> Text:
+    cell = Text(f"{estimate.value:.1f}")
+    if wide:
+        cell.append(f" [{estimate.low:.1f}, {estimate.high:.1f}]", style="dim")
+    return cell

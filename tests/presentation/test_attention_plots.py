@@ -10,17 +10,20 @@ import pytest
 from PIL import Image
 
 from compo_pipeline.analysis.localisation import Located
-from compo_pipeline.presentation.attention_figures import ROWS, draw
-from compo_pipeline.presentation.attention_panels import Panel
+from compo_pipeline.presentation.attention_plots import ROWS, AttentionPanel, draw
 
 
-def panel(base: np.ndarray, tuned: np.ndarray, region: bool = True, size: int = 64) -> Panel:
+def panel(
+    base: np.ndarray, tuned: np.ndarray, region: bool = True, size: int = 64
+) -> AttentionPanel:
     """A gray image; the thing fills its upper left quarter."""
     seen = np.zeros((size, size), np.float32)
     seen[: size // 2, : size // 2] = 1
     pixels = np.full((size, size, 3), 0.5, np.float32)
     row = Located("a.jpg", "a box", 0.25, 0.3, 0.4, 0.25, 1.0) if region else Located("a.jpg", "a")
-    return Panel("a box", "a.jpg", pixels, base, tuned, seen if region else None, (row, row))
+    return AttentionPanel(
+        "a box", "a.jpg", pixels, base, tuned, seen if region else None, (row, row)
+    )
 
 
 def tints(path: Path) -> dict[str, np.ndarray]:
