@@ -8,8 +8,8 @@ import yaml
 from kedro.framework.project import pipelines
 from kedro.framework.startup import bootstrap_project
 
-from compo_pipeline import keys
 from compo_pipeline.methods.registry import METHODS
+from compo_pipeline.parameters import keys
 from compo_pipeline.pipeline_registry import TRAIN_EVAL
 
 # Reading conf/ takes twice the time while coverage is measured, and tests/test_hooks.py covers it.

@@ -11,9 +11,9 @@ from dvc.parsing import DataResolver
 from dvc.repo import Repo
 from kedro.framework.project import pipelines
 
-from compo_pipeline import keys
 from compo_pipeline.methods import registry
 from compo_pipeline.methods.registry import METHOD_SETTINGS, METHODS
+from compo_pipeline.parameters import keys
 from compo_pipeline.pipeline_registry import TRAIN_EVAL
 
 # Reading conf/ takes twice the time while coverage is measured, and tests/test_hooks.py covers it.

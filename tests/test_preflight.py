@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
@@ -12,13 +13,119 @@ import pytest
 from kedro.framework.project import pipelines
 from kedro.framework.session import KedroSession
 from kedro.framework.startup import bootstrap_project
-from kedro.io import DataCatalog
+from kedro.io import AbstractDataset, DataCatalog
+from kedro.pipeline import Pipeline, node
 from kedro_datasets.json import JSONDataset
 
 from compo_pipeline import preflight
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration import SettingsError, value_at
+from compo_pipeline.methods.registry import METHOD_SETTINGS
+from compo_pipeline.preflight import MissingInput
 
 Problems = Callable[..., list[str]]
+Context = Callable[..., Any]
+
+
+@pytest.fixture
+def context(project: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
+    monkeypatch.chdir(project)
+    bootstrap_project(project)
+
+    def load(**runtime: Any) -> Any:
+        with KedroSession.create(project, env="base", runtime_params=runtime) as session:
+            return session.load_context()
+
+    return load
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "params", "told"),
+    [
+        ("train_eval", {"registration": {"alias": "champion"}}, "registration.alias: 'champion'"),
+        ("train_eval", {"training": {"batch_size": 0}}, "training.batch_size: expected at least"),
+        ("train_eval", {"training": {"precision": "fp17"}}, "training.precision: Input should be"),
+        ("train_eval", {"training": {"precision": "fp16"}}, "training.precision: 'fp16' is not"),
+        ("train_eval", {"training": {"device": "cuda:99"}}, "training.device: 'cuda:99' cannot"),
+        ("tuning", {"training": {"device": "cuda:99"}}, "training.device: 'cuda:99' cannot"),
+        ("attention", {"evaluation": {"device": "cuda:99"}}, "evaluation.device: 'cuda:99' cannot"),
+        ("pretraining", {"pretraining": {"precision": "fp16"}}, "pretraining.precision: 'fp16' is"),
+        ("views", {"clic": {"views": {"images": "three"}}}, "clic.views.images: "),
+        ("train_eval", {"clic": {"objective": {"positives": 99}}}, "clic.objective.positives: "),
+        (
+            "validation",
+            {"validation": {"tolerated_share": 3}},
+            "validation.tolerated_share: ",
+        ),
+        (
+            "counterfactuals",
+            {"counterfactuals": {"caption_editor": "rules"}},
+            "counterfactuals.image_generator: ",
+        ),
+        (
+            "promotion",
+            {"promotion": {"gate": {"items": 0}}},
+            "promotion.gate.items: ",
+        ),
+        ("export", {"export": {"hugging_face": False, "onnx": False}}, "export: no format is"),
+    ],
+)
+def test_settings_of_later_nodes_are_refused_first(
+    context: Context, pipeline: str, params: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(SettingsError, match=f"^{re.escape(told)}") as caught:
+        preflight.check_settings(context(**params).params, pipelines[pipeline])
+    assert "Value error" not in caught.value.message
+
+
+def test_the_projects_own_settings_pass(context: Context) -> None:
+    parameters = context().params
+    assert len(pipelines) > 12
+    for pipeline in pipelines.values():
+        preflight.check_settings(parameters, pipeline)
+
+
+def test_settings_that_no_node_reads_are_no_matter(context: Context) -> None:
+    unused = {"registration": {"alias": "champion"}, "sparcl": {"objective": {"bias": "x"}}}
+    preflight.check_settings(context(**unused).params, pipelines["training"])
+
+
+def test_the_settings_of_every_node_are_checked(context: Context) -> None:
+    parameters = context().params
+    names = {name for pipeline in pipelines.values() for name in pipeline.inputs()}
+    read = {name.removeprefix("params:") for name in names if name.startswith("params:")}
+    mappings = {key for key in read if isinstance(value_at(parameters, key), dict)}
+    checked = (*preflight.SETTINGS, METHOD_SETTINGS)
+    unchecked = {
+        key for key in mappings if not any(f"{key}.".startswith(f"{each}.") for each in checked)
+    }
+    # Options of the command line, names of folders, and search spaces, which tuning checks.
+    assert unchecked == {"command", "paths", "spaces"}
+    assert set(preflight.SETTINGS) <= mappings
+
+
+def test_what_was_not_made_is_named_with_its_maker(context: Context) -> None:
+    with pytest.raises(MissingInput) as caught:
+        preflight.check_inputs(pipelines["export"], context(variant="nobody").catalog)
+    place = "data/06_models/scenes/clic/nobody/seed=0/checkpoint"
+    assert f"  checkpoint: {place}, written by the pipeline training\n" in caught.value.message
+    preflight.check_inputs(pipelines["train_eval"], context(variant="nobody").catalog)
+
+
+def test_a_dataset_that_cannot_tell_whether_it_is_there_is_left_to_its_node() -> None:
+    class Silent(AbstractDataset[Any, Any]):
+        def load(self) -> str:
+            return "loaded"
+
+        def save(self, data: Any) -> None: ...
+
+        def _describe(self) -> dict[str, Any]:
+            return {}
+
+    pipeline = Pipeline([node(lambda given: given, "silent", "read", name="reading")])
+    preflight.check_inputs(pipeline, DataCatalog({"silent": Silent()}))
+    with pytest.raises(MissingInput, match=r"silent: gone\.json, written by no pipeline"):
+        gone = JSONDataset(filepath="gone.json")
+        preflight.check_inputs(pipeline, DataCatalog({"silent": gone}))
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +167,7 @@ def problems(parameters: dict[str, Any], photos: Path) -> Problems:
         merge(given, sane)
         merge(given, changes)
         try:
-            preflight.check(given, pipelines[pipeline], catalog or DataCatalog())
+            preflight.check_resources(given, pipelines[pipeline], catalog or DataCatalog())
         except SettingsError as error:
             return error.message.splitlines()
         return []

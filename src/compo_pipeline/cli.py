@@ -12,7 +12,7 @@ import click
 from kedro.framework.cli.project import run as kedro_run
 from kedro.framework.cli.utils import _split_params
 
-from compo_pipeline import console, quiet
+from compo_pipeline import console, offline
 from compo_pipeline.configuration import SettingsError, nearest
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # What shells report for a program that Ctrl+C ended.
 _INTERRUPTED = 130
 
-quiet.apply()
+offline.disable_telemetry()
 console.log_lines_off_terminals()
 
 
@@ -55,18 +55,20 @@ cli.add_command(click.Command("run", callback=_run, params=kedro_run.params, hel
 @click.pass_obj
 def params(project: ProjectMetadata, prefix: str, env: str | None, markdown: bool) -> None:
     """List the parameters, or those that begin with PREFIX: defaults, types, meanings."""
-    from compo_pipeline.reference import entries, show
+    from compo_pipeline.parameters import reference
+    from compo_pipeline.preflight import settings_classes
 
     conf, env = Path(project.project_path) / "conf", env or "local"
+    entries = reference.collect(conf, "base" if markdown else env, settings_classes())
     if markdown:
-        click.echo(show.markdown(entries.collect(conf, "base")), nl=False)
+        click.echo(reference.markdown(entries), nl=False)
         return
-    found = entries.chosen(entries.collect(conf, env), prefix)
+    found = reference.chosen(entries, prefix)
     screen = console.terminal()
     if screen.is_terminal:
-        show.show(found, env, screen)
+        reference.show(found, env, screen)
     else:
-        for line in show.lines(found, env):
+        for line in reference.lines(found, env):
             click.echo(line)
 
 

@@ -1,10 +1,10 @@
-"""Settings: frozen dataclasses parsed once, at a node's edge, from the YAML that owns them."""
+"""Settings classes: frozen dataclasses that nodes parse from their YAML parameters."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, fields, is_dataclass
 from types import UnionType
 from typing import (
@@ -59,10 +59,10 @@ def parse(cls: type[Settings], values: Mapping[str, Any], key: str) -> Settings:
         cls: a dataclass; its fields may be scalars, Literals, tuples, mappings and further
             dataclasses.
         values: the mapping as Kedro read it.
-        key: the YAML key it stands under (`training`, `clic`, ...), for the error.
+        key: its YAML key (`training`, `clic`, ...), for the error.
 
     Raises:
-        SettingsError: naming every offending key, what was got and what is allowed.
+        SettingsError: one line per problem, with key, value and what is allowed.
     """
     if not isinstance(values, Mapping):
         raise SettingsError(f"{key}: expected a mapping, got {values!r}")
@@ -70,14 +70,31 @@ def parse(cls: type[Settings], values: Mapping[str, Any], key: str) -> Settings:
     try:
         return pydantic.TypeAdapter(cls).validate_python(dict(values))
     except pydantic.ValidationError as error:
-        raise SettingsError("\n".join(_told(key, each) for each in error.errors())) from None
+        raise SettingsError("\n".join(_message(key, each) for each in error.errors())) from None
 
 
-def _told(key: str, problem: Mapping[str, Any]) -> str:
-    """A problem of pydantic's, behind the YAML key that it is about."""
+def value_at(values: Mapping[str, Any], key: str) -> Any:
+    """The value of a dotted key."""
+    value: Any = values
+    for part in key.split("."):
+        value = value[part]
+    return value
+
+
+def leaves(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted key and value of every value in nested mappings."""
+    for name, value in nested.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _message(key: str, problem: Mapping[str, Any]) -> str:
+    """One line for an error of pydantic's, with its YAML key."""
     path = ".".join([key, *(str(part) for part in problem["loc"])])
     if problem["type"] == "value_error":
-        # A dataclass' own check says what it got; many begin with the field's name.
+        # The message of a `__post_init__`; many begin with the field's name.
         own = str(problem["ctx"]["error"])
         return f"{path}{'.' if _FIELD.match(own) else ': '}{own}"
     got = "" if problem["type"] == "missing" else f" (got {problem['input']!r})"
@@ -85,7 +102,7 @@ def _told(key: str, problem: Mapping[str, Any]) -> str:
 
 
 def _refuse_unknown(hint: Any, value: Any, key: str) -> None:
-    """Refuse keys that a dataclass does not name, wherever one stands inside the type `hint`."""
+    """Refuse keys that are no fields of a dataclass, at any depth of the type `hint`."""
     inner = get_args(hint)
     if is_dataclass(hint) and isinstance(value, Mapping):
         hints = get_type_hints(hint)
@@ -101,8 +118,8 @@ def _refuse_unknown(hint: Any, value: Any, key: str) -> None:
         for name, item in value.items():
             _refuse_unknown(inner[-1], item, f"{key}.{name}")
     elif isinstance(value, list | tuple) and inner and not _is_union(hint):
-        for place, item in enumerate(value):
-            _refuse_unknown(inner[0], item, f"{key}.{place}")
+        for index, item in enumerate(value):
+            _refuse_unknown(inner[0], item, f"{key}.{index}")
     elif _is_union(hint):
         for option in inner:
             _refuse_unknown(option, value, key)

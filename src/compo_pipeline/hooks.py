@@ -1,4 +1,4 @@
-"""What happens around every run: configuration is checked first, and every node has its line."""
+"""Kedro hooks of every run: checks of the configuration, one log line per node, results."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kedro.framework.hooks import hook_impl
 
-from compo_pipeline import afterwards, beforehand, keys, preflight, quiet
+from compo_pipeline import next_steps, offline, preflight
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.datasets.settings import SCENES
 from compo_pipeline.methods.registry import METHOD_SETTINGS, find
 from compo_pipeline.models.settings import ModelSettings, needs_network
+from compo_pipeline.parameters import keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,26 +28,25 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# These become names of folders.
+# Parameters that become folder names.
 _NAMES = ("dataset", "method", "variant")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 class ProjectHooks:
-    """What every session needs; whatever belongs to a run is a node."""
+    """Checks before a run, log lines of nodes, and the list of results after it."""
 
     def __init__(self) -> None:
         self._parameters: Mapping[str, Any] = {}
 
     @hook_impl
     def after_context_created(self, context: KedroContext) -> None:
-        """Refuse mistaken keys, go to the project's folder, allow downloads that were asked for.
+        """Check keys and names, change to the project's folder, allow downloads where needed.
 
-        Relative paths of the configuration are relative to the project, wherever the command
-        was typed.
+        Relative paths of the configuration are relative to the project.
 
         Raises:
-            SettingsError: a key that conf/base does not name, or a name no folder can have.
+            SettingsError: a key that is not in conf/base, or a name that no folder can have.
         """
         loader = cast("OmegaConfigLoader", context.config_loader)
         environment = loader.env or loader.default_run_env
@@ -54,7 +54,7 @@ class ProjectHooks:
             Path(loader.conf_source), environment, loader.runtime_params or {}
         )
         parameters = keys.without_null(loader["parameters"], open_mappings)
-        # Names with an underscore only serve the other values.
+        # Names with an underscore are YAML anchors and the like.
         parameters = {name: v for name, v in parameters.items() if not name.startswith("_")}
         parameters = _with_own_benchmarks(parameters)
         _check_names(parameters)
@@ -65,41 +65,38 @@ class ProjectHooks:
                 f"{loader.conf_source}/{loader.base_env}/parameters_methods/{method}.yml"
             )
         parameters[METHOD_SETTINGS] = parameters[method]
-        # What was typed, for commands that are shown to the user.
-        typed = {"env": loader.env, "params": dict(loader.runtime_params or {})}
-        self._parameters = loader["parameters"] = {**parameters, "command": typed}
+        # The options of the command line, for commands shown to the user.
+        command = {"env": loader.env, "params": dict(loader.runtime_params or {})}
+        self._parameters = loader["parameters"] = {**parameters, "command": command}
         os.chdir(context.project_path)
-        quiet.offline(unless=needs_network(parse(ModelSettings, parameters["model"], "model")))
+        model = parse(ModelSettings, parameters["model"], "model")
+        offline.set_hub_offline(not needs_network(model))
 
     @hook_impl
     def before_pipeline_run(self, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> None:
-        """Refuse what cannot end well before the first node starts.
+        """Check settings, inputs and resources before the first node starts.
 
         Raises:
-            SettingsError: a value that a node could not use, or something outside that is not
-                there.
-            NotThere: something that the pipeline reads has not been made.
+            SettingsError: a value that a node cannot use, or a missing resource.
+            MissingInput: an input of the pipeline does not exist.
         """
-        beforehand.check_settings(self._parameters, pipeline)
-        beforehand.check_inputs(pipeline, catalog)
-        preflight.check(self._parameters, pipeline, catalog)
+        preflight.check_settings(self._parameters, pipeline)
+        preflight.check_inputs(pipeline, catalog)
+        preflight.check_resources(self._parameters, pipeline, catalog)
 
     @hook_impl
     def after_pipeline_run(self, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> None:
-        """Print where the results are, and the commands that usually come next."""
-        afterwards.show(pipeline, catalog, self._parameters)
+        """Print the results and the usual next commands."""
+        next_steps.show_results(pipeline, catalog, self._parameters)
 
     @hook_impl
     def before_node_run(self, node: Node) -> None:
-        """One line for every node: Kedro's own lists all parameters."""
+        """Log one line per node; Kedro's own would list all parameters."""
         log.info("%s -> %s", node.name, ", ".join(node.outputs))
 
 
 def _with_own_benchmarks(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Rendered scenes are asked about in the benchmarks beside them, other data in none.
-
-    Where others are wanted, `benchmarks.root` names them.
-    """
+    """Set the default of `benchmarks.root` for rendered scenes: the benchmarks in their folder."""
     data, training, tuning = (parameters[key] for key in ("data", "training", "tuning"))
     validation = training["validation"]
     if data["format"] != SCENES:

@@ -1,56 +1,195 @@
-"""What a run needs from outside, looked at before its first node: data, models, folders.
+"""Checks before the first node of a run: settings, inputs, data, models, folders.
 
-Every problem is a line that names its YAML key; all are told at once.
+Each node parses its own settings; here those of all nodes are parsed once before the first one
+starts, so that no mistake appears after hours of work.
 """
 
 from __future__ import annotations
 
 import os
+import pkgutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
-from compo_pipeline.configuration import SettingsError, parse
+from click import ClickException
+
+from compo_pipeline.configuration import SettingsError, parse, value_at
 from compo_pipeline.datasets.settings import SCENES, DataSettings
+from compo_pipeline.methods.registry import METHOD_SETTINGS, METHODS, build, find, method_type
 
 if TYPE_CHECKING:
     from kedro.io import CatalogProtocol
     from kedro.pipeline import Pipeline
 
 _PARAMS = "params:"
-# Readers whose first records are there without reading whole files.
+# Settings classes of nodes, by YAML key.
+SETTINGS = {
+    "attention": "compo_pipeline.analysis.questions:AttentionSettings",
+    "benchmarks": "compo_pipeline.evaluation.settings:BenchmarksSettings",
+    "counterfactuals": "compo_pipeline.counterfactuals.settings:CounterfactualSettings",
+    "data": "compo_pipeline.datasets.settings:DataSettings",
+    "evaluation": "compo_pipeline.evaluation.settings:EvaluationSettings",
+    "export": "compo_pipeline.models.formats:ExportSettings",
+    "ingest": "compo_pipeline.quality.settings:IngestSettings",
+    "language.training": "compo_pipeline.artefacts.tagger:TrainingSettings",
+    "model": "compo_pipeline.models.settings:ModelSettings",
+    "pretraining": "compo_pipeline.artefacts.settings:PretrainingSettings",
+    "promotion": "compo_pipeline.registry.settings:PromotionSettings",
+    "registration": "compo_pipeline.registry.settings:RegistrationSettings",
+    "scenes": "compo_pipeline.scenes.dataset:SceneSettings",
+    "tracking": "compo_pipeline.registry.settings:TrackingSettings",
+    "training": "compo_pipeline.training.settings:TrainingSettings",
+    "tuning": "compo_pipeline.tuning.search:TuningSettings",
+    "validation": "compo_pipeline.quality.settings:ValidationSettings",
+    "views": "compo_pipeline.methods.view_tables:ViewSettings",
+    "wise_ft": "compo_pipeline.analysis.wise_ft:WiseFtSettings",
+}
+# Of caption editors and image generators; the node that uses one parses its settings.
+_OF_COUNTERFACTUALS = {
+    "counterfactuals.rules": "compo_pipeline.counterfactuals.editors.rules:RulesSettings",
+    "counterfactuals.endpoint": "compo_pipeline.counterfactuals.editors.endpoint:EndpointSettings",
+    "counterfactuals.transformers": (
+        "compo_pipeline.counterfactuals.editors.local:TransformersSettings"
+    ),
+    "counterfactuals.scenes": "compo_pipeline.scenes.counterfactuals:SceneEditSettings",
+    "counterfactuals.diffusion": (
+        "compo_pipeline.counterfactuals.generators.settings:DiffusionSettings"
+    ),
+}
+# Names of the precisions, for settings that choose a device.
+_PRECISIONS = {
+    "evaluation": ("image_precision", "text_precision"),
+    "pretraining": ("precision",),
+    "training": ("precision",),
+}
+# Formats whose first records can be read without reading whole files.
 _STREAMED = ("table", "pixelprose", "cogvlm_laion", "img2dataset", "cc3m_coca")
 _RECORDS = 100
 
 
-def check(
-    parameters: Mapping[str, Any], pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]
-) -> None:
-    """Look at everything outside that a pipeline is going to need.
+class MissingInput(ClickException, FileNotFoundError):
+    """An input of the pipeline does not exist yet."""
 
-    Weights that are to be downloaded are downloaded here.
+
+def settings_classes() -> dict[str, type]:
+    """Settings classes by YAML key; imports all of them."""
+    classes: dict[str, type] = {
+        key: pkgutil.resolve_name(path) for key, path in {**SETTINGS, **_OF_COUNTERFACTUALS}.items()
+    }
+    for name in METHODS:
+        kind = method_type(name)
+        classes |= {f"{name}.views": kind.views_type, f"{name}.objective": kind.objective_type}
+    return classes
+
+
+def check_settings(parameters: Mapping[str, Any], pipeline: Pipeline) -> None:
+    """Parse the settings of all nodes of a pipeline, and resolve devices and precisions.
 
     Args:
-        parameters: the project's; each part of them is known to parse.
-        pipeline: what is about to run.
+        parameters: the project's.
+        pipeline: the one that is about to run.
+
+    Raises:
+        SettingsError: a value cannot be used; names its YAML key.
+    """
+    read = _read_parameters(pipeline)
+    for key in sorted(read & SETTINGS.keys()):
+        settings: type = pkgutil.resolve_name(SETTINGS[key])
+        parsed = parse(settings, value_at(parameters, key), key)
+        if key in _PRECISIONS:
+            _check_compute(parsed, key)
+    if {METHOD_SETTINGS, f"{METHOD_SETTINGS}.views"} & read:
+        own = parameters[METHOD_SETTINGS]
+        build(parameters["method"], own["views"], own["objective"])
+
+
+def _read_parameters(pipeline: Pipeline) -> set[str]:
+    return {name.removeprefix(_PARAMS) for name in pipeline.inputs() if name.startswith(_PARAMS)}
+
+
+def _check_compute(settings: Any, key: str) -> None:
+    """Resolve device and precisions, log them, and set the number of threads."""
+    from compo_pipeline import compute
+
+    compute.use_cores()
+    hints = get_type_hints(type(settings))
+    found = {
+        compute.resolve(
+            settings.device,
+            getattr(settings, name),
+            key=key,
+            precision_key=name,
+            among=get_args(hints[name]),
+        )
+        for name in _PRECISIONS[key]
+    }
+    for each in sorted(found, key=str):
+        compute.report(key, each)
+
+
+def check_inputs(pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> None:
+    """Check that all inputs of a pipeline exist.
+
+    Args:
+        pipeline: the one that is about to run.
         catalog: Kedro's.
 
     Raises:
-        SettingsError: something is not there or cannot be used; a line for each.
+        MissingInput: naming the catalog entries, their paths, and the pipelines that write them.
     """
-    read = {name.removeprefix(_PARAMS) for name in pipeline.inputs() if name.startswith(_PARAMS)}
-    # Rolling back and copying versions need no data, and promoting seldom a base.
-    acts = "promotion" in read
-    if acts and parameters["promotion"]["action"] != "promote":
+    from kedro.framework.project import pipelines
+    from kedro.io import AbstractDataset
+
+    missing = []
+    for entry in sorted(name for name in pipeline.inputs() if not name.startswith(_PARAMS)):
+        dataset: Any = catalog[entry]
+        # Kedro reports datasets without a check of their own as missing.
+        can_check = type(dataset)._exists is not AbstractDataset._exists
+        if not can_check or catalog.exists(entry):
+            continue
+        described: Mapping[str, Any] = dataset._describe()
+        path = described.get("filepath")  # absolute
+        place = os.path.relpath(path) if path else str(dict(described))
+        # The sums of other pipelines are registered last.
+        writers = (name for name, each in pipelines.items() if entry in each.all_outputs())
+        writer = next(writers, None)
+        by = f"written by the pipeline {writer}" if writer else "written by no pipeline"
+        missing.append(f"  {entry}: {place}, {by}")
+    if missing:
+        raise MissingInput(
+            "missing inputs:\n" + "\n".join(missing) + "\nRun `kedro run --pipeline=train_eval`, "
+            "or the pipelines named, with the same --env and --params: dataset, method, variant "
+            "and seed name the folders"
+        )
+
+
+def check_resources(
+    parameters: Mapping[str, Any], pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]
+) -> None:
+    """Check the data, models and folders that a pipeline needs; weights are downloaded here.
+
+    Args:
+        parameters: the project's, after `check_settings`.
+        pipeline: the one that is about to run.
+        catalog: Kedro's.
+
+    Raises:
+        SettingsError: something is missing or cannot be used; one line each.
+    """
+    read = _read_parameters(pipeline)
+    # Rolling back and copying versions need no data, and promoting rarely needs a base.
+    promotes = "promotion" in read
+    if promotes and parameters["promotion"]["action"] != "promote":
         return
     data = parse(DataSettings, parameters["data"], "data")
-    made = pipeline.all_outputs()
-    rendered = data.format == SCENES and "source" in made
+    outputs = pipeline.all_outputs()
+    rendered = data.format == SCENES and "source" in outputs
     problems: list[str] = []
-    if "source" in made and not rendered:
+    if "source" in outputs and not rendered:
         problems += _data(data)
     elif "valid_captions" in pipeline.inputs() and not data.root.is_dir():
         problems.append(f"data.root: there is no folder '{data.root}' (seen from {Path.cwd()})")
@@ -64,18 +203,18 @@ def check(
     scored = {"benchmarks": {"benchmarks", "evaluation"}, "tuning.benchmarks": {"tuning"}}
     for key, needed in scored.items():
         if needed <= read:
-            problems += _benchmarks(_at(parameters, key), key, data, rendered=rendered)
+            problems += _benchmarks(value_at(parameters, key), key, data, rendered=rendered)
     if "language.model" in read:
         problems += _language(parameters["language"]["model"])
-    if "model" in read and not acts:
+    if "model" in read and not promotes:
         problems += _model(parameters["model"])
-    problems += _folders(made, catalog)
+    problems += _folders(outputs, catalog)
     if problems:
         raise SettingsError("\n".join(problems))
 
 
 def _data(data: DataSettings) -> Iterator[str]:
-    """Root, caption files, columns, and whether images are where they are said to be."""
+    """The data's root, caption files and columns, and the first images."""
     from compo_pipeline.datasets.readers import reader
     from compo_pipeline.datasets.readers.record import RawCaption, SourceError
 
@@ -115,8 +254,6 @@ def _split(name: str | None, key: str, data: DataSettings) -> Iterator[str]:
 
 
 def _counterfactuals(parameters: Mapping[str, Any], data: DataSettings) -> Iterator[str]:
-    from compo_pipeline.methods.registry import find
-
     if not find(parameters["method"]).counterfactuals or data.format == SCENES:
         return
     for key in ("caption_editor", "image_generator"):
@@ -132,7 +269,7 @@ def _counterfactuals(parameters: Mapping[str, Any], data: DataSettings) -> Itera
 def _benchmarks(
     values: Mapping[str, Any], key: str, data: DataSettings, *, rendered: bool
 ) -> Iterator[str]:
-    """The files of the benchmarks that are on, their images, and the split for retrieval."""
+    """Files and images of the enabled benchmarks, and the split for retrieval."""
     from compo_pipeline.evaluation.benchmarks import from_files
     from compo_pipeline.evaluation.settings import BenchmarksSettings
 
@@ -158,7 +295,7 @@ def _benchmarks(
 
 
 def _validation(values: Mapping[str, Any], data: DataSettings, *, rendered: bool) -> Iterator[str]:
-    """The split that training is validated on, and the files of its figure."""
+    """The split and the benchmarks that training is validated on."""
     from compo_pipeline.training.settings import TrainingSettings
     from compo_pipeline.training.validation import KEY, benchmark_files
 
@@ -191,17 +328,17 @@ def _model(values: Mapping[str, Any]) -> Iterator[str]:
     try:
         blueprint.draw(parse(ModelSettings, values, "model"))
     except SettingsError as error:
-        # A folder's own faults are told of checkpoints too, which no key names.
+        # Faults of a folder name no key: checkpoints are read by the same code.
         yield error.message if error.message.startswith("model.") else f"model.name: {error}"
 
 
-def _folders(made: set[str], catalog: CatalogProtocol[Any, Any]) -> Iterator[str]:
-    """Folders in which outputs cannot be written, each with the first of them."""
+def _folders(outputs: set[str], catalog: CatalogProtocol[Any, Any]) -> Iterator[str]:
+    """Folders that are not writable, each with the first output that belongs there."""
     found: dict[Path, tuple[str, Path]] = {}
-    for entry in sorted(made):
-        if entry in catalog and "filepath" in (told := catalog[entry]._describe()):
-            place = Path(told["filepath"])
-            # An entry that is a folder itself is replaced or written to.
+    for entry in sorted(outputs):
+        if entry in catalog and "filepath" in (described := catalog[entry]._describe()):
+            place = Path(described["filepath"])
+            # An output may be an existing folder.
             there = next(parent for parent in (place, *place.parents) if parent.exists())
             found.setdefault(there if there.is_dir() else there.parent, (entry, place))
     for folder, (entry, place) in found.items():
@@ -210,10 +347,3 @@ def _folders(made: set[str], catalog: CatalogProtocol[Any, Any]) -> Iterator[str
                 f"{folder}: cannot be written to, and {os.path.relpath(place)} (catalog entry "
                 f"{entry}) belongs there"
             )
-
-
-def _at(parameters: Mapping[str, Any], key: str) -> Any:
-    value: Any = parameters
-    for part in key.split("."):
-        value = value[part]
-    return value

@@ -1,10 +1,10 @@
 """Kedro's settings of the project; parsing of the project's own lives in `configuration.py`."""
 
-from compo_pipeline import console, quiet
+from compo_pipeline import console, offline
 from compo_pipeline.hooks import ProjectHooks
 from compo_pipeline.registry.hook import TrackingHook
 
-quiet.apply()
+offline.disable_telemetry()
 console.log_lines_off_terminals()
 
 HOOKS = (ProjectHooks(), TrackingHook())

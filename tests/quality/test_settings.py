@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.keys import without_null
+from compo_pipeline.parameters.keys import without_null
 from compo_pipeline.quality.settings import IngestSettings, RowRule, ValidationSettings
 
 WIDTH = {"column": "width", "expectation": "between", "least": 32}

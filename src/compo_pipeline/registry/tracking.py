@@ -20,8 +20,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compo_pipeline.command_line import kedro_run
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.next_steps import kedro_run
 from compo_pipeline.registry.settings import TrackingSettings
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from optuna.exceptions import ExperimentalWarning
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from compo_pipeline.command_line import kedro_run
+from compo_pipeline.next_steps import kedro_run
 from compo_pipeline.tuning.constraints import SCORE
 from compo_pipeline.tuning.space import Value, overlay
 

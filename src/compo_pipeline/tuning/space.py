@@ -24,9 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from compo_pipeline import keys
-from compo_pipeline.command_line import leaves
-from compo_pipeline.configuration import SettingsError, nearest, parse
+from compo_pipeline.configuration import SettingsError, leaves, nearest, parse
+from compo_pipeline.parameters import keys
 
 if TYPE_CHECKING:
     from optuna import Trial

@@ -3,8 +3,8 @@
 import pytest
 import yaml
 
-from compo_pipeline import keys
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.parameters import keys
 
 BASE = {
     "parameters.yml": {

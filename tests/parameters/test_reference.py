@@ -7,8 +7,8 @@ import pytest
 from kedro.framework.startup import bootstrap_project
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.reference import show
-from compo_pipeline.reference.entries import Entry, chosen, collect
+from compo_pipeline.parameters.reference import Entry, chosen, collect, lines, markdown
+from compo_pipeline.preflight import settings_classes
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def conf(project: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def entries(conf: Path) -> list[Entry]:
-    return collect(conf, "smoke")
+    return collect(conf, "smoke", settings_classes())
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_key_is_chosen_before_a_mere_prefix(entries: list[Entry]) -> None:
 
 
 def test_a_line_of_a_pipe_names_what_an_environment_changes(entries: list[Entry]) -> None:
-    (line,) = show.lines(chosen(entries, "training.save_every"), "smoke")
+    (line,) = lines(chosen(entries, "training.save_every"), "smoke")
     key, default, type_, meaning, changed = line.split("\t")
     assert (key, default, type_) == ("training.save_every", "250", "integer")
     assert meaning and changed == "smoke: 2"
@@ -80,4 +80,4 @@ def test_a_line_of_a_pipe_names_what_an_environment_changes(entries: list[Entry]
 def test_the_page_is_up_to_date(project: Path, conf: Path) -> None:
     page = (project / "docs" / "parameters.md").read_text(encoding="utf-8")
     advice = "stale: compo-pipeline params --markdown > docs/parameters.md"
-    assert page == show.markdown(collect(conf, "base")), advice
+    assert page == markdown(collect(conf, "base", settings_classes())), advice

@@ -1,16 +1,18 @@
-"""A run ends with what it has made and with commands that work on it."""
+"""A run ends with its results and with commands that work on them."""
 
 import io
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kedro.framework.cli.utils import _split_params
 from kedro.io import DataCatalog
 from kedro.pipeline import Pipeline, node
 from kedro_datasets.json import JSONDataset
 from rich.console import Console
 
-from compo_pipeline import afterwards
+from compo_pipeline import next_steps
 from compo_pipeline.datasets.folder import FolderDataset
 
 TYPED = {"env": "smoke", "params": {"seed": 1}}
@@ -34,7 +36,7 @@ def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataCatalog:
 def printed(catalog: DataCatalog, parameters: dict[str, Any], *made: str) -> list[str]:
     nodes = [node(lambda: None, None, entry, name=entry) for entry in made]
     console = Console(file=io.StringIO())
-    afterwards.show(Pipeline(nodes), catalog, parameters, console)
+    next_steps.show_results(Pipeline(nodes), catalog, parameters, console)
     return console.file.getvalue().split("\n")
 
 
@@ -56,5 +58,27 @@ def test_a_server_needs_no_page_of_its_own(catalog: DataCatalog) -> None:
     assert "mlflow" not in "".join(printed(catalog, parameters, "registered"))
 
 
-def test_what_made_nothing_to_open_ends_in_silence(catalog: DataCatalog) -> None:
+def test_without_results_nothing_is_printed(catalog: DataCatalog) -> None:
     assert printed(catalog, PARAMETERS, "captions", "data_docs") == [""]
+
+
+@pytest.mark.parametrize(
+    ("env", "params", "shown"),
+    [
+        (None, {}, ""),
+        ("smoke", {}, " --env=smoke"),
+        (
+            None,
+            {"seed": 1, "model": {"pretrained": None}},
+            " --params seed=1,model.pretrained=null",
+        ),
+        ("a b", {"data": {"root": "/my photos"}}, " --env='a b' --params 'data.root=/my photos'"),
+        (None, {"variant": "1e3"}, """ --params 'variant="1e3"'"""),
+    ],
+)
+def test_options_are_as_they_were_typed(
+    env: str | None, params: dict[str, Any], shown: str
+) -> None:
+    assert next_steps.options(env, params) == shown
+    if params:
+        assert _split_params(None, None, shlex.split(shown)[-1]) == params

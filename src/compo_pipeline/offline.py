@@ -1,4 +1,4 @@
-"""Libraries that would call home are told not to, before any of them is imported."""
+"""Environment switches of libraries: no telemetry, no update checks, no network by default."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ _SWITCHES = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "GRADIO_ANALYTICS_ENABLED": "False",
-    # Not a call home, but a second voice beside the project's log.
+    # Its log lines would repeat those of the project.
     "MLFLOW_LOGGING_LEVEL": "WARNING",
 }
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
-def apply() -> None:
-    """Switch off telemetry and update checks; what the user has set in the environment stays."""
+def disable_telemetry() -> None:
+    """Switch off telemetry and update checks; variables that the user has set are unchanged.
+
+    Call it before the libraries are imported.
+    """
     for name, value in _SWITCHES.items():
         os.environ.setdefault(name, value)
     # Kedro has two names for one option and is going to drop the plainer one in its next series.
@@ -31,10 +34,10 @@ def apply() -> None:
         _silence_viz()
 
 
-def offline(*, unless: bool) -> None:
-    """Keep the Hugging Face libraries from the network, unless weights must come from there."""
+def set_hub_offline(offline: bool) -> None:
+    """Set whether the Hugging Face libraries may use the network, unless the user has set it."""
     for name in _OFFLINE:
-        os.environ.setdefault(name, "0" if unless else "1")
+        os.environ.setdefault(name, "1" if offline else "0")
 
 
 def _silence_viz() -> None:
