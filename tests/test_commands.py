@@ -25,6 +25,7 @@ def test_registry_lists_every_pipeline(workspace):
         assert f"- {name}\n" in listed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["describe-datasets", "resolve-patterns"])
 def test_catalog_is_described(workspace, command):
     done = kedro(workspace, "catalog", command)

@@ -1,0 +1,92 @@
+"""What docs/architecture.md says of packages and of additions holds: its examples are executed."""
+
+import importlib
+import json
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from compo_pipeline.configuration import parse, settings
+from compo_pipeline.datasets import readers
+from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.evaluation import benchmarks
+from compo_pipeline.evaluation.settings import BenchmarksSettings
+
+
+@pytest.fixture(scope="module")
+def text(project: Path) -> str:
+    return (project / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def example(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], ModuleType]:
+    """Imports the Python example below a heading as a module of a temporary package."""
+    package = tmp_path / "additions"
+    package.mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def load(heading: str) -> ModuleType:
+        section = re.split(rf"^## {heading}$", text, flags=re.MULTILINE)[1]
+        (code,) = re.findall(r"^```python\n(.*?)^```$", section.split("\n## ")[0], re.M | re.S)
+        name = heading.split()[-1]
+        (package / f"{name}.py").write_text(code)
+        importlib.invalidate_caches()
+        return importlib.import_module(f"additions.{name}")
+
+    return load
+
+
+def test_the_table_of_packages_has_those_of_the_import_contract(text: str, project: Path) -> None:
+    contracts = tomllib.loads((project / "pyproject.toml").read_text())["tool"]["importlinter"]
+    packages = contracts["contracts"][0]["layers"][1:-1]
+    layers = [set(re.split(r" [|:] ", layer)) for layer in packages]
+    listed = re.findall(r"^\| `(\w+)` \|", text.split("## Packages")[1].split("## ")[0], re.M)
+    order = {name: place for place, layer in enumerate(layers) for name in layer}
+    modules = {name for name in order if (project / f"src/compo_pipeline/{name}.py").exists()}
+    assert set(listed) == order.keys() - modules
+    assert listed == sorted(listed, key=lambda name: order[name])
+
+
+def test_a_reader(
+    example: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(readers.READERS, "karpathy", example("Adding a reader"))
+    images = [
+        {"filename": "1.jpg", "split": "train", "sentences": [{"raw": "A dog."}, {"raw": "Dog"}]},
+        {"filename": "2.jpg", "split": "val", "sentences": [{"raw": "A cat."}]},
+    ]
+    (tmp_path / "dataset_flickr30k.json").write_text(json.dumps({"images": images}))
+    values = {"root": tmp_path, "format": "karpathy", "splits": {"train": "train"}, "images": "all"}
+    data = parse(DataSettings, values, "data")
+    rows = list(readers.read(data))
+    assert [(row.image, row.own, row.further) for row in rows] == [
+        ("all/1.jpg", ("A dog.",), ("Dog",)),
+        ("all/1.jpg", ("Dog",), ("A dog.",)),
+    ]
+    assert readers.reader(data).count(data, "train") == 2
+
+
+def test_a_benchmark(
+    example: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added = example("Adding a benchmark").BENCHMARK
+    monkeypatch.setitem(benchmarks.BENCHMARKS, "valse", added)
+
+    @settings
+    class Settings(BenchmarksSettings):
+        valse: bool = True
+
+    (tmp_path / "valse").mkdir()
+    item = {"image_file": "1.jpg", "caption": "Two dogs.", "foil": "Three dogs."}
+    (tmp_path / "valse" / "counting.json").write_text(json.dumps({"a": item}))
+    values = {"root": str(tmp_path), "sugar_crepe": False, "sugar_crepe_pp": False}
+    chosen = parse(Settings, {**values, "zero_shot": False}, "benchmarks")
+    (task,) = benchmarks.from_files(chosen)
+    assert (task.benchmark, task.name) == ("valse", "counting")
+    assert (task.items[0].positives, task.items[0].negatives) == (("Two dogs.",), ("Three dogs.",))
