@@ -85,7 +85,7 @@ def confirm_best(
     from compo_pipeline.evaluation import benchmarks as adapters
     from compo_pipeline.evaluation.comparison import by_role
     from compo_pipeline.evaluation.settings import BenchmarksSettings
-    from compo_pipeline.language.loading import items_fingerprint, load
+    from compo_pipeline.language.parsing import load, name_and_version
     from compo_pipeline.methods.contract import Drawing
     from compo_pipeline.methods.view_tables import ViewSettings, by_sample
     from compo_pipeline.presentation.tables import show_comparison
@@ -100,7 +100,7 @@ def confirm_best(
     material = _material(benchmarks=benchmarks, **shared)
     reported = parse(BenchmarksSettings, benchmarks, "benchmarks")
     first = {row.sample_id: row for row in parses if row.sentence == 0}
-    language = items_fingerprint(load(language_model)) if parses else ""
+    language = name_and_version(load(language_model)) if parses else ""
     confirmation = Confirmation(
         material=material,
         drawing=Drawing(first, language, 0, 0, by_sample(counterfactuals)),
