@@ -25,10 +25,9 @@ from compo_pipeline.methods.contract import Drawing
 from compo_pipeline.methods.view_tables import write
 from compo_pipeline.models.loading import load
 from compo_pipeline.training.run import Plan, Runner
-from compo_pipeline.tuning.judging import Judge
-from compo_pipeline.tuning.search import TuningSettings
-from compo_pipeline.tuning.space import Space, Value, applied, read, searchable
-from compo_pipeline.tuning.trial import Material
+from compo_pipeline.tuning.settings import TuningSettings
+from compo_pipeline.tuning.space import Space, Value, read, searchable
+from compo_pipeline.tuning.trial import Scorer, TrialInputs
 from study import Study, configured
 from tables import save, table
 
@@ -61,15 +60,15 @@ class Bench:
             features=self.folder / "features",
         )
         own = {key: parameters[key] for key in ("training", METHOD)}
-        self.material = Material(METHOD, own, plan, self.evaluation)
+        self.inputs = TrialInputs(METHOD, own, plan, self.evaluation)
         self._draw_views()
 
     def _draw_views(self) -> None:
-        if not self.material.plan.views.is_dir():
+        if not self.inputs.plan.views.is_dir():
             study = self.study
-            method, _ = self.material.built(self.material.parameters)
+            method, _ = self.inputs.build()
             drawing = Drawing(study.parses, "", self.seed, 0)
-            write(method, study.rows, drawing, study.views.epochs, self.material.plan.views)
+            write(method, study.rows, drawing, study.views.epochs, self.inputs.plan.views)
 
     def recipes(self) -> Iterator[Mapping[str, Value]]:
         """The configured recipe, then random ones."""
@@ -78,41 +77,41 @@ class Bench:
         while True:
             yield self.space.suggest(drawn.ask())
 
-    def judge(self) -> Judge:
-        """Who judges; the base is scored now."""
-        wanted, base = self.settings.objective, load(self.study.base)
-        return Judge.begin(self.study.subtasks, self.evaluation, wanted, base)
+    def scorer(self) -> Scorer:
+        """Scores models on the validation items; the base is scored now."""
+        objective, base = self.settings.objective, load(self.study.base)
+        return Scorer(self.study.subtasks, self.evaluation, objective, base)
 
     def trained(
-        self, length: str, values: Mapping[str, Value], name: str, judge: Judge, **plan: Any
+        self, length: str, values: Mapping[str, Value], name: str, scorer: Scorer, **plan: Any
     ) -> dict[str, Any]:
         """Steps, seconds and score of a recipe at a length."""
-        material = self.material if length == FULL else self.material.as_trial(self.settings.trial)
-        method, recipe = material.built(applied(material.parameters, values))
+        inputs = self.inputs if length == FULL else self.inputs.for_trials(self.settings.trial)
+        method, recipe = inputs.build(values)
         resume = self.folder / name
-        runner = Runner(replace(material.plan, settings=recipe, resume=resume, **plan))
+        runner = Runner(replace(inputs.plan, settings=recipe, resume=resume, **plan))
         started = time.perf_counter()
         done = runner.train(method, METHOD, resume / "checkpoint", lambda point: None)
-        judgement = judge(load(resume / "checkpoint", runner.device))
+        found = scorer(load(resume / "checkpoint", runner.device))
         return {
             "values": dict(values),
             "steps": done.step,
             "seconds": time.perf_counter() - started,
-            "score": judgement.scores[0],
-            "excess": dict(judgement.excess),
+            "score": found.values[0],
+            "excess": dict(found.constraints),
         }
 
 
 def ranking(bench: Bench, count: int) -> dict[str, Any]:
     """Scores of recipes at both lengths, and how their ranks agree."""
-    judge = bench.judge()
+    scorer = bench.scorer()
     rows = []
     for place, values in zip(range(count), bench.recipes(), strict=False):
         row = {}
         for length in (TRIAL, FULL):
             file = bench.study.output / f"{length}-{place}.json"
             if not file.exists():
-                found = bench.trained(length, values, f"{length}-{place}", judge)
+                found = bench.trained(length, values, f"{length}-{place}", scorer)
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(json.dumps(found), encoding="utf-8")
             row[length] = json.loads(file.read_text(encoding="utf-8"))
@@ -123,14 +122,14 @@ def ranking(bench: Bench, count: int) -> dict[str, Any]:
 
 def cost(bench: Bench) -> dict[str, Any]:
     """Seconds of the configured recipe at a trial's length, as a run and as a trial."""
-    warm = bench.judge()
-    material = bench.material.as_trial(bench.settings.trial)
-    method, recipe = material.built(material.parameters)
-    Runner(replace(material.plan, settings=recipe)).embed_ahead(method)
+    warm = bench.scorer()
+    inputs = bench.inputs.for_trials(bench.settings.trial)
+    method, recipe = inputs.build()
+    Runner(replace(inputs.plan, settings=recipe)).embed_ahead(method)
     trial = bench.trained(TRIAL, bench.recipe, f"trial-cost-{time.time():.0f}", warm)
     started = time.perf_counter()
     run = bench.trained(
-        TRIAL, bench.recipe, f"run-cost-{time.time():.0f}", bench.judge(), features=None
+        TRIAL, bench.recipe, f"run-cost-{time.time():.0f}", bench.scorer(), features=None
     )
     run["seconds"] = time.perf_counter() - started
     return {"trial": trial, "run": run, "ratio": trial["seconds"] / run["seconds"]}

@@ -43,7 +43,7 @@ SETTINGS = {
     "scenes": "compo_pipeline.scenes.dataset:SceneSettings",
     "tracking": "compo_pipeline.registry.settings:TrackingSettings",
     "training": "compo_pipeline.training.settings:TrainingSettings",
-    "tuning": "compo_pipeline.tuning.search:TuningSettings",
+    "tuning": "compo_pipeline.tuning.settings:TuningSettings",
     "validation": "compo_pipeline.quality.settings:ValidationSettings",
     "views": "compo_pipeline.methods.view_tables:ViewSettings",
     "wise_ft": "compo_pipeline.analysis.wise_ft:WiseFtSettings",
@@ -308,7 +308,7 @@ def _validation(values: Mapping[str, Any], data: DataSettings, *, rendered: bool
 
 
 def _language(model: str) -> Iterator[str]:
-    from compo_pipeline.language.parsing import SHIPPED
+    from compo_pipeline.language.loading import SHIPPED
 
     if model == SHIPPED or Path(model).is_dir():
         return

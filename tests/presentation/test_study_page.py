@@ -10,9 +10,9 @@ from plotly.offline import get_plotlyjs
 
 from compo_pipeline.configuration import parse
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
-from compo_pipeline.presentation.study_page import lines, write
-from compo_pipeline.tuning.confirmation import Confirmed, report
-from compo_pipeline.tuning.outcome import Run
+from compo_pipeline.presentation.study_page import rows, write
+from compo_pipeline.tuning.confirmation import StoredConfirmation, as_comparison
+from compo_pipeline.tuning.results import TunedRun
 from compo_pipeline.tuning.space import Parameter, Space
 
 LR, POSITIVES = "training.optimizer.lr", "clic.objective.positives"
@@ -25,11 +25,12 @@ SPACE = Space(
 
 
 @pytest.fixture
-def page(made, tmp_path):
+def page(make, tmp_path):
     """Writes the page of a study; its text without plotly.js."""
 
-    def text(study, run=None, confirmed=None):
-        written = write(study, made.configured, tmp_path / "new", SPACE, run, confirmed)
+    def text(study, run=None, confirmation=None):
+        used = run or TunedRun()
+        written = write(study, make.configured, tmp_path / "new", SPACE, used, confirmation)
         html = written.read_text(encoding="utf-8")
         HTMLParser().feed(html)
         assert html.count(get_plotlyjs()) <= 1
@@ -39,13 +40,13 @@ def page(made, tmp_path):
 
 
 @pytest.fixture
-def study(made):
-    return made.study(
-        made.trial(66.5, lr=2e-3, positives=4, drop=-1.0),
-        made.trial(71.25, lr=0.004, positives=3, drop=-0.25),
-        made.trial(-20.0, drop=9.0, user_attrs={"score": 70.0}),
-        made.failed("out of <b>memory</b>"),
-        made.stopped(33.0, 2),
+def study(make):
+    return make.study(
+        make.trial(66.5, lr=2e-3, positives=4, drop=-1.0),
+        make.trial(71.25, lr=0.004, positives=3, drop=-0.25),
+        make.trial(-20.0, drop=9.0, user_attrs={"score": 70.0}),
+        make.failed("out of <b>memory</b>"),
+        make.pruned(33.0, 2),
     )
 
 
@@ -55,8 +56,8 @@ def words(html):
     )
 
 
-def test_the_page_opens_without_a_network(study, tmp_path, made):
-    html = write(study, made.configured, tmp_path, SPACE).read_text()
+def test_the_page_opens_without_a_network(study, tmp_path, make):
+    html = write(study, make.configured, tmp_path, SPACE, TunedRun()).read_text()
     assert html.count(get_plotlyjs()) == 1
     rest = html.replace(get_plotlyjs(), "")
     assert not re.search(r"""(?:src|href)\s*=\s*["']""", rest)
@@ -66,37 +67,38 @@ def test_the_page_opens_without_a_network(study, tmp_path, made):
 
 
 def test_the_head_says_what_was_found(page, study):
-    told = words(page(study, Run("smoke", {"method": "clic"})))
-    assert "5 trials: 3 finished, 1 stopped early, 1 failed; 2 of the finished meet" in told
-    assert "The best is trial 1: score 71.25." in told
+    told = words(page(study, TunedRun("smoke", {"method": "clic"})))
+    assert "5 trials: 3 finished, 1 pruned, 1 failed; 2 of the finished trials meet" in told
+    assert "Trial 1 is the best: score 71.25." in told
     assert "The configured values (trial 0) have score 66.5: a difference of +4.75." in told
     assert "training.optimizer.lr 0.002 0.004 0.0001 to 0.01 (log scale)" in told
     assert "kedro run --pipeline=train_eval --env=smoke --params method=clic,training" in told
 
 
-def test_configured_values_that_break_a_constraint_are_told_as_measured(made, page):
-    plain = made.trial(-20.0, lr=2e-3, positives=4, drop=9.0, user_attrs={"score": 70.0})
-    told = words(page(made.study(plain, made.trial(68.5, drop=-1.0))))
-    assert "have score 70, but break a constraint: a difference of \u22121.5." in told
+def test_configured_values_that_break_a_constraint_are_told_as_measured(make, page):
+    plain = make.trial(-20.0, lr=2e-3, positives=4, drop=9.0, user_attrs={"score": 70.0})
+    told = words(page(make.study(plain, make.trial(68.5, drop=-1.0))))
+    assert "have score 70, but violate a constraint: a difference of \u22121.5." in told
 
 
-def test_the_table_tells_each_trials_fate(made, study):
-    table = lines(study, made.configured)
+def test_the_table_tells_each_trials_fate(make, study):
+    table = rows(study, make.configured)
     assert [line.state for line in table] == [
-        "finished", "finished", "finished", "failed", "stopped early",
+        "finished", "finished", "finished", "failed", "pruned",
     ]  # fmt: skip
-    assert [line.tags for line in table[:3]] == [("configured values",), ("best",), ()]
-    assert [line.why for line in table[2:]] == ["", "out of <b>memory</b>", "at look 2"]
+    assert [line.remarks for line in table] == [
+        ("configured values",), ("best",), (), ("out of <b>memory</b>",), ("at look 2",),
+    ]  # fmt: skip
     assert [line.values for line in table] == [(66.5,), (71.25,), (70.0,), (None,), (33.0,)]
     assert [line.constraints["drop"] for line in table] == [-1.0, -0.25, 9.0, None, None]
     assert [line.feasible for line in table] == [True, True, False, False, False]
     assert table[1].params == {"lr": 0.004, "positives": 3}
 
 
-def test_retries_say_of_what(made):
-    again = made.trial(3.0, system_attrs={"retry_history": [0, 1]})
-    table = lines(made.study(made.failed("a"), made.failed("a"), again), made.configured)
-    assert "again after 0, 1" in table[2].tags
+def test_retries_say_of_what(make):
+    again = make.trial(3.0, system_attrs={"retry_history": [0, 1]})
+    table = rows(make.study(make.failed("a"), make.failed("a"), again), make.configured)
+    assert "retry of 0, 1" in table[2].remarks
 
 
 def test_reasons_are_text_and_never_markup(page, study):
@@ -104,36 +106,36 @@ def test_reasons_are_text_and_never_markup(page, study):
     assert "out of &lt;b&gt;memory&lt;/b&gt;" in html and "<b>memory" not in html
 
 
-def test_a_front_is_told_as_one(made, page):
-    trials = [made.trial(1.0, 9.0), made.trial(8.0, 8.0), made.trial(9.0, 1.0)]
-    study = made.study(*trials, directions=("maximize", "maximize"), names=["itt", "top1"])
+def test_a_front_is_told_as_one(make, page):
+    trials = [make.trial(1.0, 9.0), make.trial(8.0, 8.0), make.trial(9.0, 1.0)]
+    study = make.study(*trials, directions=("maximize", "maximize"))
     told = words(page(study))
-    assert "3 trials are beaten by no other one; nearest to the best of each" in told
-    assert "is trial 1: itt 8, top1 8." in told
-    assert "The configured values have no finished trial to stand beside it." in told
-    assert [line.tags for line in lines(study, made.configured)] == [("front",)] * 3
+    assert "The Pareto front has 3 trials; nearest to the best of each" in told
+    assert "is trial 1: objective 1 8, objective 2 8." in told
+    assert "The configured values have no finished trial to compare with." in told
+    assert [line.remarks for line in rows(study, make.configured)] == [("front",)] * 3
 
 
 @pytest.mark.parametrize(
     ("trials", "says"),
     [
-        (lambda made: (), "none has begun"),
-        (lambda made: (made.failed("x"), made.failed("y")), "none has finished"),
-        (lambda made: (made.trial(3.0, drop=1.0),), "every finished one breaks a constraint"),
+        (lambda make: (), "none has begun"),
+        (lambda make: (make.failed("x"), make.failed("y")), "none has finished"),
+        (lambda make: (make.trial(3.0, drop=1.0),), "every finished one violates a constraint"),
     ],
 )
-def test_a_study_without_a_best_trial_has_a_page_too(made, page, trials, says):
-    told = words(page(made.study(*trials(made))))
-    assert f"There is no best trial: {says}. So there is no best_params.yml." in told
-    assert "The recipe" not in told
+def test_a_study_without_a_best_trial_has_a_page_too(make, page, trials, says):
+    told = words(page(make.study(*trials(make))))
+    assert f"There is no best trial: {says}. There is no best_params.yml." in told
+    assert "Best values" not in told
 
 
-def test_configured_values_that_are_the_best_are_said_to_be(made, page):
-    told = words(page(made.study(made.trial(66.5, lr=2e-3, positives=4), made.trial(3.0))))
-    assert "Those are the configured values: no other trial was better." in told
+def test_configured_values_that_are_the_best_are_said_to_be(make, page):
+    told = words(page(make.study(make.trial(66.5, lr=2e-3, positives=4), make.trial(3.0))))
+    assert "These are the configured values: no other trial was better." in told
 
 
-def test_a_running_study_has_a_page(made, page, study):
+def test_a_running_study_has_a_page(make, page, study):
     study.ask()
     assert "1 running" in words(page(study))
 
@@ -154,16 +156,16 @@ def row(label, headline, gain, low, high):
 
 
 def test_what_counts_stands_on_the_page(page, study):
-    rows = [
+    rows_ = [
         row("<i>better</i>", True, 3.25, 1.5, 5.0),
         row("worse", True, -4.0, -6.0, -2.0),
         row("the same", True, 0.5, -1.0, 2.0),
         row("details", False, 9.0, 8.0, 10.0),
     ]
     # As the catalog keeps it.
-    kept = {"seeds": [1, 2], "comparison": report(rows, "scenes", 50, {}).to_json()}
-    confirmed = parse(Confirmed, json.loads(json.dumps(kept)), "confirmation")
-    html = page(study, confirmed=confirmed)
+    kept = {"seeds": [1, 2], "comparison": as_comparison(rows_, "scenes", 50, {}).to_json()}
+    confirmation = parse(StoredConfirmation, json.loads(json.dumps(kept)), "confirmation")
+    html = page(study, confirmation=confirmation)
     told = words(html)
     assert "trained in full with 2 seeds that no trial had (1, 2), scored" in told
     assert (
@@ -171,22 +173,27 @@ def test_what_counts_stands_on_the_page(page, study):
     )
     assert "worse 40.0 50.0 46.0 \u22124.0 [\u22126.0, \u22122.0] +6.0" in told
     assert "details" not in told
-    assert "What counts stands next." in told and "with fresh seeds" not in told
+    assert "The next section has the unbiased comparison." in told
     differences = re.findall(r'<td class="(\w+)">[+\u2212]\d+\.\d \[', html)
     assert differences == ["met", "met", "broken", "met", "dim", "met"]
 
 
 def test_the_page_says_why_nothing_was_confirmed(page, study):
-    told = words(page(study, confirmed=Confirmed(reason="tuning.confirmation.seeds is 0")))
-    assert "On the reported questions Not asked: tuning.confirmation.seeds is 0." in told
-    assert "What counts is the reported questions, with fresh seeds." in told
-    assert "On the reported questions" not in words(page(study))
+    told = words(
+        page(study, confirmation=StoredConfirmation(reason="tuning.confirmation.seeds is 0"))
+    )
+    assert (
+        "Confirmation on the reported items No confirmation: tuning.confirmation.seeds is 0."
+        in told
+    )
+    assert "needs the reported items and fresh seeds." in told
+    assert "Confirmation" not in words(page(study))
 
 
-def test_the_page_counts_steps(made, page):
+def test_the_page_counts_steps(make, page):
     trials = [
-        made.trial(3.0, user_attrs={"steps": 1200}),
-        made.trial(4.0, user_attrs={"steps": 34}),
+        make.trial(3.0, user_attrs={"steps": 1200}),
+        make.trial(4.0, user_attrs={"steps": 34}),
     ]
-    assert "; 1,234 steps in " in words(page(made.study(*trials)))
-    assert "steps" not in words(page(made.study(made.trial(3.0)))).partition("The best")[0]
+    assert "; 1,234 steps in " in words(page(make.study(*trials)))
+    assert "steps" not in words(page(make.study(make.trial(3.0)))).partition("is the best")[0]

@@ -1,18 +1,14 @@
-"""Studies in memory, made trial by trial, and a small world in which trials really train."""
+"""Studies in memory, make trial by trial, and a small world in which trials really train."""
 
-import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import optuna
 import pytest
-from optuna.distributions import FloatDistribution, IntDistribution
-from optuna.exceptions import ExperimentalWarning
-from optuna.trial import TrialState
+from optuna.distributions import FloatDistribution
+from optuna.trial import FrozenTrial
 from PIL import Image
 
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
@@ -27,76 +23,24 @@ from compo_pipeline.records import Caption, Parse
 from compo_pipeline.training import run as training
 from compo_pipeline.training.run import Plan, Runner
 from compo_pipeline.training.settings import OptimizerSettings, TrainingSettings
-from compo_pipeline.tuning.judging import Guarded, ObjectiveSettings
-from compo_pipeline.tuning.recording import NoRecorder, Recorder
-from compo_pipeline.tuning.search import plan_of
-from compo_pipeline.tuning.settings import PrunerSettings, StudySettings, TrialSettings
+from compo_pipeline.tuning.settings import (
+    GuardedFigures,
+    ObjectiveSettings,
+    PrunerSettings,
+    StudySettings,
+    TrialSettings,
+)
 from compo_pipeline.tuning.space import Parameter, Space
-from compo_pipeline.tuning.study import Plan as StudyPlan
-from compo_pipeline.tuning.study import open_study
-from compo_pipeline.tuning.trial import Material, Trials
+from compo_pipeline.tuning.study import StudyPlan, open_study
+from compo_pipeline.tuning.trial import TrialInputs, TrialObjective
 
-LR, POSITIVES = "training.optimizer.lr", "clic.objective.positives"
-DISTRIBUTIONS = {LR: FloatDistribution(1e-4, 1e-2, log=True), POSITIVES: IntDistribution(1, 5)}
-
-
-def _study(*trials, directions=("maximize",), names=None):
-    """A study in memory that holds these trials."""
-    study = optuna.create_study(
-        study_name="clic-scenes",
-        directions=directions,
-        storage=optuna.storages.InMemoryStorage(),
-    )
-    if names:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ExperimentalWarning)
-            study.set_metric_names(names)
-    study.add_trials(trials)
-    return study
-
-
-def _trial(*values, lr=1e-3, positives=2, drop=None, state=TrialState.COMPLETE, **more):
-    """A trial of the two parameters; `drop` is its constraint."""
-    return optuna.create_trial(
-        state=state,
-        values=list(values) or None,
-        params={LR: lr, POSITIVES: positives},
-        distributions=DISTRIBUTIONS,
-        constraints=None if drop is None else {"drop": drop},
-        **more,
-    )
-
-
-def _failed(why):
-    """A trial that failed and says why."""
-    return _trial(state=TrialState.FAIL, user_attrs={"failure": "error", "reason": why})
-
-
-def _stopped(score, step):
-    """A trial that its pruner stopped."""
-    return _trial(
-        state=TrialState.PRUNED, intermediate_values={step: score}, user_attrs={"score": score}
-    )
-
-
-@pytest.fixture(scope="session")
-def made():
-    """Makers of studies and trials; `configured` are the values of the configuration."""
-    return SimpleNamespace(
-        study=_study,
-        trial=_trial,
-        failed=_failed,
-        stopped=_stopped,
-        configured={LR: 2e-3, POSITIVES: 4},
-    )
-
-
+LR = "training.optimizer.lr"
 COLOURS = ("red", "blue", "green", "white")
 THINGS = ("cat", "dog", "cup")
 UPOS = ("DET", "ADJ", "NOUN", "VERB", "DET", "ADJ", "NOUN", "PUNCT")
 TAGS = ("DT", "JJ", "NN", "VBZ", "DT", "JJ", "NN", ".")
 PAIRS, KNOWN = "play/accuracy/pairs", "play/accuracy/known"
-WANTED = ObjectiveSettings((PAIRS,), (), Guarded((KNOWN,)), Guarded(), penalty=10)
+OBJECTIVE = ObjectiveSettings((PAIRS,), (), GuardedFigures((KNOWN,)), GuardedFigures(), penalty=10)
 RECIPE = {
     "epochs": 2,
     "batch_size": 4,
@@ -111,6 +55,50 @@ RECIPE = {
 }
 
 
+@dataclass
+class MemoryRecorder:
+    """A recorder in memory: curves as (run, step, figures), and how runs have ended."""
+
+    points: list[tuple[str, int, dict[str, float]]] = field(default_factory=list)
+    runs: dict[int, str] = field(default_factory=dict)
+    closed: dict[int, tuple[str, str | None]] = field(default_factory=dict)
+    ended: list[tuple[str, dict[str, float]]] = field(default_factory=list)
+
+    def open_study(self, name: str, known: str | None) -> str:
+        return known or f"run of {name}"
+
+    def open_trial(self, study: str, number: int) -> str:
+        self.runs[number] = f"trial {number}"
+        return self.runs[number]
+
+    def point(self, trial: str, step: int, figures: Mapping[str, float]) -> None:
+        self.points.append((trial, step, dict(figures)))
+
+    def close_trial(self, run: str, trial: FrozenTrial, outcome: Any, reason: str | None) -> None:
+        assert run == self.runs[trial.number]
+        assert trial.number not in self.closed
+        self.closed[trial.number] = (outcome, reason)
+
+    def trials(self, study: str) -> dict[int, tuple[str, bool]]:
+        return {number: (run, number in self.closed) for number, run in self.runs.items()}
+
+    def close_study(self, run: str, outcome: Any, figures: Mapping[str, float]) -> None:
+        self.ended.append((outcome, dict(figures)))
+
+    def curve(self, trial: int, of: str) -> list[tuple[int, float]]:
+        """The points of one figure."""
+        return [
+            (step, figures[of])
+            for run, step, figures in self.points
+            if run == f"trial {trial}" and of in figures
+        ]
+
+
+@pytest.fixture
+def recorder() -> MemoryRecorder:
+    return MemoryRecorder()
+
+
 @dataclass(frozen=True)
 class World:
     """Twelve images whose captions train a tiny NegCLIP for six steps, and twelve to ask about.
@@ -118,23 +106,29 @@ class World:
     The base answers all of the subtask `known` rightly.
     """
 
-    material: Material
+    inputs: TrialInputs
     drawing: Drawing
-    questions: tuple[Subtask, ...]
+    items: tuple[Subtask, ...]
 
-    def trials(self, folder: Path, recorder: Recorder | None = None, **changes: Any) -> Trials:
-        """Trials of a learning rate, with looks after steps 2 and 4 and at the end."""
-        material = self.material.as_trial(TrialSettings(looks=3))
+    def objective(self, folder: Path, recorder: Any = None, **changes: Any) -> TrialObjective:
+        """Of trials with a learning rate, with looks after steps 2 and 4 and at the end."""
         space = Space((Parameter(LR, FloatDistribution(1e-7, 1e35, log=True)),))
-        keeper = recorder or NoRecorder()
-        trials = Trials(material, space, WANTED, self.questions, folder / "trials", keeper)
-        return replace(trials, **changes)
+        objective = TrialObjective(
+            self.inputs.for_trials(TrialSettings(looks=3)),
+            space,
+            OBJECTIVE,
+            self.items,
+            folder / "trials",
+            recorder or MemoryRecorder(),
+        )
+        return replace(objective, **changes)
 
-    def study(self, trials: Trials, folder: Path, *rates: float, **settings: Any) -> StudyPlan:
+    def plan(
+        self, objective: TrialObjective, folder: Path, *rates: float, **settings: Any
+    ) -> StudyPlan:
         """A study whose trials have these learning rates."""
-        plain = {"workers": 1, "pruner": PrunerSettings("none"), **settings}
-        given = StudySettings("toy", len(rates), **plain)
-        plan = plan_of(trials, given, {LR: rates[0]}, folder)
+        default = {"workers": 1, "pruner": PrunerSettings("none"), **settings}
+        plan = objective.plan(StudySettings("toy", len(rates), **default), {LR: rates[0]}, folder)
         opened = open_study(plan)
         for rate in rates[1:]:
             opened.study.enqueue_trial({LR: rate})
@@ -147,8 +141,8 @@ def world(tmp_path_factory: pytest.TempPathFactory, tiny_clip: Path) -> World:
     noise = np.random.default_rng(0)
     for name in (f"{kind}{number:02d}" for kind in "sq" for number in range(12)):
         Image.fromarray(noise.integers(0, 256, (32, 32, 3), np.uint8)).save(root / f"{name}.png")
-    told = [_told(number) for number in range(12)]
-    captions, parses = [one for one, _ in told], {one.sample_id: one for _, one in told}
+    rows = [_row(number) for number in range(12)]
+    captions, parses = [row for row, _ in rows], {row.sample_id: row for _, row in rows}
     drawing = Drawing(parses, "hand", 0, 0)
     method = NegClip(NegClipViews(), NegClipObjective(("text",)))
     write(method, captions, drawing, 2, root / "views")
@@ -162,14 +156,14 @@ def world(tmp_path_factory: pytest.TempPathFactory, tiny_clip: Path) -> World:
     scoring = EvaluationSettings(
         device="cpu", image_precision="fp32", workers=1, bootstrap=Bootstrap(50)
     )
-    material = Material("negclip", {"training": RECIPE, "negclip": own}, plan, scoring)
+    inputs = TrialInputs("negclip", {"training": RECIPE, "negclip": own}, plan, scoring)
     asked = [Subtask("play", name, ("image_to_text",), root, ()) for name in ("pairs", "known")]
     pairs = replace(asked[0], items=tuple(_item(number) for number in range(12)))
     known = _known(replace(asked[1], items=pairs.items), load(tiny_clip), scoring)
-    return World(material, drawing, (pairs, known))
+    return World(inputs, drawing, (pairs, known))
 
 
-def _told(number: int) -> tuple[Caption, Parse]:
+def _row(number: int) -> tuple[Caption, Parse]:
     """A caption whose things, colours or noun phrases can change places."""
     name, one, other = f"s{number:02d}", COLOURS[number % 4], COLOURS[(number + 1) % 4]
     thing, further = THINGS[number // 4], THINGS[(number // 4 + 1) % 3]

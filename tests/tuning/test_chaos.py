@@ -16,7 +16,7 @@ import psutil
 import pytest
 from optuna.trial import FrozenTrial, TrialState
 
-PLAYERS = Path(__file__).with_name("players.py")
+SCRIPT = Path(__file__).with_name("parabola_study.py")
 
 
 class Line(NamedTuple):
@@ -30,7 +30,7 @@ def start(folder: Path, **options: Any) -> subprocess.Popen[bytes]:
     folder.mkdir(exist_ok=True)
     with (folder / "errors").open("ab") as errors:
         return subprocess.Popen(
-            [sys.executable, str(PLAYERS), str(folder), json.dumps(options)], stderr=errors
+            [sys.executable, str(SCRIPT), str(folder), json.dumps(options)], stderr=errors
         )
 
 
@@ -124,7 +124,7 @@ def chaos(folder: Path, url: str, kills: int, seed: int = 0, **options: Any) -> 
     finally:
         process.kill()
     # On a busy machine a worker may be too late with its sign of life: its trial is lost as well.
-    late = (folder / "errors").read_text().count("was taken for lost while it ran")
+    late = (folder / "errors").read_text().count("was failed as stale while it ran")
     stored = optuna.load_study(study_name="parabola", storage=url).trials
     done = check(stored, lines(folder), options["trials"], kills + late)
     print(f"{dict(done)}, {late} late")  # noqa: T201

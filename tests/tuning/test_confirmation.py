@@ -1,4 +1,4 @@
-"""Tuned values beside the configured ones: fresh seeds, fresh views, questions never asked."""
+"""Tuned and configured values with fresh seeds and views, on the reported items."""
 
 import shutil
 from dataclasses import replace
@@ -16,8 +16,7 @@ from compo_pipeline.models.loading import load
 from compo_pipeline.training import fingerprint
 from compo_pipeline.training.run import Runner
 from compo_pipeline.tuning import confirmation as confirmations
-from compo_pipeline.tuning.confirmation import Confirmation, report
-from compo_pipeline.tuning.space import applied
+from compo_pipeline.tuning.confirmation import Confirmation, as_comparison
 
 LR = "training.optimizer.lr"
 TUNED = {LR: 0.5}
@@ -26,20 +25,19 @@ SEEDS = (5, 6)
 
 @pytest.fixture
 def confirmation(world: Any, tmp_path: Path) -> Confirmation:
-    questions = world.questions
-    return Confirmation(world.material, world.drawing, 1, questions, tmp_path / "confirmed")
+    return Confirmation(world.inputs, world.drawing, 1, world.items, tmp_path / "confirmed")
 
 
 def figures(world: Any, folder: Path, seed: int, tuned: dict[str, float]) -> dict[str, float]:
     """Of a recipe that is trained by hand, with views of the seed."""
-    material = world.material
-    method, recipe = material.built(applied(material.parameters, tuned))
+    inputs = world.inputs
+    method, recipe = inputs.build(tuned)
     views = folder / "views"
-    write(method, material.plan.captions, world.drawing._replace(seed=seed), 1, views)
-    plan = replace(material.plan, settings=recipe, seed=seed, views=views, resume=folder / "state")
+    write(method, inputs.plan.captions, world.drawing._replace(seed=seed), 1, views)
+    plan = replace(inputs.plan, settings=recipe, seed=seed, views=views, resume=folder / "state")
     Runner(plan).train(method, "hand", folder / "out", lambda _: None)
-    embedded = Embedder(world.questions, material.evaluation)(load(folder / "out"), "hand")
-    found = (one for task in world.questions for one in score("hand", task, embedded))
+    embedded = Embedder(world.items, inputs.evaluation)(load(folder / "out"), "hand")
+    found = (one for task in world.items for one in score("hand", task, embedded))
     return metric_values(row for one in found for row in one.rows)
 
 
@@ -107,8 +105,8 @@ def test_every_seed_has_views_of_its_own_for_both_recipes(
     monkeypatch.setattr(Runner, "train", untrained)
     confirmation.run(TUNED, SEEDS)
     study = tmp_path / "study"
-    method, _ = world.material.built(world.material.parameters)
-    write(method, world.material.plan.captions, world.drawing, 1, study)
+    method, _ = world.inputs.build()
+    write(method, world.inputs.plan.captions, world.drawing, 1, study)
     assert len(drawn) == 2 and len({*drawn, fingerprint.of_folder(study)}) == 3
     assert used == [
         (seed, name, views)
@@ -175,10 +173,10 @@ def test_whatever_the_scores_hang_on_is_confirmed_anew(
 
     both = ["configured", "tuned"]
     assert run(confirmation) == both
-    material = confirmation.material
-    other = replace(material, plan=replace(material.plan, data="other data"))
-    assert run(replace(confirmation, material=other)) == both
-    assert run(replace(confirmation, questions=confirmation.questions[:1])) == both
+    inputs = confirmation.inputs
+    other = replace(inputs, plan=replace(inputs.plan, data="other data"))
+    assert run(replace(confirmation, inputs=other)) == both
+    assert run(replace(confirmation, items=confirmation.items[:1])) == both
     # Other values leave what the configured ones have given.
     assert run(confirmation, {LR: 0.4}) == ["tuned"]
     assert run(confirmation) == []
@@ -187,6 +185,6 @@ def test_whatever_the_scores_hang_on_is_confirmed_anew(
 
 
 def test_the_tuned_recipe_is_held_to_the_configured_one() -> None:
-    found = report([], "world", 50, {})
+    found = as_comparison([], "world", 50, {})
     assert found.models == {"base": "base", "control": "configured", "fine_tuned": "tuned"}
     assert (found.dataset, found.resamples, found.rows, found.conclusions) == ("world", 50, (), ())

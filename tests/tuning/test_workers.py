@@ -7,19 +7,19 @@ from typing import Any
 
 import optuna
 import pytest
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.tuning import storage as storages
-from compo_pipeline.tuning.recording import NoRecorder
+from compo_pipeline.tuning.retries import Storage, recover
 from compo_pipeline.tuning.settings import StorageSettings, StudySettings
-from compo_pipeline.tuning.study import Plan, open_study
+from compo_pipeline.tuning.space import Space
+from compo_pipeline.tuning.study import StudyPlan, open_study
 from compo_pipeline.tuning.workers import run
 
 
-def plan(folder: Path, trials: int, **options: Any) -> Plan:
+def plan(folder: Path, trials: int, **options: Any) -> StudyPlan:
     settings = StudySettings("curve", trials, storage=StorageSettings(None, 1, 3), **options)
-    return Plan(settings, folder, ("minimize",), {"x": 0.5})
+    return StudyPlan(settings, folder, Space(()), {"x": 0.5}, ("minimize",))
 
 
 def parabola(trial: optuna.Trial) -> float:
@@ -34,22 +34,29 @@ def reasons(study: optuna.Study) -> list[str | None]:
     return [trial.user_attrs.get("reason") for trial in study.trials]
 
 
-def test_configured_values_come_first_and_no_trial_is_too_many(tmp_path: Path) -> None:
+def test_configured_values_come_first_and_no_trial_is_too_many(
+    tmp_path: Path, recorder: Any
+) -> None:
     seen: list[int] = []
-    study = run(plan(tmp_path, 4), parabola, watch=lambda study: seen.append(len(study.trials)))
+    study = run(
+        plan(tmp_path, 4),
+        parabola,
+        recorder,
+        on_progress=lambda study: seen.append(len(study.trials)),
+    )
     assert states(study) == ["COMPLETE"] * 4
     assert study.trials[0].params == {"x": 0.5}
     assert study.trials[0].user_attrs["origin"] == "configured"
     assert seen == [1, 2, 3, 4]
 
     done = study.trials
-    assert run(plan(tmp_path, 4), parabola).trials == done
-    more = run(plan(tmp_path, 6), parabola).trials
+    assert run(plan(tmp_path, 4), parabola, recorder).trials == done
+    more = run(plan(tmp_path, 6), parabola, recorder).trials
     assert len(more) == 6
     assert more[:4] == done
 
 
-def test_failing_trials_say_why_and_the_study_goes_on(tmp_path: Path) -> None:
+def test_failing_trials_say_why_and_the_study_goes_on(tmp_path: Path, recorder: Any) -> None:
     import torch
 
     wrong: dict[int, Any] = {
@@ -69,48 +76,50 @@ def test_failing_trials_say_why_and_the_study_goes_on(tmp_path: Path) -> None:
             raise value
         return value
 
-    study = run(plan(tmp_path, 9), objective)
+    study = run(plan(tmp_path, 9), objective, recorder)
     assert states(study) == ["FAIL"] * 8 + ["COMPLETE"]
     assert reasons(study) == [
         "ValueError: no such layer",
         "out of memory",
         "out of memory: CUDA out of memory. Tried to allocate 2 GiB",
         "out of memory: DefaultCPUAllocator: can't allocate memory: you tried 4 GB",
-        "expected finite values of the objective, got [nan]",
-        "expected 1 value(s) of the objective, got [1.0, 2.0]",
+        "ValueError: expected 1 finite value(s) of the objective, got nan",
+        "ValueError: expected 1 finite value(s) of the objective, got [1.0, 2.0]",
         "configuration: clic.objective.k: expected 1..5, got 9",
         "RuntimeError",
         None,
     ]
 
 
-def test_nothing_but_configuration_errors_stops_the_study(tmp_path: Path) -> None:
+def test_nothing_but_configuration_errors_stops_the_study(tmp_path: Path, recorder: Any) -> None:
     def mistaken(trial: optuna.Trial) -> float:
         trial.suggest_float("x", -1, 1)
         raise SettingsError("training.epochs: expected at least 1, got 0")
 
     with pytest.raises(SettingsError, match=r"'curve' was stopped: configuration: training\.ep"):
-        run(plan(tmp_path, 10), mistaken)
+        run(plan(tmp_path, 10), mistaken, recorder)
     opened = open_study(plan(tmp_path, 10))
     assert states(opened.study) == ["FAIL"] * 3
 
-    mended = run(plan(tmp_path, 10), parabola)
+    mended = run(plan(tmp_path, 10), parabola, recorder)
     first = [t.system_attrs.get("failed_trial", t.number) for t in mended.trials]
     assert states(mended) == ["FAIL"] * 3 + ["COMPLETE"] * 10
     assert sorted(set(first)) == [0, 1, 2, *range(6, 13)]
     assert [t.params for t in mended.trials[3:6]] == [t.params for t in mended.trials[:3]]
 
 
-def test_some_configuration_errors_do_not(tmp_path: Path) -> None:
+def test_some_configuration_errors_do_not(tmp_path: Path, recorder: Any) -> None:
     def sometimes(trial: optuna.Trial) -> float:
         if trial.number != 1:
             raise SettingsError("training.epochs: expected at least 1, got 0")
         return 1.0
 
-    assert len(run(plan(tmp_path, 6), sometimes).trials) == 6
+    assert len(run(plan(tmp_path, 6), sometimes, recorder).trials) == 6
 
 
-def test_an_interrupted_trial_is_run_again_with_its_parameters(tmp_path: Path) -> None:
+def test_an_interrupted_trial_is_run_again_with_its_parameters(
+    tmp_path: Path, recorder: Any
+) -> None:
     def interrupted(trial: optuna.Trial) -> float:
         value = parabola(trial)
         if trial.number == 2:
@@ -119,106 +128,77 @@ def test_an_interrupted_trial_is_run_again_with_its_parameters(tmp_path: Path) -
 
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(KeyboardInterrupt):
-        run(plan(tmp_path, 5), interrupted)
+        run(plan(tmp_path, 5), interrupted, recorder)
     assert signal.getsignal(signal.SIGTERM) is before
-    study = run(plan(tmp_path, 5), parabola)
+    study = run(plan(tmp_path, 5), parabola, recorder)
     assert states(study) == ["COMPLETE", "COMPLETE", "FAIL", *["COMPLETE"] * 3]
     assert reasons(study)[2] == "interrupted"
     assert study.trials[3].params == study.trials[2].params
 
-    whole = run(plan(tmp_path / "whole", 5), parabola)
+    whole = run(plan(tmp_path / "whole", 5), parabola, recorder)
     assert [t.params for t in whole.trials[:3]] == [t.params for t in study.trials[:3]]
 
 
-def test_a_trial_that_was_never_begun_is_not_left_over(tmp_path: Path) -> None:
+def test_a_trial_that_was_never_begun_is_not_left_over(tmp_path: Path, recorder: Any) -> None:
     opened = open_study(plan(tmp_path, 2))
     # As a worker leaves it that is killed between taking a trial and its first sign of life.
     waiting = opened.study.trials[0]._trial_id
     opened.storage.set_trial_state_values(waiting, TrialState.RUNNING)
-    study = run(plan(tmp_path, 2), parabola)
+    study = run(plan(tmp_path, 2), parabola, recorder)
     assert states(study) == ["FAIL", "COMPLETE", "COMPLETE"]
     assert reasons(study)[0] == "its worker was killed"
     assert [trial.params.get("x") for trial in study.trials][1] == 0.5
 
 
 def test_a_trial_taken_for_lost_does_not_count_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, recorder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    really = storages.Storage.stale
-    lost: list[int] = []
-
-    def slept(self: storages.Storage, study: str) -> list[int]:
-        return lost or really(self, study)
+    stale = Storage.stale
+    late: set[int] = set()
 
     def sleeper(trial: optuna.Trial) -> float:
         value = parabola(trial)
         if trial.number == 0:
-            # Meanwhile somebody else looks after the study.
-            lost.append(trial._trial_id)
-            from compo_pipeline.tuning.attempts import recover
-
+            # Meanwhile another worker recovers the study.
+            late.add(trial._trial_id)
             opened = open_study(plan(tmp_path, 2))
             with opened.lock:
                 recover(opened.study, opened.storage, retries=2)
-            lost.clear()
+            late.clear()
         return value
 
-    monkeypatch.setattr(storages.Storage, "stale", slept)
-    study = run(plan(tmp_path, 2), sleeper)
+    monkeypatch.setattr(Storage, "stale", lambda self, study: late or stale(self, study))
+    study = run(plan(tmp_path, 2), sleeper, recorder)
     assert states(study) == ["FAIL", "COMPLETE", "COMPLETE"]
     assert study.trials[1].params == study.trials[0].params
     assert study.trials[1].system_attrs["retry_history"] == [0]
 
 
-class Notes(NoRecorder):
-    """Keeps a record in memory; what it is told to forget is as if its worker had been killed."""
-
-    def __init__(self) -> None:
-        self.runs: dict[int, str] = {}
-        self.closed: dict[int, tuple[str, str | None]] = {}
-        self.ended: list[tuple[str, dict[str, float]]] = []
-        self.broken = False
-
-    def open_study(self, name: str, known: str | None) -> str:
-        return known or f"run of {name}"
-
-    def open_trial(self, study: str, number: int) -> str:
-        if self.broken:
-            raise OSError("no store")
-        self.runs[number] = f"{study} {number}"
-        return self.runs[number]
-
-    def close_trial(self, run: str, trial: FrozenTrial, outcome: Any, reason: str | None) -> None:
-        assert run == self.runs[trial.number]
-        assert trial.number not in self.closed
-        self.closed[trial.number] = (outcome, reason)
-
-    def trials(self, study: str) -> dict[int, tuple[str, bool]]:
-        return {number: (run, number in self.closed) for number, run in self.runs.items()}
-
-    def close_study(self, run: str, outcome: Any, figures: Any) -> None:
-        assert run == "run of curve"
-        self.ended.append((outcome, dict(figures)))
-
-
-def test_the_record_is_complete_in_the_end(tmp_path: Path) -> None:
-    notes = Notes()
+def test_the_record_is_complete_in_the_end(
+    tmp_path: Path, recorder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*given: object) -> str:
+        raise OSError("no store")
 
     def objective(trial: optuna.Trial) -> float:
-        assert trial.number not in notes.closed
-        notes.broken = trial.number in (1, 2)
+        assert trial.number not in recorder.closed
+        if trial.number in (1, 2):  # neither closed now, nor the next one opened
+            patched.setattr(recorder, "close_trial", broken)
+            patched.setattr(recorder, "open_trial", broken)
         if trial.number == 3:
+            patched.undo()
             raise ValueError("odd")
         if trial.number == 4:
             raise optuna.TrialPruned
         return parabola(trial)
 
-    run(plan(tmp_path, 5), objective, notes)
-    assert notes.closed == {
+    with monkeypatch.context() as patched:
+        run(plan(tmp_path, 5), objective, recorder)
+    assert recorder.closed == {
         0: ("finished", None),
         1: ("finished", None),
         2: ("finished", None),
         3: ("failed", "ValueError: odd"),
         4: ("finished", None),
     }
-    assert notes.ended == [("finished", {"complete": 3.0, "pruned": 1.0, "fail": 1.0})]
+    assert recorder.ended == [("finished", {"complete": 3.0, "pruned": 1.0, "fail": 1.0})]

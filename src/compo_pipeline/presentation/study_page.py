@@ -1,8 +1,8 @@
-"""One page of a study that opens without a network: what it found, its plots and its trials."""
+"""The page of a study: result, confirmation, plots and trials; it opens offline."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,33 +12,18 @@ from optuna.trial import FrozenTrial, TrialState
 
 from compo_pipeline.evaluation.comparison import Difference
 from compo_pipeline.presentation import pages
-from compo_pipeline.presentation.study_plots import Plot, plots
-from compo_pipeline.tuning.confirmation import Confirmed
-from compo_pipeline.tuning.constraints import SCORE
-from compo_pipeline.tuning.failures import reason
-from compo_pipeline.tuning.outcome import (
-    RECIPE,
-    Run,
-    baseline,
-    best,
-    feasible,
-    front,
-    measured,
-    metric_names,
-    snapshot,
-    steps,
-)
+from compo_pipeline.presentation.study_plots import StudyPlot, plots, snapshot
+from compo_pipeline.tuning import results
+from compo_pipeline.tuning.confirmation import StoredConfirmation
+from compo_pipeline.tuning.results import TunedRun
+from compo_pipeline.tuning.retries import earlier_attempts, reason
 from compo_pipeline.tuning.space import Space, Value
-from compo_pipeline.tuning.words import duration, labels, shown
+from compo_pipeline.tuning.trial import SCORE
 
-PAGE = "study.html"
-
-# Optuna's name for the numbers of the trials that a trial is a retry of.
-_EARLIER = "retry_history"
-
+_PAGE = "study.html"
 _STATES = {
     TrialState.COMPLETE: "finished",
-    TrialState.PRUNED: "stopped early",
+    TrialState.PRUNED: "pruned",
     TrialState.FAIL: "failed",
     TrialState.RUNNING: "running",
     TrialState.WAITING: "waiting",
@@ -46,28 +31,18 @@ _STATES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A trial in the table.
-
-    Attributes:
-        number: of the trial.
-        state: in words.
-        tags: what else is to be said of it: the configured values, a retry, the best.
-        why: it failed, or where it was stopped.
-        values: of the objectives, as measured; what a trial that was stopped last reported.
-        constraints: by name, None where it has none.
-        params: by short label.
-        seconds: that it took; None where it has not ended.
-        feasible: whether it finished and meets every constraint.
-    """
+class TrialRow:
+    """A trial in the table."""
 
     number: int
     state: str
-    tags: tuple[str, ...]
-    why: str
+    remarks: tuple[str, ...]
+    """Whether it has the configured values, is a retry or the best, and why it ended early."""
     values: tuple[float | None, ...]
+    """Of the objectives, without penalty; of a pruned trial, the last one."""
     constraints: Mapping[str, float | None]
     params: Mapping[str, Value]
+    """By short name."""
     seconds: float | None
     feasible: bool
 
@@ -77,117 +52,111 @@ def write(
     configured: Mapping[str, Value],
     folder: Path,
     space: Space,
-    run: Run | None = None,
-    confirmed: Confirmed | None = None,
+    run: TunedRun,
+    confirmation: StoredConfirmation | None = None,
 ) -> Path:
     """Write `study.html`; it needs no other file and no network.
 
     Args:
-        study: finished, or as far as it is.
-        configured: what the configuration says of the searched keys.
+        study: finished or running.
+        configured: configured values of the searched settings.
         folder: for the page.
-        space: what is searched.
-        run: how the best values are to be run.
-        confirmed: what the best values are worth on the reported questions.
+        space: search space.
+        run: how the best values are used.
+        confirmation: of the best values on the reported items.
     """
-    environment = pages.environment()
-    environment.filters.update(figure=_figure, value=shown, duration=duration, signed=_signed)
     study = snapshot(study)
     drawn = plots(study)
-    context = _context(study, configured, space, run or Run())
-    context["confirmed"] = confirmed
-    context["plots"] = [(plot, _html(plot, place)) for place, plot in enumerate(drawn)]
-    context["library"] = _library() if any(plot.figure for plot in drawn) else ""
+    environment = pages.environment()
+    environment.filters.update(
+        figure=_figure, value=results.format_value, duration=results.duration, signed=_signed
+    )
+    context = {
+        **_context(study, configured, space, run),
+        "confirmation": confirmation,
+        "plots": [(plot, _html(plot, place)) for place, plot in enumerate(drawn)],
+        "library": _plotly() if any(plot.figure for plot in drawn) else "",
+    }
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / PAGE).write_text(environment.get_template(PAGE).render(context), encoding="utf-8")
-    return folder / PAGE
+    (folder / _PAGE).write_text(environment.get_template(_PAGE).render(context), encoding="utf-8")
+    return folder / _PAGE
 
 
 def _context(
-    study: Study, configured: Mapping[str, Value], space: Space, run: Run
+    study: Study, configured: Mapping[str, Value], space: Space, run: TunedRun
 ) -> dict[str, Any]:
     trials = study.get_trials()
-    chosen, plain = best(study), baseline(study, configured)
-    rows = lines(study, configured)
+    best, plain = results.best(study), results.baseline(study, configured)
+    table = rows(study, configured)
+    states = [row.state for row in table]
+    summary = results.summary(study)
     return {
         "name": study.study_name,
-        "metrics": metric_names(study),
-        "trials": rows,
-        "tally": _tally(trials),
-        "steps": sum(map(steps, trials)),
-        "seconds": sum(row.seconds or 0.0 for row in rows),
-        "feasible": len(feasible(study)),
-        "constraints": list(rows[0].constraints) if rows else [],
-        "labels": labels(name for trial in trials for name in trial.params),
-        "chosen": chosen,
-        "best": rows[chosen.number] if chosen is not None else None,
-        "plain": rows[plain.number] if plain is not None else None,
-        "front": front(study) if len(study.directions) > 1 else [],
+        "metrics": results.metric_names(study),
+        "trials": table,
+        "states": {state: states.count(state) for state in _STATES.values() if state in states},
+        "steps": summary["steps"],
+        "seconds": summary["seconds"],
+        "feasible": summary["trials"]["feasible"],
+        "constraints": list(table[0].constraints) if table else [],
+        "short_names": results.short_names(name for trial in trials for name in trial.params),
+        "chosen": best,
+        "best": None if best is None else table[best.number],
+        "plain": None if plain is None else table[plain.number],
+        "front": results.front(study) if len(study.directions) > 1 else [],
         "configured": configured,
-        "domains": {one.name: one.described for one in space.parameters},
-        "command": run.command(chosen.params) if chosen is not None else "",
-        "recipe": RECIPE,
+        "ranges": {parameter.name: parameter.described for parameter in space.parameters},
+        "command": "" if best is None else run.command(best.params),
+        "recipe": results.BEST,
     }
 
 
-def lines(study: Study, configured: Mapping[str, Value]) -> list[Line]:
-    """A line for each trial, in the order they were begun."""
+def rows(study: Study, configured: Mapping[str, Value]) -> list[TrialRow]:
+    """The table of all trials, in the order of their numbers."""
     trials = study.get_trials()
-    short = labels(name for trial in trials for name in trial.params)
+    short = results.short_names(name for trial in trials for name in trial.params)
     names = list(dict.fromkeys(name for trial in trials for name in trial.constraints))
-    well = {trial.number for trial in feasible(study)}
-    top = {trial.number for trial in front(study)}
+    feasible = {trial.number for trial in results.feasible(study)}
+    front = {trial.number for trial in results.front(study)}
     return [
-        Line(
+        TrialRow(
             number=trial.number,
             state=_STATES[trial.state],
-            tags=tuple(_tags(trial, configured, top)),
-            why=_why(trial),
-            values=_measured(trial, len(study.directions)),
+            remarks=tuple(_remarks(trial, configured, front)),
+            values=_values(trial, len(study.directions)),
             constraints={name: trial.constraints.get(name) for name in names},
             params={short[name]: value for name, value in trial.params.items()},
             seconds=trial.duration.total_seconds() if trial.duration else None,
-            feasible=trial.number in well,
+            feasible=trial.number in feasible,
         )
         for trial in trials
     ]
 
 
-def _tags(trial: FrozenTrial, configured: Mapping[str, Value], top: set[int]) -> list[str]:
-    tags = []
-    if trial.number in top:
-        tags.append("best" if len(trial.values) == 1 else "front")
+def _remarks(trial: FrozenTrial, configured: Mapping[str, Value], front: set[int]) -> list[str]:
+    remarks = []
+    if trial.number in front:
+        remarks.append("best" if len(trial.values) == 1 else "front")
     if trial.params and trial.params == dict(configured):
-        tags.append("configured values")
-    if earlier := trial.system_attrs.get(_EARLIER):
-        tags.append(f"again after {', '.join(map(str, earlier))}")
-    return tags
+        remarks.append("configured values")
+    if earlier := earlier_attempts(trial):
+        remarks.append(f"retry of {', '.join(map(str, earlier))}")
+    if trial.state == TrialState.PRUNED and trial.last_step is not None:
+        remarks.append(f"at look {trial.last_step}")
+    if why := reason(trial):
+        remarks.append(why)
+    return remarks
 
 
-def _why(trial: FrozenTrial) -> str:
-    if trial.state == TrialState.PRUNED:
-        return f"at look {trial.last_step}" if trial.last_step is not None else ""
-    return reason(trial) or ""
-
-
-def _measured(trial: FrozenTrial, count: int) -> tuple[float | None, ...]:
-    """Values without penalty; of a trial that was stopped, the score it last had."""
+def _values(trial: FrozenTrial, count: int) -> tuple[float | None, ...]:
     if trial.state == TrialState.COMPLETE:
-        return tuple(measured(trial))
+        return tuple(results.scores(trial))
     if count == 1 and SCORE in trial.user_attrs:
         return (float(trial.user_attrs[SCORE]),)
     return (None,) * count
 
 
-def _tally(trials: Sequence[FrozenTrial]) -> dict[str, int]:
-    """Trials by state, in words; states that no trial is in are left out."""
-    counts = dict.fromkeys(_STATES.values(), 0)
-    for trial in trials:
-        counts[_STATES[trial.state]] += 1
-    return {words: count for words, count in counts.items() if count}
-
-
-def _html(plot: Plot, place: int) -> str:
+def _html(plot: StudyPlot, place: int) -> str:
     if plot.figure is None:
         return ""
     html: str = plot.figure.to_html(
@@ -200,7 +169,7 @@ def _html(plot: Plot, place: int) -> str:
     return html
 
 
-def _library() -> str:
+def _plotly() -> str:
     """plotly.js, once for all plots of the page."""
     from plotly.offline import get_plotlyjs
 
@@ -208,7 +177,7 @@ def _library() -> str:
 
 
 def _figure(value: float | None) -> str:
-    return "\N{EN DASH}" if value is None else f"{value:.4g}".replace("-", "\N{MINUS SIGN}")
+    return "\N{EN DASH}" if value is None else pages.minus(f"{value:.4g}")
 
 
 def _signed(difference: Difference) -> str:

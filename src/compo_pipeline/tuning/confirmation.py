@@ -1,7 +1,7 @@
-"""What tuned values are worth: trained anew beside the configured ones, on the reported questions.
+"""Confirmation of tuned values: base, configured and tuned recipe on the reported items.
 
-The trial that a study calls its best was chosen by the questions that measured it. So both recipes
-are trained as `train_eval` would, with seeds and views that no trial has seen.
+The best trial of a study was chosen by the same items that scored it. Both recipes are therefore
+trained as `train_eval` would train them, with seeds and views that no trial has had.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ import json
 import logging
 import multiprocessing
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -32,37 +31,45 @@ from compo_pipeline.methods.view_tables import write
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.records import Score, from_table, to_table
 from compo_pipeline.seeding import digest
+from compo_pipeline.storage import atomic_file
 from compo_pipeline.training import fingerprint
 from compo_pipeline.training.run import Runner
-from compo_pipeline.tuning.space import Value, applied
-from compo_pipeline.tuning.trial import Material
+from compo_pipeline.tuning.space import Value
+from compo_pipeline.tuning.trial import TrialInputs
 
 CONFIGURED, TUNED = "configured", "tuned"
-# The roles that `compare` knows: differences are the tuned recipe's, to the base and to the
-# configured one.
+# `compare` takes differences of the fine-tuned role to the base and to the control.
 ROLES = {BASE: BASE, CONTROL: CONFIGURED, FINE_TUNED: TUNED}
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
+class StoredConfirmation:
+    """A confirmation in the catalog."""
+
+    seeds: tuple[int, ...] = ()
+    """Both recipes were trained with each."""
+    comparison: Comparison | None = None
+    """Of base, configured and tuned recipe."""
+    reason: str | None = None
+    """Why there is no comparison."""
+
+
+@dataclass(frozen=True)
 class Confirmation:
-    """Trains two recipes under several seeds and scores them. What is done is not done again.
+    """Trains two recipes under several seeds and scores them; stored scores are reused."""
 
-    Attributes:
-        material: with the parameters of a whole run.
-        drawing: what views are drawn from; each seed has its own.
-        epochs: of views.
-        questions: the reported ones.
-        folder: for views and states, which go when they have served, and for the scores, which
-            stay.
-    """
-
-    material: Material
+    inputs: TrialInputs
+    """With the parameters of a whole run."""
     drawing: Drawing
+    """Inputs for sampling views; the seed is replaced."""
     epochs: int
-    questions: Sequence[Subtask]
+    """Epochs of views."""
+    items: Sequence[Subtask]
+    """The reported items."""
     folder: Path
+    """Folder of the scores, and of views and states until all scores are stored."""
 
     def run(
         self, tuned: Mapping[str, Value], seeds: Sequence[int], processes: int = 1
@@ -72,54 +79,54 @@ class Confirmation:
         Args:
             tuned: the values to confirm, by dotted key.
             seeds: to train with.
-            processes: that train at once.
+            processes: trainings at the same time.
         """
-        plan, settings = self.material.plan, self.material.evaluation
+        plan, settings = self.inputs.plan, self.inputs.evaluation
         base = load(plan.model, Runner(plan).device)
-        work = self.folder / f"{self._key(base):016x}"
-        scorer = _Scorer(self.questions, Embedder(self.questions, settings))
+        work = self.folder / f"{self._fingerprint(base):016x}"
+        scorer = _RunScorer(self.items, Embedder(self.items, settings))
         untrained = scorer(BASE, base)
         recipes: dict[str, Mapping[str, Value]] = {CONFIGURED: {}, TUNED: tuned}
-        jobs = [
-            _Job(self, work / f"seed={seed}", seed, name, values)
+        trainings = [
+            _Training(self, work / f"seed={seed}", seed, name, values)
             for seed, (name, values) in product(seeds, recipes.items())
         ]
-        missing = [job for job in jobs if not job.file.exists()]
+        missing = [training for training in trainings if not training.file.exists()]
         if missing and processes > 1:
-            _spread(missing, processes)
+            _run_in_processes(missing, processes)
         tables: dict[int, list[Score]] = {seed: list(untrained) for seed in seeds}
-        for job in jobs:
-            tables[job.seed] += job.scores(scorer)
-        for job in jobs:
-            shutil.rmtree(job.work, ignore_errors=True)
-        named = titles(self.questions)
+        for training in trainings:
+            tables[training.seed] += training.scores(scorer)
+        for training in trainings:
+            shutil.rmtree(training.work, ignore_errors=True)
+        named = titles(self.items)
         return compare(list(tables.values()), ROLES, settings.bootstrap, scorer.chance, named)
 
-    def _key(self, base: LoadedModel) -> int:
-        """Of all that decides the scores, beside values and seed."""
-        plan, scoring = self.material.plan, self.material.evaluation
-        compute = Runner(plan).compute
+    def _fingerprint(self, base: LoadedModel) -> int:
+        """Everything that decides the scores, beside values and seed."""
+        plan, evaluation = self.inputs.plan, self.inputs.evaluation
+        resolved = Runner(plan).compute
         return digest(
             fingerprint.of_code("evaluation", "language"),
             plan.data,
             digest(*(row.sample_id for row in plan.captions)),
             base.fingerprint,
-            items_fingerprint(self.questions),
-            json.dumps(self.material.parameters, sort_keys=True),
-            compute.precision,
-            compute.device.type,
+            items_fingerprint(self.items),
+            json.dumps(self.inputs.parameters, sort_keys=True),
+            resolved.precision,
+            resolved.device.type,
             self.epochs,
             self.drawing.language,
-            scoring.image_precision,
-            scoring.text_precision,
+            evaluation.image_precision,
+            evaluation.text_precision,
         )
 
 
 @dataclass(frozen=True)
-class _Job:
+class _Training:
     """One recipe under one seed."""
 
-    of: Confirmation
+    confirmation: Confirmation
     folder: Path
     seed: int
     name: str
@@ -127,93 +134,87 @@ class _Job:
 
     @property
     def file(self) -> Path:
-        """Where its scores are kept."""
+        """File of its scores."""
         return self.folder / f"{self.name}-{digest(json.dumps(self.values)):016x}.parquet"
 
     @property
     def work(self) -> Path:
-        """For the seed's views and states."""
+        """Folder of the seed's views and states."""
         return self.folder / "work"
 
-    def scores(self, scorer: _Scorer) -> list[Score]:
-        """Those that are kept, or else of a model that is trained now, or further."""
-        return kept(self.file, partial(self._made, scorer))
+    def scores(self, scorer: _RunScorer) -> list[Score]:
+        """Stored scores, or those of a model that is trained now; a state on disk is continued."""
+        if not self.file.exists():
+            with atomic_file(self.file) as file:
+                pq.write_table(to_table(self._train(scorer), Score), file)
+        return list(from_table(pq.read_table(self.file), Score))
 
     def views(self) -> Path:
-        """Views of the seed; both recipes show the same, for only their losses differ."""
+        """Views of the seed; both recipes use the same, because only their losses differ."""
         folder = self.work / "views"
         if not folder.is_dir():
-            material = self.of.material
-            method, _ = material.built(material.parameters)
-            drawing = self.of.drawing._replace(seed=self.seed)
-            write(method, material.plan.captions, drawing, self.of.epochs, folder)
+            confirmation = self.confirmation
+            method, _ = confirmation.inputs.build()
+            drawing = confirmation.drawing._replace(seed=self.seed)
+            captions = confirmation.inputs.plan.captions
+            write(method, captions, drawing, confirmation.epochs, folder)
         return folder
 
-    def _made(self, scorer: _Scorer) -> list[Score]:
-        material, name = self.of.material, self.name
-        log.info("confirming: training with the %s values, seed %d", name, self.seed)
-        method, recipe = material.built(applied(material.parameters, self.values))
+    def _train(self, scorer: _RunScorer) -> list[Score]:
+        inputs = self.confirmation.inputs
+        log.info("confirming: training with the %s values, seed %d", self.name, self.seed)
+        method, recipe = inputs.build(self.values)
         state = self.work / self.file.stem  # other values are another training
-        own = replace(material.plan, settings=recipe, seed=self.seed)
-        runner = Runner(replace(own, views=self.views(), resume=state))
-        runner.train(method, name, state / "checkpoint", lambda point: None)
-        return scorer(name, load(state / "checkpoint", runner.device))
+        plan = replace(
+            inputs.plan, settings=recipe, seed=self.seed, views=self.views(), resume=state
+        )
+        runner = Runner(plan)
+        runner.train(method, self.name, state / "checkpoint", lambda point: None)
+        return scorer(self.name, load(state / "checkpoint", runner.device))
 
 
-def _spread(jobs: Sequence[_Job], processes: int) -> None:
-    """Do what is missing in several processes; what they make is found on disk."""
-    for job in jobs:
-        job.views()
-    # With the views on disk, nobody draws: parses need not travel.
-    drawn = jobs[0].of.drawing._replace(parses={}, counterfactuals={})
-    light = replace(jobs[0].of, drawing=drawn)
+def _run_in_processes(trainings: Sequence[_Training], processes: int) -> None:
+    """Store missing scores; the views are written before, so that parses are not pickled."""
+    for training in trainings:
+        training.views()
+    confirmation = trainings[0].confirmation
+    light = replace(
+        confirmation, drawing=confirmation.drawing._replace(parses={}, counterfactuals={})
+    )
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, context, compute.use_cores, (processes,)) as pool:
-        log.info("confirming: %d trainings, %d at a time", len(jobs), processes)
-        for done in as_completed([pool.submit(_work, replace(job, of=light)) for job in jobs]):
+        log.info("confirming: %d trainings, %d at a time", len(trainings), processes)
+        jobs = [pool.submit(_work, replace(each, confirmation=light)) for each in trainings]
+        for done in as_completed(jobs):
             log.info("confirming: trained and scored the %s values, seed %d", *done.result())
 
 
-def _work(job: _Job) -> tuple[str, int]:
-    """What a process does."""
-    questions = job.of.questions
-    job.scores(_Scorer(questions, Embedder(questions, job.of.material.evaluation)))
-    return job.name, job.seed
+def _work(training: _Training) -> tuple[str, int]:
+    """Main function of a process."""
+    items, evaluation = training.confirmation.items, training.confirmation.inputs.evaluation
+    training.scores(_RunScorer(items, Embedder(items, evaluation)))
+    return training.name, training.seed
 
 
 @dataclass
-class _Scorer:
-    """Scores models on the same questions; the chance levels are those of the last one."""
+class _RunScorer:
+    """Scores models on the same items."""
 
-    questions: Sequence[Subtask]
+    items: Sequence[Subtask]
     embedder: Embedder
     chance: dict[Key, float] = field(default_factory=dict)
+    """Chance levels of the metrics."""
 
     def __call__(self, name: str, model: LoadedModel) -> list[Score]:
-        found = score_model(self.questions, self.embedder(model, name), name)
+        found = score_model(self.items, self.embedder(model, name), name)
         self.chance |= found.chance
         return found.rows
 
 
-@dataclass(frozen=True)
-class Confirmed:
-    """A confirmation as it is kept.
-
-    Attributes:
-        seeds: both recipes were trained with.
-        comparison: of base, configured and tuned recipe.
-        reason: why there is none.
-    """
-
-    seeds: tuple[int, ...] = ()
-    comparison: Comparison | None = None
-    reason: str | None = None
-
-
-def report(
+def as_comparison(
     rows: Sequence[Row], dataset: str, resamples: int, titles: Mapping[str, str]
 ) -> Comparison:
-    """The rows as a comparison that can be shown; the tuned recipe is held to the configured."""
+    """The rows as a comparison of the tuned with the configured recipe."""
     return Comparison(
         dataset=dataset,
         models=ROLES,
@@ -225,13 +226,3 @@ def report(
         overlaps=(),
         titles=dict(titles),
     )
-
-
-def kept(file: Path, make: Callable[[], Iterable[Score]]) -> list[Score]:
-    """Scores of a file, which is made where there is none; a kill leaves it whole or away."""
-    if not file.exists():
-        partial_file = file.with_suffix(".partial")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(to_table(make(), Score), partial_file)
-        partial_file.replace(file)
-    return list(from_table(pq.read_table(file), Score))

@@ -1,154 +1,197 @@
-"""How a study is run: kept where, by how many workers, sampled, pruned and confirmed how."""
+"""Settings of a study: the YAML key `tuning`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from annotated_types import Ge, Gt, Le
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from compo_pipeline import compute
+from compo_pipeline.configuration import settings
+from compo_pipeline.evaluation.settings import BenchmarksSettings
 
 if TYPE_CHECKING:
     import torch
 
-# Where StudySettings stand in the parameters, for messages.
-KEY = "tuning.study"
+# YAML keys of StudySettings and ObjectiveSettings, for messages.
+STUDY, OBJECTIVE = "tuning.study", "tuning.objective"
 
 # Each process holds a model and the features of all images.
 _MOST_PROCESSES = 4
 
-Direction = Literal["maximize", "minimize"]
-Positive = Annotated[int, Ge(1)]
-Natural = Annotated[int, Ge(0)]
 
-
-@dataclass(frozen=True)
+@settings
 class StorageSettings:
-    """Where the study is kept.
-
-    Bounds are annotations: an error of `__post_init__` would show the whole mapping, and with it
-    a password.
-
-    Attributes:
-        url: of a database, `sqlite:///<file>` or `postgresql://<user>@<host>/<database>`; null is
-            a sqlite file in the study's folder. A password is better left to PGPASSWORD or
-            ~/.pgpass; one in the URL is never logged.
-        heartbeat: seconds between signs of life of a running trial.
-        grace: seconds without one after which its worker counts as killed.
-    """
+    """Database of a study."""
 
     url: str | None = None
-    heartbeat: Positive = 20
-    grace: Positive = 90
-
-
-@dataclass(frozen=True)
-class SamplerSettings:
-    """What proposes parameters.
-
-    Attributes:
-        name: tpe learns from finished trials; random never does.
-        startup_trials: random ones before tpe begins to learn.
+    """`sqlite:///<file>` or `postgresql://<user>@<host>/<database>`; null is a sqlite file in the
+    study's folder. A password belongs in PGPASSWORD or ~/.pgpass; one in the URL is never logged.
     """
+    heartbeat: PositiveInt = 20
+    """Seconds between heartbeats of a running trial."""
+    grace: PositiveInt = 90
+    """Seconds without a heartbeat after which a trial's worker counts as killed."""
+
+    def __post_init__(self) -> None:
+        """Check that a heartbeat fits into the grace period."""
+        if self.grace <= self.heartbeat:
+            raise ValueError(
+                f"grace: expected more than the heartbeat's {self.heartbeat} s, got {self.grace} s"
+            )
+
+
+@settings
+class SamplerSettings:
+    """Sampler of parameters."""
 
     name: Literal["tpe", "random"] = "tpe"
-    startup_trials: Natural = 8
+    """tpe learns from finished trials; random does not."""
+    startup_trials: NonNegativeInt = 8
+    """Random trials before tpe begins to learn."""
 
 
-@dataclass(frozen=True)
+@settings
 class PrunerSettings:
-    """What stops a trial early; with two objectives nothing does.
-
-    Attributes:
-        name: median stops a trial that is worse than the median at the same look; hyperband and
-            successive_halving give looks to the better part only; none stops nothing.
-        startup_trials: of median: finished trials before any is stopped.
-        first_look: of median: the first look, counted from 1, after which one may be stopped.
-        min_resource: of the others: looks that every trial gets.
-        reduction_factor: of the others: one in so many goes on.
-    """
+    """Pruner, which stops trials early; with two objectives there is none."""
 
     name: Literal["median", "hyperband", "successive_halving", "none"] = "median"
-    startup_trials: Natural = 4
-    first_look: Positive = 1
-    min_resource: Positive = 1
-    reduction_factor: Annotated[int, Ge(2)] = 3
-
-
-@dataclass(frozen=True)
-class WarmStartSettings:
-    """The best trials of an earlier study are tried again, after the configured values.
-
-    Attributes:
-        study: its name; null starts cold.
-        url: its storage; null is that of the new study.
-        trials: how many at most; those outside the new space are left out.
+    """median stops a trial that is worse than the median at the same look; hyperband and
+    successive_halving continue the better part of the trials only; none stops no trial.
     """
+    startup_trials: NonNegativeInt = 4
+    """Of median: finished trials before any is stopped."""
+    first_look: PositiveInt = 1
+    """Of median: the first look, counted from 1, after which a trial may be stopped."""
+    min_resource: PositiveInt = 1
+    """Of the others: looks that every trial gets."""
+    reduction_factor: Annotated[int, Field(ge=2)] = 3
+    """Of the others: one trial in this many continues."""
+
+
+@settings
+class WarmStartSettings:
+    """Earlier study whose best trials are run again, after the configured values."""
 
     study: str | None = None
+    """Name of the earlier study; null: no warm start."""
     url: str | None = None
-    trials: Positive = 5
+    """Its storage; null is that of the new study."""
+    trials: PositiveInt = 5
+    """How many trials at most; those outside the new space are left out."""
 
 
-@dataclass(frozen=True)
+@settings
 class StudySettings:
-    """One study.
-
-    Attributes:
-        name: workers that give the same name and storage share one study, and a study that was
-            interrupted goes on.
-        trials: that finish, all workers together. A killed trial and its retries count as one.
-        workers: processes of this machine; further ones may be started elsewhere. Null is
-            what `processes` says.
-        retries: of a trial whose worker was killed.
-        storage: where the study is kept.
-        sampler: what proposes parameters.
-        pruner: what stops a trial early.
-        warm_start: an earlier study to begin from.
-    """
+    """One study."""
 
     name: str
-    trials: Positive = 30
-    workers: Positive | None = None
-    retries: Natural = 2
+    """Workers with the same name and storage share one study; an interrupted study is continued."""
+    trials: PositiveInt = 30
+    """Trials to finish, by all workers together. A killed trial and its retries count as one."""
+    workers: PositiveInt | None = None
+    """Processes on this machine; more may be started elsewhere. Null: one where a GPU trains, else
+    one per core, four at most.
+    """
+    retries: NonNegativeInt = 2
+    """Retries of a trial whose worker was killed."""
     storage: StorageSettings = field(default_factory=StorageSettings)
+    """Database of the study."""
     sampler: SamplerSettings = field(default_factory=SamplerSettings)
+    """Sampler of parameters."""
     pruner: PrunerSettings = field(default_factory=PrunerSettings)
+    """Pruner, which stops trials early."""
     warm_start: WarmStartSettings = field(default_factory=WarmStartSettings)
+    """Earlier study whose best trials are run again."""
 
     def processes(self, device: torch.device) -> int:
-        """`workers`; unless given, one where a GPU trains, else one a core, at most four."""
+        """`workers`, or its default on a device."""
         if self.workers is not None:
             return self.workers
         return 1 if device.type == "cuda" else min(_MOST_PROCESSES, compute.cores())
 
 
-@dataclass(frozen=True)
+@settings
+class GuardedFigures:
+    """Figures whose mean may fall below the base's by a limited number of points."""
+
+    figures: tuple[str, ...] = ()
+    """Each as `benchmark/metric/name`; none: no constraint."""
+    drop: NonNegativeFloat = 1.0
+    """Points by which their mean may fall."""
+
+
+@settings
+class ObjectiveSettings:
+    """Objective and constraints of a study, by figures of the validation items."""
+
+    maximise: Annotated[tuple[str, ...], Field(min_length=1)] = (
+        "sugar_crepe_pp/itt/average",
+        "sugar_crepe_pp/tot/average",
+    )
+    """Figures whose mean is the score, each as `benchmark/metric/name`."""
+    second: tuple[str, ...] = ()
+    """Figures of a second objective; the study then has a Pareto front, no constraints and no
+    pruning.
+    """
+    retrieval: GuardedFigures = field(
+        default_factory=lambda: GuardedFigures(("retrieval/i2t_r1/raw", "retrieval/t2i_r1/raw"))
+    )
+    """Constraint on retrieval."""
+    zero_shot: GuardedFigures = field(
+        default_factory=lambda: GuardedFigures(("zero_shot/top1/colours", "zero_shot/top1/things"))
+    )
+    """Constraint on zero-shot accuracy."""
+    penalty: NonNegativeFloat = 1.0
+    """Points of score per point of constraint violation. Training may win back by its end what it
+    loses on its way: a high penalty prunes trials that would have been the best.
+    """
+
+    @property
+    def constraints(self) -> dict[str, GuardedFigures]:
+        """Constraints by name; none with two objectives."""
+        guarded = {"retrieval": self.retrieval, "zero_shot": self.zero_shot}
+        return {} if self.second else {name: one for name, one in guarded.items() if one.figures}
+
+
+@settings
 class TrialSettings:
-    """How a trial is trained, where that differs from the recipe (`training`); null is the same.
+    """Differences of a trial's training from the recipe (`training`); null: no difference."""
 
-    Attributes:
-        share: of the recipe's epochs, in (0, 1].
-        batch_size: rows a step.
-        max_steps: ends it early.
-        looks: at the model, evenly over the steps, the last one at the end; after each of the
-            others it may be stopped. With two objectives there is the last one alone.
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of the recipe's epochs."""
+    batch_size: PositiveInt | None = None
+    """Rows per step."""
+    max_steps: PositiveInt | None = None
+    """Ends the training early."""
+    looks: PositiveInt = 4
+    """Evaluations, evenly over the steps, the last one at the end; a trial may be pruned after each
+    of the others. With two objectives there is the last one only.
     """
 
-    share: Annotated[float, Gt(0), Le(1)] = 1.0
-    batch_size: Positive | None = None
-    max_steps: Positive | None = None
-    looks: Positive = 4
 
-
-@dataclass(frozen=True)
+@settings
 class ConfirmationSettings:
-    """What the best values are worth, asked of questions that no trial has seen.
+    """Comparison of the best with the configured values on the reported items."""
 
-    Attributes:
-        seeds: that the best and the configured values are trained with, each on views of its own;
-            none of them is the study's. 0 leaves it out.
+    seeds: NonNegativeInt = 3
+    """Seeds that both are trained with, each with views of its own and none the study's. 0: no
+    confirmation.
     """
 
-    seeds: Natural = 3
+
+@settings
+class TuningSettings:
+    """The YAML key `tuning`."""
+
+    study: StudySettings
+    """Storage, number of trials, sampler and pruner."""
+    benchmarks: BenchmarksSettings
+    """Validation items; none of them is among the reported ones."""
+    objective: ObjectiveSettings = field(default_factory=ObjectiveSettings)
+    """What is maximised under which constraints."""
+    trial: TrialSettings = field(default_factory=TrialSettings)
+    """Differences of a trial's training from the recipe."""
+    confirmation: ConfirmationSettings = field(default_factory=ConfirmationSettings)
+    """Comparison of the best with the configured values."""

@@ -1,202 +1,322 @@
-"""A study: begun or joined, its first trials, its sampler and pruner."""
+"""Studies: their database, cross-process lock, first trials, sampler and pruner.
+
+sqlite serves the processes of one machine (its file must not be on a network drive), PostgreSQL
+those of several. Every change of trial states happens under a lock that is released by its
+holder's death, so that the next worker completes what a killed one began.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import sqlite3
+import warnings
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import optuna
+import sqlalchemy
+from optuna.exceptions import ExperimentalWarning, StorageInternalError
 from optuna.trial import TrialState
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.seeding import digest
-from compo_pipeline.tuning.attempts import ORIGIN
+from compo_pipeline.tuning.retries import ORIGIN, Storage
 from compo_pipeline.tuning.settings import (
-    KEY,
-    Direction,
+    STUDY,
     PrunerSettings,
     SamplerSettings,
     StorageSettings,
     StudySettings,
 )
-from compo_pipeline.tuning.storage import Lock, Storage, connect
+from compo_pipeline.tuning.space import Space
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection
 
 Values = Mapping[str, Any]
+Direction = Literal["maximize", "minimize"]
 
-CONFIGURED = "configured"
-WARM_START = "warm start"
-# Attributes of the study.
-_IDENTITY = "identity"
-RUN = "run_id"
+# The study's attribute with the id of its MLflow run.
+RUN_ID = "run_id"
+# The study's attribute with its fingerprint, as existing databases name it.
+_FINGERPRINT = "identity"
+_FILE = "study.db"
+# How long a process waits for its turn to write; sqlite's own default is to give up at once.
+_BUSY_SECONDS = 120
 
 log = logging.getLogger(__name__)
 
 
-def _anything(values: Values) -> bool:
-    return True
-
-
 @dataclass(frozen=True)
-class Plan:
-    """What every worker of a study has to know. It is pickled to worker processes: no lambdas.
-
-    Attributes:
-        settings: of the study.
-        folder: for its sqlite file, where the settings name no database.
-        directions: of its objectives.
-        configured: what the configuration says of the searched parameters: always trial 0.
-        identity: what makes trials comparable (method, data, space, steps, ...), as plain values;
-            a study of another identity is not joined.
-        fits: whether parameters of an earlier study lie in the space; needed by a warm start.
-        seed: of the proposals.
-    """
+class StudyPlan:
+    """Inputs of a study that all of its workers share; pickled to worker processes."""
 
     settings: StudySettings
     folder: Path
-    directions: tuple[Direction, ...]
+    """Folder of the sqlite file, where the settings name no database."""
+    space: Space
     configured: Values
-    identity: Values = field(default_factory=dict)
-    fits: Callable[[Values], bool] = _anything
+    """Configured values of the searched settings: always trial 0."""
+    directions: tuple[Direction, ...] = ("maximize",)
+    fingerprint: Values = field(default_factory=dict)
+    """What makes trials comparable (method, data, space, ...); a study with another is refused."""
     seed: int = 0
+    """Seed of the sampler."""
+
+
+class Lock:
+    """Cross-process lock for trial state: one worker at a time, on any machine.
+
+    A file lock beside a sqlite file, an advisory lock in PostgreSQL: both end with their holder.
+    """
+
+    def __init__(self, storage: Storage, study: str) -> None:
+        self._engine = storage.engine
+        self._key = digest("tuning lock", study) - 2**63  # PostgreSQL's keys are signed
+        self._held = ExitStack()
+
+    def acquire(self) -> None:
+        """Wait for the lock."""
+        if self._engine.url.get_backend_name() == "sqlite":
+            path = Path(f"{self._engine.url.database}.lock")
+            file = self._held.enter_context(path.open("ab"))
+            fcntl.flock(file, fcntl.LOCK_EX)
+            # Closing alone would leave the lock to a child process that was forked meanwhile.
+            self._held.callback(fcntl.flock, file, fcntl.LOCK_UN)
+        else:
+            connection = self._held.enter_context(self._engine.connect())
+            query = sqlalchemy.text("SELECT pg_advisory_xact_lock(:key)")
+            connection.execute(query, {"key": self._key})
+
+    def release(self) -> None:
+        """Release the lock, if it is held."""
+        self._held.close()
+
+    def __enter__(self) -> Lock:
+        """Wait for the lock."""
+        self.acquire()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Release the lock."""
+        self.release()
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A study, its storage and its lock."""
+class SharedStudy:
+    """A study with its storage and lock."""
 
     study: optuna.Study
     storage: Storage
     lock: Lock
 
 
-def open_study(plan: Plan) -> Opened:
-    """Begin the study or join it; the first to come puts the first trials into its queue.
+def open_study(plan: StudyPlan) -> SharedStudy:
+    """Create the study or join it; the first worker queues its first trials.
 
     Raises:
         SettingsError: the storage cannot be used, or holds a study of this name and another
-            identity.
+            fingerprint.
     """
-    # Optuna has a log of its own, with a second line for all that this one says.
+    # Optuna's own log would repeat each line.
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    settings = plan.settings
-    storage = connect(settings.storage, plan.folder)
-    lock = Lock(storage, settings.name)
+    storage = connect(plan.settings.storage, plan.folder)
+    lock = Lock(storage, plan.settings.name)
     with lock:
         study = optuna.create_study(
-            study_name=settings.name,
+            study_name=plan.settings.name,
             storage=storage,
             directions=list(plan.directions),
-            pruner=pruner(settings.pruner),
+            pruner=pruner(plan.settings.pruner),
             load_if_exists=True,
         )
-        _identify(study, plan)
+        _check_fingerprint(study, plan)
         _enqueue_first(study, storage, plan)
-    return Opened(study, storage, lock)
+    return SharedStudy(study, storage, lock)
 
 
-def read(settings: StudySettings, folder: Path) -> optuna.Study:
-    """A study that there is, as far as it has come.
-
-    Args:
-        settings: its name and storage.
-        folder: of its file, where the settings name no database.
-    """
+def load_study(settings: StudySettings, folder: Path) -> optuna.Study:
+    """An existing study; `folder` is that of its sqlite file."""
     storage = connect(settings.storage, folder)
     return optuna.load_study(study_name=settings.name, storage=storage)
 
 
 def sampler(settings: SamplerSettings, seed: int, begun: int) -> optuna.samplers.BaseSampler:
-    """What proposes the next trial.
+    """The sampler of the next trial, seeded by the number of trials before it.
 
-    It is made anew for each trial, from the number of trials before it: workers never propose the
-    same, and a study of one worker goes on after an interruption as it would have without.
+    Workers thus never propose the same values, and an interrupted study of one worker continues
+    with the trials that it would have had.
     """
-    drawn = digest(seed, "sampler", begun) % 2**32
+    seed = digest(seed, "sampler", begun) % 2**32
     if settings.name == "random":
-        return optuna.samplers.RandomSampler(seed=drawn)
-    return optuna.samplers.TPESampler(seed=drawn, n_startup_trials=settings.startup_trials)
+        return optuna.samplers.RandomSampler(seed=seed)
+    return optuna.samplers.TPESampler(seed=seed, n_startup_trials=settings.startup_trials)
 
 
 def pruner(settings: PrunerSettings) -> optuna.pruners.BasePruner:
-    """What stops a trial early."""
+    """Optuna's pruner of these settings."""
     if settings.name == "median":
         return optuna.pruners.MedianPruner(settings.startup_trials, settings.first_look)
-    steps = {
+    halving = {
         "min_resource": settings.min_resource,
         "reduction_factor": settings.reduction_factor,
     }
     if settings.name == "hyperband":
-        return optuna.pruners.HyperbandPruner(**steps)
+        return optuna.pruners.HyperbandPruner(**halving)
     if settings.name == "successive_halving":
-        return optuna.pruners.SuccessiveHalvingPruner(**steps)
+        return optuna.pruners.SuccessiveHalvingPruner(**halving)
     return optuna.pruners.NopPruner()
 
 
-def best_of(study: optuna.Study, count: int, fits: Callable[[Values], bool]) -> list[Values]:
-    """Parameters of the best feasible trials that fit, the best first.
+def connect(settings: StorageSettings, folder: Path) -> Storage:
+    """Open the database; missing tables are created.
 
-    Of several objectives it is the front, in the order of the trials.
+    Args:
+        settings: URL, and times of the heartbeat.
+        folder: of the sqlite file where the settings name no URL.
+
+    Raises:
+        SettingsError: no such database can be used or reached.
     """
-    if len(study.directions) > 1:
-        ranked = study.best_trials
-    else:
-        done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        feasible = [t for t in done if all(value <= 0 for value in t.constraints.values())]
-        sign = -1 if study.direction == optuna.study.StudyDirection.MAXIMIZE else 1
-        ranked = sorted(feasible, key=lambda trial: sign * float(trial.value or 0.0))
-    fitting = [trial.params for trial in ranked if fits(trial.params)]
-    if len(fitting) < len(ranked):
-        log.info("%d trials of '%s' do not fit", len(ranked) - len(fitting), study.study_name)
-    return list(fitting[:count])
+    url = _url(settings.url, folder)
+    if url.get_backend_name() == "postgresql":
+        return _open(url, settings, pool_pre_ping=True)
+    file = Path(str(url.database))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    # Two processes cannot create the tables at the same time.
+    with file.with_name(f"{file.name}.new").open("w", encoding="utf-8") as guard:
+        fcntl.flock(guard, fcntl.LOCK_EX)
+        storage = _open(url, settings, connect_args={"timeout": _BUSY_SECONDS})
+    _serialise(storage)
+    return storage
 
 
-def _identify(study: optuna.Study, plan: Plan) -> None:
-    ours = {key: str(value) for key, value in plan.identity.items()}
-    ours["directions"] = ", ".join(plan.directions)
-    theirs = study.user_attrs.get(_IDENTITY)
-    if theirs is None:
-        study.set_user_attr(_IDENTITY, ours)
-        theirs = ours
-    other = sorted(k for k in {*ours, *theirs} if ours.get(k) != theirs.get(k))
-    if other:
+def _url(given: str | None, folder: Path) -> URL:
+    """The URL with an installed driver and an absolute path."""
+    if given is None:
+        return URL.create("sqlite", database=str((folder / _FILE).resolve()))
+    expected = (
+        f"{STUDY}.storage.url: expected sqlite:///<file>, "
+        "postgresql://<user>@<host>/<database>, or null for a file in the study's folder"
+    )
+    try:
+        url = make_url(given)
+    except ArgumentError:
+        # The value may contain a password.
+        raise SettingsError(f"{expected}; got a value that is no URL") from None
+    backend = url.get_backend_name()
+    if backend == "sqlite" and url.database not in (None, "", ":memory:"):
+        return URL.create("sqlite", database=str(Path(str(url.database)).resolve()))
+    if backend == "postgresql":
+        return url.set(drivername="postgresql+psycopg") if "+" not in url.drivername else url
+    raise SettingsError(f"{expected}; got {url.render_as_string(hide_password=True)}")
+
+
+def _open(url: URL, settings: StorageSettings, **options: Any) -> Storage:
+    # Optuna formats the URL as a template.
+    template = url.render_as_string(hide_password=False).replace("{", "{{").replace("}", "}}")
+    shown = url.render_as_string(hide_password=True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            return Storage(
+                template,
+                engine_kwargs=options,
+                heartbeat_interval=settings.heartbeat,
+                grace_period=settings.grace,
+            )
+    except (ImportError, NoSuchModuleError):
         raise SettingsError(
-            f"{KEY}.name: a study '{study.study_name}' exists that differs in {', '.join(other)}; "
-            "its trials cannot be compared with new ones: choose another name"
+            f"{STUDY}.storage.url: {shown} needs a driver: pip install 'compo-pipeline[postgres]'"
+        ) from None
+    except (StorageInternalError, OperationalError) as error:
+        cause = str(error.__cause__ or error).splitlines()[0]
+        raise SettingsError(f"{STUDY}.storage.url: cannot use {shown}: {cause}") from None
+
+
+def _serialise(storage: Storage) -> None:
+    """Begin every sqlite transaction as a writer.
+
+    Python's driver begins a transaction at the first write only: two processes could both read a
+    trial's state and then both change it.
+    """
+
+    @sqlalchemy.event.listens_for(storage.engine, "connect")
+    def _prepare(connection: sqlite3.Connection, record: object) -> None:
+        connection.isolation_level = None
+        connection.execute("PRAGMA journal_mode=WAL")
+        # Commits survive the death of the process; a power cut may cost the last seconds.
+        connection.execute("PRAGMA synchronous=NORMAL")
+
+    @sqlalchemy.event.listens_for(storage.engine, "begin")
+    def _begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    # Connections that were opened before lack these listeners.
+    storage.engine.dispose()
+
+
+def _check_fingerprint(study: optuna.Study, plan: StudyPlan) -> None:
+    ours = {key: str(value) for key, value in plan.fingerprint.items()}
+    ours["directions"] = ", ".join(plan.directions)
+    theirs = study.user_attrs.get(_FINGERPRINT)
+    if theirs is None:
+        study.set_user_attr(_FINGERPRINT, ours)
+        return
+    differing = sorted(key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key))
+    if differing:
+        raise SettingsError(
+            f"{STUDY}.name: a study '{study.study_name}' exists that differs in "
+            f"{', '.join(differing)}; its trials cannot be compared with new ones: choose another "
+            "name"
         )
 
 
-def _enqueue_first(study: optuna.Study, storage: Storage, plan: Plan) -> None:
-    """Queue the configured values and those of the warm start; a part may be queued already.
+def _enqueue_first(study: optuna.Study, storage: Storage, plan: StudyPlan) -> None:
+    """Queue the configured values and those of the warm start, unless an earlier worker has.
 
-    Nobody takes a trial before all of them are, so one that was taken says that they are.
+    No trial begins before all are queued, so one that has begun shows that they are.
     """
     trials = study.get_trials(deepcopy=False)
     if any(trial.state != TrialState.WAITING for trial in trials):
         return
-    first: list[tuple[str, Values]] = [(CONFIGURED, plan.configured)]
-    first += [(WARM_START, values) for values in _warm(storage, plan)]
+    first: list[tuple[str, Values]] = [("configured", plan.configured)]
+    first += [("warm start", values) for values in _warm_start(storage, plan)]
     for origin, values in first[len(trials) : plan.settings.trials]:
         study.enqueue_trial(dict(values), user_attrs={ORIGIN: origin})
 
 
-def _warm(storage: Storage, plan: Plan) -> list[Values]:
+def _warm_start(storage: Storage, plan: StudyPlan) -> list[Values]:
+    """Values of the best feasible trials of an earlier study that are inside the space."""
     warm = plan.settings.warm_start
     if warm.study is None:
         return []
-    earlier = storage
     if warm.url is not None:
-        times = plan.settings.storage
-        earlier = connect(StorageSettings(warm.url, times.heartbeat, times.grace), plan.folder)
+        storage = connect(replace(plan.settings.storage, url=warm.url), plan.folder)
     try:
-        previous = optuna.load_study(study_name=warm.study, storage=earlier)
+        earlier = optuna.load_study(study_name=warm.study, storage=storage)
     except KeyError:
-        known = ", ".join(optuna.get_all_study_names(earlier)) or "none"
+        known = ", ".join(optuna.get_all_study_names(storage)) or "none"
         raise SettingsError(
-            f"{KEY}.warm_start.study: no study '{warm.study}' there (known: {known})"
+            f"{STUDY}.warm_start.study: no study '{warm.study}' there (known: {known})"
         ) from None
-    best = best_of(previous, warm.trials, plan.fits)
-    log.info("warm start with %d trials of '%s'", len(best), warm.study)
-    return [values for values in best if dict(values) != dict(plan.configured)]
+    best = earlier.best_trials
+    if len(earlier.directions) == 1:
+        best = [
+            trial
+            for trial in earlier.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+            if all(value <= 0 for value in trial.constraints.values())
+        ]
+        maximize = earlier.direction == optuna.study.StudyDirection.MAXIMIZE
+        best.sort(key=lambda trial: float(trial.values[0]), reverse=maximize)
+    fitting = [trial.params for trial in best if plan.space.fits(trial.params)][: warm.trials]
+    log.info(
+        "warm start with %d of the %d best trials of '%s'", len(fitting), len(best), warm.study
+    )
+    return [values for values in fitting if values != dict(plan.configured)]

@@ -1,172 +1,343 @@
-"""One trial: the recipe with a trial's values, trained, looked at now and then, and judged."""
+"""The objective of a study: train the recipe with a trial's values and score the model."""
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import optuna
 from optuna.exceptions import UpdateFinishedTrialError
 
-from compo_pipeline.configuration import parse
+from compo_pipeline import compute
+from compo_pipeline.configuration import SettingsError, nearest, parse
 from compo_pipeline.evaluation.benchmarks import Subtask
+from compo_pipeline.evaluation.contamination import items_fingerprint
+from compo_pipeline.evaluation.embed import Embedder
+from compo_pipeline.evaluation.scoring import model_metrics
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.methods.contract import Method
 from compo_pipeline.methods.registry import build
 from compo_pipeline.methods.view_tables import EpochViews
 from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.training import fingerprint
 from compo_pipeline.training.finite import TrainingError
 from compo_pipeline.training.progress import Point
 from compo_pipeline.training.run import Plan, Runner
 from compo_pipeline.training.settings import TrainingSettings
-from compo_pipeline.tuning import constraints, recording
-from compo_pipeline.tuning.attempts import first
-from compo_pipeline.tuning.constraints import Constraint
-from compo_pipeline.tuning.judging import Judge, Judgement, ObjectiveSettings
-from compo_pipeline.tuning.outcome import STEPS
-from compo_pipeline.tuning.recording import Recorder
-from compo_pipeline.tuning.settings import TrialSettings
+from compo_pipeline.tuning.retries import first_attempt
+from compo_pipeline.tuning.settings import (
+    OBJECTIVE,
+    ObjectiveSettings,
+    StudySettings,
+    TrialSettings,
+)
 from compo_pipeline.tuning.space import Space, applied
+from compo_pipeline.tuning.study import RUN_ID, StudyPlan, connect
+from compo_pipeline.tuning.workers import OnProgress, StudyRecorder, run
 
-# The trial's attribute that holds every figure of its model.
-FIGURES = "figures"
-# What a trial's training says of itself is of no use beside the study's own lines.
-_TALKATIVE = tuple(
+# Attributes of a trial: its score without penalty, the steps it was trained for, all its metrics.
+SCORE, STEPS, METRICS = "score", "steps", "figures"
+# Settings of a training that change no result.
+_INCIDENTAL = ("device", "workers", "log_every", "overwrite")
+# Loggers that are silenced during a trial.
+_LOGGERS = tuple(
     f"compo_pipeline.{name}" for name in ("evaluation", "models", "progress", "training")
 )
+# Where Optuna stores constraints. `Trial.set_constraint` refuses to replace a value, but later
+# looks at the same trial measure anew.
+_CONSTRAINT = "constraints:{}"
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Material:
-    """What trials, and the trainings that confirm the best of them, have in common.
-
-    Attributes:
-        method: its name.
-        parameters: `training` and the method's own, as configured.
-        plan: of a training; its recipe and the place of its state are each trial's own.
-        evaluation: how models are scored.
-    """
+class TrialInputs:
+    """Inputs that trials, and the trainings that confirm the best of them, have in common."""
 
     method: str
     parameters: Mapping[str, Any]
+    """`training` and the method's own parameters, as configured."""
     plan: Plan
+    """Of a training; each trial replaces its settings and the folder of its state."""
     evaluation: EvaluationSettings
 
-    def built(self, parameters: Mapping[str, Any]) -> tuple[Method, TrainingSettings]:
-        """The method and the recipe under changed parameters."""
+    def build(self, values: Mapping[str, Any] | None = None) -> tuple[Method, TrainingSettings]:
+        """The method and the training settings with other values at dotted keys."""
+        parameters = applied(self.parameters, values or {})
         own = parameters[self.method]
         recipe = parse(TrainingSettings, parameters["training"], "training")
         return build(self.method, own["views"], own["objective"]), recipe
 
-    def as_trial(self, settings: TrialSettings) -> Material:
-        """The same for trials.
+    def for_trials(self, settings: TrialSettings) -> TrialInputs:
+        """The inputs with a trial's shorter recipe, which saves its state at each look.
 
-        A state that lies where a trial wants its own is of an earlier study.
+        It overwrites a state of another fingerprint: such a state is an earlier study's.
         """
         recipe = {**self.parameters["training"], "overwrite": True}
         recipe["epochs"] = max(1, round(settings.share * recipe["epochs"]))
         for name in ("batch_size", "max_steps"):
             if (value := getattr(settings, name)) is not None:
                 recipe[name] = value
-        steps = _steps(self.plan.views, recipe)
-        # A trial is judged by the study's own objective, at its last step.
+        # A trial is scored by the study's objective, at its last step.
         recipe |= {"validation": {}, "keep": "last", "early_stopping": {}}
-        recipe["save_every"] = math.ceil(steps / settings.looks)
+        recipe["save_every"] = math.ceil(_steps(self.plan.views, recipe) / settings.looks)
         return replace(self, parameters={**self.parameters, "training": recipe})
 
 
-@dataclass
-class Trials:
-    """The objective of a study. It is pickled to worker processes, each of which judges the base.
+@dataclass(frozen=True, slots=True)
+class TrialScore:
+    """Score of a model on the validation items, in per cent."""
 
-    Attributes:
-        material: of trials (`as_trial`).
-        space: what is searched.
-        wanted: what is looked for.
-        questions: that judge, none of them among the reported ones.
-        folder: for the states and checkpoints of trials; a finished one leaves nothing.
-        recorder: of the curves.
+    values: tuple[float, ...]
+    """One for each objective."""
+    constraints: Mapping[str, float]
+    """Points by which each constraint is violated; feasible at 0 or below."""
+    metrics: Mapping[str, float]
+    """By `benchmark/metric/name`."""
+
+
+class Scorer:
+    """Scores models on the validation items, relative to the base.
+
+    Args:
+        items: validation items.
+        evaluation: how models are scored.
+        objective: metrics of the score and the constraints.
+        base: the model that trials start from.
+
+    Raises:
+        SettingsError: a figure of the objective is no metric of the items.
     """
 
-    material: Material
+    def __init__(
+        self,
+        items: Sequence[Subtask],
+        evaluation: EvaluationSettings,
+        objective: ObjectiveSettings,
+        base: LoadedModel,
+    ) -> None:
+        self._objective, self._embedder = objective, Embedder(items, evaluation)
+        self.base = model_metrics(self._embedder, base)
+        named = {
+            "maximise": objective.maximise,
+            "second": objective.second,
+            "retrieval.figures": objective.retrieval.figures,
+            "zero_shot.figures": objective.zero_shot.figures,
+        }
+        for key, names in named.items():
+            for name in names:
+                if name not in self.base:
+                    raise SettingsError(
+                        f"{OBJECTIVE}.{key}: '{name}' is no figure of the validation items"
+                        f"{nearest(name, self.base)} (known: {', '.join(self.base)})"
+                    )
+
+    def __call__(self, model: LoadedModel) -> TrialScore:
+        """Score a model, in eval mode."""
+        found, objective = model_metrics(self._embedder, model), self._objective
+        constraints = {
+            name: _mean(self.base, one.figures) - _mean(found, one.figures) - one.drop
+            for name, one in objective.constraints.items()
+        }
+        objectives = [names for names in (objective.maximise, objective.second) if names]
+        return TrialScore(tuple(_mean(found, names) for names in objectives), constraints, found)
+
+
+@dataclass
+class TrialObjective:
+    """The objective of a study; pickled to worker processes, each of which scores the base."""
+
+    inputs: TrialInputs
+    """From `TrialInputs.for_trials`."""
     space: Space
-    wanted: ObjectiveSettings
-    questions: Sequence[Subtask]
+    settings: ObjectiveSettings
+    items: Sequence[Subtask]
+    """Validation items."""
     folder: Path
-    recorder: Recorder
+    """Folder of the trials' states and checkpoints; a finished trial's are deleted."""
+    recorder: StudyRecorder
+    """Of the training curves."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the judge, who holds a model's embeddings."""
-        return {name: value for name, value in self.__dict__.items() if name != "_judge"}
+        """Without the scorer, which holds a model's embeddings."""
+        return {name: value for name, value in self.__dict__.items() if name != "scorer"}
 
     def __call__(self, trial: optuna.Trial) -> float | list[float]:
-        """Train and judge; the value, or the values, for the study.
+        """Train and score a trial; its value, or its values, for the study.
 
         Raises:
-            optuna.TrialPruned: the trial is not worth going on with.
+            optuna.TrialPruned: the pruner has stopped the trial.
             TrainingError: its loss is not finite.
             SettingsError: its values cannot be used.
         """
-        values = self.space.suggest(trial)
-        method, recipe = self.material.built(applied(self.material.parameters, values))
-        folder = self.folder / f"trial={first(trial.storage.get_trial(trial._trial_id))}"
-        runner = Runner(replace(self.material.plan, settings=recipe, resume=folder))
+        method, recipe = self.inputs.build(self.space.suggest(trial))
+        number = first_attempt(trial.storage.get_trial(trial._trial_id))
+        folder = self.folder / f"trial={number}"
+        runner = Runner(replace(self.inputs.plan, settings=recipe, resume=folder))
         try:
-            with _hushed():
-                judgement = self._trained(trial, runner, method, folder / "checkpoint")
+            with _silenced():
+                found = self._train(trial, runner, method, folder / "checkpoint")
         except (KeyboardInterrupt, UpdateFinishedTrialError):
-            raise  # its state is where the next attempt goes on, or is going on already
+            raise  # the next attempt continues from the state on disk
         except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
             if isinstance(error, TrainingError):
-                raise TrainingError(error.problem) from None  # no state of it is kept
+                raise TrainingError(error.problem) from None  # its advice names a deleted state
             raise
-        trial.set_user_attr(FIGURES, dict(judgement.figures))
+        trial.set_user_attr(METRICS, dict(found.metrics))
         shutil.rmtree(folder)
-        score = judgement.scores if self.wanted.second else judgement.scores[0]
-        return constraints.finish(trial, score, _constraints(judgement), self.wanted.penalty)
-
-    def _trained(
-        self, trial: optuna.Trial, runner: Runner, method: Method, checkpoint: Path
-    ) -> Judgement:
-        judge, plan = self._judge, runner.plan
-        last, every = _steps(plan.views, asdict(plan.settings)), plan.settings.save_every
-        before = runner.done(method, self.material.method)
-        run = trial.user_attrs.get(recording.RUN)
-
-        def look(step: int, model: LoadedModel) -> None:
-            # The last look is at what was exported, and nothing is to be saved by stopping then.
-            if step == last:
-                return
-            judgement = judge(model)
-            excess = {f"excess/{name}": value for name, value in judgement.excess.items()}
-            figures = {"score": judgement.scores[0], **excess}
-            recording.point(self.recorder, run, step, figures)
-            trial.set_user_attr(STEPS, step - before)
-            broken, penalty = _constraints(judgement), self.wanted.penalty
-            constraints.report(trial, step // every, judgement.scores[0], broken, penalty)
-
-        def log_point(point: Point) -> None:
-            recording.point(self.recorder, run, int(point["step"]), point)
-
-        # Nothing is stopped where there are two objectives, so nobody needs to look.
-        watch = None if self.wanted.second else look
-        done = runner.train(method, self.material.method, checkpoint, log_point, watch)
-        trial.set_user_attr(STEPS, done.step - before)
-        return judge(load(checkpoint, runner.device))
+        set_constraints(trial, found.constraints)
+        if self.settings.second:
+            return list(found.values)
+        return self._penalised(trial, found)
 
     @cached_property
-    def _judge(self) -> Judge:
-        plan = self.material.plan
+    def scorer(self) -> Scorer:
+        """Scores models relative to the base, which is scored first."""
+        plan = self.inputs.plan
         base = load(plan.model, Runner(plan).device)
-        return Judge.begin(self.questions, self.material.evaluation, self.wanted, base)
+        return Scorer(self.items, self.inputs.evaluation, self.settings, base)
+
+    def plan(
+        self, settings: StudySettings, configured: Mapping[str, Any], folder: Path
+    ) -> StudyPlan:
+        """The study of this objective.
+
+        Args:
+            settings: of the study.
+            configured: configured values of the searched settings.
+            folder: of the study's sqlite file.
+        """
+        count = settings.processes(Runner(self.inputs.plan).device)
+        return StudyPlan(
+            settings=replace(settings, workers=count),
+            folder=folder,
+            space=self.space,
+            configured=configured,
+            directions=("maximize", "maximize") if self.settings.second else ("maximize",),
+            fingerprint=self._fingerprint(),
+            seed=self.inputs.plan.seed,
+        )
+
+    def _fingerprint(self) -> dict[str, str]:
+        """Everything that decides a trial's value beside its parameters."""
+        inputs, plan = self.inputs, self.inputs.plan
+        recipe = {
+            key: value
+            for key, value in inputs.parameters["training"].items()
+            if key not in _INCIDENTAL
+        }
+        recipe["precision"] = Runner(plan).compute.precision
+        precisions = (inputs.evaluation.image_precision, inputs.evaluation.text_precision)
+        return {
+            "method": inputs.method,
+            "configuration of the method": json.dumps(
+                inputs.parameters[inputs.method], sort_keys=True
+            ),
+            "recipe": json.dumps(recipe, sort_keys=True),
+            "space": str(self.space.parameters),
+            "objective": json.dumps(asdict(self.settings)),
+            "validation items": items_fingerprint(self.items),
+            "scoring": " ".join(precisions),
+            "data": plan.data,
+            "views": fingerprint.of_folder(plan.views),
+            "base model": load(plan.model).fingerprint,
+            "training code": fingerprint.of_code(),
+            "seed": str(plan.seed),
+        }
+
+    def _train(
+        self, trial: optuna.Trial, runner: Runner, method: Method, checkpoint: Path
+    ) -> TrialScore:
+        scorer, plan = self.scorer, runner.plan
+        last, every = _steps(plan.views, asdict(plan.settings)), plan.settings.save_every
+        before = runner.done(method, self.inputs.method)
+
+        def look(step: int, model: LoadedModel) -> None:
+            # The exported model is scored after the last step; pruning there would save nothing.
+            if step == last:
+                return
+            found = scorer(model)
+            excess = {f"excess/{name}": value for name, value in found.constraints.items()}
+            self._record(trial, step, {"score": found.values[0], **excess})
+            trial.set_user_attr(STEPS, step - before)
+            # Pruners and samplers read constraints: they are set before the value is reported.
+            set_constraints(trial, found.constraints)
+            trial.report(self._penalised(trial, found), step // every)
+            if trial.should_prune():
+                raise optuna.TrialPruned(f"at step {step}, score {found.values[0]:.4g}")
+
+        def report(point: Point) -> None:
+            self._record(trial, int(point["step"]), point)
+
+        # With two objectives Optuna does not prune.
+        callback = None if self.settings.second else look
+        done = runner.train(method, self.inputs.method, checkpoint, report, callback)
+        trial.set_user_attr(STEPS, done.step - before)
+        return scorer(load(checkpoint, runner.device))
+
+    def _penalised(self, trial: optuna.Trial, found: TrialScore) -> float:
+        """The score minus the penalty; pruners ignore constraints."""
+        trial.set_user_attr(SCORE, found.values[0])
+        excess = sum(max(0.0, value) for value in found.constraints.values())
+        return found.values[0] - self.settings.penalty * excess
+
+    def _record(self, trial: optuna.Trial, step: int, figures: Mapping[str, float]) -> None:
+        """Add a point to the trial's curves; an error of the recorder fails no trial."""
+        run_id = trial.user_attrs.get(RUN_ID)
+        if run_id is None:
+            return
+        try:
+            self.recorder.point(run_id, step, figures)
+        except Exception:
+            log.exception("step %d is missing from the curves of run %s", step, run_id)
+
+
+def search(
+    objective: TrialObjective,
+    plan: StudyPlan,
+    recorder: StudyRecorder,
+    on_progress: OnProgress | None = None,
+) -> optuna.Study:
+    """Embed the images once for all trials and workers, then run the study.
+
+    Args:
+        objective: of the study.
+        plan: from `TrialObjective.plan`.
+        recorder: of the study.
+        on_progress: called with the study from time to time.
+
+    Raises:
+        SettingsError: the storage cannot be used, it holds another study of this name, or every
+            trial ends with a configuration error.
+        KeyboardInterrupt: interrupted; the same call continues the study.
+    """
+    # Embedding takes minutes; a storage that cannot be used is reported before.
+    connect(plan.settings.storage, plan.folder).engine.dispose()
+    method, recipe = objective.inputs.build()
+    Runner(replace(objective.inputs.plan, settings=recipe)).embed_ahead(method)
+    prepare = partial(compute.use_cores, plan.settings.workers or 1)
+    return run(plan, objective, recorder, prepare, on_progress)
+
+
+def set_constraints(trial: optuna.Trial, constraints: Mapping[str, float]) -> None:
+    """Set a running trial's constraints; earlier values are replaced."""
+    for name, value in constraints.items():
+        if not math.isfinite(value):
+            raise ValueError(f"constraint '{name}': expected a finite number, got {value}")
+        trial.storage.set_trial_system_attr(trial._trial_id, _CONSTRAINT.format(name), value)
+
+
+def _mean(metrics: Mapping[str, float], names: Sequence[str]) -> float:
+    return sum(metrics[name] for name in names) / len(names)
 
 
 def _steps(views: Path, recipe: Mapping[str, Any]) -> int:
@@ -176,14 +347,10 @@ def _steps(views: Path, recipe: Mapping[str, Any]) -> int:
     return steps if recipe["max_steps"] is None else min(steps, recipe["max_steps"])
 
 
-def _constraints(judgement: Judgement) -> list[Constraint]:
-    return [Constraint(name, value) for name, value in judgement.excess.items()]
-
-
 @contextmanager
-def _hushed() -> Iterator[None]:
-    """Within the block, training and scoring are heard only where something is wrong."""
-    loggers = [logging.getLogger(name) for name in _TALKATIVE]
+def _silenced() -> Iterator[None]:
+    """Log only warnings of training and scoring."""
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.WARNING)

@@ -1,4 +1,4 @@
-"""checkpoints, images and phrases -> attention of each model -> grids, page, metrics."""
+"""checkpoints, images and phrases -> attention of each model -> grids, page, figures."""
 
 from __future__ import annotations
 

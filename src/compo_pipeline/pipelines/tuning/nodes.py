@@ -1,4 +1,4 @@
-"""Search a method's settings, confirm the best of them, and show both."""
+"""Nodes of tuning: run a study, confirm its best values, and write its page."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from compo_pipeline.records import Caption, Counterfactual, Parse
 
 if TYPE_CHECKING:
     from compo_pipeline.evaluation.benchmarks import Subtask
-    from compo_pipeline.tuning.outcome import Run
-    from compo_pipeline.tuning.search import TuningSettings
+    from compo_pipeline.tuning.results import TunedRun
     from compo_pipeline.tuning.space import Space
-    from compo_pipeline.tuning.trial import Material
+    from compo_pipeline.tuning.trial import TrialInputs
 
 
 def search_space(
@@ -27,45 +26,44 @@ def search_space(
     command: Mapping[str, Any],
     **shared: Any,
 ) -> dict[str, Any]:
-    """Run the study to its end, and write its best values; what it found."""
+    """Run the study until all trials have finished, and write its best values."""
+    from compo_pipeline.presentation.study_terminal import StudyDisplay
     from compo_pipeline.registry.tuning_record import TuningRecord
     from compo_pipeline.seeding import digest
-    from compo_pipeline.tuning import outcome
-    from compo_pipeline.tuning.search import plan_of, search
-    from compo_pipeline.tuning.study import RUN
-    from compo_pipeline.tuning.trial import Trials
+    from compo_pipeline.tuning import results
+    from compo_pipeline.tuning.settings import TuningSettings
+    from compo_pipeline.tuning.study import RUN_ID
+    from compo_pipeline.tuning.trial import TrialObjective, search
 
-    settings = _settings(tuning)
-    material = _material(benchmarks=benchmarks, **shared)
-    space = _space(spaces, material.method, material.parameters)
-    tags = {"dataset": dataset, "method": material.method, "variant": variant}
-    tags |= {"seed": str(material.plan.seed), "data_hash": material.plan.data}
+    settings = parse(TuningSettings, tuning, "tuning")
+    inputs = _inputs(benchmarks=benchmarks, **shared)
+    plan, captions = inputs.plan, shared["valid_captions"]
+    space = _space(spaces, inputs.method, inputs.parameters)
+    configured = space.configured(inputs.parameters)
+    tags = {"dataset": dataset, "method": inputs.method, "variant": variant}
+    tags |= {"seed": str(plan.seed), "data_hash": plan.data}
     recorder = TuningRecord.here(tags)
-    trials = Trials(
-        material=material.as_trial(settings.trial),
+    workers = inputs.evaluation.workers
+    objective = TrialObjective(
+        inputs=inputs.for_trials(settings.trial),
         space=space,
-        wanted=settings.objective,
-        questions=_questions(
-            tuning["benchmarks"],
-            benchmarks,
-            shared["valid_captions"],
-            material.plan.root,
-            material.evaluation.workers,
-        ),
+        settings=settings.objective,
+        items=_validation_items(tuning["benchmarks"], benchmarks, captions, plan.root, workers),
         folder=Path(paths["tuning_trials"]) / f"{digest(settings.study.name):016x}",
         recorder=recorder,
     )
-    configured = space.configured(material.parameters)
     folder = Path(paths["tuning"])
-    study = search(trials, plan_of(trials, settings.study, configured, folder), recorder)
-    outcome.write(study, configured, folder, _run(command))
-    best = outcome.best(study)
+    study_plan = objective.plan(settings.study, configured, folder)
+    with StudyDisplay(settings.study.trials, settings.study.retries) as display:
+        study = search(objective, study_plan, recorder, display.show)
+    results.write(study, configured, folder, _tuned_run(command))
+    best = results.best(study)
     return {
-        "run_id": study.user_attrs[RUN],
+        "run_id": study.user_attrs[RUN_ID],
         "name": study.study_name,
         "configured": configured,
         "best": None if best is None else {"trial": best.number, "values": best.params},
-        **outcome.summary(study),
+        **results.summary(study),
     }
 
 
@@ -81,7 +79,7 @@ def confirm_best(
     paths: Mapping[str, str],
     **shared: Any,
 ) -> dict[str, Any]:
-    """Base, configured and tuned recipe on the reported questions; why not, where there is none."""
+    """Compare base, configured and tuned recipe on the reported items, or say why not."""
     from compo_pipeline.evaluation import benchmarks as adapters
     from compo_pipeline.evaluation.comparison import by_role
     from compo_pipeline.evaluation.settings import BenchmarksSettings
@@ -91,33 +89,34 @@ def confirm_best(
     from compo_pipeline.presentation.tables import show_comparison
     from compo_pipeline.registry import tracking
     from compo_pipeline.training.run import Runner
-    from compo_pipeline.tuning.confirmation import ROLES, Confirmation, report
+    from compo_pipeline.tuning.confirmation import ROLES, Confirmation, as_comparison
+    from compo_pipeline.tuning.settings import TuningSettings
 
-    settings = _settings(tuning)
-    seeds = settings.confirmation.seeds
-    if reason := _nothing_to_confirm(study, seeds):
+    settings = parse(TuningSettings, tuning, "tuning")
+    count = settings.confirmation.seeds
+    if reason := _nothing_to_confirm(study, count):
         return {"reason": reason}
-    material = _material(benchmarks=benchmarks, **shared)
+    inputs = _inputs(benchmarks=benchmarks, **shared)
     reported = parse(BenchmarksSettings, benchmarks, "benchmarks")
     first = {row.sample_id: row for row in parses if row.sentence == 0}
     language = name_and_version(load(language_model)) if parses else ""
     confirmation = Confirmation(
-        material=material,
+        inputs=inputs,
         drawing=Drawing(first, language, 0, 0, by_sample(counterfactuals)),
         epochs=parse(ViewSettings, views_settings, "views").epochs,
-        questions=adapters.gather(reported, shared["valid_captions"], material.plan.root),
+        items=adapters.gather(reported, shared["valid_captions"], inputs.plan.root),
         folder=Path(paths["tuning_confirmed"]),
     )
-    chosen = [material.plan.seed + 1 + place for place in range(seeds)]
-    processes = settings.study.processes(Runner(material.plan).device)
-    rows = confirmation.run(study["best"]["values"], chosen, min(processes, 2 * seeds))
-    resamples = material.evaluation.bootstrap.resamples
-    comparison = report(rows, dataset, resamples, adapters.titles(confirmation.questions))
+    seeds = [inputs.plan.seed + 1 + place for place in range(count)]
+    processes = min(settings.study.processes(Runner(inputs.plan).device), 2 * count)
+    rows = confirmation.run(study["best"]["values"], seeds, processes)
+    resamples = inputs.evaluation.bootstrap.resamples
+    comparison = as_comparison(rows, dataset, resamples, adapters.titles(confirmation.items))
     with tracking.adopt(study["run_id"]) as record:
         record.metrics({ROLES[role]: figures for role, figures in by_role(rows).items()})
         record.document(comparison.to_json(), "confirmation.json")
     show_comparison(comparison)
-    return {"seeds": chosen, "comparison": comparison.to_json()}
+    return {"seeds": seeds, "comparison": comparison.to_json()}
 
 
 def show_study(
@@ -131,38 +130,34 @@ def show_study(
     method_settings: Mapping[str, Any],
     training: Mapping[str, Any],
 ) -> Path:
-    """The page, kept with the study's run together with the best values and every plot."""
+    """Write the page, and log it to the study's run with the best values."""
     from compo_pipeline.presentation import study_page as page
     from compo_pipeline.registry import tracking
-    from compo_pipeline.tuning.confirmation import Confirmed
-    from compo_pipeline.tuning.study import read
+    from compo_pipeline.tuning.confirmation import StoredConfirmation
+    from compo_pipeline.tuning.settings import TuningSettings
+    from compo_pipeline.tuning.study import load_study
 
-    kept, report = Path(paths["tuning"]), Path(paths["tuning_report"])
+    folder, report = Path(paths["tuning"]), Path(paths["tuning_report"])
     page.write(
-        read(_settings(tuning).study, kept),
+        load_study(parse(TuningSettings, tuning, "tuning").study, folder),
         study["configured"],
         report,
         _space(spaces, method, {"training": training, method: method_settings}),
-        _run(command),
-        parse(Confirmed, confirmation, "confirmation"),
+        _tuned_run(command),
+        parse(StoredConfirmation, confirmation, "confirmation"),
     )
     with tracking.adopt(study["run_id"]) as record:
-        # The storage's URL may hold a password.
+        # The storage's URL may contain a password.
         settings = {key: value for key, value in tuning.items() if key != "study"}
-        record.params({"tuning": settings, "configured": study["configured"], **_best(study)})
+        best = {} if study["best"] is None else {"best": study["best"]["values"]}
+        record.params({"tuning": settings, "configured": study["configured"], **best})
         record.artefact(report, "study")
-        for found in sorted(kept.glob("*.yml")):
-            record.artefact(found)
+        for file in sorted(folder.glob("*.yml")):
+            record.artefact(file)
     return report
 
 
-def _settings(tuning: Mapping[str, Any]) -> TuningSettings:
-    from compo_pipeline.tuning.search import TuningSettings
-
-    return parse(TuningSettings, tuning, "tuning")
-
-
-def _material(
+def _inputs(
     valid_captions: list[Caption],
     views: Path,
     counterfactual_images: Path,
@@ -177,14 +172,14 @@ def _material(
     features: str,
     benchmarks: Mapping[str, Any],
     method_settings: Mapping[str, Any],
-) -> Material:
+) -> TrialInputs:
     from compo_pipeline.datasets.splits import training_rows
     from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
     from compo_pipeline.models.loading import ModelSettings
     from compo_pipeline.training.run import Plan
     from compo_pipeline.training.settings import TrainingSettings
     from compo_pipeline.training.validation import held_out
-    from compo_pipeline.tuning.trial import Material
+    from compo_pipeline.tuning.trial import TrialInputs
 
     recipe = parse(TrainingSettings, training, "training")
     reported = parse(BenchmarksSettings, benchmarks, "benchmarks")
@@ -202,53 +197,50 @@ def _material(
         held_out=held_out(recipe.validation, valid_captions, Path(root), split, reported),
     )
     parameters = {"training": training, method: method_settings}
-    return Material(method, parameters, plan, parse(EvaluationSettings, evaluation, "evaluation"))
+    return TrialInputs(
+        method, parameters, plan, parse(EvaluationSettings, evaluation, "evaluation")
+    )
 
 
-def _questions(
-    leading: Mapping[str, Any],
+def _validation_items(
+    validation: Mapping[str, Any],
     reported: Mapping[str, Any],
     captions: list[Caption],
     root: Path,
     workers: int,
 ) -> list[Subtask]:
-    """The questions that lead a study, none of them among the reported ones."""
+    """The items that score trials; those among the reported ones are left out."""
     from compo_pipeline.evaluation import benchmarks as adapters
     from compo_pipeline.evaluation.contamination import without_reported
     from compo_pipeline.evaluation.settings import BenchmarksSettings
 
     key = "tuning.benchmarks"
     try:
-        asked = adapters.gather(parse(BenchmarksSettings, leading, key), captions, root)
+        items = adapters.gather(parse(BenchmarksSettings, validation, key), captions, root)
     except SettingsError as error:
-        raise SettingsError(f"{key}, the questions that lead a study: {error}") from None
+        raise SettingsError(f"{key}, the validation items of a study: {error}") from None
     published = adapters.gather(parse(BenchmarksSettings, reported, "benchmarks"), captions, root)
-    return without_reported(asked, published, workers, key)
+    return without_reported(items, published, workers, key)
 
 
 def _space(spaces: Mapping[str, Any], method: str, configured: Mapping[str, Any]) -> Space:
-    from compo_pipeline.tuning import space
+    from compo_pipeline.tuning.space import read, searchable
 
     if method not in spaces:
         raise SettingsError(
-            f"spaces: there is none for '{method}' (there are: {', '.join(spaces)}); add "
+            f"spaces: none for '{method}' (known: {', '.join(spaces)}); add "
             f"conf/base/parameters_spaces/{method}.yml"
         )
-    settings = space.searchable(method)
-    return space.read(spaces[method], f"spaces.{method}", configured, settings)
+    return read(spaces[method], f"spaces.{method}", configured, searchable(method))
 
 
-def _run(command: Mapping[str, Any]) -> Run:
-    """How `train_eval` is told to train the best values: as this run was told, and where."""
-    from compo_pipeline.registry.tracking import flatten
-    from compo_pipeline.tuning.outcome import Run
+def _tuned_run(command: Mapping[str, Any]) -> TunedRun:
+    """How `train_eval` runs with the best values: in this run's environment, as a variant."""
+    from compo_pipeline.configuration import leaves
+    from compo_pipeline.tuning.results import TunedRun
 
     given = {key: value for key, value in command["params"].items() if key != "tuning"}
-    return Run(command["env"], {**dict(flatten(given, ".")), "variant": "tuned"})
-
-
-def _best(study: Mapping[str, Any]) -> dict[str, Any]:
-    return {} if study["best"] is None else {"best": study["best"]["values"]}
+    return TunedRun(command["env"], {**dict(leaves(given)), "variant": "tuned"})
 
 
 def _nothing_to_confirm(study: Mapping[str, Any], seeds: int) -> str | None:

@@ -1,4 +1,4 @@
-"""views, questions and a search space -> study -> best values, confirmed -> page."""
+"""Views, validation items and a search space -> study -> confirmed best values -> page."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from kedro.pipeline import Pipeline, node
 
 from compo_pipeline.pipelines.tuning.nodes import confirm_best, search_space, show_study
 
-_RECIPE = {
+_METHOD = {
     "training": "params:training",
     "method": "params:method",
     "method_settings": "params:method_settings",
 }
-# What a training needs, whatever its values.
-_MATERIAL = {
-    **_RECIPE,
+# Inputs of a training.
+_TRAINING = {
+    **_METHOD,
     "valid_captions": "valid_captions",
     "views": "views",
     "counterfactual_images": "counterfactual_images",
@@ -36,7 +36,7 @@ def create_pipeline() -> Pipeline:
             node(
                 search_space,
                 inputs={
-                    **_MATERIAL,
+                    **_TRAINING,
                     **_STUDY,
                     **_SPACE,
                     "benchmarks": "params:benchmarks",
@@ -49,7 +49,7 @@ def create_pipeline() -> Pipeline:
             node(
                 confirm_best,
                 inputs={
-                    **_MATERIAL,
+                    **_TRAINING,
                     **_STUDY,
                     "study": "study",
                     "parses": "parses",
@@ -65,7 +65,7 @@ def create_pipeline() -> Pipeline:
             node(
                 show_study,
                 inputs={
-                    **_RECIPE,
+                    **_METHOD,
                     **_STUDY,
                     **_SPACE,
                     "study": "study",

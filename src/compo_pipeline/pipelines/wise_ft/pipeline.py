@@ -1,4 +1,4 @@
-"""checkpoint and benchmarks -> metrics at every ratio -> table and plot."""
+"""checkpoint and benchmarks -> figures at every ratio -> table and figure."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ from kedro.framework.cli.utils import _split_params
 from kedro.framework.session import KedroSession
 from kedro.framework.startup import bootstrap_project
 
-from compo_pipeline.tuning import outcome
-from compo_pipeline.tuning.outcome import (
-    Run,
+from compo_pipeline.tuning import results
+from compo_pipeline.tuning.results import (
+    TunedRun,
     baseline,
     best,
     feasible,
@@ -33,53 +33,47 @@ def numbers(trials):
     return [found.number for found in trials]
 
 
-def test_the_best_meets_its_constraints(made):
-    study = made.study(
-        made.trial(90.0, drop=0.5), made.trial(70.0, drop=0.0), made.trial(80.0, drop=-1.0)
+def test_the_best_meets_its_constraints(make):
+    study = make.study(
+        make.trial(90.0, drop=0.5), make.trial(70.0, drop=0.0), make.trial(80.0, drop=-1.0)
     )
     assert numbers(feasible(study)) == [1, 2]
     assert best(study).number == 2 and numbers(front(study)) == [2]
 
 
-def test_a_trial_without_the_constraints_of_others_is_not_taken_for_feasible(made):
-    study = made.study(made.trial(90.0), made.trial(70.0, drop=0.0))
-    assert best(study).number == 1
-    assert best(made.study(made.trial(90.0), made.trial(70.0))).number == 0
-
-
-def test_trials_that_did_not_finish_are_never_the_best(made):
-    study = made.study(made.stopped(99.0, 5), made.failed("no memory"), made.trial(10.0))
+def test_trials_that_did_not_finish_are_never_the_best(make):
+    study = make.study(make.pruned(99.0, 5), make.failed("no memory"), make.trial(10.0))
     assert best(study).number == 2
-    assert best(made.study(made.stopped(99.0, 5), made.failed("no memory"))) is None
-    assert best(made.study()) is None and front(made.study()) == []
+    assert best(make.study(make.pruned(99.0, 5), make.failed("no memory"))) is None
+    assert best(make.study()) is None and front(make.study()) == []
 
 
-def test_the_direction_counts_and_the_earliest_of_equals_wins(made):
+def test_the_direction_counts_and_the_earliest_of_equals_wins(make):
     assert (
         best(
-            made.study(made.trial(3.0), made.trial(1.0), made.trial(1.0), directions=["minimize"])
+            make.study(make.trial(3.0), make.trial(1.0), make.trial(1.0), directions=["minimize"])
         ).number
         == 1
     )
 
 
-def test_the_front_of_two_objectives(made):
-    study = made.study(
-        made.trial(1.0, 9.0),
-        made.trial(8.0, 8.0),
-        made.trial(7.0, 7.0),  # beaten by the second
-        made.trial(9.0, 1.0),
-        made.trial(8.0, 8.0),  # stands there already
+def test_the_front_of_two_objectives(make):
+    study = make.study(
+        make.trial(1.0, 9.0),
+        make.trial(8.0, 8.0),
+        make.trial(7.0, 7.0),  # beaten by the second
+        make.trial(9.0, 1.0),
+        make.trial(8.0, 8.0),  # stands there already
         directions=BOTH,
     )
     assert numbers(front(study)) == [0, 1, 3]
     assert best(study).number == 1
 
 
-def test_best_of_a_front_does_not_depend_on_units(made):
+def test_best_of_a_front_does_not_depend_on_units(make):
     values = [(1.0, 9.0), (6.0, 7.0), (9.0, 1.0)]
-    plain = made.study(*(made.trial(*pair) for pair in values), directions=BOTH)
-    scaled = made.study(*(made.trial(1000 * a, b - 50) for a, b in values), directions=BOTH)
+    plain = make.study(*(make.trial(*pair) for pair in values), directions=BOTH)
+    scaled = make.study(*(make.trial(1000 * a, b - 50) for a, b in values), directions=BOTH)
     assert best(plain).number == best(scaled).number == 1
 
 
@@ -87,8 +81,8 @@ VALUES = st.lists(st.tuples(*[st.integers(-3, 3).map(float)] * 2), max_size=8)
 
 
 @given(values=VALUES, directions=st.tuples(*[st.sampled_from(["maximize", "minimize"])] * 2))
-def test_the_front_is_optunas_without_repetition(made, values, directions):
-    study = made.study(*(made.trial(*pair) for pair in values), directions=directions)
+def test_the_front_is_optunas_without_repetition(make, values, directions):
+    study = make.study(*(make.trial(*pair) for pair in values), directions=directions)
     theirs = {tuple(found.values) for found in study.best_trials}
     assert [tuple(found.values) for found in front(study)] == list(
         dict.fromkeys(
@@ -98,24 +92,24 @@ def test_the_front_is_optunas_without_repetition(made, values, directions):
     assert (best(study) is None) == (not values)
 
 
-def test_the_configured_trial_is_found_by_its_values(made):
-    study = made.study(made.failed("x"), made.trial(50.0, lr=2e-3, positives=4), made.trial(60.0))
-    assert baseline(study, made.configured).number == 1
-    assert baseline(study, {**made.configured, "training.optimizer.lr": 3e-3}) is None
+def test_the_configured_trial_is_found_by_its_values(make):
+    study = make.study(make.failed("x"), make.trial(50.0, lr=2e-3, positives=4), make.trial(60.0))
+    assert baseline(study, make.configured).number == 1
+    assert baseline(study, {**make.configured, "training.optimizer.lr": 3e-3}) is None
 
 
 @pytest.fixture
-def study(made):
-    return made.study(
-        made.trial(66.5, lr=2e-3, positives=4, drop=-1.0),
-        made.trial(71.25, lr=0.0034567890123, positives=3, drop=-0.25),
-        made.trial(99.0, drop=4.0),
-        made.failed("no memory"),
+def study(make):
+    return make.study(
+        make.trial(66.5, lr=2e-3, positives=4, drop=-1.0),
+        make.trial(71.25, lr=0.0034567890123, positives=3, drop=-0.25),
+        make.trial(99.0, drop=4.0),
+        make.failed("no memory"),
     )
 
 
-def test_the_file_holds_values_and_says_whose(made, study, tmp_path):
-    path = write(study, made.configured, tmp_path / "new")
+def test_the_file_holds_values_and_says_whose(make, study, tmp_path):
+    path = write(study, make.configured, tmp_path / "new", TunedRun())
     text = path.read_text()
     assert path.name == "best_params.yml"
     assert yaml.safe_load(text) == {
@@ -125,41 +119,49 @@ def test_the_file_holds_values_and_says_whose(made, study, tmp_path):
     head = [line for line in text.splitlines() if line.startswith("#")]
     assert "trial 1 of 4 in the study 'clic-scenes'" in head[0]
     assert head[1] == "# score 71.25; the configured values (trial 0): score 66.5"
-    assert head[2] == "# Constraints, met where 0 or below: drop -0.25"
+    assert head[2] == "# Constraints, met at 0 or below: drop -0.25"
 
 
-def test_the_file_says_where_the_configured_values_break_a_constraint(made, tmp_path):
-    plain = made.trial(-20.0, lr=2e-3, positives=4, drop=9.0, user_attrs={"score": 70.0})
-    text = write(made.study(plain, made.trial(68.5, drop=-1.0)), made.configured, tmp_path)
-    assert "(trial 0): score 70, but they break a constraint" in text.read_text()
-
-
-def test_every_trial_of_a_front_has_a_file(made, tmp_path):
-    trials = [made.trial(1.0, 9.0), made.trial(8.0, 8.0, positives=5), made.trial(9.0, 1.0)]
-    path = write(
-        made.study(*trials, directions=BOTH, names=["itt", "top1"]), made.configured, tmp_path
+def test_the_file_says_where_the_configured_values_break_a_constraint(make, tmp_path):
+    plain = make.trial(-20.0, lr=2e-3, positives=4, drop=9.0, user_attrs={"score": 70.0})
+    text = write(
+        make.study(plain, make.trial(68.5, drop=-1.0)), make.configured, tmp_path, TunedRun()
     )
+    assert "(trial 0): score 70, but they violate a constraint" in text.read_text()
+
+
+def test_every_trial_of_a_front_has_a_file(make, tmp_path):
+    trials = [make.trial(1.0, 9.0), make.trial(8.0, 8.0, positives=5), make.trial(9.0, 1.0)]
+    path = write(make.study(*trials, directions=BOTH), make.configured, tmp_path, TunedRun())
     assert yaml.safe_load(path.read_text())["clic"]["objective"]["positives"] == 5
-    assert "itt 8, top1 8" in path.read_text() and "(trials 0, 1, 2)" in path.read_text()
-    files = {file.name for file in (tmp_path / outcome.FRONT).iterdir()}
-    assert files == {"trial_0.yml", "trial_1.yml", "trial_2.yml"}
-    assert write(made.study(trials[0], directions=BOTH), made.configured, tmp_path)
-    assert not (tmp_path / outcome.FRONT).exists()
-
-
-def test_no_recipe_is_left_where_there_is_none(made, study, tmp_path):
-    path = write(study, made.configured, tmp_path)
     assert (
-        write(made.study(made.failed("x"), made.trial(3.0, drop=1.0)), made.configured, tmp_path)
+        "objective 1 8, objective 2 8" in path.read_text()
+        and "(trials 0, 1, 2)" in path.read_text()
+    )
+    files = {file.name for file in (tmp_path / results.FRONT).iterdir()}
+    assert files == {"trial_0.yml", "trial_1.yml", "trial_2.yml"}
+    assert write(make.study(trials[0], directions=BOTH), make.configured, tmp_path, TunedRun())
+    assert not (tmp_path / results.FRONT).exists()
+
+
+def test_no_recipe_is_left_where_there_is_none(make, study, tmp_path):
+    path = write(study, make.configured, tmp_path, TunedRun())
+    assert (
+        write(
+            make.study(make.failed("x"), make.trial(3.0, drop=1.0)),
+            make.configured,
+            tmp_path,
+            TunedRun(),
+        )
         is None
     )
     assert not path.exists()
 
 
-def test_a_running_study_is_written_as_far_as_it_is(made, tmp_path):
-    study = made.study(made.trial(3.0))
+def test_a_running_study_is_written_as_far_as_it_is(make, tmp_path):
+    study = make.study(make.trial(3.0))
     study.ask()
-    assert "trial 0 of 2" in write(study, made.configured, tmp_path).read_text()
+    assert "trial 0 of 2" in write(study, make.configured, tmp_path, TunedRun()).read_text()
 
 
 SCALARS = st.one_of(
@@ -173,7 +175,7 @@ SCALARS = st.one_of(
 
 @given(st.dictionaries(st.sampled_from(["a", "b.c", "b.d.e", "f_g.h"]), SCALARS, min_size=1))
 def test_the_command_line_says_the_same_as_the_file(values):
-    words = shlex.split(Run(given={}).command(values))
+    words = shlex.split(TunedRun(given={}).command(values))
     assert words[:3] == ["kedro", "run", "--pipeline=train_eval"]
     assert words[3] == "--params"
     got = _split_params(None, None, words[4])
@@ -182,7 +184,7 @@ def test_the_command_line_says_the_same_as_the_file(values):
 
 
 def test_the_command_line_names_environment_method_and_variant():
-    run = Run("fsc_scenes", {"method": "fsc_clip", "variant": "tuned"})
+    run = TunedRun("fsc_scenes", {"method": "fsc_clip", "variant": "tuned"})
     assert run.command({"fsc_clip.objective.gamma": 1.5}) == (
         "kedro run --pipeline=train_eval --env=fsc_scenes "
         "--params method=fsc_clip,variant=tuned,fsc_clip.objective.gamma=1.5"
@@ -191,7 +193,7 @@ def test_the_command_line_names_environment_method_and_variant():
         "or write them into conf/fsc_scenes/parameters.yml and run",
         "  kedro run --pipeline=train_eval --env=fsc_scenes --params method=fsc_clip,variant=tuned",
     ]
-    assert Run("base").advice() == [
+    assert TunedRun("base").advice() == [
         "or copy this file to conf/tuned/parameters.yml and run",
         "  kedro run --pipeline=train_eval --env=tuned --params variant=tuned",
     ]
@@ -220,10 +222,10 @@ def session(project, tmp_path, monkeypatch):
 
 
 def test_both_ways_of_running_a_recipe_give_its_values_and_change_nothing_else(
-    made, study, session, tmp_path
+    make, study, session, tmp_path
 ):
     folder, load = session
-    path = write(study, made.configured, tmp_path / "tuning")
+    path = write(study, make.configured, tmp_path / "tuning", TunedRun())
     by_params, by_copy = re.findall(r"^#   (kedro run .*)$", path.read_text(), re.MULTILINE)
     plain = load("kedro run --pipeline=train_eval --params variant=tuned")
     (folder / "conf" / "tuned").mkdir()
@@ -239,23 +241,17 @@ def test_both_ways_of_running_a_recipe_give_its_values_and_change_nothing_else(
         assert {**params, **typed} == plain
 
 
-def test_metric_names_are_the_studys_own(made):
-    assert outcome.metric_names(made.study()) == ["score"]
-    assert outcome.metric_names(made.study(names=["itt"])) == ["itt"]
-    assert outcome.metric_names(made.study(directions=BOTH)) == ["objective 1", "objective 2"]
-
-
-def test_a_summary_counts_trials_steps_and_seconds(made):
+def test_a_summary_counts_trials_steps_and_seconds(make):
     trials = [
-        made.trial(3.0, drop=-1.0, user_attrs={"steps": 600}),
-        made.trial(4.0, drop=1.0, user_attrs={"steps": 600}),
-        made.stopped(1.0, 2),
-        made.failed("no memory"),
+        make.trial(3.0, drop=-1.0, user_attrs={"steps": 600}),
+        make.trial(4.0, drop=1.0, user_attrs={"steps": 600}),
+        make.pruned(1.0, 2),
+        make.failed("no memory"),
     ]
     trials[2].set_user_attr("steps", 300)
     for trial in trials[:2]:
         trial.datetime_start = trial.datetime_complete - timedelta(seconds=90)
-    study = made.study(*trials)
+    study = make.study(*trials)
     study.ask()
     found = summary(study)
     ended = {"complete": 2, "pruned": 1, "fail": 1, "running": 1, "feasible": 1}
@@ -265,5 +261,24 @@ def test_a_summary_counts_trials_steps_and_seconds(made):
     assert [steps(trial) for trial in study.trials] == [600, 600, 300, 0, 0]
 
 
-def test_a_summary_of_nothing_is_one_of_zeros(made):
-    assert summary(made.study()) == {"trials": {"feasible": 0}, "steps": 0, "seconds": 0}
+def test_labels_are_the_shortest_ends_that_differ():
+    names = ["a.weights.margin", "a.margins.beta", "b.beta", "training.optimizer.lr"]
+    assert results.short_names(names) == {
+        "a.weights.margin": "margin",
+        "a.margins.beta": "margins.beta",
+        "b.beta": "b.beta",
+        "training.optimizer.lr": "lr",
+    }
+    assert results.short_names(["beta", "a.beta"]) == {"beta": "beta", "a.beta": "a.beta"}
+
+
+def test_values_and_durations_as_text():
+    values = {None: "null", True: "true", 3: "3", 0.00123456: "0.001235", "plain": "plain"}
+    assert {value: results.format_value(value) for value in values} == values
+    seconds = {None: "\N{EN DASH}", 0.25: "0.2 s", 42: "42 s", 99.9: "100 s", 600: "10 min"}
+    seconds |= {5999: "100 min", 7200: "2.0 h"}
+    assert {number: results.duration(number) for number in seconds} == seconds
+
+
+def test_a_summary_of_nothing_is_one_of_zeros(make):
+    assert summary(make.study()) == {"trials": {"feasible": 0}, "steps": 0, "seconds": 0}

@@ -1,20 +1,24 @@
 """A study of a parabola, started by the tests in a process of its own.
 
 Every evaluation leaves its lines in a log that is only ever added to: `begin` and, when its value
-was found, `end`. Run as: python players.py <folder> <options as JSON>.
+was found, `end`. Run as: python parabola_study.py <folder> <options as JSON>.
 """
 
 import json
 import os
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import optuna
+from optuna.distributions import FloatDistribution
+from optuna.trial import FrozenTrial
 
 from compo_pipeline.tuning.settings import StorageSettings, StudySettings
-from compo_pipeline.tuning.study import Plan
+from compo_pipeline.tuning.space import Parameter, Space
+from compo_pipeline.tuning.study import StudyPlan
 from compo_pipeline.tuning.workers import run
 
 TRIALS, WORKERS, SECONDS, URL = "trials", "workers", "seconds", "url"
@@ -41,20 +45,43 @@ class Parabola:
             file.write(f"{json.dumps([what, trial.number, os.getpid(), x])}\n")
 
 
-def plan(folder: Path, options: dict[str, float | str]) -> Plan:
+class NoRecorder:
+    """Records nothing."""
+
+    def open_study(self, name: str, known: str | None) -> str:
+        return ""
+
+    def open_trial(self, study: str, number: int) -> str:
+        return ""
+
+    def point(self, trial: str, step: int, figures: Mapping[str, float]) -> None:
+        pass
+
+    def close_trial(self, run: str, trial: FrozenTrial, outcome: str, reason: str | None) -> None:
+        pass
+
+    def trials(self, study: str) -> dict[int, tuple[str, bool]]:
+        return {}
+
+    def close_study(self, run: str, outcome: str, figures: Mapping[str, float]) -> None:
+        pass
+
+
+def plan(folder: Path, options: dict[str, float | str]) -> StudyPlan:
     settings = StudySettings(
         name="parabola",
         trials=int(options[TRIALS]),
         workers=int(options[WORKERS]),
         storage=StorageSettings(str(options[URL]) if options.get(URL) else None, 1, 3),
     )
-    return Plan(settings, folder, ("minimize",), {"x": 0.5}, {"curve": "parabola"})
+    space = Space((Parameter("x", FloatDistribution(-1, 1)),))
+    return StudyPlan(settings, folder, space, {"x": 0.5}, ("minimize",), {"curve": "parabola"})
 
 
 def main() -> None:
     folder, options = Path(sys.argv[1]), json.loads(sys.argv[2])
     objective = Parabola(folder / "log", options.get(SECONDS, 0.0), options.get("deadly", False))
-    run(plan(folder, options), objective)
+    run(plan(folder, options), objective, NoRecorder())
 
 
 if __name__ == "__main__":

@@ -1,22 +1,23 @@
-"""What a retry keeps and what it leaves, and how often there is one."""
+"""Retries of killed trials: what they copy, and how many there are."""
 
 from pathlib import Path
 
 import pytest
 from optuna.trial import TrialState
 
-from compo_pipeline.tuning.attempts import recover, standing
+from compo_pipeline.tuning.retries import count, recover
 from compo_pipeline.tuning.settings import StorageSettings, StudySettings
-from compo_pipeline.tuning.study import Opened, Plan, open_study
+from compo_pipeline.tuning.space import Space
+from compo_pipeline.tuning.study import SharedStudy, StudyPlan, open_study
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Opened:
+def opened(tmp_path: Path) -> SharedStudy:
     settings = StudySettings("s", storage=StorageSettings(None, 1, 3))
-    return open_study(Plan(settings, tmp_path, ("maximize",), {"x": 0.5}))
+    return open_study(StudyPlan(settings, tmp_path, Space(()), {"x": 0.5}))
 
 
-def lose(opened: Opened) -> None:
+def lose(opened: SharedStudy) -> None:
     """Take the next trial, measure a little, and be killed before the first sign of life."""
     trial = opened.study.ask()
     trial.suggest_float("x", 0, 1)
@@ -26,7 +27,7 @@ def lose(opened: Opened) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Heartbeat of storage")
-def test_a_retry_keeps_parameters_and_nothing_measured(opened: Opened) -> None:
+def test_a_retry_keeps_parameters_and_nothing_measured(opened: SharedStudy) -> None:
     lose(opened)
     recover(opened.study, opened.storage, retries=2)
     lost, retry = opened.study.trials
@@ -40,9 +41,9 @@ def test_a_retry_keeps_parameters_and_nothing_measured(opened: Opened) -> None:
 
 @pytest.mark.filterwarnings("ignore:Heartbeat of storage")
 @pytest.mark.parametrize("retries", [0, 2])
-def test_there_are_so_many_retries_and_no_more(opened: Opened, retries: int) -> None:
+def test_there_are_so_many_retries_and_no_more(opened: SharedStudy, retries: int) -> None:
     for _ in range(retries + 1):
-        now = standing(opened.study.trials, retries)
+        now = count(opened.study.trials, retries)
         assert (now.begun, now.finished, now.waiting) == (1, 0, 1)
         lose(opened)
         recover(opened.study, opened.storage, retries)
@@ -51,5 +52,5 @@ def test_there_are_so_many_retries_and_no_more(opened: Opened, retries: int) -> 
     assert len(trials) == retries + 1
     assert trials[-1].user_attrs["reason"] == "killed repeatedly"
     assert {trial.user_attrs["reason"] for trial in trials[:-1]} <= {"its worker was killed"}
-    now = standing(trials, retries)
+    now = count(trials, retries)
     assert (now.begun, now.finished, now.waiting, now.running) == (1, 1, 0, 0)
