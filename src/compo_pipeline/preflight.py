@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _PARAMS = "params:"
 # Settings classes of nodes, by YAML key.
 SETTINGS = {
-    "attention": "compo_pipeline.analysis.questions:AttentionSettings",
+    "attention": "compo_pipeline.analysis.settings:AttentionSettings",
     "benchmarks": "compo_pipeline.evaluation.settings:BenchmarksSettings",
     "counterfactuals": "compo_pipeline.counterfactuals.settings:CounterfactualSettings",
     "data": "compo_pipeline.datasets.settings:DataSettings",
@@ -46,7 +46,7 @@ SETTINGS = {
     "tuning": "compo_pipeline.tuning.settings:TuningSettings",
     "validation": "compo_pipeline.quality.settings:ValidationSettings",
     "views": "compo_pipeline.methods.view_tables:ViewSettings",
-    "wise_ft": "compo_pipeline.analysis.wise_ft:WiseFtSettings",
+    "wise_ft": "compo_pipeline.analysis.settings:SweepSettings",
 }
 # Of caption editors and image generators; the node that uses one parses its settings.
 _OF_COUNTERFACTUALS = {
