@@ -23,9 +23,8 @@ from typing import Any
 
 import study
 import tables
-from compo_pipeline.analysis import regions
+from compo_pipeline.analysis.cases import Case, read_regions
 from compo_pipeline.analysis.localisation import Located, compare_located, located
-from compo_pipeline.analysis.regions import Case
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
 from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.language.concepts import concepts
@@ -230,7 +229,7 @@ def main() -> None:
     parts = Study(f"concepts/{variant}", parameters, asked.split)
     parts.subtasks.append(phrase_by_phrase(parts))
     instances = parts.root / "annotations" / f"instances_{asked.split}.json"
-    cases, _ = regions.read(instances, parts.root / asked.split)
+    cases, _ = read_regions(instances, parts.root / asked.split)
     if asked.seed is not None:
         measured(parts, asked.seed, rows, cases)
         return

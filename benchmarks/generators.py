@@ -27,10 +27,9 @@ from rich.console import Console
 from rich.table import Table
 
 from compo_pipeline.language import loading, parsing
-from compo_pipeline.language.negclip import swap_phrases
 from compo_pipeline.language.paraphrases import paraphrase
+from compo_pipeline.language.reordering import shuffle_bigrams, swap_phrases
 from compo_pipeline.language.replacements import replace
-from compo_pipeline.language.shuffles import shuffle_bigrams
 from compo_pipeline.language.swaps import swap_across, swap_within
 from compo_pipeline.records import Parse
 from compo_pipeline.seeding import rng

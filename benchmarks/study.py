@@ -31,8 +31,8 @@ from compo_pipeline.evaluation.settings import (
     BenchmarksSettings,
     EvaluationSettings,
 )
-from compo_pipeline.language.loading import identity
-from compo_pipeline.language.loading import load as load_language
+from compo_pipeline.language.parsing import load as load_language
+from compo_pipeline.language.parsing import name_and_version
 from compo_pipeline.language.parsing import parse as parse_sentences
 from compo_pipeline.methods.contract import Drawing, Method
 from compo_pipeline.methods.registry import method_type
@@ -182,7 +182,9 @@ class Study:
         folder = self.models / edits / drawing.name / f"seed={seed}"
         views = folder / "views"
         if not views.is_dir():
-            drawn = Drawing(self.parses, identity(self.nlp), seed, 0, by_sample(counterfactuals))
+            drawn = Drawing(
+                self.parses, name_and_version(self.nlp), seed, 0, by_sample(counterfactuals)
+            )
             write(drawing, self.rows, drawn, self.views.epochs, views)
         inputs = (self.rows, self.data, views, self.root, self.base, self.training)
         return Runner(Plan(*inputs, seed, folder, made))

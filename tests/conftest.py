@@ -111,7 +111,7 @@ TINY: dict[str, Any] = {
 @pytest.fixture(scope="session")
 def compo_en() -> Any:
     """The shipped pipeline; tests must not add or remove components."""
-    from compo_pipeline.language.loading import load
+    from compo_pipeline.language.parsing import load
 
     return load("compo_en")
 

@@ -308,7 +308,7 @@ def _validation(values: Mapping[str, Any], data: DataSettings, *, rendered: bool
 
 
 def _language(model: str) -> Iterator[str]:
-    from compo_pipeline.language.loading import SHIPPED
+    from compo_pipeline.language.parsing import SHIPPED
 
     if model == SHIPPED or Path(model).is_dir():
         return

@@ -12,15 +12,23 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from compo_pipeline.analysis.attention import Attention, Look, attend, coverage, embed_phrases
+from compo_pipeline.analysis.attention import (
+    Attention,
+    AttentionResult,
+    attend,
+    coverage,
+    embed_phrases,
+)
+from compo_pipeline.analysis.cases import Case, Region
 from compo_pipeline.analysis.localisation import (
     MEASURES,
     Located,
+    cases_to_draw,
     compare_located,
     located,
     measure,
 )
-from compo_pipeline.analysis.regions import Case, Region
+from compo_pipeline.analysis.settings import AttentionSettings
 from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.images.decoding import Limits
 from compo_pipeline.models.loading import LoadedModel, load
@@ -55,19 +63,19 @@ def test_a_measure_by_hand() -> None:
         plain=np.float32([[0.1, 0.2], [0.3, 0.4]]), scaled=np.float32([[0.0, 0.0], [0.9, 0.1]])
     )
     covered = np.float32([[0.0, 0.0], [1.0, 0.5]])
-    row = measure(Look(CASE, attention, covered))
+    row = measure(AttentionResult(CASE, attention, covered))
     assert row.share == pytest.approx(0.3 + 0.5 * 0.4)
     assert row.share_scaled == pytest.approx(0.95)
     assert (row.area, row.chance, row.hit) == (0.375, 0.25, 0.0)
     # The patch with most of it is the last; half a patch is not more than half.
-    fuller = measure(Look(CASE, attention, np.float32([[0.0, 0.0], [1.0, 0.6]])))
+    fuller = measure(AttentionResult(CASE, attention, np.float32([[0.0, 0.0], [1.0, 0.6]])))
     assert (fuller.chance, fuller.hit) == (0.5, 1.0)
 
 
 def test_uniform_attention_lies_on_a_thing_by_its_area() -> None:
     uniform = np.full((3, 3), 1 / 9, np.float32)
     covered = np.random.default_rng(0).random((3, 3)).astype(np.float32)
-    row = measure(Look(CASE, Attention(uniform, uniform), covered))
+    row = measure(AttentionResult(CASE, Attention(uniform, uniform), covered))
     assert row.share == pytest.approx(row.area) and row.share_scaled == pytest.approx(row.area)
 
 
@@ -229,3 +237,19 @@ def test_another_model_looks_elsewhere(tiny_model: Callable[..., Path], cases: l
     pair = [located(load(tiny_model(seed, seed)), cases) for seed in (0, 1)]
     (share, *_) = compare_located([{"base": pair[0], "fine_tuned": pair[1]}], Bootstrap(50))
     assert share.items == 4 and share.vs_base.value != 0
+
+
+def test_a_random_sample_of_the_measured_cases_is_drawn() -> None:
+    cases = [Case(Path(), f"{n}.jpg", "a dog") for n in range(9)]
+    rows = [
+        Located(case.image, case.phrase, problem="missing" if n < 3 else None)
+        for n, case in enumerate(cases)
+    ]
+    found = cases_to_draw(cases, rows, AttentionSettings(count=4))
+    assert len(found) == 4 and found == [case for case in cases[3:] if case in found]
+    assert found == cases_to_draw(cases, rows, AttentionSettings(count=4))
+    assert any(
+        cases_to_draw(cases, rows, AttentionSettings(count=4, seed=s)) != found for s in (1, 2, 3)
+    )
+    assert cases_to_draw(cases, rows, AttentionSettings(count=99)) == cases[3:]
+    assert cases_to_draw(cases, rows, AttentionSettings(count=0)) == []

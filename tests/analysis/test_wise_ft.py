@@ -13,7 +13,8 @@ import pytest
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from compo_pipeline.analysis.wise_ft import Figure, WiseFtSettings, ends, sweep
+from compo_pipeline.analysis.settings import SweepSettings
+from compo_pipeline.analysis.wise_ft import RatioResult, load_ends, sweep
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
 from compo_pipeline.evaluation.contamination import TrainingRows
@@ -42,7 +43,7 @@ def subtasks(tmp_path: Path) -> list[Subtask]:
     ]
 
 
-def by_key(figures: list[Figure], ratio: float) -> dict[tuple[str, str, str], Figure]:
+def by_key(figures: list[RatioResult], ratio: float) -> dict[tuple[str, str, str], RatioResult]:
     return {(f.benchmark, f.metric, f.name): f for f in figures if f.ratio == ratio}
 
 
@@ -51,8 +52,8 @@ def test_the_ends_are_what_evaluation_says_of_base_and_fine_tuned(
 ) -> None:
     folders = {"base": tiny_model(0), "fine_tuned": tiny_model(1, 1)}
     models = {role: partial(load, folder) for role, folder in folders.items()}
-    _, comparison = evaluate(subtasks, models, "clic", "toy", NOTHING, SETTINGS)
-    found = sweep(subtasks, *ends(models, {}), (0.0, 1.0), SETTINGS)
+    _, comparison = evaluate(subtasks, models, "clic", "CLIC", "toy", NOTHING, SETTINGS)
+    found = sweep(subtasks, *load_ends(models, {}), (0.0, 1.0), SETTINGS)
     base, tuned = by_key(found, 0.0), by_key(found, 1.0)
     assert len(comparison.rows) == len(base) == len(tuned) == 7
     for row in comparison.rows:
@@ -69,7 +70,7 @@ def test_a_base_without_a_bias_gets_that_of_the_fine_tuned(
 ) -> None:
     folder = export(give_bias(load(tiny_model(1, 1)), -12.0), tmp_path / "tuned")
     models = {"base": partial(load, tiny_model(0)), "fine_tuned": partial(load, folder)}
-    base, tuned = ends(models, {})
+    base, tuned = load_ends(models, {})
     assert base.model.state_dict().keys() == tuned.model.state_dict().keys()
     assert base.model.state_dict()["logit_bias"] == -12.0
 
@@ -86,7 +87,7 @@ def test_half_way_stands_the_mean_of_the_weights(
     config = (folders[0] / "open_clip_config.json").read_text()
     (halfway / "open_clip_config.json").write_text(config)
     models = {"base": partial(load, folders[0]), "fine_tuned": partial(load, halfway)}
-    _, comparison = evaluate(subtasks, models, "clic", "toy", NOTHING, SETTINGS)
+    _, comparison = evaluate(subtasks, models, "clic", "CLIC", "toy", NOTHING, SETTINGS)
     base, tuned = (load(folder) for folder in folders)
     found = by_key(sweep(subtasks, base, tuned, (0.5, 1.0), SETTINGS), 0.5)
     for row in comparison.rows:
@@ -120,21 +121,21 @@ def test_a_checkpoint_of_another_base_is_refused(
     folder = tiny_model(0)
     models = {role: partial(load, folder) for role in ("base", "fine_tuned")}
     mark = load(folder).fingerprint
-    ends(models, {"fingerprint": {"model": mark}, "wise_ft_ratio": 1.0})
+    load_ends(models, {"fingerprint": {"model": mark}, "wise_ft_ratio": 1.0})
     assert not caplog.messages
-    ends(models, {"fingerprint": {"model": mark}, "wise_ft_ratio": 0.5})
-    assert "itself a mixture (ratio 0.5)" in caplog.text
+    load_ends(models, {"fingerprint": {"model": mark}, "wise_ft_ratio": 0.5})
+    assert "itself interpolated (ratio 0.5)" in caplog.text
     with pytest.raises(SettingsError, match="fine-tuned from another model .* set model.name"):
-        ends(models, {"fingerprint": {"model": "other"}})
+        load_ends(models, {"fingerprint": {"model": "other"}})
     config = json.loads((folder / "open_clip_config.json").read_text())
     config["preprocess_cfg"] = {"mean": [0.5, 0.5, 0.5]}
     (tmp_path / "open_clip_config.json").write_text(json.dumps(config))
     (tmp_path / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes())
     with pytest.raises(SettingsError, match="fine-tuned from another model"):
-        ends({**models, "base": partial(load, tmp_path)}, {})
+        load_ends({**models, "base": partial(load, tmp_path)}, {})
 
 
 @pytest.mark.parametrize("ratios", [[], [0.5], [0.5, 0.5], [1.0, 0.0], [0.0, 1.5], [-0.1, 1.0]])
 def test_ratios_rise_from_zero_to_one(ratios: list[float]) -> None:
-    with pytest.raises(SettingsError, match="wise_ft.*two or more rising shares"):
-        parse(WiseFtSettings, {"ratios": ratios}, "wise_ft")
+    with pytest.raises(SettingsError, match=r"wise_ft\.ratios"):
+        parse(SweepSettings, {"ratios": ratios}, "wise_ft")

@@ -1,10 +1,20 @@
-"""Edits of a caption by hand. What holds for any text is tested with the rules that edit."""
+"""Edits of parsed captions: what can be moved, spacing, capitals, articles."""
 
 from collections.abc import Callable
 
 import pytest
 
-from compo_pipeline.language.editing import Edit, bare, edited, exchanged, movable, moved, written
+from compo_pipeline.language.editing import (
+    Edit,
+    article,
+    bare,
+    capitalised_as,
+    edited,
+    exchange,
+    movable,
+    moved,
+    written,
+)
 from compo_pipeline.records import Parse
 
 Tagged = Callable[[str], Parse]
@@ -51,10 +61,40 @@ def test_capitals(tagged: Tagged, source: str, to: str, place: int, expected: st
 
 def test_an_exchange(tagged: Tagged) -> None:
     parse = tagged("The/DET cat/NOUN saw/VERB a/DET very/ADV old/ADJ dog/NOUN")
-    text, spans = exchanged(parse, (0, 2), (3, 7))
+    text, spans = edited(parse, exchange(parse, (0, 2), (3, 7)))
     assert text == "A very old dog saw the cat"
     assert [text[start:end] for start, end in spans] == ["A very old dog", "the cat"]
 
 
 def test_case_and_closing_marks_tell_no_sentences_apart() -> None:
     assert bare("A cat?!") == bare("a CAT .") != bare("a cat, a dog")
+
+
+@pytest.mark.parametrize(
+    ("a", "an"),
+    [
+        ("unicorn uniform useful one-way euro ukulele utensil", "umbrella uncle uninteresting"),
+        ("house horse hotel Unit", "hour honest heir Apple X-ray SUV"),
+        ("yellow 5 ewe US", "elephant ear 8-foot unidentified F"),
+    ],
+)
+def test_articles(a: str, an: str) -> None:
+    assert [article(word) for word in a.split()] == ["a"] * len(a.split())
+    assert [article(word) for word in an.split()] == ["an"] * len(an.split())
+
+
+@pytest.mark.parametrize(
+    ("word", "model", "written"),
+    [
+        ("cat", "dog", "cat"),
+        ("cat", "Dog", "Cat"),
+        ("cat", "DOG", "CAT"),
+        ("an", "A", "An"),
+        ("t-shirt", "Hat", "T-shirt"),
+        ("cat", "犬", "cat"),
+        ("cat", "'Dog", "Cat"),
+        ("cat", "", "cat"),
+    ],
+)
+def test_capitals_of_a_replacement(word: str, model: str, written: str) -> None:
+    assert capitalised_as(word, model) == written

@@ -1,4 +1,4 @@
-"""The shipped lexicon keeps its promises, and a broken one is refused."""
+"""The caption lexicon, its regular forms, and what it says of captions."""
 
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -14,6 +14,7 @@ from compo_pipeline.language.lexicon import (
     Opposite,
     load_lexicon,
     read_lexicon,
+    regular,
 )
 
 FORMS = [
@@ -198,3 +199,40 @@ def test_lemmas_that_do_not_fit_one_another(tmp_path: Path, line: str, said: str
     path.write_text(lexicon("cat|NOUN|||||||", line), encoding="utf-8")
     with pytest.raises(ValueError, match=said):
         read_lexicon(path)
+
+
+@pytest.mark.parametrize(
+    ("lemma", "tag", "form"),
+    [
+        ("dog", "NNS", "dogs"),
+        ("bus", "NNS", "buses"),
+        ("peach", "NNS", "peaches"),
+        ("puppy", "NNS", "puppies"),
+        ("toy", "NNS", "toys"),
+        ("fire hydrant", "NNS", "fire hydrants"),
+        ("watch", "VBZ", "watches"),
+        ("carry", "VBZ", "carries"),
+        ("ride", "VBG", "riding"),
+        ("see", "VBG", "seeing"),
+        ("tie", "VBG", "tying"),
+        ("canoe", "VBG", "canoeing"),
+        ("dye", "VBG", "dyeing"),
+        ("stop", "VBG", "stopping"),
+        ("quit", "VBG", "quitting"),
+        ("wait", "VBG", "waiting"),
+        ("open", "VBG", "opening"),
+        ("show", "VBG", "showing"),
+        ("fix", "VBD", "fixed"),
+        ("carry", "VBN", "carried"),
+        ("play", "VBD", "played"),
+        ("chase", "VBN", "chased"),
+        ("dye", "VBD", "dyed"),
+        ("grab", "VBD", "grabbed"),
+        ("big", "JJR", "bigger"),
+        ("happy", "JJS", "happiest"),
+        ("red", "JJ", "red"),
+        ("over", "IN", "over"),
+    ],
+)
+def test_regular_forms(lemma: str, tag: str, form: str) -> None:
+    assert regular(lemma, tag) == form

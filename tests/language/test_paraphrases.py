@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spacy.language import Language
 
-from compo_pipeline.language.generated import Generated
+from compo_pipeline.language.editing import Generated
 from compo_pipeline.language.lexicon import load_lexicon
 from compo_pipeline.language.paraphrases import paraphrase
 from compo_pipeline.language.parsing import parse

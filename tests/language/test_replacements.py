@@ -10,16 +10,11 @@ from hypothesis import strategies as st
 from spacy.language import Language
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.language.generated import Generated, Generator
+from compo_pipeline.language.alternatives import Alternative, LexiconSource
+from compo_pipeline.language.editing import Generated, Generator
 from compo_pipeline.language.lexicon import load_lexicon
 from compo_pipeline.language.parsing import parse
-from compo_pipeline.language.replacements import (
-    Alternative,
-    LexiconSource,
-    Replacer,
-    replace,
-    replacer,
-)
+from compo_pipeline.language.replacements import Replacer, replace, replacer
 from compo_pipeline.records import Parse
 
 Tagged = Callable[[str], Parse]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 from spacy.language import Language
 
-from compo_pipeline.language.negclip import swap_phrases
 from compo_pipeline.language.parsing import parse
+from compo_pipeline.language.reordering import swap_phrases
 from compo_pipeline.language.sense import fits, says_the_same, unit
 from compo_pipeline.language.swaps import swap_across, swap_within
 from compo_pipeline.records import Parse

@@ -10,8 +10,7 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from compo_pipeline.analysis.localisation import Located, compare_located
-from compo_pipeline.analysis.measuring import by_role
+from compo_pipeline.analysis.localisation import Located, compare_located, rows_by_role
 from compo_pipeline.evaluation.comparison import Row
 from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.presentation.attention_page import (
@@ -100,7 +99,7 @@ def test_the_terminal_has_a_line_a_measure(summary: AttentionSummary, tmp_path: 
 def test_a_table_gives_its_rows_back(tmp_path: Path) -> None:
     frame = pd.concat([pd.DataFrame(own).assign(model=role) for role, own in TABLES.items()])
     frame.to_parquet(tmp_path / "rows.parquet")
-    found = by_role(pd.read_parquet(tmp_path / "rows.parquet"))
+    found = rows_by_role(pd.read_parquet(tmp_path / "rows.parquet"))
     assert list(found) == list(TABLES)
     for role, own in TABLES.items():
         assert [repr(row) for row in found[role]] == [repr(row) for row in own]
@@ -108,4 +107,4 @@ def test_a_table_gives_its_rows_back(tmp_path: Path) -> None:
 
 def test_a_table_without_problems_gives_none() -> None:
     frame = pd.DataFrame(rows(0.0)[:2]).assign(model="base")
-    assert [row.problem for row in by_role(frame)["base"]] == [None, None]
+    assert [row.problem for row in rows_by_role(frame)["base"]] == [None, None]

@@ -14,7 +14,7 @@ from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.records import Score
-from compo_pipeline.registry.gate import Check, judge
+from compo_pipeline.registry.gate import Check, fingerprint, judge
 from compo_pipeline.registry.settings import Contamination, Gate, GateRule
 
 BOOTSTRAP = Bootstrap(resamples=200)
@@ -173,10 +173,10 @@ def test_classes_of_a_set_are_not_looked_at_again() -> None:
 
 def test_an_edited_gate_is_another_one() -> None:
     edited = replace(GATE, rules={**GATE.rules, "retrieval": replace(HOLD, by=11)})
-    known = GATE.fingerprint(BOOTSTRAP)
+    known = fingerprint(GATE, BOOTSTRAP)
     assert known.startswith("1-")
-    assert edited.fingerprint(BOOTSTRAP) != known == replace(GATE).fingerprint(Bootstrap(200))
-    assert GATE.fingerprint(replace(BOOTSTRAP, seed=1)) != known
+    assert fingerprint(edited, BOOTSTRAP) != known == fingerprint(replace(GATE), Bootstrap(200))
+    assert fingerprint(GATE, replace(BOOTSTRAP, seed=1)) != known
 
 
 @pytest.mark.parametrize(

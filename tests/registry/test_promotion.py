@@ -16,10 +16,17 @@ import pytest
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.contamination import Overlap
-from compo_pipeline.registry import tracking, versions
-from compo_pipeline.registry.promotion import Decision, PromotionError, promote, roll_back
+from compo_pipeline.registry import promotion, tracking
+from compo_pipeline.registry.gate import fingerprint
+from compo_pipeline.registry.promotion import (
+    Aliases,
+    Contested,
+    Decision,
+    PromotionError,
+    promote,
+    roll_back,
+)
 from compo_pipeline.registry.scores import ScoresMissing
-from compo_pipeline.registry.versions import Aliases, Contested
 
 SCRIPT = Path(__file__).with_name("promoting.py")
 made = SimpleNamespace(**runpy.run_path(str(SCRIPT)))
@@ -102,7 +109,7 @@ def test_a_better_challenger_becomes_champion(model: str) -> None:
     written = tags(model, 3)
     assert written["promotion.outcome"] == "promoted"
     assert written["promotion.against"] == "champion, version 1"
-    assert written["promotion.gate"] == SETTINGS.gate.fingerprint(made.BOOTSTRAP)
+    assert written["promotion.gate"] == fingerprint(SETTINGS.gate, made.BOOTSTRAP)
     found = json.loads(written["promotion.checks"])[0]
     assert (found["rule"], found["numbers"]["difference"]) == ("itt", 65.0)
 
@@ -244,7 +251,7 @@ def test_a_champion_that_moved_after_the_move_is_contested(
         waited.append(seconds)
         put(model, champion=2)
 
-    monkeypatch.setattr(versions.time, "sleep", other)
+    monkeypatch.setattr(promotion.time, "sleep", other)
     with pytest.raises(Contested, match="at the same time"):
         Aliases(model, settle=1.5).move("champion", 1, 3)
     assert waited == [1.5]

@@ -27,7 +27,8 @@ from compo_pipeline.models.export import export
 from compo_pipeline.models.identity import read_record
 from compo_pipeline.models.loading import ModelSettings, load
 from compo_pipeline.registry import tracking
-from compo_pipeline.registry.promotion import PromotionError, copy_version, promote, roll_back
+from compo_pipeline.registry.gate import fingerprint
+from compo_pipeline.registry.promotion import PromotionError, promote, roll_back
 from compo_pipeline.registry.registration import Registered, export_with_card, register
 from compo_pipeline.registry.scores import VersionScores, store_scores
 from compo_pipeline.registry.settings import (
@@ -35,6 +36,7 @@ from compo_pipeline.registry.settings import (
     RegistrationSettings,
     TrackingSettings,
 )
+from compo_pipeline.registry.versions import copy_version
 
 pytestmark = pytest.mark.slow
 
@@ -276,7 +278,7 @@ def test_the_gate_decides_and_a_rollback_restores(
     assert aliases(client, name) == {"challenger": 3, "champion": 3, "previous": 1}
     tags = [client.get_model_version(name, str(n)).tags for n in (1, 2, 3)]
     assert [each["promotion.outcome"] for each in tags] == ["promoted", "refused", "promoted"]
-    assert tags[2]["promotion.gate"] == PROMOTING.GATE.fingerprint(PROMOTING.BOOTSTRAP)
+    assert tags[2]["promotion.gate"] == fingerprint(PROMOTING.GATE, PROMOTING.BOOTSTRAP)
     assert roll_back(name, SETTINGS).outcome == "rolled back"
     assert aliases(client, name) == {"challenger": 3, "champion": 1}
     with pytest.raises(PromotionError, match="nothing to roll back"):

@@ -21,10 +21,10 @@ from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
 from compo_pipeline.records import Score
 from compo_pipeline.registry import scores as stored
 from compo_pipeline.registry import tracking, versions
-from compo_pipeline.registry.promotion import copy_version
 from compo_pipeline.registry.scores import ScoresMissing, VersionScores, scores_fingerprint
 from compo_pipeline.registry.settings import CopySettings
 from compo_pipeline.registry.tracking import RunLog
+from compo_pipeline.registry.versions import copy_version
 
 IMAGES = 4
 EVALUATION = EvaluationSettings(device="cpu")

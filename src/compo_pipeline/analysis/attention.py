@@ -1,4 +1,4 @@
-"""Where a model looks when it reads a phrase, patch by patch, and what lies under each patch.
+"""Attention of a phrase over the patches of an image, and how much of each patch a region covers.
 
 m images, K phrases, P patches in a grid of G x G, D width of the joint space.
 """
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from compo_pipeline.analysis.regions import Case, Mask
+from compo_pipeline.analysis.cases import Case, Mask
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.images.decoding import ImageError, Limits, load
 from compo_pipeline.models.attention import attention
@@ -34,9 +34,8 @@ Grid = NDArray[np.float32]
 class Attention(NamedTuple):
     """Attention of one phrase over one image; each sums to 1.
 
-    Attributes:
-        plain: as C2LIP pools by it in training, without a temperature: nearly uniform.
-        scaled: the same under a logit scale, as similarities are compared.
+    `plain` has no temperature, as in C2LIP's training, and is nearly uniform; `scaled` has a logit
+    scale, as similarities do.
     """
 
     plain: Grid
@@ -44,39 +43,36 @@ class Attention(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
-    """One model's look at one case.
-
-    Attributes:
-        case: the image and the phrase.
-        attention: None where the image could not be read.
-        covered: how much of each patch the case's region fills; None where it is not known.
-        problem: what keeps the case from being measured.
-    """
+class AttentionResult:
+    """One model's attention in one case."""
 
     case: Case
     attention: Attention | None = None
+    """None if the image could not be read."""
     covered: Grid | None = None
+    """Share of each patch that the case's region covers; None if the region is unknown."""
     problem: str | None = None
+    """Why the case cannot be measured."""
 
 
-def looks(
+def attention_results(
     loaded: LoadedModel,
     cases: Sequence[Case],
     batch: int,
     workers: int,
     limits: Limits,
     scale: float | None = None,
-) -> Iterator[Look]:
-    """A model's attention of every case; each image and each phrase is encoded once.
+) -> Iterator[AttentionResult]:
+    """A model's attention in every case; each image and each phrase is encoded once.
 
     Args:
         loaded: any model with features of its patches.
-        cases: images and phrases, perhaps with regions.
+        cases: images and phrases, with or without regions.
         batch: images encoded at a time.
         workers: threads that decode images.
         limits: what is accepted as an image.
-        scale: of the scaled attention; None is the model's own.
+        scale: of the scaled attention, one for all models that are compared; None is the model's
+            own, which training may have changed.
     """
     if not cases:
         return
@@ -114,8 +110,8 @@ def _batch(
     found: Sequence[_Decoded | str],
     embedded: Mapping[str, Tensor],
     scale: float | None,
-) -> Iterator[Look]:
-    """The looks at some images, or why they cannot be read."""
+) -> Iterator[AttentionResult]:
+    """The results of some images, or why they cannot be read."""
     readable = [
         (got, own) for got, own in zip(found, asked, strict=True) if not isinstance(got, str)
     ]
@@ -126,28 +122,30 @@ def _batch(
         maps = iter(attend(loaded, pixels, phrases, scale))
     for got, own in zip(found, asked, strict=True):
         if isinstance(got, str):
-            yield from (Look(case, problem=got) for case in own)
+            yield from (AttentionResult(case, problem=got) for case in own)
         else:
             for case, given in zip(own, next(maps), strict=True):
-                yield _look(loaded, case, given, got.size)
+                yield _result(loaded, case, given, got.size)
 
 
-def _look(loaded: LoadedModel, case: Case, given: Attention, size: tuple[int, int]) -> Look:
-    """The look with what its region covers."""
+def _result(
+    loaded: LoadedModel, case: Case, given: Attention, size: tuple[int, int]
+) -> AttentionResult:
+    """The result with the coverage of its region."""
     region = case.region
     if region is None:
-        return Look(case, given)
+        return AttentionResult(case, given)
     if size != (region.width, region.height):
-        return Look(case, given, problem="region of another size than the image")
+        return AttentionResult(case, given, problem="region of another size than the image")
     covered = coverage(loaded, region.mask(), len(given.plain))
-    # The transform may crop a thing away.
+    # The transform may crop the thing away.
     problem = None if covered.any() else "region outside of what the model sees"
-    return Look(case, given, covered, problem)
+    return AttentionResult(case, given, covered, problem)
 
 
 @torch.inference_mode()
 def embed_phrases(loaded: LoadedModel, phrases: Sequence[str], batch: int = 512) -> Tensor:
-    """Embeddings [K, D] of phrases read as texts of their own, normalised, float32."""
+    """Normalised embeddings [K, D] of phrases as separate texts, float32."""
     device = loaded.device
     parts = [
         encode_texts(loaded.model, loaded.tokenize(list(phrases[k : k + batch])).to(device))
@@ -160,10 +158,10 @@ def embed_phrases(loaded: LoadedModel, phrases: Sequence[str], batch: int = 512)
 def attend(
     loaded: LoadedModel, pixels: Tensor, phrases: Sequence[Tensor], scale: float | None = None
 ) -> list[list[Attention]]:
-    """Attention of each image's own phrases. All in float32: bfloat16 would round most of it off.
+    """Attention of each image's own phrases, in float32: bfloat16 would round most of it off.
 
     Args:
-        loaded: a model whose patches lie in the joint space.
+        loaded: a model with patch features in the joint space.
         pixels: [m, 3, H, W], as the model's transform gives them.
         phrases: [K, D] of each image, of `embed_phrases`.
         scale: of the scaled attention; None is the model's own.
@@ -186,10 +184,10 @@ def attend(
 
 
 def coverage(loaded: LoadedModel, mask: Mask, side: int) -> Grid:
-    """How much of each patch a region fills, 0 to 1, [side, side].
+    """Share of each patch that a region covers, 0 to 1, [side, side].
 
-    The mask takes the image's way through the model's transform, be it resized, cropped,
-    squashed or padded. Pixels at the edge that the last patches do not reach are left out.
+    The mask passes through the model's transform like the image. Pixels at the edge beyond the
+    last patches are left out.
 
     Args:
         loaded: gives the transform.
@@ -204,11 +202,11 @@ def coverage(loaded: LoadedModel, mask: Mask, side: int) -> Grid:
 
 
 def through(loaded: LoadedModel, mask: Mask) -> Grid:
-    """A mask as the model would see it, 0 to 1, [H, H] with H the side of the model's input."""
+    """A mask after the model's transform, 0 to 1, [H, H] with H the side of the model's input."""
     inside = Image.fromarray(mask).convert("L")
     black = Image.new("L", inside.size)
     pixels = loaded.preprocess(Image.merge("RGB", (inside, black, black)))
-    # Padding, of whatever colour, is the same in both channels: they differ by the region alone.
+    # Padding of any colour is the same in both channels, which differ in the region alone.
     red, green = (pixels[k] * loaded.std[k] + loaded.mean[k] for k in (0, 1))
     seen: Grid = (red - green).clamp(0, 1).numpy()
     return seen

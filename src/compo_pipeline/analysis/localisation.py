@@ -1,23 +1,24 @@
-"""How much of a phrase's attention lies on the thing it names, and under which model more of it.
+"""Share of a phrase's attention on the thing it names, compared between models.
 
-Over images whose regions are known (`regions.read`). Values of one case are shares of 1; those
-of a comparison are per cent, as everywhere in a report.
+Over images whose regions are known. Values of one case are shares of 1; those of a comparison are
+per cent, as everywhere in a report.
 
-R resamples, S training seeds, n cases, G images, C figures (a measure under one model).
+R resamples, S training seeds, n cases, G images.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from compo_pipeline.analysis.attention import Look, looks
-from compo_pipeline.analysis.regions import Case
+from compo_pipeline.analysis.attention import AttentionResult, attention_results
+from compo_pipeline.analysis.cases import Case
+from compo_pipeline.analysis.settings import AttentionSettings
 from compo_pipeline.evaluation import statistics
 from compo_pipeline.evaluation.comparison import (
     BASE,
@@ -27,17 +28,22 @@ from compo_pipeline.evaluation.comparison import (
     row_statistics,
     with_holm,
 )
-from compo_pipeline.evaluation.settings import Bootstrap
+from compo_pipeline.evaluation.evaluate import require_base
+from compo_pipeline.evaluation.settings import Bootstrap, EvaluationSettings
 from compo_pipeline.images.decoding import Limits
+from compo_pipeline.models.encoding import scale_of
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.seeding import numpy_rng
+from compo_pipeline.seeding import numpy_rng, rng
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Floats = NDArray[np.floating]
 _NAN = float("nan")
 
 
-class Measure(NamedTuple):
-    """A figure of a comparison, and the field of `Located` that says what chance would give."""
+class LocalisationMeasure(NamedTuple):
+    """A measure of a comparison, and the field of `Located` with its chance level."""
 
     name: str
     label: str
@@ -45,36 +51,48 @@ class Measure(NamedTuple):
 
 
 MEASURES = (
-    Measure("share", "attention on it", "area"),
-    Measure("share_scaled", "attention on it, scaled", "area"),
-    Measure("hit", "most attended patch on it", "chance"),
+    LocalisationMeasure("share", "attention on it", "area"),
+    LocalisationMeasure("share_scaled", "attention on it, scaled", "area"),
+    LocalisationMeasure("hit", "most attended patch on it", "chance"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """Where one model's attention of one phrase lies in one image; NaN where the region of the
-    phrase is not known, or there is a problem.
-
-    Attributes:
-        image: path below its root.
-        phrase: what was asked.
-        area: share of the image that the named thing fills: of uniform attention.
-        share: of the attention that lies on it, by the attention of C2LIP's training.
-        share_scaled: the same under a logit scale.
-        chance: share of the patches that it covers by more than half: of hits at random.
-        hit: 1 where the most attended patch is one of these, else 0 (the pointing game).
-        problem: why the region could not be held against the attention.
-    """
+    """Measures of one model's attention in one case; NaN if they could not be measured."""
 
     image: str
+    """Path of the image below its root."""
     phrase: str
     area: float = _NAN
+    """Share of the image that the named thing fills: that of uniform attention."""
     share: float = _NAN
+    """Share of the attention on the named thing, without a temperature as in C2LIP's training."""
     share_scaled: float = _NAN
+    """The same with a logit scale."""
     chance: float = _NAN
+    """Share of the patches that the thing covers by more than half: of random hits."""
     hit: float = _NAN
+    """1 if the most attended patch is one of these, else 0 (the pointing game)."""
     problem: str | None = None
+    """Why the case could not be measured."""
+
+
+def measure(result: AttentionResult) -> Located:
+    """The measures of one case."""
+    case, attention, covered = result.case, result.attention, result.covered
+    if result.problem is not None or attention is None or covered is None:
+        return Located(case.image, case.phrase, problem=result.problem)
+    on_it = covered > 0.5
+    return Located(
+        image=case.image,
+        phrase=case.phrase,
+        area=float(covered.mean()),
+        share=float((attention.plain * covered).sum()),
+        share_scaled=float((attention.scaled * covered).sum()),
+        chance=float(on_it.mean()),
+        hit=float(on_it.flat[attention.plain.argmax()]),
+    )
 
 
 def located(
@@ -86,39 +104,73 @@ def located(
     limits: Limits | None = None,
     scale: float | None = None,
 ) -> list[Located]:
-    """What one model attends to, a row a case, in the order of the cases' images.
+    """The measures of one model, a row per case, in the order of the cases' images.
+
+    The arguments are those of `attention_results`.
+    """
+    results = attention_results(loaded, cases, batch, workers, limits or Limits(), scale)
+    return [measure(result) for result in results]
+
+
+def measure_models(
+    models: Mapping[str, Callable[[], LoadedModel]],
+    cases: Sequence[Case],
+    training_record: Mapping[str, Any],
+    settings: EvaluationSettings,
+    limits: Limits,
+) -> pd.DataFrame:
+    """A row per case and model: the model's role, and the fields of `Located`.
 
     Args:
-        loaded: any model with features of its patches.
-        cases: images, phrases and regions.
-        batch: images encoded at a time.
-        workers: threads that decode images.
+        models: loaders by role; one model is in memory at a time.
+        cases: phrases, images and regions.
+        training_record: the record beside the checkpoint; empty if unknown.
+        settings: batches and threads.
         limits: what is accepted as an image.
-        scale: of the scaled attention, one for all models that are compared; None is this model's
-            own, which training may have moved.
 
     Raises:
-        SettingsError: the model has no features of patches, or no square grid of them.
+        SettingsError: the checkpoint was not fine-tuned from this base.
     """
-    seen = looks(loaded, cases, batch, workers, limits or Limits(), scale)
-    return [measure(look) for look in seen]
+    import pandas as pd
+
+    parts, scale = [], None
+    for role in (role for role in ROLES if role in models):
+        loaded = models[role]()
+        if role == BASE:
+            require_base(loaded, training_record)
+        rows = located(
+            loaded,
+            cases,
+            batch=settings.image_batch,
+            workers=settings.workers,
+            limits=limits,
+            scale=scale,
+        )
+        parts.append(pd.DataFrame(rows).assign(model=role))
+        # The base's scale for all models: a larger scale would look like more attention.
+        scale = scale or scale_of(loaded.model).item()
+    return pd.concat(parts, ignore_index=True)
 
 
-def measure(look: Look) -> Located:
-    """The row of one look."""
-    case = look.case
-    if look.problem is not None or look.attention is None or look.covered is None:
-        return Located(case.image, case.phrase, problem=look.problem)
-    covered, on_it = look.covered, look.covered > 0.5
-    return Located(
-        image=case.image,
-        phrase=case.phrase,
-        area=float(covered.mean()),
-        share=float((look.attention.plain * covered).sum()),
-        share_scaled=float((look.attention.scaled * covered).sum()),
-        chance=float(on_it.mean()),
-        hit=float(on_it.flat[look.attention.plain.argmax()]),
-    )
+def rows_by_role(frame: pd.DataFrame) -> dict[str, list[Located]]:
+    """The rows of each model in the table of `measure_models`."""
+    found: dict[str, list[Located]] = {}
+    for record in frame.to_dict("records"):
+        row = {str(name): value for name, value in record.items()}
+        row["problem"] = row["problem"] if isinstance(row["problem"], str) else None
+        found.setdefault(row.pop("model"), []).append(Located(**row))
+    return found
+
+
+def cases_to_draw(
+    cases: Sequence[Case], rows: Sequence[Located], settings: AttentionSettings
+) -> list[Case]:
+    """A random sample of the cases without a problem, in their order."""
+    broken = {(row.image, row.phrase) for row in rows if row.problem is not None}
+    whole = [case for case in cases if (case.image, case.phrase) not in broken]
+    count = min(settings.count, len(whole))
+    places = rng("attention figures", settings.seed).sample(range(len(whole)), count)
+    return [whole[place] for place in sorted(places)]
 
 
 def compare_located(
@@ -127,15 +179,15 @@ def compare_located(
     """Every measure for all models, with paired differences and 95% intervals over images.
 
     Args:
-        seeds: under each training seed the rows of each role (`base`, `fine_tuned`, perhaps
+        seeds: for each training seed the rows of each role (`base`, `fine_tuned`, perhaps
             `control`), of the same cases. With several seeds intervals come from two levels of
             resampling: seeds, then images.
         bootstrap: number of resamples and their seed.
 
     Returns:
-        A row a measure, in per cent; `chance` is what attention that knows nothing would give,
-        `gained` and `lost` count the cases where the fine-tuned model has more and less. None
-        where nothing could be measured.
+        A row per measure, in per cent; `chance` is the value of uniform or random attention,
+        `gained` and `lost` count the cases where the fine-tuned model has more and less. Empty if
+        nothing could be measured.
 
     Raises:
         ValueError: models or seeds were not measured on the same cases.

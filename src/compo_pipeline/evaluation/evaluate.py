@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from compo_pipeline.compute import choose_device
-from compo_pipeline.configuration import parse
+from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.evaluation.benchmarks import BENCHMARKS, Subtask, titles
 from compo_pipeline.evaluation.comparison import (
     BASE,
@@ -204,6 +204,27 @@ def loaders(
     return {
         role: partial(load, source, place) for role, source in sources.items() if source is not None
     }
+
+
+def require_base(
+    base: LoadedModel, training_record: Mapping[str, Any], *, same: bool = True
+) -> None:
+    """Check that a checkpoint was fine-tuned from this base.
+
+    Args:
+        base: the base model.
+        training_record: the record beside the checkpoint; empty if unknown.
+        same: whether the two models have the same architecture and preprocessing.
+
+    Raises:
+        SettingsError: it was fine-tuned from another model.
+    """
+    start = training_record.get("fingerprint", {}).get("model")
+    if not same or start not in (None, base.fingerprint):
+        raise SettingsError(
+            f"model: the checkpoint was fine-tuned from another model than '{base.name}'; set "
+            "model.name and model.pretrained as they were in its training"
+        )
 
 
 def audit(subtask: Subtask, embedded: Embedded) -> Audit:

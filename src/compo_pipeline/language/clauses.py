@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from compo_pipeline.language.editing import Edit, movable, moved, written
+from compo_pipeline.language.editing import Edit, exchange, movable, noun_phrases_of, written
 from compo_pipeline.language.lexicon import Lexicon
 from compo_pipeline.language.scene_graph import kinds
 from compo_pipeline.records import Parse
@@ -140,7 +140,7 @@ def _subjects(parse: Parse) -> Iterator[_Nominal]:
 
 def _nominal(parse: Parse, start: int) -> _Nominal | None:
     """The noun phrase that starts here; None where it is somebody's, or no more than a piece."""
-    phrases = dict(zip(parse.noun_phrases[::2], parse.noun_phrases[1::2], strict=True))
+    phrases = dict(noun_phrases_of(parse))
     end = phrases.get(start)
     if end is None or OWNED & {word.lower() for word in parse.words[start:end]}:
         return None
@@ -177,7 +177,7 @@ def _shared(parse: Parse, place: int, lexicon: Lexicon) -> bool:
     """Whether the clause ends here, or goes on with where it all takes place: "on a beach"."""
     if _closed(parse, place):
         return True
-    phrases = dict(zip(parse.noun_phrases[::2], parse.noun_phrases[1::2], strict=True))
+    phrases = dict(noun_phrases_of(parse))
     end = phrases.get(place + 1)
     if end is None or parse.words[place].lower() not in ("on", "in", "at", "near"):
         return False
@@ -187,10 +187,5 @@ def _shared(parse: Parse, place: int, lexicon: Lexicon) -> bool:
 
 
 def _turned(parse: Parse, subject: _Nominal, link: Edit, other: _Nominal) -> Turned:
-    first, last = ((one.start, one.end) for one in (subject, other))
-    edits = [
-        Edit(*first, moved(parse, first[0], written(parse, *last), parse, last[0])),
-        link,
-        Edit(*last, moved(parse, last[0], written(parse, *first), parse, first[0])),
-    ]
-    return Turned(edits, (written(parse, link.start, link.end), link.text))
+    first, last = exchange(parse, (subject.start, subject.end), (other.start, other.end))
+    return Turned([first, link, last], (written(parse, link.start, link.end), link.text))

@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from compo_pipeline.language.editing import extent, key
-from compo_pipeline.language.generated import Span
+from compo_pipeline.language.editing import Span, extent, key, noun_phrases_of
 from compo_pipeline.records import Parse
 
 # Part of what is around a phrase, not of it, when they stand at its edge: "'s reflection".
@@ -65,7 +64,7 @@ def concepts(parse: Parse) -> tuple[Concept, ...]:
 
 
 def _spans(parse: Parse) -> Iterator[Span]:
-    for first, last in zip(parse.noun_phrases[::2], parse.noun_phrases[1::2], strict=True):
+    for first, last in noun_phrases_of(parse):
         while first < last and parse.upos[first] in _EDGES:
             first += 1
         while first < last and parse.upos[last - 1] in _EDGES:

@@ -1,17 +1,54 @@
-"""Edits of a parsed caption: which words can be lifted out, and what is written in their place.
+"""Edits of parsed captions: what can be moved, how it is written at its new place, the new text.
 
 Words are compared without case, since models read captions in lower case.
 """
 
 from __future__ import annotations
 
+import random
+import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from compo_pipeline.language.generated import Span
 from compo_pipeline.records import Parse
+
+Span = tuple[int, int]  # half-open, in characters of a text
+Phrase = tuple[int, int]  # half-open, in tokens of a parse
+_ARTICLES = frozenset({"a", "an"})
+_VOWELS = "aeiou"
+# Words that sound unlike they are written: with a vowel first, or without one.
+_CONSONANT_SOUND = re.compile(r"^(u[bcfkst][aeiou]|u[bkst]$|eu|ewe|one\b|once\b|ouija)")
+_VOWEL_SOUND = re.compile(r"^(hour|heir|honest|honou?r|suv|8|1[18]\b|[fhlmnrsx]-|[fhlmnrsx]$)")
+# "uniform" and "union", but "uninteresting" and "unidentified": only these begin with "you".
+_UNI = re.compile(r"^uni(?!n|d|m[ap])")
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """A text made from a parsed one, and where it comes from.
+
+    Attributes:
+        text: the new text.
+        generator: the rule that made it.
+        category: what the rule took hold of: a part of speech, a kind of phrase or of relation.
+        words: what was taken out or moved, as it was written in the source; for a replacement the
+            old words, then the new ones.
+        spans: where `text` differs from its source, in text order.
+    """
+
+    text: str
+    generator: str
+    category: str
+    words: tuple[str, ...]
+    spans: tuple[Span, ...]
+
+
+# Equal parses and equal states of the generator of random numbers give equal texts; None where
+# the rule finds nothing to work on.
+Generator = Callable[[Parse, random.Random], Generated | None]
 
 
 class Edit(NamedTuple):
@@ -20,6 +57,16 @@ class Edit(NamedTuple):
     start: int
     end: int
     text: str
+
+
+def noun_phrases_of(parse: Parse) -> list[Phrase]:
+    """The noun phrases of a parse, in text order."""
+    return list(zip(parse.noun_phrases[::2], parse.noun_phrases[1::2], strict=True))
+
+
+def upos_at(parse: Parse, place: int) -> str:
+    """Part of speech of a token; empty before the first and after the last one."""
+    return parse.upos[place] if 0 <= place < len(parse.upos) else ""
 
 
 def key(text: str) -> str:
@@ -99,17 +146,28 @@ def edited(parse: Parse, edits: Sequence[Edit]) -> tuple[str, tuple[Span, ...]]:
     return "".join([*pieces, parse.text[copied:]]), tuple(spans)
 
 
-def exchanged(
-    parse: Parse, one: tuple[int, int], other: tuple[int, int]
-) -> tuple[str, tuple[Span, ...]]:
-    """The text after two runs of tokens `[start, end)`, the earlier one first, changed places."""
-    return edited(
-        parse,
-        [
-            Edit(*place, moved(parse, place[0], written(parse, *taken), parse, taken[0]))
-            for place, taken in ((one, other), (other, one))
-        ],
-    )
+def exchange(parse: Parse, one: Phrase, other: Phrase) -> list[Edit]:
+    """Edits that exchange two phrases, the earlier one first."""
+    return [
+        Edit(*place, moved(parse, place[0], written(parse, *taken), parse, taken[0]))
+        for place, taken in ((one, other), (other, one))
+    ]
+
+
+def replace_words(parse: Parse, phrase: Phrase, word: str) -> list[Edit]:
+    """Edits that put a lower-case word in the place of a phrase: with the phrase's capitals, and
+    with a fixed article before it.
+    """
+    start, end = phrase
+    new = capitalised_as(word, written(parse, start, end))
+    edits = [Edit(start, end, new)]
+    before = parse.words[start - 1] if start else ""
+    if before.lower() in _ARTICLES and before.lower() != article(new):
+        # "A" is the capital of "a" and of "an" alike: the word behind decides.
+        shouted = new.isupper() and len(new) > 1
+        model = before if len(before) > 1 or not shouted else "AN"
+        edits.insert(0, Edit(start - 1, start, capitalised_as(article(new), model)))
+    return edits
 
 
 def _opens(parse: Parse, place: int) -> bool:
@@ -121,3 +179,21 @@ def _with_first(word: str, letter: str) -> str:
     """A word with another first letter, unless that makes it another word without case."""
     changed = letter + word[1:]
     return changed if changed.lower() == word.lower() else word
+
+
+def article(following: str) -> str:
+    """`a` or `an`, as the word that follows wants it; its case does not matter."""
+    word = following.lower()
+    if _CONSONANT_SOUND.match(word) or _UNI.match(word):
+        return "a"
+    return "an" if _VOWEL_SOUND.match(word) or word[:1] in _VOWELS else "a"
+
+
+def capitalised_as(word: str, model: str) -> str:
+    """A lower-case word with the capitals of the one it stands for: none, the first, or all."""
+    letters = [letter for letter in model if letter.isalpha()]
+    if not letters or not letters[0].isupper():
+        return word
+    if len(letters) > 1 and all(letter.isupper() for letter in letters):
+        return word.upper()
+    return word[:1].upper() + word[1:]

@@ -2,21 +2,20 @@
 
 The data file, `resources/language/lexicon.tsv`, was written from general knowledge and never from
 the captions it is judged on. A line is a lemma, lower-case; its forms follow by rule
-(`inflection.regular`) but for the exceptions that the line names. resources/language/README.md
+(`regular`) but for the exceptions that the line names. resources/language/README.md
 explains the columns.
 """
 
 from __future__ import annotations
 
 import csv
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-
-from compo_pipeline.language.inflection import regular
 
 RESOURCES = files("compo_pipeline") / "resources" / "language"
 
@@ -36,6 +35,10 @@ _ALL = "all"
 _MASS, _BOTH = "mass", "both"
 _PRONOUNS = ("he", "she")
 _GROUP = "@"
+_SIBILANT = re.compile(r"(s|x|z|ch|sh)$")
+_CONSONANT_Y = re.compile(r"[^aeiou]y$")
+# One syllable that ends in consonant, vowel, consonant: stop, sit, quit; never w, x or y.
+_DOUBLES = re.compile(r"^[^aeiou]*(qu)?[aeiou][^aeiouwxy]$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,3 +279,40 @@ def _check(lemmas: list[Lemma], path: Traversable) -> None:
         named = {*lemma.synonyms, *lemma.also, *(one.lemma for one in lemma.opposites)}
         if missing := sorted(name for name in named if (name, lemma.upos) not in known | groups):
             raise ValueError(f"{path}: {lemma.name} ({lemma.upos}) names unknown lemmas {missing}")
+
+
+def regular(lemma: str, tag: str) -> str:
+    """The form of a lemma that has no irregular one.
+
+    Args:
+        lemma: lower-case; of several words the last one is inflected.
+        tag: a fine tag (Penn Treebank): NN, NNS, VB, VBZ, VBG, VBD, VBN, JJ, JJR, JJS, or any
+            other, which leaves the word as it is.
+    """
+    if tag in ("NNS", "VBZ"):
+        return _with_s(lemma)
+    if tag == "VBG":
+        return _with_suffix(lemma, "ing")
+    if tag in ("VBD", "VBN"):
+        return _with_suffix(lemma, "ed")
+    if tag == "JJR":
+        return _with_suffix(lemma, "er")
+    if tag == "JJS":
+        return _with_suffix(lemma, "est")
+    return lemma
+
+
+def _with_s(word: str) -> str:
+    if _SIBILANT.search(word):
+        return word + "es"
+    return word[:-1] + "ies" if _CONSONANT_Y.search(word) else word + "s"
+
+
+def _with_suffix(word: str, suffix: str) -> str:
+    if suffix == "ing" and word.endswith("ie"):
+        return word[:-2] + "ying"
+    if suffix != "ing" and _CONSONANT_Y.search(word):
+        return word[:-1] + "i" + suffix
+    if word.endswith("e") and (suffix != "ing" or not word.endswith(("ee", "oe", "ye"))):
+        return word[:-1] + suffix
+    return word + word[-1] + suffix if _DOUBLES.match(word) else word + suffix

@@ -1,4 +1,4 @@
-"""Captions said in other words: texts that are true wherever the caption is.
+"""Paraphrases of captions by rule: texts that are true wherever the caption is.
 
 Being true matters more than finding something: each rule reads the tags around what it moves, and
 leaves alone what could come to mean another thing ("a man with a dog and a woman").
@@ -10,12 +10,23 @@ import random
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from compo_pipeline.language.clauses import OWNED, Turned, turned_relations, turned_voices
-from compo_pipeline.language.editing import Edit, edited, key, movable, moved, written
-from compo_pipeline.language.generated import Generated
-from compo_pipeline.language.inflection import article
+from compo_pipeline.language.clauses import OWNED, turned_relations, turned_voices
+from compo_pipeline.language.editing import (
+    Edit,
+    Generated,
+    Phrase,
+    article,
+    edited,
+    exchange,
+    key,
+    movable,
+    moved,
+    noun_phrases_of,
+    replace_words,
+    upos_at,
+    written,
+)
 from compo_pipeline.language.lexicon import Lexicon, load_lexicon
-from compo_pipeline.language.replacements import put
 from compo_pipeline.language.scene_graph import scene_graph
 from compo_pipeline.records import Parse
 
@@ -61,8 +72,8 @@ def paraphrase(parse: Parse, rng: random.Random) -> Generated | None:
     lexicon = load_lexicon()
     drafts = [
         *_orders(parse, lexicon),
-        *_clauses("voice", turned_voices(parse, lexicon)),
-        *_clauses("relation", turned_relations(parse)),
+        *(_Draft("voice", *turned) for turned in turned_voices(parse, lexicon)),
+        *(_Draft("relation", *turned) for turned in turned_relations(parse)),
         *_synonyms(parse, lexicon),
     ]
     return _drawn(parse, drafts, rng) or _drawn(parse, [*_there(parse)], rng)
@@ -77,15 +88,9 @@ def _drawn(parse: Parse, drafts: list[_Draft], rng: random.Random) -> Generated 
     return None
 
 
-def _clauses(category: str, turned: Iterator[Turned]) -> Iterator[_Draft]:
-    for one in turned:
-        yield _Draft(category, one.edits, one.words)
-
-
 def _orders(parse: Parse, lexicon: Lexicon) -> Iterator[_Draft]:
     """Two noun phrases, or two adjectives, around "and" or "or"."""
-    bounds = parse.noun_phrases
-    phrases = list(zip(bounds[::2], bounds[1::2], strict=True))
+    phrases = noun_phrases_of(parse)
     starts = dict(phrases)
     for place, word in enumerate(parse.words):
         if word.lower() not in ("and", "or") or not 0 < place < len(parse.words) - 1:
@@ -95,7 +100,7 @@ def _orders(parse: Parse, lexicon: Lexicon) -> Iterator[_Draft]:
             if end == place and other[1] and _equals(parse, (start, end), other, lexicon):
                 yield _exchange(parse, (start, end), other)
         one, other = (place - 1, place), (place + 1, place + 2)
-        if _upos(parse, place - 1) == _upos(parse, place + 1) == "ADJ" and _plain(parse, place):
+        if upos_at(parse, place - 1) == upos_at(parse, place + 1) == "ADJ" and _plain(parse, place):
             yield _exchange(parse, one, other)
 
 
@@ -106,13 +111,13 @@ def _plain(parse: Parse, place: int) -> bool:
     """
     before = parse.words[place - 2].lower() if place > 1 else ""
     suits = before not in ("a", "an") or before == article(parse.words[place + 1])
-    around = {_upos(parse, place - 2), _upos(parse, place + 2)}
+    around = {upos_at(parse, place - 2), upos_at(parse, place + 2)}
     return suits and around.isdisjoint({"ADV", "ADJ"})
 
 
-def _equals(parse: Parse, one: tuple[int, int], other: tuple[int, int], lexicon: Lexicon) -> bool:
+def _equals(parse: Parse, one: Phrase, other: Phrase, lexicon: Lexicon) -> bool:
     """Whether two phrases are coordinated with one another, and share what is around them."""
-    before, after = _upos(parse, one[0] - 1), _upos(parse, other[1])
+    before, after = upos_at(parse, one[0] - 1), upos_at(parse, other[1])
     if after not in _AFTER or not all(movable(parse, *phrase) for phrase in (one, other)):
         return False
     if after in ("VERB", "AUX") and parse.tags[other[1]] in ("VBZ", "VBD"):
@@ -126,12 +131,12 @@ def _equals(parse: Parse, one: tuple[int, int], other: tuple[int, int], lexicon:
     return before in _BEFORE or (before == "ADP" and _alike(parse, one, other, lexicon))
 
 
-def _determined(parse: Parse, phrase: tuple[int, int]) -> bool:
+def _determined(parse: Parse, phrase: Phrase) -> bool:
     """Whether a determiner or a number opens a phrase."""
     return parse.upos[phrase[0]] in ("DET", "NUM") or parse.words[phrase[0]].lower() in _COUNTS
 
 
-def _alike(parse: Parse, one: tuple[int, int], other: tuple[int, int], lexicon: Lexicon) -> bool:
+def _alike(parse: Parse, one: Phrase, other: Phrase, lexicon: Lexicon) -> bool:
     """Whether two phrases name things of one group, so that a preposition governs both."""
     groups = []
     for _, end in (one, other):
@@ -140,13 +145,9 @@ def _alike(parse: Parse, one: tuple[int, int], other: tuple[int, int], lexicon: 
     return bool(groups[0] & groups[1])
 
 
-def _exchange(parse: Parse, one: tuple[int, int], other: tuple[int, int]) -> _Draft:
-    texts = written(parse, *one), written(parse, *other)
-    edits = [
-        Edit(*one, moved(parse, one[0], texts[1], parse, other[0])),
-        Edit(*other, moved(parse, other[0], texts[0], parse, one[0])),
-    ]
-    return _Draft("order", edits, texts)
+def _exchange(parse: Parse, one: Phrase, other: Phrase) -> _Draft:
+    words = written(parse, *one), written(parse, *other)
+    return _Draft("order", exchange(parse, one, other), words)
 
 
 def _synonyms(parse: Parse, lexicon: Lexicon) -> Iterator[_Draft]:
@@ -154,13 +155,13 @@ def _synonyms(parse: Parse, lexicon: Lexicon) -> Iterator[_Draft]:
     for element in scene_graph(parse, lexicon).elements:
         old = written(parse, element.start, element.end)
         lemma = lexicon.reading(old.lower(), element.upos, element.tag)
-        between = _upos(parse, element.start - 1) in ("NOUN", "PROPN", "AUX")
+        between = upos_at(parse, element.start - 1) in ("NOUN", "PROPN", "AUX")
         if lemma is None or (element.upos == "ADP" and not between):
             continue
         for name in sorted(lexicon.synonyms(lemma)):
             word = lexicon.lemmas[name, lemma.upos].forms.get(element.tag)
             if word and f" {word} " not in said and movable(parse, element.start, element.end):
-                edits = put(parse, element.start, element.end, word)
+                edits = replace_words(parse, (element.start, element.end), word)
                 yield _Draft("synonym", edits, (old, edits[-1].text))
 
 
@@ -171,7 +172,7 @@ def _there(parse: Parse) -> Iterator[_Draft]:
     """
     words = [word.lower() for word in parse.words]
     said = " ".join(words[:2])
-    phrases = dict(zip(parse.noun_phrases[::2], parse.noun_phrases[1::2], strict=True))
+    phrases = dict(noun_phrases_of(parse))
     start = 2 if said in ("there is", "there are") else 0
     end = phrases.get(start)
     if end is None or parse.text.isupper() or not _introduced(parse, start, end):
@@ -204,7 +205,3 @@ def _goes_on(parse: Parse, words: list[str], end: int) -> bool:
         # A past participle further on may be the past tense of a clause of its own.
         return "VBN" not in parse.tags or any(word in _PARTICIPLES for word in words)
     return parse.tags[end] == "VBG" or words[end] in _PARTICIPLES
-
-
-def _upos(parse: Parse, place: int) -> str:
-    return parse.upos[place] if 0 <= place < len(parse.upos) else ""

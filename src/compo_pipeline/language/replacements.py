@@ -1,112 +1,33 @@
-"""FSC-CLIP's `replace`: one entity, attribute or relation of a caption gives way to another.
+"""FSC-CLIP's `replace`: one entity, attribute or relation of a caption is replaced by another.
 
 Source: "FSC-CLIP", App. A.1. Up to two candidates per element of the scene graph are drawn by
-their weight, then one of all of them uniformly. Candidates exclude what may be true all the same:
-synonyms, and words that the source calls compatible.
+their weight, then one of all of them uniformly. Synonyms, and words that the source calls
+compatible, are no candidates: they may be true of the same image.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
-from typing import Literal, NamedTuple, Protocol
+from functools import cache
+from typing import Literal
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.language.editing import Edit, edited, movable, written
-from compo_pipeline.language.generated import Generated
-from compo_pipeline.language.inflection import article, capitalised_as
-from compo_pipeline.language.lexicon import Lemma, Lexicon, load_lexicon
-from compo_pipeline.language.scene_graph import MODIFYING, Category, Element, scene_graph
+from compo_pipeline.language.alternatives import LexiconSource, Source, WordNetSource, open_wordnet
+from compo_pipeline.language.editing import Generated, edited, movable, replace_words, written
+from compo_pipeline.language.lexicon import Lexicon, load_lexicon
+from compo_pipeline.language.scene_graph import Category, Element, scene_graph
 from compo_pipeline.records import Parse
 
 CATEGORIES: frozenset[Category] = frozenset({"entity", "attribute", "relation"})
 _PER_ELEMENT = 2
-_ARTICLES = frozenset({"a", "an"})
 _COUNTING = frozenset({"a", "an", "one", "another", "each", "every"})
-
-
-class Alternative(NamedTuple):
-    """A form that may take a word's place: how likely it is drawn, and, of a singular noun,
-    whether it can stand behind "a" and without a determiner.
-    """
-
-    word: str
-    weight: int
-    countable: bool = True
-    mass: bool = True
-
-
-class Source(Protocol):
-    """Where alternatives come from."""
-
-    def alternatives(
-        self, word: str, upos: str, tag: str, conditions: frozenset[str]
-    ) -> Sequence[Alternative]:
-        """Forms with the same tag that cannot be true where this one (lower-case) is.
-
-        Args:
-            word: one word or several, as `scene_graph.Element` spans them.
-            upos: its part of speech.
-            tag: its fine tag.
-            conditions: as in `scene_graph.Element`.
-        """
-        ...
-
-
-class LexiconSource:
-    """Alternatives from the caption lexicon: members of the same group, and opposites."""
-
-    def __init__(self, lexicon: Lexicon) -> None:
-        self._lexicon = lexicon
-        self.alternatives = lru_cache(maxsize=20_000)(self._alternatives)
-
-    def _alternatives(
-        self, word: str, upos: str, tag: str, conditions: frozenset[str]
-    ) -> tuple[Alternative, ...]:
-        lemma = self._lexicon.reading(word, upos, tag)
-        if lemma is None:
-            return ()
-        # A caption that says "his" wants no woman in his place.
-        unfit = {"he", "she"} - conditions if {"he", "she"} & conditions else set()
-        found = {
-            one.name: one
-            for one in self._others(lemma, conditions)
-            if tag in one.forms and one.pronoun not in unfit
-        }
-        return tuple(
-            Alternative(one.forms[tag], 3**one.weight, one.countable, one.mass)
-            for one in found.values()
-        )
-
-    def _others(self, lemma: Lemma, conditions: Set[str]) -> Iterator[Lemma]:
-        compatible = self._lexicon.compatible(lemma)
-        for group in lemma.groups:
-            if _stands(lemma.upos, group, conditions):
-                for one in self._lexicon.group(group, lemma.upos):
-                    if one.name not in compatible:
-                        yield one
-        for opposite in lemma.opposites:
-            wanted = opposite.kinds or ({"transitive"} if lemma.upos == "VERB" else set())
-            if not wanted or wanted & conditions:
-                yield self._lexicon.lemmas[opposite.lemma, lemma.upos]
-
-
-def _stands(upos: str, group: str, conditions: Set[str]) -> bool:
-    """Whether the members of a group stand like this. Groups of verbs are named by what follows
-    them (transitive, intransitive) or who does it (animate), some of adjectives by what they are
-    said of (place).
-    """
-    area, dot, _ = group.partition(".")
-    if upos == "VERB" or (upos == "ADJ" and dot):
-        return area in conditions
-    return "before" not in conditions or group in MODIFYING
 
 
 @dataclass(frozen=True, slots=True)
 class Replacer:
-    """The generator, with where its words come from and which categories it may touch.
+    """Generator of replacements.
 
     Attributes:
         source: gives alternatives.
@@ -169,25 +90,10 @@ def _use(parse: Parse, element: Element) -> Literal["counted", "mass", "any"]:
 
 
 def _replaced(parse: Parse, element: Element, word: str) -> Generated:
-    edits = put(parse, element.start, element.end, word)
+    edits = replace_words(parse, (element.start, element.end), word)
     text, spans = edited(parse, edits)
     old = written(parse, element.start, element.end)
     return Generated(text, "replace", element.category, (old, edits[-1].text), spans)
-
-
-def put(parse: Parse, start: int, end: int, word: str) -> list[Edit]:
-    """Edits that put a lower-case word in the place of the words `[start, end)`: with their
-    capitals, and with the article before it mended.
-    """
-    new = capitalised_as(word, written(parse, start, end))
-    edits = [Edit(start, end, new)]
-    before = parse.words[start - 1] if start else ""
-    if before.lower() in _ARTICLES and before.lower() != article(new):
-        # "A" is the capital of "a" and of "an" alike: the word behind tells which.
-        shouted = new.isupper() and len(new) > 1
-        model = before if len(before) > 1 or not shouted else "AN"
-        edits.insert(0, Edit(start - 1, start, capitalised_as(article(new), model)))
-    return edits
 
 
 def replacer(
@@ -211,8 +117,6 @@ def replacer(
     if source == "lexicon":
         return Replacer(LexiconSource(lexicon), lexicon, chosen)
     if source == "wordnet":
-        from compo_pipeline.language.wordnet import WordNetSource, open_wordnet
-
         return Replacer(WordNetSource(open_wordnet(key), lexicon), lexicon, chosen)
     raise SettingsError(f"{key} is {source!r}: expected lexicon or wordnet")
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from compo_pipeline.language.editing import written
+from compo_pipeline.language.editing import noun_phrases_of, written
 from compo_pipeline.language.lexicon import Lemma, Lexicon
 from compo_pipeline.records import Parse
 
@@ -152,7 +152,7 @@ def _prepositions(parse: Parse, words: list[str], lexicon: Lexicon) -> Iterator[
 
 def _phrases(parse: Parse, lexicon: Lexicon, covered: set[int]) -> Iterator[_Phrase]:
     """Noun phrases but those inside a preposition ("the left" of "to the left of")."""
-    for start, end in zip(parse.noun_phrases[::2], parse.noun_phrases[1::2], strict=True):
+    for start, end in noun_phrases_of(parse):
         if parse.upos[end - 1] not in _NOUNS or covered & set(range(start, end)):
             continue
         tag = _TAGS.get(parse.tags[end - 1], parse.tags[end - 1])

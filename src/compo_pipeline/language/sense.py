@@ -8,11 +8,8 @@ listed are function words.
 
 from __future__ import annotations
 
-from compo_pipeline.language.editing import key, written
-from compo_pipeline.language.inflection import article
+from compo_pipeline.language.editing import Phrase, article, key, noun_phrases_of, upos_at, written
 from compo_pipeline.records import Parse
-
-Phrase = tuple[int, int]  # tokens [start, end)
 
 _NOUNS = frozenset({"NOUN", "PROPN"})
 _NOMINAL = _NOUNS | {"DET", "ADJ", "PRON", "NUM"}
@@ -30,11 +27,11 @@ def unit(parse: Parse, phrase: Phrase) -> Phrase | None:
     start, end = phrase
     if end - start > 1:
         return phrase
-    upos, after = parse.upos[start], _upos(parse, end)
+    upos, after = parse.upos[start], upos_at(parse, end)
     if upos in _NOUNS:
         if after in _NOUNS or (after == "ADP" and parse.words[end].lower() == "of"):
             return None
-        while _upos(parse, start - 1) in _NOUNS:
+        while upos_at(parse, start - 1) in _NOUNS:
             start -= 1
         return start, end
     apart = upos != "ADP" and not (upos == "ADV" and after in {"ADP", "ADJ", "ADV"})
@@ -67,17 +64,13 @@ def says_the_same(parse: Parse, one: Phrase, other: Phrase) -> bool:
     return all(key(parse.words[at]) in _EITHER_WAY or parse.upos[at] in listed for at in between)
 
 
-def _upos(parse: Parse, place: int) -> str:
-    return parse.upos[place] if 0 <= place < len(parse.upos) else ""
-
-
 def _form(parse: Parse, phrase: Phrase) -> tuple[str, str, bool]:
     """What must agree: the inflection at both ends of a verb phrase, or of the last word, and
     whether something nominal follows.
     """
     start, end = phrase
     first = parse.tags[start] if parse.upos[end - 1] == "VERB" else ""
-    return first, parse.tags[end - 1], _upos(parse, end) in _NOMINAL
+    return first, parse.tags[end - 1], upos_at(parse, end) in _NOMINAL
 
 
 def _article_suits(parse: Parse, phrase: Phrase, text: str) -> bool:
@@ -87,8 +80,7 @@ def _article_suits(parse: Parse, phrase: Phrase, text: str) -> bool:
 
 def _around(parse: Parse, phrase: Phrase) -> Phrase:
     """The noun phrase that holds a phrase, or the phrase itself."""
-    bounds = parse.noun_phrases
-    for start, end in zip(bounds[::2], bounds[1::2], strict=True):
+    for start, end in noun_phrases_of(parse):
         if start <= phrase[0] and phrase[1] <= end:
             return start, end
     return phrase

@@ -14,8 +14,18 @@ from itertools import combinations, product
 from typing import Literal, NamedTuple
 
 from compo_pipeline.language import sense
-from compo_pipeline.language.editing import Edit, bare, edited, exchanged, key, movable, moved
-from compo_pipeline.language.generated import Generated, Span
+from compo_pipeline.language.editing import (
+    Edit,
+    Generated,
+    Phrase,
+    Span,
+    bare,
+    edited,
+    exchange,
+    key,
+    movable,
+    moved,
+)
 from compo_pipeline.records import Parse
 
 # The paper's excluded categories, and what is no word at all.
@@ -52,7 +62,7 @@ class _Word(NamedTuple):
     upos: str
 
     @property
-    def phrase(self) -> sense.Phrase:
+    def phrase(self) -> Phrase:
         """Its tokens, just the one."""
         return self.place, self.place + 1
 
@@ -141,7 +151,7 @@ def swap_within(
     if drawn is None:
         return None
     a, b = sorted(drawn)
-    text, spans = exchanged(parse, a.phrase, b.phrase)
+    text, spans = edited(parse, exchange(parse, a.phrase, b.phrase))
     pair = (parse.words[a.place], parse.words[b.place])
     return Generated(text, "swap_within", category, pair, spans)
 

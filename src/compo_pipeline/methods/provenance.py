@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from compo_pipeline.language.generated import Generated
+from compo_pipeline.language.editing import Generated
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,9 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from compo_pipeline.language.generated import Generator
-from compo_pipeline.language.negclip import swap_phrases
+from compo_pipeline.language.editing import Generator
+from compo_pipeline.language.reordering import shuffle_bigrams, swap_phrases
 from compo_pipeline.language.replacements import replacer
-from compo_pipeline.language.shuffles import shuffle_bigrams
 from compo_pipeline.language.swaps import swap_within
 from compo_pipeline.methods.contract import Collated, Drawing, Example, ImageInput, Reader, Tower
 from compo_pipeline.methods.provenance import Origin, provenance

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from compo_pipeline.analysis.attention import Grid, Look, looks, through
+from compo_pipeline.analysis.attention import AttentionResult, Grid, attention_results, through
+from compo_pipeline.analysis.cases import Case
 from compo_pipeline.analysis.localisation import Located, measure
-from compo_pipeline.analysis.regions import Case
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.images.decoding import Limits, load
 from compo_pipeline.models.loading import LoadedModel
@@ -78,12 +78,16 @@ def panels_of(
             f"model: '{base.name}' and the checkpoint '{tuned.name}' have different image towers; "
             "set model.name and model.pretrained as they were in its training"
         )
-    before, after = (list(looks(loaded, cases, 16, 1, limits)) for loaded in (base, tuned))
+    before, after = (
+        list(attention_results(loaded, cases, 16, 1, limits)) for loaded in (base, tuned)
+    )
     found = (_panel(base, *pair, limits) for pair in zip(before, after, strict=True))
     return [panel for panel in found if panel is not None]
 
 
-def _panel(base: LoadedModel, before: Look, after: Look, limits: Limits) -> AttentionPanel | None:
+def _panel(
+    base: LoadedModel, before: AttentionResult, after: AttentionResult, limits: Limits
+) -> AttentionPanel | None:
     if before.attention is None or after.attention is None:
         return None
     case, plain = before.case, before.attention.plain

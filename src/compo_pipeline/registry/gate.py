@@ -7,6 +7,8 @@ measured; the other subtasks are listed.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -92,6 +94,12 @@ def judge(
         if score.metric != PER_CLASS
     }
     return (*figures, *_contamination(subtasks, overlaps, gate.contamination))
+
+
+def fingerprint(gate: Gate, bootstrap: Bootstrap) -> str:
+    """The gate's version and a hash of all settings that affect a decision."""
+    content = json.dumps([asdict(gate), asdict(bootstrap)], sort_keys=True).encode()
+    return f"{gate.version}-{hashlib.sha256(content).hexdigest()[:8]}"
 
 
 def _invalid(name: str, scores: Sequence[Score]) -> Iterator[Check]:

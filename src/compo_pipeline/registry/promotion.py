@@ -1,48 +1,91 @@
-"""Promotion: move the alias `champion` to a challenger that passes the gate, move it back, or copy
-a version to another registry.
+"""Promotion: the alias `champion` moves to a challenger that passes the gate, or back.
+
+A store in a local file is locked while an alias is decided on. On a server the last write to an
+alias wins: a concurrent move is detected, not prevented.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from click import ClickException
+from filelock import FileLock, Timeout
 
-from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.registry import gate, tracking
 from compo_pipeline.registry.gate import Check
-from compo_pipeline.registry.scores import FOLDERS, ScoresMissing, VersionScores
-from compo_pipeline.registry.settings import CHAMPION, PREVIOUS, CopySettings, PromotionSettings
-from compo_pipeline.registry.versions import (
-    OUTCOME,
-    Aliases,
-    Contested,
-    locked,
-    run_of,
-    same_model,
-)
-
-if TYPE_CHECKING:
-    from mlflow.entities.model_registry import ModelVersion
+from compo_pipeline.registry.scores import ScoresMissing, VersionScores
+from compo_pipeline.registry.settings import CHAMPION, PREVIOUS, PromotionSettings
+from compo_pipeline.registry.versions import DECISION_TAG, OUTCOME
 
 Outcome = Literal["promoted", "refused", "unchanged", "contested", "rolled back"]
-# Prefix of a version's tags about the last decision.
-_TAG = "promotion."
-_MODEL = "model"
 
 log = logging.getLogger(__name__)
 
 
 class PromotionError(ClickException, RuntimeError):
     """An alias was not moved; the message gives the reason."""
+
+
+class Contested(ClickException, RuntimeError):
+    """Another process moved an alias at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aliases:
+    """Aliases of one registered model, moved with checks for concurrent moves.
+
+    `settle` is the number of seconds after which a moved alias is read again.
+    """
+
+    name: str
+    settle: float = 0.0
+
+    def version(self, alias: str) -> int | None:
+        """Number of the version that has the alias; None if no version has it."""
+        # The model's own list: asking for one alias cannot tell a missing one from an error.
+        aliases = _client().get_registered_model(self.name).aliases
+        return int(aliases[alias]) if alias in aliases else None
+
+    def move(self, alias: str, before: int | None, to: int) -> None:
+        """Give an alias to a version.
+
+        Args:
+            alias: its name.
+            before: the version that had it when the move was decided.
+            to: the version that gets it.
+
+        Raises:
+            Contested: another version had it before the move, or has it after the move.
+        """
+        self.expect(alias, before, "before it was moved; nothing was changed by this move")
+        _client().set_registered_model_alias(self.name, alias, str(to))
+        time.sleep(self.settle)
+        self.expect(alias, to, "after it was moved: another process moved it at the same time")
+
+    def expect(self, alias: str, version: int | None, when: str) -> None:
+        """Check which version has an alias.
+
+        Raises:
+            Contested: another one has it.
+        """
+        found = self.version(alias)
+        if found != version:
+            expected, actual = (
+                "no version" if number is None else f"version {number}"
+                for number in (version, found)
+            )
+            raise Contested(
+                f"contested: the alias '{alias}' of {self.name} should be at {expected} "
+                f"and is at {actual} {when}. Look at the registry, then run again"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +130,13 @@ class Decision:
         """Tags of the version; without a gate, those of an earlier gate stay."""
         tags = {
             OUTCOME: self.outcome,
-            f"{_TAG}reason": self.reason,
-            f"{_TAG}against": self.opponent,
-            f"{_TAG}at": self.at,
+            f"{DECISION_TAG}reason": self.reason,
+            f"{DECISION_TAG}against": self.opponent,
+            f"{DECISION_TAG}at": self.at,
         }
         if self.gate:
             checks = [asdict(check) for check in self.checks]
-            tags |= {f"{_TAG}gate": self.gate, f"{_TAG}checks": json.dumps(checks)}
+            tags |= {f"{DECISION_TAG}gate": self.gate, f"{DECISION_TAG}checks": json.dumps(checks)}
         return tags
 
 
@@ -126,7 +169,7 @@ def promote(
             reason="It is the champion already.",
             previous=champion,
             opponent="",
-            gate=settings.gate.fingerprint(bootstrap),
+            gate=gate.fingerprint(settings.gate, bootstrap),
             at=_now(),
             dry_run=settings.dry_run,
         )
@@ -181,82 +224,23 @@ def roll_back(name: str, settings: PromotionSettings) -> Decision:
         return decision
 
 
-def copy_version(name: str, settings: CopySettings, *, dry_run: bool = False) -> int | None:
-    """Copy a version, under the same name, to another registry.
-
-    The copy is a version of a new run, which has its files and scores. A version of the same
-    checkpoint in the same precision is not copied twice.
-
-    Args:
-        name: of the model.
-        settings: source and target.
-        dry_run: change nothing.
-
-    Returns:
-        The version's number in the other registry; None if a dry run would create it.
-
-    Raises:
-        SettingsError: no registry is named or none answers, or no version has the alias.
-    """
-    import mlflow
-    from mlflow.exceptions import MlflowException
-
-    if settings.to is None:
-        raise SettingsError("promotion.copy.to: expected the other registry's URI, got null")
-    tracking.registered_model(name)
+@contextmanager
+def _locked(uri: str) -> Iterator[None]:
+    """Exclude other processes from decisions about a registry; on a server there is no lock."""
+    file = tracking.local_file(uri)
+    if file is None:
+        yield
+        return
+    lock = FileLock(file.with_name(f"{file.name}.promotion.lock"))
     try:
-        version = _client().get_model_version_by_alias(name, settings.alias)
-    except MlflowException as error:
-        raise SettingsError(
-            f"promotion.copy.alias: no version of {name} has '{settings.alias}' ({error.message})"
-        ) from None
-    with tracking.store_errors(settings.to, "promotion.copy.to"):
-        target = mlflow.MlflowClient(tracking_uri=settings.to, registry_uri=settings.to)
-        copied = same_model(target, name, version.tags)
-    if dry_run:
-        return int(copied.version) if copied else None
-    if copied is None:
-        experiment = tracking.experiment_in(settings.to, settings.experiment, "promotion.copy.to")
-        copied = _copied(target, version, experiment)
-        log.info("Copied %s version %s as version %s.", name, version.version, copied.version)
-    else:
-        log.info("%s version %s was copied before, as %s.", name, version.version, copied.version)
-    target.set_registered_model_alias(name, settings.gives, copied.version)
-    return int(copied.version)
-
-
-def _copied(target: Any, version: ModelVersion, experiment: str) -> ModelVersion:
-    import mlflow
-    from mlflow.exceptions import MlflowException
-
-    origin = f"models:/{version.name}/{version.version}"
-    tags = {"copied_from": origin, "copied_from_run": version.run_id or ""}
-    name = f"copy of {version.name} {version.version}"
-    run = target.create_run(experiment, run_name=name, tags=tags)
-    run_id = run.info.run_id
-    with tempfile.TemporaryDirectory() as temporary:
-        files = mlflow.artifacts.download_artifacts(origin, dst_path=f"{temporary}/{_MODEL}")
-        target.log_artifacts(run_id, files, _MODEL)
-        if source_run := run_of(version):
-            stored = {file.path for file in _client().list_artifacts(source_run)}
-            for folder in stored.intersection(FOLDERS):
-                path = _client().download_artifacts(source_run, folder, temporary)
-                target.log_artifacts(run_id, path, folder)
-    target.set_terminated(run_id)
+        lock.acquire(blocking=False)
+    except Timeout:
+        log.info("Waiting for another promotion in the same store.")
+        lock.acquire()
     try:
-        target.create_registered_model(version.name)
-    except MlflowException as error:
-        if error.error_code != "RESOURCE_ALREADY_EXISTS":
-            raise
-    copy: ModelVersion = target.create_model_version(
-        version.name,
-        source=f"{run.info.artifact_uri}/{_MODEL}",
-        run_id=run_id,
-        # Decisions of this registry do not hold in the other one.
-        tags={k: v for k, v in version.tags.items() if not k.startswith(_TAG)} | tags,
-        description=version.description,
-    )
-    return copy
+        yield
+    finally:
+        lock.release()
 
 
 @contextmanager
@@ -266,7 +250,7 @@ def _aliases(name: str, settings: PromotionSettings) -> Iterator[Aliases]:
 
     tracking.registered_model(name)
     uri = mlflow.get_registry_uri()
-    with locked(uri):
+    with _locked(uri):
         yield Aliases(name, settle=0 if tracking.local_file(uri) else settings.settle)
 
 

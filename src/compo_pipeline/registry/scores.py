@@ -35,7 +35,7 @@ from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.loading import LoadedModel, ModelSettings
 from compo_pipeline.records import Score, from_table, to_table
 from compo_pipeline.registry.tracking import RunLog
-from compo_pipeline.registry.versions import load_base, load_version, run_of
+from compo_pipeline.registry.versions import OVERLAPS, SCORES, load_base, load_version, run_of
 from compo_pipeline.storage import files_fingerprint
 
 if TYPE_CHECKING:
@@ -55,8 +55,6 @@ CODE = (
     "models/tokenizing.py",
     "models/weights.py",
 )
-_SCORES, _OVERLAPS = "scores", "overlaps"
-FOLDERS = (_SCORES, _OVERLAPS)
 _FINGERPRINT_FILE = "fingerprint.json"
 # How images were compared, by EvaluationSettings.perceptual_hash. Each result has its own file, so
 # that a comparison of bytes alone does not replace one that also found near-duplicates.
@@ -143,7 +141,7 @@ def store_evaluation(
     fingerprints = {(task.benchmark, task.name): subtask_fingerprint(task) for task in subtasks}
     for overlap in comparison.overlaps:
         subtask = fingerprints[overlap.benchmark, overlap.subtask]
-        name = f"{_OVERLAPS}/{subtask}_{_KINDS[settings.perceptual_hash]}.json"
+        name = f"{OVERLAPS}/{subtask}_{_KINDS[settings.perceptual_hash]}.json"
         run.document(asdict(overlap), name)
     fingerprint = scores_fingerprint(subtasks, settings)
     store_scores(run, fingerprint, by_weights)
@@ -156,7 +154,7 @@ def store_scores(
     """Store the scores of models, by the fingerprint of their weights, with a run."""
     import pyarrow.parquet as pq
 
-    folder = f"{_SCORES}/{fingerprint.id}"
+    folder = f"{SCORES}/{fingerprint.id}"
     # Before the scores: after a kill, no scores may lack it.
     run.document(asdict(fingerprint), f"{folder}/{_FINGERPRINT_FILE}")
     with tempfile.TemporaryDirectory() as temporary:
@@ -268,10 +266,10 @@ class VersionScores:
         Of several measurements of a subtask the one that found most counts.
         """
         run_id = run_of(version)
-        stored = _artefacts(run_id, _OVERLAPS) if run_id else []
+        stored = _artefacts(run_id, OVERLAPS) if run_id else []
         found = []
         for task in self.subtasks:
-            prefix = f"{_OVERLAPS}/{subtask_fingerprint(task)}_"
+            prefix = f"{OVERLAPS}/{subtask_fingerprint(task)}_"
             names = [f"{prefix}{kind}.json" for kind in _KINDS.values()]
             measured = [
                 overlap
@@ -311,7 +309,7 @@ def _cached(run_id: str, fingerprint: ScoresFingerprint, weights: str) -> list[S
     import mlflow
     import pyarrow.parquet as pq
 
-    folder = f"{_SCORES}/{fingerprint.id}"
+    folder = f"{SCORES}/{fingerprint.id}"
     name = f"{folder}/{weights[:_DIGITS]}.parquet"
     if name not in _artefacts(run_id, folder):
         return None
@@ -326,10 +324,10 @@ def _cached(run_id: str, fingerprint: ScoresFingerprint, weights: str) -> list[S
 
 def _why_not_cached(run_id: str, fingerprint: ScoresFingerprint) -> str:
     """What differs between the scores that a run has and those of a fingerprint."""
-    folders = _artefacts(run_id, _SCORES)
+    folders = _artefacts(run_id, SCORES)
     if not folders:
         return "no scores are stored with its run"
-    if f"{_SCORES}/{fingerprint.id}" in folders:
+    if f"{SCORES}/{fingerprint.id}" in folders:
         return "its run has only scores of other weights (it is not registered in fp32?)"
     files = (file for folder in folders for file in _artefacts(run_id, folder))
     stored = (

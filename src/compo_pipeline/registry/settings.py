@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, field
-from typing import TYPE_CHECKING, Annotated, Literal
+from dataclasses import field
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, FiniteFloat, NonNegativeFloat, PositiveInt
 
 from compo_pipeline.configuration import Share, settings
-
-if TYPE_CHECKING:
-    from compo_pipeline.evaluation.settings import Bootstrap
 
 CHAMPION, PREVIOUS = "champion", "previous"
 
@@ -95,11 +90,6 @@ class Gate:
     """The largest share of a figure's items that could not be scored."""
     contamination: Contamination = field(default_factory=Contamination)
     """Limits, checked for subtasks whose contamination was measured."""
-
-    def fingerprint(self, bootstrap: Bootstrap) -> str:
-        """The version and a hash of all settings that affect a decision."""
-        content = json.dumps([asdict(self), asdict(bootstrap)], sort_keys=True).encode()
-        return f"{self.version}-{hashlib.sha256(content).hexdigest()[:8]}"
 
 
 @settings

@@ -1,22 +1,14 @@
-"""Versions of a registered model: find, load and list them, and move their aliases.
-
-A store in a local file is locked while an alias is decided on. On a server the last write to an
-alias wins: a concurrent move is detected, not prevented.
-"""
+"""Versions of a registered model: find, load, list and copy them."""
 
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from click import ClickException
-from filelock import FileLock, Timeout
 from rich.console import Console
 
 from compo_pipeline.configuration import SettingsError, nearest
@@ -25,94 +17,22 @@ from compo_pipeline.console import terminal
 from compo_pipeline.models.identity import CONFIG_FILE
 from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
 from compo_pipeline.registry import tracking
+from compo_pipeline.registry.settings import CopySettings
 
 if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
 
-# Tag of a version: the outcome of the last decision about it.
-OUTCOME = "promotion.outcome"
+# Folders of a run's artefacts with the scores of its version, and with their contamination.
+SCORES, OVERLAPS = "scores", "overlaps"
+# Prefix of a version's tags about the last decision; the tag of its outcome.
+DECISION_TAG = "promotion."
+OUTCOME = f"{DECISION_TAG}outcome"
+_MODEL = "model"
 # Tags that versions of the same model have in common.
 _SAME_MODEL = ("checkpoint_sha256", "precision")
 _COLUMNS = ("dataset", "method", "variant", "seed", "headline", OUTCOME)
 
 log = logging.getLogger(__name__)
-
-
-class Contested(ClickException, RuntimeError):
-    """Another process moved an alias at the same time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Aliases:
-    """Aliases of one registered model, moved with checks for concurrent moves.
-
-    `settle` is the number of seconds after which a moved alias is read again.
-    """
-
-    name: str
-    settle: float = 0.0
-
-    def version(self, alias: str) -> int | None:
-        """Number of the version that has the alias; None if no version has it."""
-        import mlflow
-
-        # The model's own list: asking for one alias cannot tell a missing one from an error.
-        aliases = mlflow.MlflowClient().get_registered_model(self.name).aliases
-        return int(aliases[alias]) if alias in aliases else None
-
-    def move(self, alias: str, before: int | None, to: int) -> None:
-        """Give an alias to a version.
-
-        Args:
-            alias: its name.
-            before: the version that had it when the move was decided.
-            to: the version that gets it.
-
-        Raises:
-            Contested: another version had it before the move, or has it after the move.
-        """
-        import mlflow
-
-        self.expect(alias, before, "before it was moved; nothing was changed by this move")
-        mlflow.MlflowClient().set_registered_model_alias(self.name, alias, str(to))
-        time.sleep(self.settle)
-        self.expect(alias, to, "after it was moved: another process moved it at the same time")
-
-    def expect(self, alias: str, version: int | None, when: str) -> None:
-        """Check which version has an alias.
-
-        Raises:
-            Contested: another one has it.
-        """
-        found = self.version(alias)
-        if found != version:
-            expected, actual = (
-                "no version" if number is None else f"version {number}"
-                for number in (version, found)
-            )
-            raise Contested(
-                f"contested: the alias '{alias}' of {self.name} should be at {expected} "
-                f"and is at {actual} {when}. Look at the registry, then run again"
-            )
-
-
-@contextmanager
-def locked(uri: str) -> Iterator[None]:
-    """Exclude other processes from decisions about a registry; on a server there is no lock."""
-    file = tracking.local_file(uri)
-    if file is None:
-        yield
-        return
-    lock = FileLock(file.with_name(f"{file.name}.promotion.lock"))
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        log.info("Waiting for another promotion in the same store.")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def find(name: str, alias: str, number: int | None) -> ModelVersion:
@@ -209,6 +129,50 @@ def same_model(client: Any, name: str, tags: Mapping[str, str]) -> ModelVersion 
     return max(found, key=lambda each: int(each.version), default=None)
 
 
+def copy_version(name: str, settings: CopySettings, *, dry_run: bool = False) -> int | None:
+    """Copy a version, under the same name, to another registry.
+
+    The copy is a version of a new run, which has its files and scores. A version of the same
+    checkpoint in the same precision is not copied twice.
+
+    Args:
+        name: of the model.
+        settings: source and target.
+        dry_run: change nothing.
+
+    Returns:
+        The version's number in the other registry; None if a dry run would create it.
+
+    Raises:
+        SettingsError: no registry is named or none answers, or no version has the alias.
+    """
+    import mlflow
+    from mlflow.exceptions import MlflowException
+
+    if settings.to is None:
+        raise SettingsError("promotion.copy.to: expected the other registry's URI, got null")
+    tracking.registered_model(name)
+    try:
+        version = mlflow.MlflowClient().get_model_version_by_alias(name, settings.alias)
+    except MlflowException as error:
+        raise SettingsError(
+            f"promotion.copy.alias: no version of {name} has '{settings.alias}' ({error.message})"
+        ) from None
+    with tracking.store_errors(settings.to, "promotion.copy.to"):
+        target = mlflow.MlflowClient(tracking_uri=settings.to, registry_uri=settings.to)
+        copied = same_model(target, name, version.tags)
+    if dry_run:
+        return int(copied.version) if copied else None
+    if copied is None:
+        experiment = tracking.experiment_in(settings.to, settings.experiment, "promotion.copy.to")
+        copied = _copied(target, version, experiment)
+        log.info("Copied %s version %s as version %s.", name, version.version, copied.version)
+    else:
+        log.info("%s version %s was copied before, as %s.", name, version.version, copied.version)
+    target.set_registered_model_alias(name, settings.gives, copied.version)
+    return int(copied.version)
+
+
 def run_of(version: ModelVersion) -> str | None:
     """Id of the version's run; None if the store has no such run."""
     return version.run_id if version.run_id and tracking.find(version.run_id) else None
@@ -239,3 +203,38 @@ def show_table(console: Console | None = None) -> None:
             table.add_row(str(version.version), own, *tags, f"{created:%Y-%m-%d}")
         console.print(f"\n{model.name}", markup=False)
         console.print(table)
+
+
+def _copied(target: Any, version: ModelVersion, experiment: str) -> ModelVersion:
+    import mlflow
+    from mlflow.exceptions import MlflowException
+
+    origin = f"models:/{version.name}/{version.version}"
+    tags = {"copied_from": origin, "copied_from_run": version.run_id or ""}
+    name = f"copy of {version.name} {version.version}"
+    run = target.create_run(experiment, run_name=name, tags=tags)
+    run_id = run.info.run_id
+    with tempfile.TemporaryDirectory() as temporary:
+        files = mlflow.artifacts.download_artifacts(origin, dst_path=f"{temporary}/{_MODEL}")
+        target.log_artifacts(run_id, files, _MODEL)
+        if source_run := run_of(version):
+            source = mlflow.MlflowClient()
+            stored = {file.path for file in source.list_artifacts(source_run)}
+            for folder in stored.intersection((SCORES, OVERLAPS)):
+                path = source.download_artifacts(source_run, folder, temporary)
+                target.log_artifacts(run_id, path, folder)
+    target.set_terminated(run_id)
+    try:
+        target.create_registered_model(version.name)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+    copy: ModelVersion = target.create_model_version(
+        version.name,
+        source=f"{run.info.artifact_uri}/{_MODEL}",
+        run_id=run_id,
+        # Decisions of this registry do not hold in the other one.
+        tags={k: v for k, v in version.tags.items() if not k.startswith(DECISION_TAG)} | tags,
+        description=version.description,
+    )
+    return copy

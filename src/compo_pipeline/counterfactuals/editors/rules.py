@@ -17,10 +17,10 @@ from compo_pipeline.counterfactuals.contract import (
     short_fingerprint,
 )
 from compo_pipeline.counterfactuals.editors.checks import CheckSettings, refusal
-from compo_pipeline.language.generated import Generated, Generator
+from compo_pipeline.language.editing import Generated, Generator
 from compo_pipeline.language.lexicon import RESOURCES
-from compo_pipeline.language.negclip import swap_phrases
 from compo_pipeline.language.paraphrases import paraphrase
+from compo_pipeline.language.reordering import swap_phrases
 from compo_pipeline.language.replacements import replacer
 from compo_pipeline.language.swaps import swap_within
 from compo_pipeline.storage import files_fingerprint

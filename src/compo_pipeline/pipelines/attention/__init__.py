@@ -1,1 +1,1 @@
-"""attention: where a phrase looks in an image, before fine-tuning and after."""
+"""attention: attention of phrases over images, before fine-tuning and after."""

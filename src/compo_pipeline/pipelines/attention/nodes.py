@@ -1,16 +1,13 @@
-"""Measure where phrases look under a run's models, and show it."""
+"""Measure the attention of a run's models, and report it."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
-
-log = logging.getLogger(__name__)
 
 
 def measure_attention(
@@ -21,8 +18,10 @@ def measure_attention(
     model: Mapping[str, Any],
     data: Mapping[str, Any],
 ) -> pd.DataFrame:
-    """Where every phrase looks under every model, a row each."""
-    from compo_pipeline.analysis import measuring, questions
+    """Attention of every phrase under every model, a row each."""
+    from compo_pipeline.analysis.cases import find_cases, image_limits
+    from compo_pipeline.analysis.localisation import measure_models
+    from compo_pipeline.analysis.settings import AttentionSettings
     from compo_pipeline.configuration import parse
     from compo_pipeline.datasets.settings import DataSettings
     from compo_pipeline.evaluation.evaluate import loaders
@@ -30,13 +29,13 @@ def measure_attention(
     from compo_pipeline.models.identity import read_record
     from compo_pipeline.models.loading import ModelSettings
 
-    asked = parse(questions.AttentionSettings, attention, "attention")
+    analysed = parse(AttentionSettings, attention, "attention")
     settings = parse(EvaluationSettings, evaluation, "evaluation")
-    cases, _ = questions.ask(asked, parse(DataSettings, data, "data"))
+    cases, _ = find_cases(analysed, parse(DataSettings, data, "data"))
     base = parse(ModelSettings, model, "model")
     models = loaders(base, control_checkpoint, checkpoint, settings.device)
-    made = read_record(checkpoint).get("training", {})
-    return measuring.measured(models, cases, made, settings, questions.limits(asked))
+    training_record = read_record(checkpoint).get("training", {})
+    return measure_models(models, cases, training_record, settings, image_limits(analysed))
 
 
 def show_attention(
@@ -49,9 +48,10 @@ def show_attention(
     data: Mapping[str, Any],
     folder: str,
 ) -> Path:
-    """Grids of images, a page and the rows, kept with the run; the figures on the terminal."""
-    from compo_pipeline.analysis import measuring, questions
-    from compo_pipeline.analysis.localisation import compare_located
+    """Write grids of images, a page and the rows; log them to the run; print the table."""
+    from compo_pipeline.analysis.cases import find_cases, image_limits
+    from compo_pipeline.analysis.localisation import cases_to_draw, compare_located, rows_by_role
+    from compo_pipeline.analysis.settings import AttentionSettings
     from compo_pipeline.configuration import parse
     from compo_pipeline.datasets.settings import DataSettings
     from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
@@ -62,16 +62,15 @@ def show_attention(
     from compo_pipeline.presentation.attention_plots import draw, panels_of
     from compo_pipeline.registry import tracking
 
-    asked = parse(questions.AttentionSettings, attention, "attention")
+    analysed = parse(AttentionSettings, attention, "attention")
     settings = parse(EvaluationSettings, evaluation, "evaluation")
-    cases, skipped = questions.ask(asked, parse(DataSettings, data, "data"))
-    rows = measuring.by_role(attention_rows)
+    cases, skipped = find_cases(analysed, parse(DataSettings, data, "data"))
+    rows = rows_by_role(attention_rows)
     compared = compare_located([rows], settings.bootstrap)
     models = loaders(parse(ModelSettings, model, "model"), None, checkpoint, settings.device)
-    shown = questions.drawn(cases, rows[BASE], asked)
-    panels = panels_of(models[BASE](), models[FINE_TUNED](), shown, questions.limits(asked))
-    topic = questions.topic(asked)
-    written = Path(folder) / topic
+    drawn = cases_to_draw(cases, rows[BASE], analysed)
+    panels = panels_of(models[BASE](), models[FINE_TUNED](), drawn, image_limits(analysed))
+    written = Path(folder) / analysed.topic
     written.mkdir(parents=True, exist_ok=True)
     grids = draw(panels, written)
     name = f"{run['method']}, {run['variant']}, seed {run['seed']}"
@@ -79,7 +78,7 @@ def show_attention(
     page = attention_page.write(summary, grids, written)
     attention_rows.to_csv(written / "attention.csv", index=False)
     with tracking.adopt(run["run_id"]) as record:
-        record.artefact(written, f"attention/{topic}")
-        record.metrics({"attention": {topic: attention_page.metrics(compared)}})
+        record.artefact(written, f"attention/{analysed.topic}")
+        record.metrics({"attention": {analysed.topic: attention_page.metrics(compared)}})
     attention_page.show(summary, page)
     return Path(folder)

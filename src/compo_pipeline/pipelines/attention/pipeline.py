@@ -1,4 +1,4 @@
-"""checkpoints, images and phrases -> attention of each model -> grids, page, figures."""
+"""checkpoints, images and phrases -> attention of each model -> grids, page, metrics."""
 
 from __future__ import annotations
 

@@ -92,11 +92,11 @@ def _generator(settings: CounterfactualSettings) -> ImageGenerator | None:
 
 
 def _parser(language_model: str) -> Parser:
-    from compo_pipeline.language.loading import identity, load
+    from compo_pipeline.language.parsing import load, name_and_version
     from compo_pipeline.language.parsing import parse as parse_sentences
 
     nlp = load(language_model)
-    return Parser(identity(nlp), lambda items: parse_sentences(nlp, items))
+    return Parser(name_and_version(nlp), lambda items: parse_sentences(nlp, items))
 
 
 def _unparsed(items: Iterable[tuple[str, int, str]]) -> Iterator[Parse]:

@@ -37,6 +37,7 @@ def act(
         TrackingSettings,
     )
     from compo_pipeline.registry.tracking import connect, provenance
+    from compo_pipeline.registry.versions import copy_version
 
     settings = parse(PromotionSettings, promotion, "promotion")
     registered = parse(RegistrationSettings, registration, "registration")
@@ -51,7 +52,7 @@ def act(
     )
     facts = provenance(command, "promotion")
     if settings.action == "copy":
-        copied = promotions.copy_version(registered.name, settings.copy, dry_run=settings.dry_run)
+        copied = copy_version(registered.name, settings.copy, dry_run=settings.dry_run)
         promotion_page.write_copy(registered.name, settings, copied, facts, links, folder)
         return folder
     if settings.action == "rollback":

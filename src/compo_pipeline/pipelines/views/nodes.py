@@ -19,7 +19,7 @@ def parse_captions(
 ) -> list[Parse]:
     """Parses of the captions' first sentences, for a method that needs them."""
     from compo_pipeline.datasets.splits import training_rows
-    from compo_pipeline.language.loading import load
+    from compo_pipeline.language.parsing import load
     from compo_pipeline.language.parsing import parse as parse_sentences
     from compo_pipeline.methods import registry
     from compo_pipeline.methods.view_tables import ViewSettings
@@ -45,7 +45,7 @@ def draw_views(
 ) -> Path:
     """The views of every epoch, in a folder of tables."""
     from compo_pipeline.datasets.splits import training_rows
-    from compo_pipeline.language.loading import identity, load
+    from compo_pipeline.language.parsing import load, name_and_version
     from compo_pipeline.methods import registry
     from compo_pipeline.methods.contract import Drawing
     from compo_pipeline.methods.view_tables import ViewSettings, by_sample, write
@@ -53,7 +53,7 @@ def draw_views(
     settings = parse(ViewSettings, views, "views")
     rows = training_rows(valid_captions, settings.split)
     first = {row.sample_id: row for row in parses}
-    language = identity(load(language_model)) if parses else ""
+    language = name_and_version(load(language_model)) if parses else ""
     drawing = Drawing(first, language, seed, 0, by_sample(counterfactuals))
     write(registry.build(method, method_views), rows, drawing, settings.epochs, Path(folder))
     return Path(folder)

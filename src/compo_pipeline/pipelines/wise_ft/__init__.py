@@ -1,1 +1,1 @@
-"""wise_ft: what lies between a run's base and its fine-tuned model, ratio by ratio."""
+"""wise_ft: models interpolated between a run's base and its fine-tuned model."""

@@ -1,4 +1,4 @@
-"""Score the models between a base and what it was fine-tuned to, and draw the trade-off."""
+"""Score the models interpolated between a base and its fine-tuned model, and plot the trade-off."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ def score_mixtures(
     model: Mapping[str, Any],
     data_root: str,
 ) -> pd.DataFrame:
-    """Every figure at every ratio, a row each."""
+    """Every metric at every ratio, a row each."""
     import pandas as pd
 
-    from compo_pipeline.analysis.wise_ft import WiseFtSettings, ends, sweep
+    from compo_pipeline.analysis.settings import SweepSettings
+    from compo_pipeline.analysis.wise_ft import load_ends, sweep
     from compo_pipeline.configuration import parse
     from compo_pipeline.evaluation import benchmarks as adapters
     from compo_pipeline.evaluation.evaluate import loaders
@@ -35,12 +36,12 @@ def score_mixtures(
     from compo_pipeline.models.identity import read_record
     from compo_pipeline.models.loading import ModelSettings
 
-    ratios = parse(WiseFtSettings, wise_ft, "wise_ft").ratios
+    ratios = parse(SweepSettings, wise_ft, "wise_ft").ratios
     settings = parse(EvaluationSettings, evaluation, "evaluation")
     wanted = parse(BenchmarksSettings, benchmarks, "benchmarks")
     subtasks = adapters.gather(wanted, valid_captions, Path(data_root))
     models = loaders(parse(ModelSettings, model, "model"), None, checkpoint, settings.device)
-    base, tuned = ends(models, read_record(checkpoint).get("training", {}))
+    base, tuned = load_ends(models, read_record(checkpoint).get("training", {}))
     return pd.DataFrame(sweep(subtasks, base, tuned, ratios, settings))
 
 
@@ -50,7 +51,7 @@ def draw_trade_off(
     command: Mapping[str, Any],
     paths: Mapping[str, str],
 ) -> Path:
-    """Page, figure and table, kept with the run; the main figures on the terminal."""
+    """Write the page, the plot and the table; log them to the run; print the trade-off."""
     from compo_pipeline.presentation import wise_ft_page as page
     from compo_pipeline.presentation.pages import links
     from compo_pipeline.registry import tracking

@@ -1,4 +1,4 @@
-"""checkpoint and benchmarks -> figures at every ratio -> table and figure."""
+"""checkpoint and benchmarks -> metrics at every ratio -> table and plot."""
 
 from __future__ import annotations
 

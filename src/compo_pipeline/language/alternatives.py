@@ -1,8 +1,8 @@
-"""Alternatives for `replace` from WordNet, through nltk, where the user has installed both.
+"""Words that may replace a word of a caption: from the caption lexicon, or from WordNet.
 
-Source: "FSC-CLIP", App. A.1, which draws co-hyponyms and antonyms from WordNet. Of a word the most
-frequent sense counts. Prepositions and numbers, which WordNet does not hold, and irregular forms
-come from the lexicon.
+Source: "FSC-CLIP", App. A.1, which draws co-hyponyms and antonyms from WordNet, through nltk, where
+the user has installed both. The most frequent sense of a word counts. Prepositions and numbers,
+which WordNet does not hold, and irregular forms come from the lexicon.
 """
 
 from __future__ import annotations
@@ -12,16 +12,97 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.language.inflection import regular
-from compo_pipeline.language.lexicon import Lexicon
-from compo_pipeline.language.replacements import Alternative, LexiconSource
+from compo_pipeline.language.lexicon import Lexicon, regular
 
 if TYPE_CHECKING:
     from nltk.corpus.reader.wordnet import WordNetCorpusReader
 
+
+from collections.abc import Sequence, Set
+from typing import NamedTuple, Protocol
+
+from compo_pipeline.language.lexicon import Lemma
+from compo_pipeline.language.scene_graph import MODIFYING
+
 _POS = {"NOUN": "n", "VERB": "v", "ADJ": "a"}
 # WordNet's frames with an object right behind the verb: "Somebody ----s something", ...
 _TRANSITIVE = frozenset({8, 9, 10, 11, 14, 15, 16, 17, 18, 19, 20, 21, 24, 25, 30, 31, 33})
+
+
+class Alternative(NamedTuple):
+    """A form that may replace a word: how likely it is drawn, and, of a singular noun, whether it
+    can follow "a" (countable) or stand without a determiner (mass).
+    """
+
+    word: str
+    weight: int
+    countable: bool = True
+    mass: bool = True
+
+
+class Source(Protocol):
+    """A source of alternatives."""
+
+    def alternatives(
+        self, word: str, upos: str, tag: str, conditions: frozenset[str]
+    ) -> Sequence[Alternative]:
+        """Forms with the same tag that cannot be true of the same thing.
+
+        Args:
+            word: one word or several in lower case, as `scene_graph.Element` spans them.
+            upos: its part of speech.
+            tag: its fine tag.
+            conditions: as in `scene_graph.Element`.
+        """
+
+
+class LexiconSource:
+    """Alternatives from the caption lexicon: members of the same group, and opposites."""
+
+    def __init__(self, lexicon: Lexicon) -> None:
+        self._lexicon = lexicon
+        self.alternatives = lru_cache(maxsize=20_000)(self._alternatives)
+
+    def _alternatives(
+        self, word: str, upos: str, tag: str, conditions: frozenset[str]
+    ) -> tuple[Alternative, ...]:
+        lemma = self._lexicon.reading(word, upos, tag)
+        if lemma is None:
+            return ()
+        # "his" in the caption excludes "woman".
+        unfit = {"he", "she"} - conditions if {"he", "she"} & conditions else set()
+        found = {
+            one.name: one
+            for one in self._others(lemma, conditions)
+            if tag in one.forms and one.pronoun not in unfit
+        }
+        return tuple(
+            Alternative(one.forms[tag], 3**one.weight, one.countable, one.mass)
+            for one in found.values()
+        )
+
+    def _others(self, lemma: Lemma, conditions: Set[str]) -> Iterator[Lemma]:
+        compatible = self._lexicon.compatible(lemma)
+        for group in lemma.groups:
+            if _fits(lemma.upos, group, conditions):
+                for one in self._lexicon.group(group, lemma.upos):
+                    if one.name not in compatible:
+                        yield one
+        for opposite in lemma.opposites:
+            wanted = opposite.kinds or ({"transitive"} if lemma.upos == "VERB" else set())
+            if not wanted or wanted & conditions:
+                yield self._lexicon.lemmas[opposite.lemma, lemma.upos]
+
+
+def _fits(upos: str, group: str, conditions: Set[str]) -> bool:
+    """Whether members of a group fit the conditions. Groups of verbs are named by what follows
+    them (transitive, intransitive) or who does it (animate), some of adjectives by what they are
+    said of (place).
+    """
+    area, dot, _ = group.partition(".")
+    if upos == "VERB" or (upos == "ADJ" and dot):
+        return area in conditions
+    return "before" not in conditions or group in MODIFYING
 
 
 def open_wordnet(key: str) -> WordNetCorpusReader:

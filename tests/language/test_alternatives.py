@@ -9,9 +9,9 @@ from typing import NamedTuple
 import pytest
 
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.language.alternatives import WordNetSource, open_wordnet
 from compo_pipeline.language.lexicon import load_lexicon
 from compo_pipeline.language.replacements import Replacer, replacer
-from compo_pipeline.language.wordnet import WordNetSource, open_wordnet
 from compo_pipeline.records import Parse
 
 nltk = pytest.importorskip("nltk")

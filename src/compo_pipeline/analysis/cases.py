@@ -1,0 +1,225 @@
+"""Cases of the attention analysis: phrases and images, with regions from COCO's instance files.
+
+`instances_<split>.json` is COCO's file or has its layout. An annotation's thing is named by its
+field `phrase`, as in rendered scenes, else by its category: "a dog".
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
+
+from compo_pipeline.analysis.settings import AttentionSettings
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.images.decoding import Limits
+from compo_pipeline.seeding import rng
+
+log = logging.getLogger(__name__)
+
+Mask = NDArray[np.bool_]
+Runs = tuple[int, ...]
+Polygon = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A part of an image; its mask is drawn on demand, as those of a data set would fill memory."""
+
+    width: int
+    """Width of the image in pixels."""
+    height: int
+    """Height of the image in pixels."""
+    runs: tuple[Runs, ...] = ()
+    """Per piece, the lengths of its runs, outside and inside in turn, column by column."""
+    polygons: tuple[Polygon, ...] = ()
+    """Further pieces, each as x, y, x, y, ..."""
+
+    def mask(self) -> Mask:
+        """[height, width], true in any of the pieces; polygons include their borders."""
+        drawn = Image.new("1", (self.width, self.height))
+        draw = ImageDraw.Draw(drawn)
+        for polygon in self.polygons:
+            draw.polygon(polygon, fill=1)
+        mask = np.array(drawn)
+        for runs in self.runs:
+            inside = np.arange(len(runs)) % 2 == 1
+            mask |= np.repeat(inside, runs).reshape(self.width, self.height).T
+        return mask
+
+    def __or__(self, other: Region) -> Region:
+        """Both regions of one image as one."""
+        runs, polygons = self.runs + other.runs, self.polygons + other.polygons
+        return replace(self, runs=runs, polygons=polygons)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A phrase and an image."""
+
+    root: Path
+    """Folder of the image."""
+    image: str
+    """Path of the image below the root."""
+    phrase: str
+    """For example "a red ball"."""
+    region: Region | None = None
+    """Region of the named thing; None if unknown."""
+
+
+def read_regions(path: Path, root: Path) -> tuple[list[Case], Counter[str]]:
+    """Read the cases of an instances file, in its order.
+
+    Things with the same phrase in one image (three dogs) are one case with one region.
+
+    Args:
+        path: the JSON file.
+        root: folder of the images.
+
+    Returns:
+        Cases, and the number of phrases that were left out, by reason.
+
+    Raises:
+        SettingsError: the file is missing or not an instances file.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+        return _cases(content, root)
+    except OSError as error:
+        raise SettingsError(
+            f"attention.regions: {path} cannot be read ({error.strerror}); set it to a file of "
+            "COCO instances, or set attention.images and attention.phrases"
+        ) from error
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise SettingsError(
+            f"attention.regions: {path} is not a file of COCO instances "
+            f"({type(error).__name__}: {error}); expected images, categories and annotations with "
+            "image_id, category_id and segmentation"
+        ) from error
+
+
+def _cases(content: Mapping[str, Any], root: Path) -> tuple[list[Case], Counter[str]]:
+    images = {entry["id"]: entry for entry in content["images"]}
+    names = {entry["id"]: entry["name"] for entry in content["categories"]}
+    regions: dict[tuple[Any, str], Region | str] = {}
+    for entry in content["annotations"]:
+        image = images[entry["image_id"]]
+        phrase = entry.get("phrase") or _indefinite(names[entry["category_id"]])
+        key = image["id"], phrase
+        size = int(image["width"]), int(image["height"])
+        found = _region(entry.get("segmentation"), *size)
+        regions[key] = _joined(regions[key], found) if key in regions else found
+    cases = [
+        Case(root, images[image]["file_name"], phrase, region)
+        for (image, phrase), region in regions.items()
+        if isinstance(region, Region)
+    ]
+    return cases, Counter(region for region in regions.values() if isinstance(region, str))
+
+
+def _joined(first: Region | str, second: Region | str) -> Region | str:
+    """Both as one, or why one cannot be drawn: attention on it would count as wrong."""
+    if isinstance(first, Region) and isinstance(second, Region):
+        return first | second
+    return first if isinstance(first, str) else second
+
+
+def _region(segmentation: Any, width: int, height: int) -> Region | str:
+    """The region of an annotation, or why it cannot be drawn."""
+    if isinstance(segmentation, dict):
+        counts = segmentation["counts"]
+        if isinstance(counts, str):
+            return "compressed run lengths"
+        runs = tuple(int(count) for count in counts)
+        if list(segmentation["size"]) != [height, width] or sum(runs) != height * width:
+            return "run lengths of another size than the image"
+        if min(runs) < 0:
+            return "run lengths below zero"
+        return Region(width, height, (runs,))
+    if not segmentation:
+        return "no segmentation"
+    polygons = tuple(tuple(float(value) for value in polygon) for polygon in segmentation)
+    if any(len(polygon) < 6 or len(polygon) % 2 for polygon in polygons):
+        return "a polygon of less than three points"
+    return Region(width, height, (), polygons)
+
+
+def _indefinite(name: str) -> str:
+    """A category with its indefinite article."""
+    return f"an {name}" if name[0] in "aeiou" else f"a {name}"
+
+
+def find_cases(settings: AttentionSettings, data: DataSettings) -> tuple[list[Case], Counter[str]]:
+    """The cases of a run, and the number of phrases that cannot be used, by reason.
+
+    Raises:
+        SettingsError: images or regions are missing, or there is no case.
+    """
+    skipped: Counter[str] = Counter()
+    if settings.images is None:
+        source = data.sources.get(settings.split)
+        if source is None:
+            raise SettingsError(
+                f"attention.split: '{settings.split}' is not one of {', '.join(data.sources)}; or "
+                "set attention.images and attention.phrases for your own images"
+            )
+        regions = settings.regions or data.root / "annotations" / f"instances_{source}.json"
+        cases, skipped = read_regions(_path(str(regions)), data.root / source)
+    elif settings.regions is not None:
+        cases, skipped = read_regions(_path(settings.regions), _path(settings.images))
+    else:
+        cases = _own_cases(_path(settings.images), settings.phrases or "")
+    if not cases:
+        why = ", ".join(f"{reason}: {count}" for reason, count in skipped.items()) or "it is empty"
+        raise SettingsError(f"attention.regions: no region of the file can be used ({why})")
+    return _sample(cases, settings), skipped
+
+
+def _path(text: str) -> Path:
+    """A path from the settings; `~` is the home folder."""
+    return Path(text).expanduser()
+
+
+def _own_cases(place: Path, text: str) -> list[Case]:
+    """Every phrase with every image file of a folder, without its subfolders."""
+    phrases = list(dict.fromkeys(phrase.strip() for phrase in text.split(";") if phrase.strip()))
+    if not phrases:
+        raise SettingsError(f"attention.phrases: no phrase in {text!r}")
+    if place.is_dir():
+        entries = [path for path in place.iterdir() if not path.name.startswith(".")]
+        files = sorted(path for path in entries if path.is_file())
+        if folders := len(entries) - len(files):
+            log.warning("%s: %d folders in it are skipped.", place, folders)
+        if not files:
+            raise SettingsError(f"attention.images: no files in the folder {place}")
+    elif place.is_file():
+        files = [place]
+    else:
+        raise SettingsError(
+            f"attention.images: there is no file or folder {place} (seen from {Path.cwd()})"
+        )
+    return [Case(file.parent, file.name, phrase) for file in files for phrase in phrases]
+
+
+def _sample(cases: Sequence[Case], settings: AttentionSettings) -> list[Case]:
+    """The cases of `limit` random images, in their order."""
+    images = sorted({case.image for case in cases})
+    if settings.limit is None or len(images) <= settings.limit:
+        return list(cases)
+    chosen = set(rng("attention", settings.seed).sample(images, settings.limit))
+    log.info("%d of %d images are measured (attention.limit).", len(chosen), len(images))
+    return [case for case in cases if case.image in chosen]
+
+
+def image_limits(settings: AttentionSettings) -> Limits:
+    """What is accepted as an image: your own images may be links, those named by a file may not."""
+    return Limits(follow_symlinks=settings.phrases is not None)
