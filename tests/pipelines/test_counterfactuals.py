@@ -13,10 +13,12 @@ import yaml
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.counterfactuals.editors.endpoint import EndpointSettings
-from compo_pipeline.counterfactuals.editors.local import TransformersSettings
-from compo_pipeline.counterfactuals.editors.rules import RulesSettings
-from compo_pipeline.counterfactuals.generators.diffusion import DiffusionSettings
+from compo_pipeline.counterfactuals.settings import (
+    DiffusionSettings,
+    EndpointSettings,
+    RulesSettings,
+    TransformersSettings,
+)
 from compo_pipeline.counterfactuals.tables import TooManyFailures
 from compo_pipeline.language.sentences import split
 from compo_pipeline.pipelines.counterfactuals.nodes import (

@@ -8,11 +8,14 @@ these differ, new images, and another image generator gives new images of the sa
 from __future__ import annotations
 
 import logging
+import re
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from filelock import FileLock, Timeout
 
@@ -26,18 +29,32 @@ from compo_pipeline.counterfactuals.contract import (
     ImageRequest,
     Role,
 )
-from compo_pipeline.counterfactuals.images import ImageStore, publish, published
-from compo_pipeline.counterfactuals.journal import Journal, Outcome
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.counterfactuals.tables import EDITED, FAILED, GENERATED, quarantined
 from compo_pipeline.progress import track
 from compo_pipeline.records import Caption, Counterfactual, Parse, Rejected
 from compo_pipeline.seeding import digest
+from compo_pipeline.storage import KeyValueStore, atomic_file, atomic_folder
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 ROLES: tuple[Role, ...] = ("negative", "positive")
 _REQUESTS_PER_CALL = 16_384  # their parses are in memory
+_STORED_TOGETHER = 256  # texts
+_SUFFIXES = {"jpeg": ".jpg", "png": ".png"}
+_OPTIONS: dict[str, dict[str, int]] = {"jpeg": {"quality": 92, "subsampling": 0}, "png": {}}
+_UNSAFE = re.compile(r"[^A-Za-z0-9-]+")
+_READABLE = 40  # characters of a sample_id in a file's name
 
 _log = logging.getLogger(__name__)
+
+
+class Outcome(NamedTuple):
+    """A text and the edit that made it, or no text and the reason."""
+
+    text: str
+    detail: str
 
 
 class Folders(NamedTuple):
@@ -111,8 +128,7 @@ def generate(
         for role in ROLES
     ]
     with _locked(folders.state):
-        with Journal(folders.state / "texts.jsonl") as journal:
-            texts = _texts(jobs, editor, parser, journal, retry=settings.retry)
+        texts = _texts(jobs, editor, parser, folders.state, retry=settings.retry)
         images = _images(jobs, texts, generator, settings, folders) if generator else {}
         files = {n: image for n, image in images.items() if isinstance(image, Path)}
         paths = {
@@ -167,39 +183,38 @@ def _locked(state: Path) -> Iterator[None]:
 
 
 def _texts(
-    jobs: Sequence[Job],
-    editor: CaptionEditor,
-    parser: Parser,
-    journal: Journal,
-    *,
-    retry: bool,
+    jobs: Sequence[Job], editor: CaptionEditor, parser: Parser, state: Path, *, retry: bool
 ) -> list[Outcome]:
     """The text of every job, or why there is none; only what is not stored is asked for.
 
     Failures that are not final are not stored: the next run asks again. With `retry`, stored
     failures are asked again, too.
     """
+    store = KeyValueStore(state / "texts.sqlite", Outcome)
     source = ("text", editor.name, editor.settings_fingerprint, parser.language)
     keys = [job.key(*source) for job in jobs]
-    stored = map(journal.get, keys)
-    pending = [
-        (key, job)
-        for key, job, outcome in zip(keys, jobs, stored, strict=True)
-        if outcome is None or (retry and not outcome.text)
-    ]
+    texts = store.get(keys)
+    pending = {
+        key: job
+        for key, job in zip(keys, jobs, strict=True)
+        if key not in texts or (retry and not texts[key].text)
+    }
     _log.info("%d of %d edited captions are stored already", len(jobs) - len(pending), len(jobs))
-    answers = _edited([job for _, job in pending], editor, parser)
-    unanswered = {}
-    for (key, _), answer in zip(
-        pending, track(answers, len(pending), "editing captions"), strict=True
-    ):
-        if isinstance(answer, EditedCaption):
-            journal.note(key, Outcome(answer.text, answer.detail))
-        elif answer.final:
-            journal.note(key, Outcome("", answer.reason))
-        else:
-            unanswered[key] = Outcome("", answer.reason)
-    return [unanswered[key] if key in unanswered else journal[key] for key in keys]
+    answers = track(
+        _edited(list(pending.values()), editor, parser), len(pending), "editing captions"
+    )
+    answered = zip(pending, answers, strict=True)
+    while batch := list(islice(answered, _STORED_TOGETHER)):
+        final = {}
+        for key, answer in batch:
+            if isinstance(answer, EditedCaption):
+                texts[key] = final[key] = Outcome(answer.text, answer.detail)
+            else:
+                texts[key] = Outcome("", answer.reason)
+                if answer.final:
+                    final[key] = texts[key]
+        store.put(final)
+    return [texts[key] for key in keys]
 
 
 def _edited(
@@ -228,24 +243,25 @@ def _images(
     seed = settings.seed
     source = ("image", generator.name, generator.settings_fingerprint, seed, store.encoding)
     keys = {n: jobs[n].key(*source, text) for n, (text, _) in enumerate(texts) if text}
-    with Journal(folders.state / "failures.jsonl") as failures:
-        pending = {
-            n: key
-            for n, key in keys.items()
-            if not store.path(key).exists() and (settings.retry or failures.get(key) is None)
-        }
-        _log.info("%d of %d images are stored already", len(keys) - len(pending), len(keys))
-        requests = [_image_request(jobs[n], texts[n].text, folders.root, seed) for n in pending]
-        answers = track(generator.generate(requests), len(pending), "generating images")
-        for key, answer in zip(pending.values(), answers, strict=True):
-            if isinstance(answer, GeneratedImage):
-                store.save(key, answer.image)
-            else:
-                failures.note(key, Outcome("", answer.reason))
-        return {
-            n: path if (path := store.path(key)).exists() else failures[key].detail
-            for n, key in keys.items()
-        }
+    failures = KeyValueStore(folders.state / "failures.sqlite", str)
+    reasons = failures.get(keys.values())
+    pending = {
+        n: key
+        for n, key in keys.items()
+        if not store.path(key).exists() and (settings.retry or key not in reasons)
+    }
+    _log.info("%d of %d images are stored already", len(keys) - len(pending), len(keys))
+    requests = [_image_request(jobs[n], texts[n].text, folders.root, seed) for n in pending]
+    answers = track(generator.generate(requests), len(pending), "generating images")
+    for key, answer in zip(pending.values(), answers, strict=True):
+        if isinstance(answer, GeneratedImage):
+            store.save(key, answer.image)
+        else:
+            reasons[key] = answer.reason
+            failures.put({key: answer.reason})
+    return {
+        n: path if (path := store.path(key)).exists() else reasons[key] for n, key in keys.items()
+    }
 
 
 def _image_request(job: Job, text: str, root: Path, seed: int) -> ImageRequest:
@@ -253,3 +269,55 @@ def _image_request(job: Job, text: str, root: Path, seed: int) -> ImageRequest:
     # 63 bits: some random number generators refuse the sign bit. "picture" is part of the seed.
     own_seed = digest(seed, "picture", *named) >> 1
     return ImageRequest(*named, text, root / job.row.image, own_seed)
+
+
+class ImageStore:
+    """Images by key; a file in the store is complete."""
+
+    def __init__(self, folder: Path, format_: str) -> None:
+        self._folder, self._format = folder, format_
+
+    @property
+    def encoding(self) -> str:
+        """Format and options, which a file depends on beside its image."""
+        return f"{self._format} {_OPTIONS[self._format]}"
+
+    def path(self, key: str) -> Path:
+        """The file of an image, existing or not."""
+        return self._folder / key[:2] / f"{key}{_SUFFIXES[self._format]}"
+
+    def save(self, key: str, image: Image.Image) -> None:
+        """Write an image atomically."""
+        with atomic_file(self.path(key)) as temporary, temporary.open("wb") as file:
+            image.convert("RGB").save(file, self._format, **_OPTIONS[self._format])
+
+
+def published(sample_id: str, sentence: int, role: str, stored: Path) -> str:
+    """Path of an image below the published folder, safe for any sample_id.
+
+    It ends with the image's key: equal paths, equal images, in all runs. The key's first digits
+    spread the files over 256 folders.
+    """
+    readable = _UNSAFE.sub("_", sample_id)[:_READABLE]
+    return f"{stored.stem[:2]}/{role}-{sentence}-{readable}-{stored.name}"
+
+
+def publish(images: Mapping[str, Path], folder: Path) -> None:
+    """Put exactly these images into a folder, which is replaced as a whole unless it holds them.
+
+    Args:
+        images: the file of each path below the folder; linked where possible, else copied.
+        folder: the published folder. Equal paths mean equal images, so a folder of these paths is
+            left alone: another process may be reading it.
+    """
+    stored = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
+    if folder.is_dir() and stored == images.keys():
+        return
+    with atomic_folder(folder) as partial:
+        for relative, source in images.items():
+            target = partial / relative
+            target.parent.mkdir(exist_ok=True)
+            try:
+                target.hardlink_to(source)
+            except OSError:
+                shutil.copyfile(source, target)

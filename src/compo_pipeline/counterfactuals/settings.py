@@ -1,12 +1,12 @@
-"""Settings of the counterfactuals pipeline (parameters_counterfactuals.yml)."""
+"""Settings of the counterfactuals pipeline, its caption editors and image generators."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from compo_pipeline.configuration import Share, settings
 
@@ -14,6 +14,10 @@ KEY = "counterfactuals"
 
 CaptionEditorName = Literal["rules", "endpoint", "transformers", "scenes"]
 ImageGeneratorName = Literal["diffusion", "scenes"]
+Rule = Literal["replace", "negclip", "swap"]
+Pixels = Annotated[int, Field(ge=16, multiple_of=8)]
+# Fields of an endpoint's request that have settings of their own, or must not be set.
+_BODY = frozenset({"model", "messages", "temperature", "max_tokens", "seed", "stream", "n"})
 
 
 @settings
@@ -54,3 +58,172 @@ class CounterfactualSettings:
                 "image_generator: scenes renders what the caption editor scenes edited, got the "
                 f"caption editor {self.caption_editor}"
             )
+
+
+@settings
+class CheckSettings:
+    """Checks of edited captions."""
+
+    most_words: PositiveInt = 60
+    """words that an edited caption may have."""
+    longer: NonNegativeFloat = 0.5
+    """share by which it may have more words than its caption; two more are always allowed."""
+    kept: Share = 0.5
+    """least share of the caption's words that a negative keeps."""
+
+
+@settings
+class RulesSettings:
+    """Caption editor `rules`: how negatives are made; positives are paraphrases."""
+
+    negatives: tuple[Rule, ...] = ("replace", "negclip", "swap")
+    """the rules to try: `replace` replaces a thing, an attribute or a relation, `negclip` exchanges
+    two phrases of a kind, `swap` two words of a kind."""
+    order: Literal["given", "drawn"] = "given"
+    """`given`: the next rule is tried only where the one before found nothing; `drawn`: each
+    caption draws the order of the rules. Of negatives that were read one by one, all broken ones
+    came from swaps."""
+    careful: bool = True
+    """swaps leave out what makes broken English or says the same; they find less."""
+    replacements: Literal["lexicon", "wordnet"] = "lexicon"
+    """where `replace` finds its words: the shipped lexicon, or WordNet through nltk."""
+    attempts: PositiveInt = 5
+    """draws of each rule, until one passes the checks."""
+    checks: CheckSettings = field(default_factory=CheckSettings)
+    """checks of the texts."""
+
+    def __post_init__(self) -> None:
+        """Each rule at most once."""
+        if not self.negatives or len(set(self.negatives)) < len(self.negatives):
+            raise ValueError(
+                "negatives: expected each of replace, negclip, swap at most once and one at least, "
+                f"got {list(self.negatives)}"
+            )
+
+
+@settings
+class RetrySettings:
+    """How often and after how long a request is sent again."""
+
+    most: NonNegativeInt = 6
+    """times that a request is sent again."""
+    backoff: NonNegativeFloat = 1.0
+    """seconds before the first time, doubled before each further one; at least half of them are
+    waited, drawn at random."""
+    longest: NonNegativeFloat = 120.0
+    """most seconds to wait; a server that asks for more (Retry-After) counts as not answering."""
+
+
+@settings
+class EndpointSettings:
+    """Caption editor `endpoint`: where the language model is and how it is asked."""
+
+    url: Annotated[str, Field(pattern="^https?://")]
+    """address up to and without /chat/completions, such as "http://localhost:8000/v1"."""
+    model: Annotated[str, Field(min_length=1)]
+    """name of the model on the server."""
+    key_variable: str | None = None
+    """the environment variable that holds the API key; null: none is sent."""
+    temperature: NonNegativeFloat = 0.7
+    """of sampling; 0 is greedy."""
+    max_tokens: PositiveInt = 120
+    """most tokens of an answer."""
+    seeded: bool = True
+    """send a seed; false for servers that refuse one."""
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """further fields of the request's body, as the server names them."""
+    attempts: PositiveInt = 3
+    """times that a caption is asked for, with another seed each, until an answer passes the
+    checks."""
+    timeout: PositiveFloat = 60.0
+    """seconds for an answer."""
+    in_flight: PositiveInt = 8
+    """requests under way at a time."""
+    give_up: PositiveInt = 10
+    """captions in a row without any answer, after which the run stops."""
+    retries: RetrySettings = field(default_factory=RetrySettings)
+    """of requests that got no answer."""
+    checks: CheckSettings = field(default_factory=CheckSettings)
+    """checks of the texts."""
+
+    def __post_init__(self) -> None:
+        """Further fields do not replace those of other settings."""
+        if taken := sorted(_BODY & self.more.keys()):
+            raise ValueError(f"more: {taken} cannot be set here")
+
+
+@settings
+class TransformersSettings:
+    """Caption editor `transformers`: a language model in a local folder, and how it is asked."""
+
+    folder: str
+    """config, weights (safetensors) and tokenizer of a causal language model."""
+    temperature: NonNegativeFloat = 0.7
+    """of sampling; 0 is greedy, with one attempt."""
+    max_tokens: PositiveInt = 60
+    """most tokens of an answer."""
+    attempts: PositiveInt = 3
+    """times that a caption is asked for, with another seed each, until an answer passes the
+    checks."""
+    batch_size: PositiveInt = 16
+    """captions that are asked for together."""
+    device: str | None = None
+    """as torch names it; null: a GPU where there is one."""
+    dtype: str = "auto"
+    """of the weights; `auto` is as in the folder."""
+    checks: CheckSettings = field(default_factory=CheckSettings)
+    """checks of the texts."""
+
+
+@settings
+class DiffusionAdainSettings:
+    """How the real image's channel statistics are transferred to the generated one."""
+
+    weight: Share = 0.5
+    """0 leaves the image as it is, 1 gives it the real one's statistics."""
+    space: Literal["latents", "pixels", "vgg", "none"] = "latents"
+    """of the VAE's latents, of the pixels, or of VGG's relu4_1 features, which need `vgg` and
+    `decoder`; `none` turns it off."""
+    vgg: str | None = None
+    """file of the VGG encoder's weights; see docs/counterfactuals.md."""
+    decoder: str | None = None
+    """file of its decoder's weights."""
+
+    def __post_init__(self) -> None:
+        """VGG has weights of the user's own."""
+        if self.space == "vgg" and not (self.vgg and self.decoder):
+            raise ValueError(
+                "space: vgg needs files of your own under vgg and decoder, got "
+                f"{self.vgg} and {self.decoder}"
+            )
+
+
+@settings
+class DiffusionSettings:
+    """Image generator `diffusion`: a text-to-image model, and how images are generated."""
+
+    model: str
+    """folder of a text-to-image pipeline as diffusers saves it, or its name on the hub
+    (owner/model); safetensors only."""
+    vision: str | None = None
+    """folder or name of a CLIP with image tower and projection, whose embeddings are as wide as the
+    model's prompt; null takes the model's own `image_encoder`."""
+    steps: PositiveInt = 4
+    """of denoising."""
+    guidance: float = 7.5
+    """scale of the guidance by the prompt; models distilled without it want 0."""
+    height: Pixels = 512
+    """of the images, in pixels; a multiple of eight, as is the width."""
+    width: Pixels = 512
+    """of the images, in pixels."""
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """of weights and arithmetic."""
+    injection: bool = True
+    """whether the real image's features go into the prompt's padding."""
+    adain: DiffusionAdainSettings = field(default_factory=DiffusionAdainSettings)
+    """the real image's statistics."""
+    batch: PositiveInt = 8
+    """images at a time, halved where they do not fit into a GPU; an image does not depend on its
+    neighbours but for rounding."""
+    seed: int = 0
+    """of all images, beside each request's own."""

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.counterfactuals.contract import EditRequest
-from compo_pipeline.counterfactuals.editors.checks import CheckSettings, cleaned, refusal
+from compo_pipeline.counterfactuals.editors.checks import cleaned, refusal
+from compo_pipeline.counterfactuals.settings import CheckSettings
 from compo_pipeline.records import Parse
 
 Bare = Callable[..., EditRequest]
@@ -100,12 +100,6 @@ def test_captions_that_hold_what_is_refused(bare_request: Bare) -> None:
     request = bare_request('A "stop" sign. It is red.')
     assert refusal(request, 'A "stop" sign. It is blue.', DEFAULTS) == ""
     assert refusal(bare_request("Dr. Who on a mat"), "Dr. Who on a bed", DEFAULTS) == ""
-
-
-@pytest.mark.parametrize("values", [{"longer": -1}, {"kept": 2}, {"most_words": 0}, {"most": 1}])
-def test_settings(values: dict[str, float]) -> None:
-    with pytest.raises(SettingsError, match="checks"):
-        parse(CheckSettings, values, "writer.checks")
 
 
 @given(answer=st.text(max_size=60), caption=st.text(min_size=1, max_size=30))

@@ -1,21 +1,32 @@
-"""The endpoint's writer against a server that does all that servers do."""
+"""The caption editor `endpoint`: whole replies, retries, and a server with every kind of fault."""
 
+import json
+import random
 import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
-from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.configuration import SettingsError
 from compo_pipeline.counterfactuals.contract import EditedCaption, EditFailure, EditRequest
-from compo_pipeline.counterfactuals.editors.checks import CheckSettings
-from compo_pipeline.counterfactuals.editors.endpoint import EndpointEditor, EndpointSettings
-from compo_pipeline.counterfactuals.editors.posting import RetrySettings
+from compo_pipeline.counterfactuals.editors.endpoint import (
+    BrokenReply,
+    EndpointEditor,
+    Interrupted,
+    RefusedRequest,
+    Reply,
+    post,
+    with_retries,
+)
+from compo_pipeline.counterfactuals.editors.llm import Answer
+from compo_pipeline.counterfactuals.settings import CheckSettings, EndpointSettings, RetrySettings
 
 Bare = Callable[..., EditRequest]
-KEY = "counterfactuals.writers.endpoint"
+KEY = "counterfactuals.endpoint"
 SECRET = "sk-very-secret"
 
 
@@ -31,8 +42,8 @@ class Waits:
 
 
 @pytest.fixture
-def writer(chat: Any, tmp_path: Path) -> Callable[..., EndpointEditor]:
-    """A writer of the fake server, one request at a time unless told otherwise."""
+def editor(chat: Any, tmp_path: Path) -> Callable[..., EndpointEditor]:
+    """A editor of the fake server, one request at a time unless told otherwise."""
 
     def make(pause: Any = None, **settings: Any) -> EndpointEditor:
         own = EndpointSettings(
@@ -59,7 +70,7 @@ def texts(made: list[EditedCaption | EditFailure]) -> list[str]:
     return [one.text for one in made if isinstance(one, EditedCaption)]
 
 
-def test_answers_in_order(chat: Any, writer: Any, captions: list[EditRequest]) -> None:
+def test_answers_in_order(chat: Any, editor: Any, captions: list[EditRequest]) -> None:
     first = threading.Event()
 
     def slow_first(turn: Any, number: int, body: dict[str, Any]) -> None:
@@ -71,14 +82,14 @@ def test_answers_in_order(chat: Any, writer: Any, captions: list[EditRequest]) -
         good(turn, number, body)
 
     chat.script = slow_first
-    made = list(writer(in_flight=3).edit(captions))
+    made = list(editor(in_flight=3).edit(captions))
     assert texts(made) == [f"A cat on {number} mats." for number in range(12)]
     assert [one.request for one in made] == captions
 
 
-def test_what_is_sent(chat: Any, writer: Any, captions: list[EditRequest]) -> None:
+def test_what_is_sent(chat: Any, editor: Any, captions: list[EditRequest]) -> None:
     chat.script = good
-    list(writer(temperature=0.5, max_tokens=9, more={"top_p": 0.9}).edit(captions[:2]))
+    list(editor(temperature=0.5, max_tokens=9, more={"top_p": 0.9}).edit(captions[:2]))
     (path, headers, one), (_, _, other) = chat.seen
     assert path == "/v1/chat/completions"
     assert "Authorization" not in headers
@@ -86,11 +97,11 @@ def test_what_is_sent(chat: Any, writer: Any, captions: list[EditRequest]) -> No
     assert sent == {"model": "fake", "temperature": 0.5, "max_tokens": 9, "top_p": 0.9}
     assert one["messages"][-1]["content"] == captions[0].caption
     assert one["seed"] != other["seed"]
-    list(writer(seeded=False).edit(captions[:1]))
+    list(editor(seeded=False).edit(captions[:1]))
     assert "seed" not in chat.seen[-1][2]
 
 
-def test_a_bounded_number_in_flight(chat: Any, writer: Any, captions: list[EditRequest]) -> None:
+def test_a_bounded_number_in_flight(chat: Any, editor: Any, captions: list[EditRequest]) -> None:
     lock, together, seen = threading.Lock(), threading.Barrier(3, timeout=10), []
     under_way = Counter[str]()
 
@@ -104,25 +115,25 @@ def test_a_bounded_number_in_flight(chat: Any, writer: Any, captions: list[EditR
         good(turn, number, body)
 
     chat.script = count
-    list(writer(in_flight=3).edit(captions))
+    list(editor(in_flight=3).edit(captions))
     assert max(seen) == 3
 
 
-def test_a_second_run_asks_nothing(chat: Any, writer: Any, captions: list[EditRequest]) -> None:
+def test_a_second_run_asks_nothing(chat: Any, editor: Any, captions: list[EditRequest]) -> None:
     def some_lies(turn: Any, number: int, body: dict[str, Any]) -> None:
         lies = " 3 mats" in body["messages"][-1]["content"]
         turn.say("Nothing.") if lies else good(turn, number, body)
 
     chat.script = some_lies
-    made = list(writer().edit(captions))
+    made = list(editor().edit(captions))
     assert [isinstance(one, EditFailure) for one in made] == [n == 3 for n in range(12)]
     asked = len(chat.seen)
     assert asked == 11 + 3
     chat.script = lambda turn, number, body: turn.reply(401, "closed")
-    assert list(writer().edit(captions)) == made
+    assert list(editor().edit(captions)) == made
     assert len(chat.seen) == asked
     with pytest.raises(SettingsError):
-        list(writer(model="another").edit(captions))
+        list(editor(model="another").edit(captions))
 
 
 @pytest.mark.parametrize(
@@ -137,31 +148,31 @@ def test_a_second_run_asks_nothing(chat: Any, writer: Any, captions: list[EditRe
     ],
 )
 def test_lies_are_asked_again_with_another_seed(
-    chat: Any, writer: Any, captions: list[EditRequest], lie: str | None, reason: str
+    chat: Any, editor: Any, captions: list[EditRequest], lie: str | None, reason: str
 ) -> None:
     def once(turn: Any, number: int, body: dict[str, Any]) -> None:
         good(turn, number, body) if number else turn.say(lie)
 
     chat.script = once
-    (made,) = writer().edit(captions[:1])
+    (made,) = editor().edit(captions[:1])
     assert made == EditedCaption(captions[0], "A cat on 0 mats.", "attempt 2")
     assert chat.seen[0][2]["seed"] != chat.seen[1][2]["seed"]
 
     chat.script = lambda turn, number, body: turn.say(lie)
-    (failed,) = writer(model="liar", attempts=2).edit(captions[:1])
+    (failed,) = editor(model="liar", attempts=2).edit(captions[:1])
     assert isinstance(failed, EditFailure)
     assert failed.reason.startswith("asked 2 times; the last answer was refused: ")
     assert reason in failed.reason
     assert len(chat.seen) == 4
 
 
-def test_an_answer_that_was_cut_off(chat: Any, writer: Any, captions: list[EditRequest]) -> None:
+def test_an_answer_that_was_cut_off(chat: Any, editor: Any, captions: list[EditRequest]) -> None:
     chat.script = lambda turn, number, body: turn.say("A cat on 0 ma", finish="length")
-    (failed,) = writer(attempts=1).edit(captions[:1])
+    (failed,) = editor(attempts=1).edit(captions[:1])
     assert isinstance(failed, EditFailure) and "cut off by max_tokens" in failed.reason
 
 
-def test_troubles_that_pass(chat: Any, writer: Any, captions: list[EditRequest]) -> None:
+def test_troubles_that_pass(chat: Any, editor: Any, captions: list[EditRequest]) -> None:
     troubles: list[Callable[[Any], None]] = [
         lambda turn: turn.reply(429, "slow down", {"Retry-After": "17"}),
         lambda turn: turn.reply(429, "slow down"),
@@ -180,7 +191,7 @@ def test_troubles_that_pass(chat: Any, writer: Any, captions: list[EditRequest])
 
     chat.script = script
     waits = Waits()
-    made = list(writer(waits, retries=RetrySettings(most=9)).edit(captions[:1]))
+    made = list(editor(waits, retries=RetrySettings(most=9)).edit(captions[:1]))
     assert texts(made) == ["A cat on 0 mats."]
     assert len(waits.seconds) == len(troubles)
     assert waits.seconds[0] == 17.0 and waits.seconds[1] <= 2.0
@@ -188,12 +199,12 @@ def test_troubles_that_pass(chat: Any, writer: Any, captions: list[EditRequest])
 
 
 def test_a_wrong_key_stops_at_once(
-    chat: Any, writer: Any, captions: list[EditRequest], monkeypatch: pytest.MonkeyPatch
+    chat: Any, editor: Any, captions: list[EditRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_KEY", SECRET)
     chat.script = lambda turn, number, body: turn.reply(401, f"wrong key {SECRET}")
     with pytest.raises(SettingsError, match=rf"{KEY}\.key_variable \(now FAKE_KEY\)") as caught:
-        list(writer(key_variable="FAKE_KEY").edit(captions))
+        list(editor(key_variable="FAKE_KEY").edit(captions))
     assert "401: wrong key ***" in str(caught.value) and SECRET not in str(caught.value)
     # The window was not sent to its end.
     assert len(chat.seen) < len(captions)
@@ -202,75 +213,75 @@ def test_a_wrong_key_stops_at_once(
 
 def test_the_key_is_written_nowhere(
     chat: Any,
-    writer: Any,
+    editor: Any,
     captions: list[EditRequest],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
     monkeypatch.setenv("FAKE_KEY", SECRET)
     chat.script = good
-    own = writer(key_variable="FAKE_KEY")
+    own = editor(key_variable="FAKE_KEY")
     list(own.edit(captions))
     assert SECRET.encode() not in (tmp_path / "answers.sqlite").read_bytes()
     assert SECRET not in str(vars(own))
 
 
-def test_no_key_in_the_environment(writer: Any, captions: list[EditRequest], chat: Any) -> None:
+def test_no_key_in_the_environment(editor: Any, captions: list[EditRequest], chat: Any) -> None:
     with pytest.raises(SettingsError, match=rf"{KEY}\.key_variable: expected .* 'NO_SUCH_KEY'"):
-        list(writer(key_variable="NO_SUCH_KEY").edit(captions))
+        list(editor(key_variable="NO_SUCH_KEY").edit(captions))
     assert chat.seen == []
 
 
 @pytest.mark.parametrize(("status", "mends"), [(404, "url or model"), (307, "url"), (402, "key_v")])
 def test_what_no_caption_would_change(
-    chat: Any, writer: Any, captions: list[EditRequest], status: int, mends: str
+    chat: Any, editor: Any, captions: list[EditRequest], status: int, mends: str
 ) -> None:
     chat.script = lambda turn, number, body: turn.reply(status, "no")
     with pytest.raises(SettingsError, match=rf"refuses every request .{status}: no.*{KEY}.{mends}"):
-        list(writer().edit(captions))
+        list(editor().edit(captions))
 
 
 def test_one_caption_that_the_server_refuses(
-    chat: Any, writer: Any, captions: list[EditRequest]
+    chat: Any, editor: Any, captions: list[EditRequest]
 ) -> None:
     def script(turn: Any, number: int, body: dict[str, Any]) -> None:
         bad = " 1 mats" in body["messages"][-1]["content"]
         turn.reply(400, "content filter") if bad else good(turn, number, body)
 
     chat.script = script
-    made = list(writer().edit(captions))
+    made = list(editor().edit(captions))
     assert made[1] == EditFailure(captions[1], "refused: 400: content filter")
     assert len(texts([made[0], *made[2:]])) == 11
     # It was no answer: a later run asks for it again, and for nothing else.
     asked = len(chat.seen)
-    assert list(writer().edit(captions[:2])) == made[:2]
+    assert list(editor().edit(captions[:2])) == made[:2]
     assert len(chat.seen) == asked + 1
     # Alone, too: a server that refuses one is not down.
-    assert list(writer().edit(captions[1:2])) == made[1:2]
+    assert list(editor().edit(captions[1:2])) == made[1:2]
     with pytest.raises(SettingsError, match="none of 3 captions in a row; the last: refused: 400"):
-        list(writer(give_up=3).edit(captions[1:2] * 4))
+        list(editor(give_up=3).edit(captions[1:2] * 4))
 
 
 def test_one_caption_that_nobody_answers(
-    chat: Any, writer: Any, captions: list[EditRequest]
+    chat: Any, editor: Any, captions: list[EditRequest]
 ) -> None:
     def script(turn: Any, number: int, body: dict[str, Any]) -> None:
         lost = " 1 mats" in body["messages"][-1]["content"]
         turn.reply(503, "busy") if lost else good(turn, number, body)
 
     chat.script = script
-    made = list(writer(retries=RetrySettings(most=1)).edit(captions))
+    made = list(editor(retries=RetrySettings(most=1)).edit(captions))
     assert [one for one in made if isinstance(one, EditFailure)] == [made[1]]
     assert made[1].reason.startswith("no answer: ") and not made[1].final
 
 
-def test_a_server_that_goes_down(chat: Any, writer: Any, captions: list[EditRequest]) -> None:
+def test_a_server_that_goes_down(chat: Any, editor: Any, captions: list[EditRequest]) -> None:
     def script(turn: Any, number: int, body: dict[str, Any]) -> None:
         good(turn, number, body) if number < 5 else turn.reply(503, "down")
 
     chat.script = script
     made = []
-    own = writer(give_up=3, retries=RetrySettings(most=1))
+    own = editor(give_up=3, retries=RetrySettings(most=1))
     with pytest.raises(SettingsError, match=rf"{KEY}\.url: .* none of 3 .*503: down"):
         for one in own.edit(captions):
             made.append(one)
@@ -278,31 +289,31 @@ def test_a_server_that_goes_down(chat: Any, writer: Any, captions: list[EditRequ
     assert texts(made) == [f"A cat on {number} mats." for number in range(5)]
     asked = len(chat.seen)
     chat.script = good
-    assert len(texts(list(writer().edit(captions)))) == 12
+    assert len(texts(list(editor().edit(captions)))) == 12
     assert len(chat.seen) == asked + 7
 
 
-def test_a_server_that_is_down(chat: Any, writer: Any, captions: list[EditRequest]) -> None:
+def test_a_server_that_is_down(chat: Any, editor: Any, captions: list[EditRequest]) -> None:
     with pytest.raises(SettingsError, match=rf"{KEY}\.url: .*answered none of 2 captions"):
-        list(writer(retries=RetrySettings(most=0)).edit(captions[:2]))
+        list(editor(retries=RetrySettings(most=0)).edit(captions[:2]))
 
 
-def test_interrupted(chat: Any, writer: Any, captions: list[EditRequest]) -> None:
+def test_interrupted(chat: Any, editor: Any, captions: list[EditRequest]) -> None:
     chat.script = good
-    answers = writer(in_flight=2).edit(captions)
+    answers = editor(in_flight=2).edit(captions)
     next(answers)
     answers.close()
     asked = len(chat.seen)
     assert asked < len(captions)
-    assert len(texts(list(writer().edit(captions)))) == 12
+    assert len(texts(list(editor().edit(captions)))) == 12
     assert len(chat.seen) == 12
 
 
-def test_settings_hash(writer: Any) -> None:
-    own = writer().settings_fingerprint
-    assert own == writer(in_flight=3, timeout=9.0, url="http://elsewhere/v1").settings_fingerprint
+def test_settings_fingerprint(editor: Any) -> None:
+    own = editor().settings_fingerprint
+    assert own == editor(in_flight=3, timeout=9.0, url="http://elsewhere/v1").settings_fingerprint
     others = [
-        writer(**changed).settings_fingerprint
+        editor(**changed).settings_fingerprint
         for changed in (
             {"model": "b"},
             {"temperature": 0.1},
@@ -314,18 +325,159 @@ def test_settings_hash(writer: Any) -> None:
     assert len({own, *others}) == 6
 
 
+Headers = dict[str, str]
+OK = Reply(200, {}, json.dumps({"choices": [{"message": {"content": "fine"}}]}).encode())
+
+
+def sent(url: str, headers: Headers | None = None, timeout: float = 5.0) -> Reply:
+    with httpx.Client(timeout=timeout) as client:
+        return post(client, url, b'{"a": 1}', headers or {}, timeout)
+
+
+def test_a_whole_reply(chat: Any) -> None:
+    chat.script = lambda turn, number, body: turn.reply(418, "tea", {"Retry-After": "3"})
+    reply = sent(chat.url + "/x", {"Authorization": "Bearer k"})
+    assert (reply.status, reply.body, reply.headers["retry-after"]) == (418, b"tea", "3")
+    path, headers, body = chat.seen[0]
+    assert (path, headers["Authorization"], body) == ("/v1/x", "Bearer k", {"a": 1})
+
+
+def test_broken_off(chat: Any) -> None:
+    chat.script = lambda turn, number, body: turn.break_off()
+    with pytest.raises(BrokenReply, match="[Ii]ncomplete|without sending complete"):
+        sent(chat.url)
+
+
+def test_too_slow(chat: Any) -> None:
+    done = threading.Event()
+    chat.script = lambda turn, number, body: done.wait(10)
+    with pytest.raises(BrokenReply, match="[Tt]ime"):
+        sent(chat.url, timeout=0.1)
+    done.set()
+
+
+def test_drop_by_drop(chat: Any) -> None:
+    done = threading.Event()
+
+    def drip(turn: Any, number: int, body: Any) -> None:
+        turn.send_response(200)
+        turn.send_header("Content-Length", "1000")
+        turn.end_headers()
+        while not done.wait(0.02):
+            turn.wfile.write(b".")
+
+    chat.script = drip
+    with pytest.raises(BrokenReply, match="longer than 0.2 s"):
+        sent(chat.url, timeout=0.2)
+    done.set()
+
+
+def test_no_server(chat: Any) -> None:
+    with pytest.raises(BrokenReply, match="refused"):
+        sent("http://127.0.0.1:9/v1")
+
+
+def test_a_redirect_is_not_followed(chat: Any) -> None:
+    chat.script = lambda turn, number, body: turn.reply(307, "", {"Location": chat.url + "/other"})
+    assert sent(chat.url, {"Authorization": "Bearer k"}).status == 307
+    assert len(chat.seen) == 1
+
+
+class Tries:
+    """Replies or errors in turn, and the seconds waited between them."""
+
+    def __init__(self, *given: Reply | BrokenReply, stop_at: int = 99) -> None:
+        self.given, self.waits, self.stop_at = list(given), [], stop_at
+        self.event = threading.Event()
+
+    def send(self) -> Reply:
+        one = self.given.pop(0)
+        if isinstance(one, BrokenReply):
+            raise one
+        return one
+
+    def pause(self, stop: threading.Event, seconds: float) -> bool:
+        assert stop is self.event
+        self.waits.append(seconds)
+        return len(self.waits) >= self.stop_at
+
+    def go(self, now: Callable[[], float] = lambda: 0.0, **settings: Any) -> Answer:
+        given = RetrySettings(**{"most": 4, "backoff": 1.0, "longest": 100.0, **settings})
+        return with_retries(
+            self.send,
+            given,
+            random.Random(0),
+            self.event,
+            pause=self.pause,
+            now=now,
+        )
+
+
+def busy(status: int = 429, headers: Headers | None = None) -> Reply:
+    return Reply(status, headers or {}, b"busy")
+
+
+def test_back_off() -> None:
+    tries = Tries(busy(500), busy(503), BrokenReply("cut"), busy(), OK)
+    assert tries.go() == Answer("fine", False)
+    for wait, most in zip(tries.waits, [1, 2, 4, 8], strict=True):
+        assert most / 2 <= wait <= most
+    assert len({wait / most for wait, most in zip(tries.waits, [1, 2, 4, 8], strict=True)}) == 4
+    again = Tries(busy(500), busy(503), BrokenReply("cut"), busy(), OK)
+    again.go()
+    assert again.waits == tries.waits
+
+
 @pytest.mark.parametrize(
-    ("values", "message"),
+    ("value", "least", "most"),
     [
-        ({"url": "file:///etc/passwd"}, "expected http"),
-        ({"model": ""}, "model"),
-        ({"attempts": 0}, "attempts"),
-        ({"temperature": -1}, "temperature"),
-        ({"more": {"seed": 3}}, "seed"),
-        ({"api_key": "x"}, f"{KEY}.api_key: unknown key"),
-        ({"retries": {"times": 3}}, f"{KEY}.retries.times: unknown key"),
+        ("7", 7, 7),
+        ("0.1", 0.5, 1),
+        ("Thu, 01 Jan 1970 00:00:30 GMT", 20, 20),
+        ("Thu, 01 Jan 1970 00:00:01 GMT", 0.5, 1),
+        ("soon", 0.5, 1),
+        ("-5", 0.5, 1),
+        ("nan", 0.5, 1),
+        ("", 0.5, 1),
     ],
 )
-def test_settings(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
-        parse(EndpointSettings, {"url": "http://here/v1", "model": "m", **values}, KEY)
+def test_retry_after(value: str, least: float, most: float) -> None:
+    tries = Tries(busy(headers={"retry-after": value}), OK)
+    tries.go(now=lambda: 10.0)
+    assert least <= tries.waits[0] <= most
+
+
+def test_a_server_that_asks_for_too_long_is_not_waited_for() -> None:
+    tries = Tries(busy(headers={"retry-after": "3600"}), OK)
+    with pytest.raises(BrokenReply, match="asks to wait 3600 s, longest is 100"):
+        tries.go()
+    assert tries.waits == []
+
+
+def test_the_last_try() -> None:
+    tries = Tries(*[busy(500)] * 5, OK)
+    with pytest.raises(BrokenReply, match="500: busy .sent 5 times"):
+        tries.go()
+    assert len(tries.waits) == 4
+    with pytest.raises(BrokenReply, match="sent 1 times"):
+        Tries(BrokenReply("cut")).go(most=0)
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 422, 501, 307])
+def test_what_another_try_would_not_change(status: int) -> None:
+    tries = Tries(busy(status), OK)
+    with pytest.raises(RefusedRequest, match=f"{status}: busy") as caught:
+        tries.go()
+    assert caught.value.status == status and tries.waits == []
+
+
+def test_stopped() -> None:
+    tries = Tries(*[busy()] * 5, stop_at=2)
+    with pytest.raises(Interrupted):
+        tries.go()
+    assert len(tries.given) == 3
+    tries = Tries(OK)
+    tries.event.set()
+    with pytest.raises(Interrupted):
+        tries.go()
+    assert len(tries.given) == 1

@@ -1,17 +1,16 @@
-"""The offline writer on hand-made parses, on real captions, and on any text."""
+"""The offline editor on hand-made parses, on real captions, and on any text."""
 
 import json
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.counterfactuals.contract import EditedCaption, EditFailure, EditRequest, Role
-from compo_pipeline.counterfactuals.editors.checks import CheckSettings, refusal
-from compo_pipeline.counterfactuals.editors.rules import RuleEditor, RulesSettings
+from compo_pipeline.counterfactuals.editors.checks import refusal
+from compo_pipeline.counterfactuals.editors.rules import RuleEditor
+from compo_pipeline.counterfactuals.settings import CheckSettings, RulesSettings
 from compo_pipeline.records import Parse
 
 Tagged = Callable[[str], Parse]
@@ -26,7 +25,7 @@ def requests(parse: Parse, role: Role, count: int = 1) -> list[EditRequest]:
 def write(
     settings: RulesSettings, asked: list[EditRequest], seed: int = 0
 ) -> list[EditedCaption | EditFailure]:
-    return list(RuleEditor(settings, key="writer", seed=seed).edit(asked))
+    return list(RuleEditor(settings, key="editor", seed=seed).edit(asked))
 
 
 def test_each_rule(tagged: Tagged) -> None:
@@ -84,9 +83,9 @@ def test_equal_seeds_equal_texts(parsed: Parsed) -> None:
     assert write(RulesSettings(), asked, seed=1) != made
 
 
-def test_settings_hash() -> None:
+def test_settings_fingerprint() -> None:
     def hashed(settings: RulesSettings, seed: int = 0) -> str:
-        return RuleEditor(settings, key="writer", seed=seed).settings_fingerprint
+        return RuleEditor(settings, key="editor", seed=seed).settings_fingerprint
 
     own = hashed(RulesSettings())
     assert own == hashed(RulesSettings()) and len(own) == 12
@@ -97,21 +96,6 @@ def test_settings_hash() -> None:
         hashed(RulesSettings(checks=CheckSettings(kept=0.4))),
     ]
     assert len({own, *others}) == 5
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"negatives": []}, "one at least"),
-        ({"negatives": ["swap", "swap"]}, "at most once"),
-        ({"negatives": ["shuffle"]}, "writer.negatives.0"),
-        ({"attempts": 0}, "attempts"),
-        ({"checks": {"most": 3}}, "writer.checks.most: unknown key"),
-    ],
-)
-def test_settings(values: dict[str, object], message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
-        parse(RulesSettings, values, "writer")
 
 
 def test_real_captions(shared: Path, parsed: Parsed) -> None:

@@ -15,7 +15,7 @@ from PIL import Image
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.counterfactuals.contract import GeneratedImage, ImageFailure, ImageRequest
 from compo_pipeline.counterfactuals.generators.diffusion import DiffusionGenerator
-from compo_pipeline.counterfactuals.generators.settings import AdainSettings, DiffusionSettings
+from compo_pipeline.counterfactuals.settings import DiffusionAdainSettings, DiffusionSettings
 from compo_pipeline.images import vgg
 
 diffusers = pytest.importorskip("diffusers")
@@ -62,7 +62,7 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> list[ImageRequest]:
     return made
 
 
-OFF = AdainSettings(space="none")
+OFF = DiffusionAdainSettings(space="none")
 
 
 def settings(folder: Path, **changes: Any) -> DiffusionSettings:
@@ -96,7 +96,7 @@ def test_an_image_does_not_depend_on_its_neighbours_or_their_order(
     build: Callable[..., Path], requests: list[ImageRequest], scheduler: str, space: Any
 ) -> None:
     """Both schedulers draw noise at every step."""
-    chosen = settings(build(scheduler=scheduler), adain=AdainSettings(space=space))
+    chosen = settings(build(scheduler=scheduler), adain=DiffusionAdainSettings(space=space))
     together = pixels(DiffusionGenerator(chosen), requests)
     alone = pixels(DiffusionGenerator(replace(chosen, batch=1)), requests)
     backwards = pixels(DiffusionGenerator(replace(chosen, batch=2)), requests[::-1])[::-1]
@@ -125,7 +125,7 @@ def test_without_injection_and_style_it_is_the_plain_pipeline(
         width=24,
         num_inference_steps=2,
         guidance_scale=7.5,
-        generator=[generator._painter._generator(request) for request in requests],
+        generator=[generator._batches._generator(request) for request in requests],
     ).images
     assert apart(got, [np.asarray(image, np.int16) for image in plain]) == [0, 0, 0]
 
@@ -146,7 +146,7 @@ def test_what_is_injected_is_the_image_behind_the_first_end(
     real = [Image.open(request.image) for request in requests]
     texts = [request.text for request in requests]
     with torch.inference_mode():
-        asked, full = generator._painter._prompt(texts, real)
+        asked, full = generator._batches._prompt(texts, real)
         pipe = diffusers.StableDiffusionPipeline.from_pretrained(folder, use_safetensors=True)
         plain = pipe.encode_prompt(texts, "cpu", 1, False)[0]
         inputs = processor()(images=real, return_tensors="pt")
@@ -177,7 +177,7 @@ def test_style_moves_the_image_towards_the_real_one(
 ) -> None:
     plain = pixels(DiffusionGenerator(settings(folder)), requests)
     for weight, moved in ((0.0, False), (1.0, True)):
-        chosen = settings(folder, adain=AdainSettings(weight, space))
+        chosen = settings(folder, adain=DiffusionAdainSettings(weight=weight, space=space))
         styled = pixels(DiffusionGenerator(chosen), requests)
         assert (min(apart(plain, styled)) > 1) == moved
     if space == "pixels":
@@ -197,7 +197,7 @@ def test_a_real_image_that_cannot_be_read_gives_none(
 
 
 def test_half_precision_makes_an_image(folder: Path, requests: list[ImageRequest]) -> None:
-    chosen = settings(folder, precision="bf16", adain=AdainSettings(space="latents"))
+    chosen = settings(folder, precision="bf16", adain=DiffusionAdainSettings(space="latents"))
     assert pixels(DiffusionGenerator(chosen), requests[:1])[0].std() > 1
 
 
@@ -222,7 +222,7 @@ def test_a_model_of_two_encoders_without_injection(
     build: Callable[..., Path], requests: list[ImageRequest]
 ) -> None:
     folder = build(kind="StableDiffusionXLPipeline", scheduler="EulerDiscreteScheduler")
-    style = AdainSettings(space="latents")
+    style = DiffusionAdainSettings(space="latents")
     own = settings(folder, injection=False, guidance=0.0, adain=style)
     assert all(image.std() > 1 for image in pixels(DiffusionGenerator(own), requests))
 
@@ -231,7 +231,7 @@ class Small:
     """Stands for a GPU that holds so many images."""
 
     def __init__(self, generator: DiffusionGenerator, holds: int) -> None:
-        self.draw_all, self.holds, self.asked = generator._painter.draw, holds, []
+        self.draw_all, self.holds, self.asked = generator._batches.generate, holds, []
 
     def draw(self, wanted: Sequence[Any]) -> list[Any]:
         self.asked.append(len(wanted))
@@ -255,7 +255,7 @@ def test_a_gpu_that_is_too_small_takes_fewer_at_a_time(
     expected = pixels(DiffusionGenerator(settings(folder)), many)
     generator = DiffusionGenerator(settings(folder, batch=6))
     gpu = Small(generator, holds)
-    monkeypatch.setattr(generator._painter, "draw", gpu.draw)
+    monkeypatch.setattr(generator._batches, "generate", gpu.draw)
     assert max(apart(pixels(generator, many), expected)) <= 1
     assert gpu.asked == asked
     assert "counterfactuals.diffusion.batch" in caplog.text
@@ -265,7 +265,7 @@ def test_a_gpu_that_holds_no_image(
     folder: Path, requests: list[ImageRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generator = DiffusionGenerator(settings(folder))
-    monkeypatch.setattr(generator._painter, "draw", Small(generator, 0).draw)
+    monkeypatch.setattr(generator._batches, "generate", Small(generator, 0).draw)
     with pytest.raises(SettingsError, match=r"counterfactuals\.diffusion\.batch: not even one"):
         list(generator.generate(requests))
 
@@ -274,27 +274,30 @@ def test_numbers_that_make_no_image(
     folder: Path, requests: list[ImageRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generator = DiffusionGenerator(settings(folder))
-    decoded = generator._painter._decoded
+    decoded = generator._batches._decoded
 
     def spoiled(latents: torch.Tensor, real: list[Image.Image]) -> torch.Tensor:
         made = decoded(latents, real)
         made[1, 0, 0, 0] = float("nan")
         return made
 
-    monkeypatch.setattr(generator._painter, "_decoded", spoiled)
+    monkeypatch.setattr(generator._batches, "_decoded", spoiled)
     answers = list(generator.generate(requests))
     assert [type(answer) for answer in answers] == [GeneratedImage, ImageFailure, GeneratedImage]
     assert "counterfactuals.diffusion.precision" in answers[1].reason  # type: ignore[union-attr]
 
 
-def test_a_place_that_is_found_elsewhere(folder: Path, requests: list[ImageRequest]) -> None:
+def test_models_are_located_by_name(
+    folder: Path, requests: list[ImageRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = []
 
     def locate(name: str, key: str) -> Path:
         asked.append((name, key))
         return folder if name == "one" else clip(folder)
 
-    generator = DiffusionGenerator(settings(Path("one"), vision="two"), locate=locate)
+    monkeypatch.setattr("compo_pipeline.counterfactuals.generators.loading.locate", locate)
+    generator = DiffusionGenerator(settings(Path("one"), vision="two"))
     assert len(pixels(generator, requests)) == 3
     key = "counterfactuals.diffusion"
     assert asked == [("one", f"{key}.model"), ("two", f"{key}.vision")]
@@ -315,7 +318,9 @@ def test_style_in_features_of_vgg(
             bias.data.fill_(0.5)
         torch.save(layers.state_dict(), files[name])
     full, none = (
-        DiffusionGenerator(settings(folder, adain=AdainSettings(weight, "vgg", **files)))
+        DiffusionGenerator(
+            settings(folder, adain=DiffusionAdainSettings(weight=weight, space="vgg", **files))
+        )
         for weight in (1.0, 0.0)
     )
     full.check()
@@ -323,7 +328,7 @@ def test_style_in_features_of_vgg(
     assert full.settings_fingerprint != none.settings_fingerprint
 
 
-def test_the_hash_tells_settings_and_models_apart_but_not_batches_and_places(
+def test_the_fingerprint_covers_settings_and_models_but_not_batch_and_folder(
     build: Callable[..., Path], folder: Path, tmp_path: Path
 ) -> None:
     base = settings(folder)
@@ -333,7 +338,7 @@ def test_the_hash_tells_settings_and_models_apart_but_not_batches_and_places(
             base,
             replace(base, steps=8),
             replace(base, injection=False),
-            replace(base, adain=AdainSettings(0.4)),
+            replace(base, adain=DiffusionAdainSettings(weight=0.4)),
             replace(base, seed=1),
             settings(build(scheduler="EulerDiscreteScheduler")),
         )

@@ -1,6 +1,7 @@
-"""What cannot be used is refused by its key, before weights are read."""
+"""Folders of diffusion models: checked before use, in the hub's cache, and on the hub."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +11,8 @@ import pytest
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.counterfactuals.generators.diffusion import DiffusionGenerator
-from compo_pipeline.counterfactuals.generators.loading import lacking
-from compo_pipeline.counterfactuals.generators.settings import AdainSettings, DiffusionSettings
+from compo_pipeline.counterfactuals.generators.loading import lacking, locate
+from compo_pipeline.counterfactuals.settings import DiffusionAdainSettings, DiffusionSettings
 
 KEY = r"^counterfactuals\.diffusion"
 
@@ -31,8 +32,8 @@ def test_a_whole_pipeline_lacks_nothing(tiny_diffusion: Callable[..., Path]) -> 
 
 
 def test_no_folder_or_no_pipeline(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=rf"{KEY}\.model: 'owner/model' is no folder"):
-        check("owner/model")
+    with pytest.raises(SettingsError, match=rf"{KEY}\.model: 'no/such/folder' is no folder"):
+        check("no/such/folder")
     with pytest.raises(SettingsError, match=rf"{KEY}\.model: .*has no model_index.json"):
         check(tmp_path)
 
@@ -100,7 +101,9 @@ def test_a_tower_that_is_no_clip(tiny_diffusion: Callable[..., Path]) -> None:
 
 
 def test_no_file_of_vgg(tiny_diffusion: Callable[..., Path], tmp_path: Path) -> None:
-    style = AdainSettings(space="vgg", vgg=str(tmp_path / "v"), decoder=str(tmp_path / "d"))
+    style = DiffusionAdainSettings(
+        space="vgg", vgg=str(tmp_path / "v"), decoder=str(tmp_path / "d")
+    )
     with pytest.raises(SettingsError, match=rf"{KEY}\.adain\.vgg: there is no file"):
         check(tiny_diffusion(), adain=style)
 
@@ -114,3 +117,61 @@ def test_without_the_extra(
     )
     with pytest.raises(SettingsError, match=r"compo-pipeline\[diffusion\]"):
         check(folder)
+
+
+MODEL_KEY = "counterfactuals.diffusion.model"
+
+
+@pytest.fixture
+def fetched(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
+    """What is asked of a hub that cannot be reached."""
+    asked: list[dict[str, object]] = []
+
+    def unreachable(*args: object, **how: object) -> None:
+        asked.append(how)
+        raise OSError("no route\nadvice")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", unreachable)
+    return asked
+
+
+def test_a_folder_is_never_asked_for(tmp_path: Path, fetched: list[object]) -> None:
+    assert locate(str(tmp_path), MODEL_KEY) == tmp_path
+    for name in ("no/such/folder", "nothing", "/no/such"):
+        with pytest.raises(SettingsError, match=f"^{MODEL_KEY}: '{name}' is no folder"):
+            locate(name, MODEL_KEY)
+    assert fetched == []
+
+
+def test_without_a_network_the_key_is_told(
+    fetched: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("compo_pipeline.models.hub.cached", lambda *_: None)
+    with pytest.raises(
+        SettingsError, match=f"^{MODEL_KEY}: there is no folder 'owner/model'.*no route"
+    ) as told:
+        locate("owner/model", MODEL_KEY)
+    assert "advice" not in str(told.value) and len(fetched) == 1
+
+
+def test_what_is_in_the_cache_is_taken_whole_or_fetched_again(
+    tiny_diffusion: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = tiny_diffusion()
+    half = shutil.copytree(whole, tmp_path / "half")
+    (half / "vae" / "diffusion_pytorch_model.safetensors").unlink()
+    fetched = []
+
+    def download(name: str, allow_patterns: list[str]) -> str:
+        fetched.append((name, allow_patterns))
+        return str(whole)
+
+    monkeypatch.setattr("compo_pipeline.models.hub.ask", lambda name: None)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    monkeypatch.setattr("compo_pipeline.models.hub.cached", lambda *_: whole)
+    assert locate("owner/model", MODEL_KEY) == whole and fetched == []
+    monkeypatch.setattr("compo_pipeline.models.hub.cached", lambda *_: half)
+    assert locate("owner/model", MODEL_KEY) == whole
+    ((name, patterns),) = fetched
+    assert name == "owner/model"
+    assert not any(pattern.endswith((".py", ".bin", "*.safetensors")) for pattern in patterns)

@@ -1,18 +1,18 @@
-"""What every edited caption must be, whoever wrote it; and what can be mended without harm.
+"""Checks of edited captions, and cleaning of language models' answers.
 
-Language models wrap their answers: quotes, labels, list marks, thoughts. What surely is no part of
-the caption is taken off, and the caption's own capital and closing mark are put on, so that
-neither tells a synthetic text from a real one. Everything else is refused with its reason.
+Language models wrap their answers: quotes, labels, list marks, thoughts. What is certainly no part
+of the caption is removed, and the caption's own capital and closing mark are restored, so that
+neither distinguishes a synthetic text from a real one. All other flaws are refused with a reason.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 
 from compo_pipeline.counterfactuals.contract import EditRequest
 from compo_pipeline.counterfactuals.editors.meaning import altered, kept, still_true
+from compo_pipeline.counterfactuals.settings import CheckSettings
 from compo_pipeline.language.sentences import split, word_count
 
 _THOUGHT = re.compile(r"<(think|thinking|reasoning)>.*?(</\1>|\Z)", re.DOTALL | re.IGNORECASE)
@@ -43,33 +43,10 @@ _BOUNDARY = re.compile(r"([.?!])[\"'”’)]* +[\"'“‘(]*(\S)")
 _SPARE = 2
 
 
-@dataclass(frozen=True)
-class CheckSettings:
-    """What an edited caption is held to.
-
-    Attributes:
-        most_words: words that it may have.
-        longer: share by which it may have more words than its caption; two more are always fine.
-        kept: least share of the caption's words that a negative keeps: it is an edit, no new text.
-    """
-
-    most_words: int = 60
-    longer: float = 0.5
-    kept: float = 0.5
-
-    def __post_init__(self) -> None:
-        """Limits that some text can meet."""
-        if self.most_words < 1 or self.longer < 0 or not 0 <= self.kept <= 1:
-            raise ValueError(
-                "checks: expected most_words of 1 at least, longer of 0 at least and kept in "
-                f"[0, 1], got {self.most_words}, {self.longer} and {self.kept}"
-            )
-
-
 def cleaned(answer: str, caption: str) -> str:
     """An answer without what is wrapped around it, with the caption's capital and closing mark.
 
-    Lines stay: more than one of them is refused by `refusal`, not mended.
+    Several lines stay: `refusal` refuses them.
     """
     text = _THOUGHT.sub("", answer).strip()
     text = _FENCE.sub(r"\1", text).strip()
@@ -86,7 +63,7 @@ def cleaned(answer: str, caption: str) -> str:
 
 
 def refusal(request: EditRequest, text: str, settings: CheckSettings) -> str:
-    """Why a text is no answer to a request; empty where it is one."""
+    """Why a text is no valid answer to a request; empty for a valid one."""
     return _form(request.caption, text, settings) or _meaning(request, text, settings)
 
 

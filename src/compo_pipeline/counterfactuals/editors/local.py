@@ -1,12 +1,11 @@
-"""A writer with a language model of its own: a folder as transformers writes it.
+"""Caption editor with a language model in a local folder, loaded by transformers.
 
-Shapes: B captions of a batch, T tokens of what is asked, N new ones, V words of the vocabulary.
+Shapes: B captions of a batch, T tokens of the prompt, N new ones, V size of the vocabulary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,73 +17,52 @@ from compo_pipeline.counterfactuals.contract import (
     EditRequest,
     short_fingerprint,
 )
-from compo_pipeline.counterfactuals.editors.asking import judged, seed_of
-from compo_pipeline.counterfactuals.editors.cache import Answer, Cache, key_of
-from compo_pipeline.counterfactuals.editors.checks import CheckSettings
-from compo_pipeline.counterfactuals.editors.prompts import fingerprint, messages, plain
-from compo_pipeline.storage import files_fingerprint
+from compo_pipeline.counterfactuals.editors.llm import (
+    Answer,
+    answer_key,
+    attempt_seed,
+    checked,
+    messages,
+    plain,
+    prompts_fingerprint,
+)
+from compo_pipeline.counterfactuals.settings import TransformersSettings
+from compo_pipeline.storage import KeyValueStore, files_fingerprint
 
 if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True)
-class TransformersSettings:
-    """Which model, and how it is asked.
-
-    Attributes:
-        folder: config, weights (safetensors) and tokenizer of a causal language model.
-        temperature: of sampling; 0 is greedy, and asks once.
-        max_tokens: most tokens of an answer.
-        attempts: times that a caption is asked for, with another seed each, until an answer passes
-            the checks.
-        batch_size: captions that are asked for together.
-        device: as torch names it; null: a GPU where there is one.
-        dtype: of the weights; `auto` is what the folder says.
-        checks: what a text is held to.
-    """
-
-    folder: str
-    temperature: float = 0.7
-    max_tokens: int = 60
-    attempts: int = 3
-    batch_size: int = 16
-    device: str | None = None
-    dtype: str = "auto"
-    checks: CheckSettings = field(default_factory=CheckSettings)
-
-    def __post_init__(self) -> None:
-        """Numbers that make sense."""
-        if min(self.max_tokens, self.attempts, self.batch_size) < 1 or self.temperature < 0:
-            raise ValueError(
-                "expected max_tokens, attempts and batch_size of 1 at least and no negative "
-                f"temperature, got {self.max_tokens}, {self.attempts}, {self.batch_size} and "
-                f"{self.temperature}"
-            )
-
-
 class TransformersEditor:
-    """Each answer is drawn with a seed of its own caption: batches of other captions leave it as it
-    is, but for the last digits of the logits.
+    """Each answer has its caption's own seed: other captions of a batch change no more than the
+    last digits of the logits.
     """
 
     name: ClassVar[str] = "transformers"
 
     def __init__(self, settings: TransformersSettings, *, key: str, seed: int, cache: Path) -> None:
-        self._settings, self._key, self._seed, self._cache = settings, key, seed, Cache(cache)
+        self._settings, self._key, self._seed = settings, key, seed
+        self._store = KeyValueStore(cache, Answer)
 
     @cached_property
     def settings_fingerprint(self) -> str:
-        """Of all that decides the texts, the model's files among it."""
+        """Of all that changes the texts, the model's files included."""
         own = self._settings
         parameters = (own.temperature, own.max_tokens, own.attempts, own.dtype)
         return short_fingerprint(
-            self.name, parameters, own.checks, self._seed, self._identity, fingerprint()
+            self.name,
+            parameters,
+            own.checks,
+            self._seed,
+            self._model_fingerprint,
+            prompts_fingerprint(),
         )
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
-        """Answers in the requests' order, batch by batch; the model is loaded when its cache does
-        not know an answer, and let go with the last: a maker of images may need its room.
+        """Answers in the requests' order, batch by batch.
+
+        The model is loaded for the first answer that is not stored, and unloaded after the last:
+        an image generator may need the memory.
 
         Raises:
             SettingsError: transformers is not installed, or the folder holds no such model.
@@ -94,49 +72,49 @@ class TransformersEditor:
             for start in range(0, len(requests), size):
                 yield from self._batch(requests[start : start + size])
         finally:
-            self._cache.close()
             self.__dict__.pop("_model", None)
 
     def _batch(self, requests: Sequence[EditRequest]) -> list[EditedCaption | EditFailure]:
         """Ask for all, then again for those whose answer was refused."""
-        settled: dict[int, EditedCaption | EditFailure] = {}
+        results: dict[int, EditedCaption | EditFailure] = {}
         open_ = list(range(len(requests)))
         for attempt in range(self._settings.attempts if self._settings.temperature else 1):
             answers = self._answers([requests[place] for place in open_], attempt)
             for place, answer in zip(open_, answers, strict=True):
                 checks = self._settings.checks
-                settled[place] = judged(requests[place], answer, attempt, checks)
-            open_ = [place for place in open_ if isinstance(settled[place], EditFailure)]
+                results[place] = checked(requests[place], answer, attempt, checks)
+            open_ = [place for place in open_ if isinstance(results[place], EditFailure)]
             if not open_:
                 break
-        return [settled[place] for place in range(len(requests))]
+        return [results[place] for place in range(len(requests))]
 
     def _answers(self, requests: Sequence[EditRequest], attempt: int) -> list[Answer]:
-        """Answers of one attempt, those that the cache does not know asked for together."""
-        asked = {self._asked(request, attempt): request for request in requests}
-        known = self._cache.get(asked)
-        new = {key: request for key, request in asked.items() if key not in known}
+        """Answers of one attempt; those that are not stored are asked for together."""
+        keys = [self._answer_key(request, attempt) for request in requests]
+        stored = self._store.get(keys)
+        new = {key: one for key, one in zip(keys, requests, strict=True) if key not in stored}
         if new:
-            seeds = [seed_of(self._seed, request, attempt) for request in new.values()]
-            made = self._model.answers(list(new.values()), seeds)
-            captions = {key: request.caption for key, request in new.items()}
-            known |= self._cache.put(dict(zip(new, made, strict=True)), captions)
-        return [known[self._asked(request, attempt)] for request in requests]
+            seeds = [attempt_seed(self._seed, request, attempt) for request in new.values()]
+            answers = self._model.answers(list(new.values()), seeds)
+            # The first answer to a request counts, whichever process got it.
+            self._store.put(dict(zip(new, answers, strict=True)), replace=False)
+            stored |= self._store.get(new)
+        return [stored[key] for key in keys]
 
-    def _asked(self, request: EditRequest, attempt: int) -> str:
+    def _answer_key(self, request: EditRequest, attempt: int) -> str:
         own = self._settings
         asked: Mapping[str, Any] = {
-            "model": self._identity,
+            "model": self._model_fingerprint,
             "messages": messages(request.caption, request.role),
             "temperature": own.temperature,
             "max_tokens": own.max_tokens,
             "dtype": own.dtype,
-            "seed": seed_of(self._seed, request, attempt),
+            "seed": attempt_seed(self._seed, request, attempt),
         }
-        return key_of(asked)
+        return answer_key(asked)
 
     @cached_property
-    def _identity(self) -> str:
+    def _model_fingerprint(self) -> str:
         """A hash of the model's files."""
         folder = Path(self._settings.folder)
         if not (folder / "config.json").is_file():
@@ -164,7 +142,7 @@ class _Model:
             from transformers import AutoModelForCausalLM, AutoTokenizer
         except ImportError as error:
             raise SettingsError(
-                f"{key}: a model of one's own needs transformers, which is not installed "
+                f"{key}: a local model needs transformers, which is not installed "
                 "(pip install transformers)"
             ) from error
         self._settings = settings
@@ -183,7 +161,7 @@ class _Model:
                 f"{key}.folder: cannot load a causal language model from {settings.folder!r} "
                 f"({error})"
             ) from error
-        # What is to be gone on with stands at the end of its row.
+        # Left padding: generation continues at the end of each row.
         self._tokenizer.padding_side = self._tokenizer.truncation_side = "left"
         if self._tokenizer.pad_token is None:
             self._tokenizer.pad_token = self._tokenizer.eos_token
@@ -224,8 +202,8 @@ class _Model:
         )
 
     def _answer(self, row: torch.Tensor) -> Answer:
-        """The text of new tokens [N]. A model without a chat template goes on with further captions
-        of its own: its answer is the first line.
+        """The text of new tokens [N]. A model without a chat template continues with further
+        captions: its answer is the first line.
         """
         ends = self._network.generation_config.eos_token_id
         ends = {ends} if isinstance(ends, int) else set(ends or ())

@@ -1,13 +1,12 @@
-"""The offline writer: this project's generators of negatives, and its paraphrases for positives."""
+"""Caption editor by rules: negatives by this project's generators, positives by paraphrases."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from compo_pipeline import seeding
 from compo_pipeline.counterfactuals.contract import (
@@ -16,7 +15,8 @@ from compo_pipeline.counterfactuals.contract import (
     EditRequest,
     short_fingerprint,
 )
-from compo_pipeline.counterfactuals.editors.checks import CheckSettings, refusal
+from compo_pipeline.counterfactuals.editors.checks import refusal
+from compo_pipeline.counterfactuals.settings import Rule, RulesSettings
 from compo_pipeline.language.editing import Generated, Generator
 from compo_pipeline.language.lexicon import RESOURCES
 from compo_pipeline.language.paraphrases import paraphrase
@@ -25,46 +25,11 @@ from compo_pipeline.language.replacements import replacer
 from compo_pipeline.language.swaps import swap_within
 from compo_pipeline.storage import files_fingerprint
 
-Rule = Literal["replace", "negclip", "swap"]
 _NOTHING = "no rule finds anything to change"
 
 
-@dataclass(frozen=True)
-class RulesSettings:
-    """How negatives are made by rule; positives are `paraphrase`'s.
-
-    Attributes:
-        negatives: the rules to try: `replace` gives a thing, attribute or relation for another,
-            `negclip` exchanges two phrases of a kind, `swap` two words of a kind.
-        order: `given`: the next rule is tried only where the one before found nothing; `drawn`:
-            each caption draws the order of the rules. Of negatives that were read one by one, all
-            that were broken came from swaps, careful as they are.
-        careful: swaps leave out what makes broken English, or says the same; they find less.
-        replacements: where `replace` finds its words: the shipped lexicon, or WordNet through nltk.
-        attempts: draws of each rule, until one passes the checks.
-        checks: what a text is held to.
-    """
-
-    negatives: tuple[Rule, ...] = ("replace", "negclip", "swap")
-    order: Literal["given", "drawn"] = "given"
-    careful: bool = True
-    replacements: Literal["lexicon", "wordnet"] = "lexicon"
-    attempts: int = 5
-    checks: CheckSettings = field(default_factory=CheckSettings)
-
-    def __post_init__(self) -> None:
-        """Rules to try, each of them once."""
-        if not self.negatives or len(set(self.negatives)) < len(self.negatives):
-            raise ValueError(
-                "negatives: expected each of replace, negclip, swap at most once and one at least, "
-                f"got {list(self.negatives)}"
-            )
-        if self.attempts < 1:
-            raise ValueError(f"attempts: expected 1 at least, got {self.attempts}")
-
-
 class RuleEditor:
-    """Equal seeds and equal parses give equal texts, whatever else is asked."""
+    """Edits by rules; equal seeds and equal parses give equal texts, in any batch."""
 
     name: ClassVar[str] = "rules"
 
@@ -85,7 +50,7 @@ class RuleEditor:
         """The first text that passes the checks, of the rules in their order.
 
         Raises:
-            SettingsError: WordNet is wanted and not there.
+            SettingsError: WordNet is chosen but not installed.
         """
         rules = self._rules
         for request in requests:
@@ -95,27 +60,27 @@ class RuleEditor:
     @cached_property
     def _rules(self) -> Mapping[Rule, Generator]:
         careful = self._settings.careful
-        made: dict[Rule, Generator] = {
+        generators: dict[Rule, Generator] = {
             "negclip": partial(swap_phrases, careful=careful),
             "swap": partial(swap_within, careful=careful),
         }
         if "replace" in self._settings.negatives:
             key = f"{self._key}.replacements"
-            made["replace"] = replacer(self._settings.replacements, key=key)
-        return made
+            generators["replace"] = replacer(self._settings.replacements, key=key)
+        return generators
 
     def _answer(
         self, request: EditRequest, rules: Mapping[Rule, Generator], rng: random.Random
     ) -> EditedCaption | EditFailure:
         reason = _NOTHING
-        for made in self._drafts(request, rules, rng):
-            refused = refusal(request, made.text, self._settings.checks)
+        for draft in self._drafts(request, rules, rng):
+            refused = refusal(request, draft.text, self._settings.checks)
             if not refused:
-                words = " > ".join(made.words)
+                words = " > ".join(draft.words)
                 return EditedCaption(
-                    request, made.text, f"{made.generator}, {made.category}: {words}"
+                    request, draft.text, f"{draft.generator}, {draft.category}: {words}"
                 )
-            reason = f"the last draft was refused: {refused} ({made.text!r})"
+            reason = f"the last draft was refused: {refused} ({draft.text!r})"
         return EditFailure(request, reason)
 
     def _drafts(
@@ -129,7 +94,7 @@ class RuleEditor:
             generators = [rules[name] for name in names]
         for generator in generators:
             for _ in range(self._settings.attempts):
-                made = generator(request.parse, rng)
-                if made is None:
+                draft = generator(request.parse, rng)
+                if draft is None:
                     break
-                yield made
+                yield draft

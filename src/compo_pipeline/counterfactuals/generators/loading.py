@@ -1,19 +1,21 @@
 """Text-to-image pipelines of diffusers and CLIP image towers, from folders.
 
-What a folder cannot be used for is told by its small files alone, long before weights are read.
+What a folder cannot be used for is found from its small files, long before weights are read.
 Nothing loaded may run code: weights are safetensors, classes those of diffusers and transformers.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.counterfactuals.generators.settings import KEY, AdainSettings
+from compo_pipeline.counterfactuals.settings import DiffusionAdainSettings
 from compo_pipeline.images import vgg
+from compo_pipeline.models import hub
 
 if TYPE_CHECKING:
     import torch
@@ -24,8 +26,10 @@ HUB_FILES = (
     *("unet/diffusion_pytorch_model.safetensors", "vae/diffusion_pytorch_model.safetensors"),
     "image_encoder/model.safetensors",
 )
-"""What is wanted of a repository of the hub: of its several copies of the weights, one."""
+"""Files to download from a repository of the hub: one of its several copies of the weights."""
 
+KEY = "counterfactuals.diffusion"
+_REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 _INDEX = "model_index.json"
 # Pipelines of one CLIP text encoder, whose padding is free to hold an image's features.
 _ONE_ENCODER = ("LatentConsistencyModelPipeline", "StableDiffusionPipeline")
@@ -37,13 +41,47 @@ _OFF = f"or set {KEY}.injection to false"
 
 
 class Folders(NamedTuple):
-    """Where the parts lie: the pipeline, and the image tower with its preprocessing; None where
-    nothing is injected.
+    """Folders of the pipeline, and of the image tower with its preprocessing; None without
+    injection.
     """
 
     pipeline: Path
     tower: Path | None
     preprocessing: Path | None
+
+
+def locate(name: str, key: str) -> Path:
+    """The folder of a model, or of a repository of the hub, downloaded once.
+
+    Args:
+        name: a folder, or `owner/model`.
+        key: the YAML key that names it.
+
+    Raises:
+        SettingsError: it is no folder, and no download.
+    """
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        return folder
+    if not _REPOSITORY.fullmatch(name):
+        raise SettingsError(
+            f"{key}: '{name}' is no folder; expected one as save_pretrained of diffusers or "
+            "transformers writes it"
+        )
+    from huggingface_hub import snapshot_download
+
+    try:
+        found = hub.cached(name, HUB_FILES)
+        if found is None or lacking(found):  # as an interrupted download leaves it
+            hub.ask(name)
+            found = Path(snapshot_download(name, allow_patterns=list(HUB_FILES)))
+    except Exception as error:
+        raise SettingsError(
+            f"{key}: there is no folder '{name}', and the model of that name could not be "
+            f"downloaded ({type(error).__name__}: {hub.first_line(error)}). Without a network, "
+            f"fetch its folder elsewhere and name that"
+        ) from error
+    return found
 
 
 def lacking(folder: Path) -> str:
@@ -66,7 +104,7 @@ def lacking(folder: Path) -> str:
 
 
 def folders(pipeline: Path, vision: Path | None, injection: bool) -> Folders:
-    """The folders of all parts, seen to be of the right kind and to fit together.
+    """The folders of all parts, after checks that they are of the right kind and fit together.
 
     Args:
         pipeline: the text-to-image model.
@@ -78,7 +116,7 @@ def folders(pipeline: Path, vision: Path | None, injection: bool) -> Folders:
     """
     if find_spec("diffusers") is None or find_spec("transformers") is None:
         raise SettingsError(
-            "counterfactuals.maker: 'diffusion' needs the packages diffusers and "
+            "counterfactuals.image_generator: 'diffusion' needs the packages diffusers and "
             "transformers: pip install 'compo-pipeline[diffusion]'"
         )
     kind = _checked_pipeline(pipeline)
@@ -184,7 +222,7 @@ def load_vision(places: Folders, dtype: torch.dtype, device: str) -> tuple[Any, 
     return encoder.to(device).eval(), preprocess
 
 
-def load_vgg(adain: AdainSettings) -> tuple[Sequential, Sequential]:
+def load_vgg(adain: DiffusionAdainSettings) -> tuple[Sequential, Sequential]:
     """VGG's encoder and its decoder, on the CPU.
 
     Raises:

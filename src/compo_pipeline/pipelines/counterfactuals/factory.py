@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 from compo_pipeline.configuration import parse
 from compo_pipeline.counterfactuals.contract import CaptionEditor, ImageGenerator
 from compo_pipeline.counterfactuals.generation import Parser
-from compo_pipeline.counterfactuals.settings import KEY, CounterfactualSettings
+from compo_pipeline.counterfactuals.settings import (
+    KEY,
+    CounterfactualSettings,
+    DiffusionSettings,
+    EndpointSettings,
+    RulesSettings,
+    TransformersSettings,
+)
 from compo_pipeline.records import Caption, Parse
 
 if TYPE_CHECKING:
@@ -51,22 +58,16 @@ def _editor(settings: CounterfactualSettings, state: Path) -> CaptionEditor:
     name, seed = settings.caption_editor, settings.seed
     key, values, answers = f"{KEY}.{name}", getattr(settings, name), state / f"{name}.sqlite"
     if name == "rules":
-        from compo_pipeline.counterfactuals.editors.rules import RuleEditor, RulesSettings
+        from compo_pipeline.counterfactuals.editors.rules import RuleEditor
 
         return RuleEditor(parse(RulesSettings, values, key), key=key, seed=seed)
     if name == "endpoint":
-        from compo_pipeline.counterfactuals.editors.endpoint import (
-            EndpointEditor,
-            EndpointSettings,
-        )
+        from compo_pipeline.counterfactuals.editors.endpoint import EndpointEditor
 
         return EndpointEditor(
             parse(EndpointSettings, values, key), key=key, seed=seed, cache=answers
         )
-    from compo_pipeline.counterfactuals.editors.local import (
-        TransformersEditor,
-        TransformersSettings,
-    )
+    from compo_pipeline.counterfactuals.editors.local import TransformersEditor
 
     return TransformersEditor(
         parse(TransformersSettings, values, key), key=key, seed=seed, cache=answers
@@ -79,14 +80,9 @@ def _generator(settings: CounterfactualSettings) -> ImageGenerator | None:
     import torch
 
     from compo_pipeline.counterfactuals.generators.diffusion import DiffusionGenerator
-    from compo_pipeline.counterfactuals.generators.settings import KEY, DiffusionSettings
-    from compo_pipeline.counterfactuals.locating import locate
 
-    generator = DiffusionGenerator(
-        parse(DiffusionSettings, settings.diffusion, KEY),
-        "cuda" if torch.cuda.is_available() else "cpu",
-        locate,
-    )
+    own = parse(DiffusionSettings, settings.diffusion, f"{KEY}.diffusion")
+    generator = DiffusionGenerator(own, "cuda" if torch.cuda.is_available() else "cpu")
     generator.check()
     return generator
 

@@ -1,29 +1,31 @@
-"""Our prompts: their form, and that their own examples would pass the checks."""
+"""Prompts and keys of stored answers; the examples of the prompts pass the checks."""
 
 from collections.abc import Callable
 
 import pytest
 
 from compo_pipeline.counterfactuals.contract import EditRequest, Role
-from compo_pipeline.counterfactuals.editors import prompts
-from compo_pipeline.counterfactuals.editors.checks import CheckSettings, cleaned, refusal
+from compo_pipeline.counterfactuals.editors import llm
+from compo_pipeline.counterfactuals.editors.checks import cleaned, refusal
+from compo_pipeline.counterfactuals.editors.llm import answer_key
+from compo_pipeline.counterfactuals.settings import CheckSettings
 from compo_pipeline.records import Parse
 
 
 @pytest.mark.parametrize("role", ["negative", "positive"])
 def test_messages(role: Role) -> None:
-    chat = prompts.messages("A dog\n on a mat.", role)
+    chat = llm.messages("A dog\n on a mat.", role)
     assert [turn["role"] for turn in chat[:3]] == ["system", "user", "assistant"]
     assert chat[-1] == {"role": "user", "content": "A dog on a mat."}
-    assert chat[1:-1] != prompts.messages("", "positive" if role == "negative" else "negative")
-    text = prompts.plain(chat)
+    assert chat[1:-1] != llm.messages("", "positive" if role == "negative" else "negative")
+    text = llm.plain(chat)
     assert text.endswith("Caption: A dog on a mat.\nEdited:")
     assert text.count("\nEdited:") == len(chat[1:]) // 2 + 1
 
 
 @pytest.mark.parametrize("role", ["negative", "positive"])
 def test_examples_pass_the_checks(role: Role, parsed: Callable[[str], Parse]) -> None:
-    turns = [turn["content"] for turn in prompts.messages("", role)[1:-1]]
+    turns = [turn["content"] for turn in llm.messages("", role)[1:-1]]
     for caption, text in zip(turns[::2], turns[1::2], strict=True):
         request = EditRequest("id", 0, role, caption, parsed(caption))
         assert cleaned(text, caption) == text
@@ -31,6 +33,12 @@ def test_examples_pass_the_checks(role: Role, parsed: Callable[[str], Parse]) ->
 
 
 def test_a_changed_prompt_changes_the_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = prompts.fingerprint()
-    monkeypatch.setattr(prompts, "_SYSTEM", "Edit captions.")
-    assert prompts.fingerprint() != before
+    before = llm.prompts_fingerprint()
+    monkeypatch.setattr(llm, "_SYSTEM", "Edit captions.")
+    assert llm.prompts_fingerprint() != before
+
+
+def test_keys() -> None:
+    assert answer_key({"a": 1, "b": "x"}) == answer_key({"b": "x", "a": 1})
+    assert answer_key({"a": 1}) != answer_key({"a": 2})
+    assert answer_key({"a": "1"}) != answer_key({"a": 1})

@@ -1,13 +1,27 @@
-"""What language models are asked: our own words and examples, for each role.
+"""Caption editors that ask a language model: prompts, seeds, answers and their store.
 
-Any change of a prompt changes `fingerprint`, and with it the settings' hash and the cache's keys.
+Any change of a prompt changes `prompts_fingerprint`, and with it the keys of stored answers.
 """
 
 from __future__ import annotations
 
-from typing import TypedDict
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypedDict
 
-from compo_pipeline.counterfactuals.contract import Role, short_fingerprint
+from compo_pipeline import seeding
+from compo_pipeline.counterfactuals.contract import (
+    EditedCaption,
+    EditFailure,
+    EditRequest,
+    Role,
+    short_fingerprint,
+)
+from compo_pipeline.counterfactuals.editors.checks import cleaned, refusal
+from compo_pipeline.counterfactuals.settings import CheckSettings
+
+_SEEDS = 2**31  # what servers take for a seed
 
 
 class Message(TypedDict):
@@ -15,6 +29,13 @@ class Message(TypedDict):
 
     role: str
     content: str
+
+
+class Answer(NamedTuple):
+    """Raw text of a language model's answer; `cut` where it reached its limit of tokens."""
+
+    text: str
+    cut: bool
 
 
 _SYSTEM = (
@@ -56,7 +77,7 @@ _EXAMPLES: dict[Role, tuple[tuple[str, str], ...]] = {
 
 
 def messages(caption: str, role: Role) -> list[Message]:
-    """The chat that asks for an edit of a caption; the caption stands on one line."""
+    """The chat that asks for an edit of a caption, which is put on one line."""
     turns: list[Message] = [{"role": "system", "content": f"{_SYSTEM} {_TASKS[role]}"}]
     for given, edited in _EXAMPLES[role]:
         turns.append({"role": "user", "content": given})
@@ -66,13 +87,37 @@ def messages(caption: str, role: Role) -> list[Message]:
 
 
 def plain(chat: list[Message]) -> str:
-    """A chat as one text to go on with, for models without a chat template."""
+    """A chat as one text to continue, for models without a chat template."""
     system, *turns, last = (message["content"] for message in chat)
     pairs = zip(turns[::2], turns[1::2], strict=True)
     examples = "".join(f"Caption: {given}\nEdited: {edited}\n\n" for given, edited in pairs)
     return f"{system}\n\n{examples}Caption: {last}\nEdited:"
 
 
-def fingerprint() -> str:
+def prompts_fingerprint() -> str:
     """A short hash of all prompts."""
     return short_fingerprint(_SYSTEM, _TASKS, _EXAMPLES, plain(messages("", "negative")))
+
+
+def answer_key(asked: Mapping[str, Any]) -> str:
+    """Key of a stored answer: a hash of model, prompt and parameters."""
+    text = json.dumps(asked, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def attempt_seed(seed: int, request: EditRequest, attempt: int) -> int:
+    """Seed of one attempt: of the caption and the role alone, so equal captions share an answer."""
+    return seeding.digest(seed, request.caption, request.role, attempt) % _SEEDS
+
+
+def checked(
+    request: EditRequest, answer: Answer, attempt: int, settings: CheckSettings
+) -> EditedCaption | EditFailure:
+    """An answer as an edited caption, or why it is refused; attempts are counted from 0."""
+    text = cleaned(answer.text, request.caption)
+    refused = "cut off by max_tokens" if answer.cut else refusal(request, text, settings)
+    if not refused:
+        return EditedCaption(request, text, f"attempt {attempt + 1}")
+    asked = "asked once" if attempt == 0 else f"asked {attempt + 1} times"
+    reason = f"{asked}; the last answer was refused: {refused} ({text[:200]!r})"
+    return EditFailure(request, reason)

@@ -1,0 +1,48 @@
+"""Settings of caption editors and image generators that are refused with their YAML key."""
+
+from typing import Any
+
+import pytest
+
+from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.counterfactuals.settings import (
+    DiffusionSettings,
+    EndpointSettings,
+    RulesSettings,
+    TransformersSettings,
+)
+
+REQUIRED: dict[type, dict[str, Any]] = {
+    RulesSettings: {},
+    EndpointSettings: {"url": "http://localhost/v1", "model": "m"},
+    TransformersSettings: {"folder": "f"},
+    DiffusionSettings: {"model": "m"},
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "message"),
+    [
+        (RulesSettings, {"negatives": []}, r"k\.negatives: .*at most once and one at least"),
+        (RulesSettings, {"negatives": ["swap", "swap"]}, r"k\.negatives: .*at most once"),
+        (RulesSettings, {"attempts": 0}, r"k\.attempts: .*got 0"),
+        (RulesSettings, {"checks": {"most_words": 0}}, r"k\.checks\.most_words: .*got 0"),
+        (RulesSettings, {"checks": {"kept": 1.1}}, r"k\.checks\.kept: .*got 1\.1"),
+        (EndpointSettings, {"url": "localhost"}, r"k\.url: .*'localhost'"),
+        (EndpointSettings, {"model": ""}, r"k\.model: .*got ''"),
+        (EndpointSettings, {"in_flight": 0}, r"k\.in_flight: .*got 0"),
+        (EndpointSettings, {"timeout": 0}, r"k\.timeout: .*got 0"),
+        (EndpointSettings, {"more": {"n": 2}}, r"k\.more: \['n'\] cannot be set"),
+        (EndpointSettings, {"retries": {"most": -1}}, r"k\.retries\.most: .*got -1"),
+        (TransformersSettings, {"temperature": -1}, r"k\.temperature: .*got -1"),
+        (TransformersSettings, {"batch_size": 0}, r"k\.batch_size: .*got 0"),
+        (DiffusionSettings, {"steps": 0}, r"k\.steps: .*got 0"),
+        (DiffusionSettings, {"height": 100}, r"k\.height: .*multiple of 8.*got 100"),
+        (DiffusionSettings, {"width": 8}, r"k\.width: .*16.*got 8"),
+        (DiffusionSettings, {"adain": {"weight": 1.5}}, r"k\.adain\.weight: .*got 1\.5"),
+        (DiffusionSettings, {"adain": {"space": "vgg"}}, r"k\.adain\.space: .*files of your own"),
+    ],
+)
+def test_refused(kind: type, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        parse(kind, {**REQUIRED[kind], **change}, "k")
