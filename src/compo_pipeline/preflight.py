@@ -50,15 +50,13 @@ SETTINGS = {
 }
 # Of caption editors and image generators; the node that uses one parses its settings.
 _OF_COUNTERFACTUALS = {
-    "counterfactuals.rules": "compo_pipeline.counterfactuals.editors.rules:RulesSettings",
-    "counterfactuals.endpoint": "compo_pipeline.counterfactuals.editors.endpoint:EndpointSettings",
+    "counterfactuals.rules": "compo_pipeline.counterfactuals.settings:RulesSettings",
+    "counterfactuals.endpoint": "compo_pipeline.counterfactuals.settings:EndpointSettings",
     "counterfactuals.transformers": (
-        "compo_pipeline.counterfactuals.editors.local:TransformersSettings"
+        "compo_pipeline.counterfactuals.settings:TransformersSettings"
     ),
     "counterfactuals.scenes": "compo_pipeline.scenes.counterfactuals:SceneEditSettings",
-    "counterfactuals.diffusion": (
-        "compo_pipeline.counterfactuals.generators.settings:DiffusionSettings"
-    ),
+    "counterfactuals.diffusion": ("compo_pipeline.counterfactuals.settings:DiffusionSettings"),
 }
 # Names of the precisions, for settings that choose a device.
 _PRECISIONS = {
