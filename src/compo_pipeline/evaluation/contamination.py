@@ -128,15 +128,13 @@ class _Match(NamedTuple):
 
 
 def _match(place: ImagePlace, known: TrainingRows) -> _Match:
-    own, near = image_hash(place), None
+    own, near = image_hash(place), False
     if own is not None and known.near is not None:
-        near = _perceptual_hash(place)
-    return _Match(
-        same_bytes=own in known.hashes,
-        same_name=image_id(place[1]) in known.names,
-        near=near is not None
-        and bool((np.bitwise_count(known.near ^ np.uint64(near)) <= _NEAR_BITS).any()),
-    )
+        perceptual = _perceptual_hash(place)
+        if perceptual is not None:
+            distances = np.bitwise_count(known.near ^ np.uint64(perceptual))
+            near = bool((distances <= _NEAR_BITS).any())
+    return _Match(own in known.hashes, image_id(place[1]) in known.names, near)
 
 
 def _overlap(

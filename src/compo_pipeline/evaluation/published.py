@@ -58,10 +58,10 @@ def published_results(rows: Iterable[Row], *, coco: bool) -> list[PublishedResul
     papers, counts = published()
     complete: dict[str, Row] = {}
     for row in rows:
-        found = row.items
+        count = row.items
         if row.benchmark == retrieval.NAME:
-            found = row.images if coco else 0
-        if row.skipped == 0 and found == counts.get(f"{row.benchmark}/{row.name}"):
+            count = row.images if coco else 0
+        if row.skipped == 0 and count == counts.get(f"{row.benchmark}/{row.name}"):
             complete[f"{row.benchmark}/{row.metric}/{row.name}"] = row
     compared = []
     for paper in papers:

@@ -223,7 +223,7 @@ def _zero_shot(scorer: _Scorer) -> Iterator[Scored]:
     # The same results again under a subtask per class: their mean is the mean per class.
     pairs = np.stack([best, rivals[:, 0]], axis=1)
     for name, label in number.items():
-        own = np.flatnonzero(labels == label)
+        own = np.flatnonzero(labels == label).tolist()
         yield scorer.scored(
             PER_CLASS,
             1 / classes,

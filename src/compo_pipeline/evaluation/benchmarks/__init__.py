@@ -52,8 +52,10 @@ METRIC_LABELS = {
     **{f"i2t_r{k}": f"image to text R@{k}" for k in (1, 5, 10)},
     **{f"t2i_r{k}": f"text to image R@{k}" for k in (1, 5, 10)},
 }
-_ORDER = (*sugar_crepe.ADD, *sugar_crepe.REPLACE, *sugar_crepe.SWAP)
-_ORDER += ("add", "replace", "swap", "average")
+_ORDER = (
+    *(*sugar_crepe.ADD, *sugar_crepe.REPLACE, *sugar_crepe.SWAP),
+    *("add", "replace", "swap", "average"),
+)
 
 
 def from_files(settings: BenchmarksSettings) -> list[Subtask]:
