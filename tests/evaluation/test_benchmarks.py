@@ -16,7 +16,7 @@ from compo_pipeline.evaluation.benchmarks import (
 from compo_pipeline.evaluation.benchmarks.retrieval import clic_text
 from compo_pipeline.evaluation.settings import BenchmarksSettings, RetrievalSettings
 from compo_pipeline.records import Caption
-from compo_pipeline.registry import stamp
+from compo_pipeline.registry.scores import subtask_fingerprint
 
 # Complete official files, as their authors published them.
 OFFICIAL = {
@@ -169,7 +169,7 @@ def test_files_that_are_not_the_official_ones_say_so(write: Callable[[str, objec
     keys = [("sugar_crepe", "accuracy", "swap_obj")]
     assert reported_metrics(keys, named)[0].label == "SugarCrepe-style swap obj"
     assert reported_metrics(keys)[0].label == "SugarCrepe swap obj"
-    assert (stamp.of_subtask(own), repr(own)) == (stamp.of_subtask(official), repr(official))
+    assert subtask_fingerprint(own) == subtask_fingerprint(official) and repr(own) == repr(official)
     write("benchmarks.json", ["SugarCrepe-style"])
     with pytest.raises(SettingsError, match=r"benchmarks\.json: expected"):
         benchmarks.from_files(settings)
