@@ -28,9 +28,9 @@ from compo_pipeline.analysis.localisation import Located, compare_located, locat
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
 from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.language.concepts import concepts
-from compo_pipeline.methods.c2lip import C2lip, C2lipViews
-from compo_pipeline.methods.clip import Clip, ClipObjective, ClipViews
-from compo_pipeline.methods.contract import Method
+from compo_pipeline.methods.c2lip import C2lip
+from compo_pipeline.methods.clip import Clip, ClipObjective
+from compo_pipeline.methods.contract import Method, NoViewSettings
 from compo_pipeline.models.encoding import scale_of
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.records import Score
@@ -90,13 +90,13 @@ def arms(parameters: Mapping[str, Any]) -> dict[str, Arm]:
 
     def changed(weights: Mapping[str, float]) -> C2lip:
         weighted = replace(full.objective.weights, **weights)
-        return C2lip(C2lipViews(), replace(full.objective, weights=weighted))
+        return C2lip(NoViewSettings(), replace(full.objective, weights=weighted))
 
     methods: dict[str, Method] = {
         SIGLIP: control_of(full),
         **{name: changed(weights) for name, weights in (WEIGHTS | EXTRA).items()},
-        POOLED: C2lip(C2lipViews(), replace(full.objective, phrases="tokens")),
-        CLIP: Clip(ClipViews(), ClipObjective(tuple(sorted(full.trains)))),
+        POOLED: C2lip(NoViewSettings(), replace(full.objective, phrases="tokens")),
+        CLIP: Clip(NoViewSettings(), ClipObjective(tuple(sorted(full.trains)))),
     }
     return {name: Arm(method, full) for name, method in methods.items()}
 
@@ -143,7 +143,7 @@ def same_recipe(parts: Study, seed: int, name: str, method: Method) -> None:
         "wise_ft": str(parts.training.wise_ft),
         "evaluation": str(parts.embedder.settings),
     }
-    mark = fingerprint.make(method.name, method.objective, parts.training, seed, inputs)
+    mark = fingerprint.run_fingerprint(method, parts.training, seed, inputs)
     note = parts.file(seed, name).with_suffix(".json")
     if not note.exists():
         note.parent.mkdir(parents=True, exist_ok=True)

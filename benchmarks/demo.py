@@ -20,11 +20,11 @@ import torch
 
 import study
 from compo_pipeline.compute import resolve
-from compo_pipeline.methods.contract import Drawing, Method
-from compo_pipeline.methods.view_tables import write
+from compo_pipeline.methods.contract import Method, ViewContext
+from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import load
-from compo_pipeline.training.reading import TensorReader
-from compo_pipeline.training.run import Plan, Runner, control_of
+from compo_pipeline.training.batches import ModelPreprocessor
+from compo_pipeline.training.run import Trainer, TrainingInputs, control_of
 from study import Study
 
 # Two positives more, fresh composites in four epochs, all weights of the text tower, small steps.
@@ -62,31 +62,31 @@ def measured(params: str, precision: str) -> Cost:
     clic = study.build("clic", parameters)
     with tempfile.TemporaryDirectory() as folder:
         views = Path(folder) / "views"
-        drawn = Drawing(scenes.parses, "", 0, 0)
+        drawn = ViewContext(scenes.parses, "", 0, 0)
         write(clic, scenes.rows, drawn, scenes.views.epochs, views)
 
-        def runner(max_steps: int | None, name: str) -> Runner:
+        def runner(max_steps: int | None, name: str) -> Trainer:
             settings = dataclasses.replace(scenes.training, max_steps=max_steps)
             resume = Path(folder) / name
             inputs = (scenes.rows, scenes.data, views, scenes.root, scenes.base, settings)
-            return Runner(Plan(*inputs, 0, resume, features=Path(folder) / "features"))
+            return Trainer(TrainingInputs(*inputs, 0, resume, features=Path(folder) / "features"))
 
         whole = runner(None, "whole").plan
         base = load(scenes.base)
-        batches = whole.batches(clic, TensorReader(base, scenes.root))
+        batches = whole.batches(clic, ModelPreprocessor(base, scenes.root))
         short = runner(WARM_UP + MEASURED, "short")
-        shown = short.plan.batches(clic, TensorReader(base, scenes.root)).images()
+        shown = short.plan.batches(clic, ModelPreprocessor(base, scenes.root)).images()
         started = time.perf_counter()
-        short.embed_ahead(clic)
+        short.store_features(clic)
         images_a_second = len(shown) / (time.perf_counter() - started)
         rates = [steps_a_second(short, method) for method in (clic, control_of(clic))]
         return Cost(len(batches.images()), len(batches), images_a_second, *rates)
 
 
-def steps_a_second(runner: Runner, method: Method) -> float:
+def steps_a_second(runner: Trainer, method: Method) -> float:
     """Steps a second of a training, warm-up left out."""
     times: list[float] = []
-    folder = runner.plan.resume / "checkpoint"
+    folder = runner.inputs.resume / "checkpoint"
     runner.train(method, method.name, folder, lambda point: times.append(time.perf_counter()))
     return MEASURED / (times[-1] - times[WARM_UP - 1])
 

@@ -34,9 +34,9 @@ from compo_pipeline.evaluation.settings import (
 from compo_pipeline.language.parsing import load as load_language
 from compo_pipeline.language.parsing import name_and_version
 from compo_pipeline.language.parsing import parse as parse_sentences
-from compo_pipeline.methods.contract import Drawing, Method
+from compo_pipeline.methods.contract import Method, ViewContext
 from compo_pipeline.methods.registry import method_type
-from compo_pipeline.methods.view_tables import ViewSettings, by_sample, write
+from compo_pipeline.methods.views import ViewSettings, by_sample, write
 from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
 from compo_pipeline.pipelines.counterfactuals.nodes import make_counterfactuals
 from compo_pipeline.records import (
@@ -48,7 +48,7 @@ from compo_pipeline.records import (
     from_table,
     to_table,
 )
-from compo_pipeline.training.run import Plan, Runner
+from compo_pipeline.training.run import Trainer, TrainingInputs
 from compo_pipeline.training.settings import TrainingSettings
 from tables import BASE
 
@@ -177,17 +177,17 @@ class Study:
             for scored in score(name, subtask, embedded):
                 yield from scored.rows
 
-    def _runner(self, seed: int, drawing: Method, edits: str) -> Runner:
+    def _runner(self, seed: int, drawing: Method, edits: str) -> Trainer:
         made, counterfactuals = self.counterfactuals(edits)
         folder = self.models / edits / drawing.name / f"seed={seed}"
         views = folder / "views"
         if not views.is_dir():
-            drawn = Drawing(
+            drawn = ViewContext(
                 self.parses, name_and_version(self.nlp), seed, 0, by_sample(counterfactuals)
             )
             write(drawing, self.rows, drawn, self.views.epochs, views)
         inputs = (self.rows, self.data, views, self.root, self.base, self.training)
-        return Runner(Plan(*inputs, seed, folder, made))
+        return Trainer(TrainingInputs(*inputs, seed, folder, made))
 
     def counterfactuals(self, edits: str) -> tuple[Path, list[Counterfactual]]:
         """The images' folder and the rows of the counterfactuals of a name; none of no name."""
@@ -219,7 +219,7 @@ class Study:
             return images, kept(file, Counterfactual, make)
 
 
-def _trained(name: str, method: Method, runner: Callable[[], Runner]) -> LoadedModel:
+def _trained(name: str, method: Method, runner: Callable[[], Trainer]) -> LoadedModel:
     folder = runner().plan.resume / "checkpoints" / name
     runner().train(method, name, folder, lambda point: None)
     return load(folder)

@@ -21,10 +21,10 @@ from scipy.stats import spearmanr
 
 from compo_pipeline.configuration import parse
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.methods.contract import Drawing
-from compo_pipeline.methods.view_tables import write
+from compo_pipeline.methods.contract import ViewContext
+from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import load
-from compo_pipeline.training.run import Plan, Runner
+from compo_pipeline.training.run import Trainer, TrainingInputs
 from compo_pipeline.tuning.settings import TuningSettings
 from compo_pipeline.tuning.space import Space, Value, read, searchable
 from compo_pipeline.tuning.trial import Scorer, TrialInputs
@@ -48,7 +48,7 @@ class Bench:
         self.recipe = self.space.configured(parameters)
         self.seed, self.folder = seed, self.study.models / f"seed={seed}"
         study = self.study
-        plan = Plan(
+        plan = TrainingInputs(
             captions=study.rows,
             data=study.data,
             views=self.folder / "views",
@@ -67,7 +67,7 @@ class Bench:
         if not self.inputs.plan.views.is_dir():
             study = self.study
             method, _ = self.inputs.build()
-            drawing = Drawing(study.parses, "", self.seed, 0)
+            drawing = ViewContext(study.parses, "", self.seed, 0)
             write(method, study.rows, drawing, study.views.epochs, self.inputs.plan.views)
 
     def recipes(self) -> Iterator[Mapping[str, Value]]:
@@ -89,7 +89,7 @@ class Bench:
         inputs = self.inputs if length == FULL else self.inputs.for_trials(self.settings.trial)
         method, recipe = inputs.build(values)
         resume = self.folder / name
-        runner = Runner(replace(inputs.plan, settings=recipe, resume=resume, **plan))
+        runner = Trainer(replace(inputs.plan, settings=recipe, resume=resume, **plan))
         started = time.perf_counter()
         done = runner.train(method, METHOD, resume / "checkpoint", lambda point: None)
         found = scorer(load(resume / "checkpoint", runner.device))
@@ -125,7 +125,7 @@ def cost(bench: Bench) -> dict[str, Any]:
     warm = bench.scorer()
     inputs = bench.inputs.for_trials(bench.settings.trial)
     method, recipe = inputs.build()
-    Runner(replace(inputs.plan, settings=recipe)).embed_ahead(method)
+    Trainer(replace(inputs.plan, settings=recipe)).store_features(method)
     trial = bench.trained(TRIAL, bench.recipe, f"trial-cost-{time.time():.0f}", warm)
     started = time.perf_counter()
     run = bench.trained(

@@ -23,7 +23,7 @@ from spacy.language import Language
 
 from compo_pipeline.language import loading, parsing
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
-from compo_pipeline.methods.contract import Drawing
+from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.records import Caption, Parse
 from compo_pipeline.scenes.captions import sentences
 from compo_pipeline.scenes.world import World
@@ -80,7 +80,9 @@ def ours(nlp: Language, captions: list[Caption], epochs: int) -> float:
     items = ((row.sample_id, 0, row.sentences[0]) for row in captions)
     parses = {parse.sample_id: parse for parse in parsing.parse(nlp, items)}
     pairs = sum(
-        1 for epoch in range(epochs) for _ in CLIC.views(captions, Drawing(parses, "", 0, epoch))
+        1
+        for epoch in range(epochs)
+        for _ in CLIC.views(captions, ViewContext(parses, "", 0, epoch))
     )
     return (time.process_time() - started) / pairs
 
@@ -88,7 +90,7 @@ def ours(nlp: Language, captions: list[Caption], epochs: int) -> float:
 def naive(nlp: Language, captions: list[Caption], epoch: int) -> float:
     """Seconds a pair: both sentences parsed inside each sample."""
     asked = ParsedWhenAsked(nlp, captions)
-    views = CLIC.views(captions, Drawing(asked, "", 0, epoch))
+    views = CLIC.views(captions, ViewContext(asked, "", 0, epoch))
     next(views)  # the first one sets up partners, which is nothing that a sample repeats
     started = time.process_time()
     pairs = sum(1 for _ in itertools.islice(views, NAIVE))

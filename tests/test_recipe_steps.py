@@ -13,7 +13,7 @@ from kedro.framework.session import KedroSession
 from kedro.framework.startup import bootstrap_project
 from PIL import Image
 
-from compo_pipeline.models.identity import WEIGHTS_FILE
+from compo_pipeline.models.weights import WEIGHTS_FILE
 
 COLOURS = ("red", "blue", "green", "black", "white", "yellow")
 THINGS = ("dog", "cat", "horse", "boat", "chair", "umbrella")

@@ -11,10 +11,10 @@ from compo_pipeline.configuration import parse
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
 from compo_pipeline.methods.registry import METHODS, method_type
-from compo_pipeline.methods.view_tables import ViewSettings
+from compo_pipeline.methods.views import ViewSettings
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.quality.settings import IngestSettings, ValidationSettings
-from compo_pipeline.training.settings import INCIDENTAL, TrainingSettings
+from compo_pipeline.training.settings import NOT_FINGERPRINTED, TrainingSettings
 
 # Reading conf/ takes twice the time while coverage is measured, and tests/test_hooks.py covers it.
 pytestmark = pytest.mark.no_cover
@@ -22,7 +22,9 @@ pytestmark = pytest.mark.no_cover
 PROJECT = Path(__file__).parents[1]
 
 # Whose values no paper gives, or that say where and how a run proceeds.
-OF_NO_PAPER = {f"training.{name}" for name in (*INCIDENTAL, "device", "precision", "max_steps")} | {
+OF_NO_PAPER = {
+    f"training.{name}" for name in (*NOT_FINGERPRINTED, "device", "precision", "max_steps")
+} | {
     "training.cache_features",
     "training.frozen",
     "training.keep",

@@ -33,7 +33,7 @@ SETTINGS = {
     "counterfactuals": "compo_pipeline.counterfactuals.settings:CounterfactualSettings",
     "data": "compo_pipeline.datasets.settings:DataSettings",
     "evaluation": "compo_pipeline.evaluation.settings:EvaluationSettings",
-    "export": "compo_pipeline.models.formats:ExportSettings",
+    "export": "compo_pipeline.models.settings:ExportSettings",
     "ingest": "compo_pipeline.quality.settings:IngestSettings",
     "language.training": "compo_pipeline.artefacts.tagger:TrainingSettings",
     "model": "compo_pipeline.models.settings:ModelSettings",
@@ -45,7 +45,7 @@ SETTINGS = {
     "training": "compo_pipeline.training.settings:TrainingSettings",
     "tuning": "compo_pipeline.tuning.settings:TuningSettings",
     "validation": "compo_pipeline.quality.settings:ValidationSettings",
-    "views": "compo_pipeline.methods.view_tables:ViewSettings",
+    "views": "compo_pipeline.methods.views:ViewSettings",
     "wise_ft": "compo_pipeline.analysis.settings:SweepSettings",
 }
 # Of caption editors and image generators; the node that uses one parses its settings.
@@ -320,11 +320,11 @@ def _language(model: str) -> Iterator[str]:
 
 
 def _model(values: Mapping[str, Any]) -> Iterator[str]:
-    from compo_pipeline.models import blueprint
+    from compo_pipeline.models import sources
     from compo_pipeline.models.settings import ModelSettings
 
     try:
-        blueprint.draw(parse(ModelSettings, values, "model"))
+        sources.find_source(parse(ModelSettings, values, "model"))
     except SettingsError as error:
         # Faults of a folder name no key: checkpoints are read by the same code.
         yield error.message if error.message.startswith("model.") else f"model.name: {error}"

@@ -21,8 +21,7 @@ from compo_pipeline.evaluation.contamination import TrainingRows
 from compo_pipeline.evaluation.evaluate import evaluate
 from compo_pipeline.evaluation.settings import Bootstrap, EvaluationSettings
 from compo_pipeline.models.export import export
-from compo_pipeline.models.loading import load
-from compo_pipeline.models.pairwise import give_bias
+from compo_pipeline.models.loading import give_bias, load
 
 SETTINGS = EvaluationSettings(bootstrap=Bootstrap(50), workers=1, image_precision="fp32")
 NOTHING = TrainingRows(frozenset(), frozenset(), frozenset(), None)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from compo_pipeline.losses import concept
 from compo_pipeline.losses.concept import belonging, npc, xac
-from compo_pipeline.models.attention import attention
+from compo_pipeline.models.dense import attention
 
 OWNERS = torch.tensor([0, 0, 1, 2, 2, 2, 3])
 # Concepts 1 and 4 read alike: they stand in the captions of images 0 and 2.

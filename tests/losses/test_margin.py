@@ -245,5 +245,5 @@ def test_margins_that_cannot_be_interpolated_are_refused() -> None:
     with pytest.raises(ValueError, match=r"beta: expected less than m0 \(0.5\), got 0.5"):
         Margins(beta=0.5)
     for name in ("m0", "gamma", "alpha"):
-        with pytest.raises(ValueError, match=f"{name}: expected at least 0, got -1"):
+        with pytest.raises(ValueError, match=name):
             Margins(**{name: -1})  # type: ignore[arg-type]

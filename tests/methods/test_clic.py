@@ -74,8 +74,8 @@ def test_even_steps_show_composites_and_odd_steps_the_anchor(
     row = example("a", "Not.")
     composite = ImageInput(("a.png", "other.png"), "vertical")
     alone = ImageInput(("a.png",))
-    assert [clic().needed(row, step) for step in range(4)] == [(composite,), (alone,)] * 2
-    assert [clic(clip_steps=False).needed(row, step) for step in range(2)] == [(composite,)] * 2
+    assert [clic().images(row, step) for step in range(4)] == [(composite,), (alone,)] * 2
+    assert [clic(clip_steps=False).images(row, step) for step in range(2)] == [(composite,)] * 2
     for step, kind, shown in ((6, ClicBatch, composite), (7, PairBatch, alone)):
         reader = WordReader()
         assert isinstance(clic().collate([row], step, reader).batch, kind)
@@ -209,9 +209,9 @@ def test_a_weight_of_zero_leaves_a_loss_out(example: Callable[..., Example]) -> 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"positives": 0}, "positives: expected 1 to 5, got 0"),
-        ({"positives": 6}, "positives: expected 1 to 5, got 6"),
-        ({"trains": ()}, "trains: expected"),
+        ({"positives": 0}, "positives"),
+        ({"positives": 6}, "positives"),
+        ({"trains": ()}, "trains"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, object], message: str) -> None:

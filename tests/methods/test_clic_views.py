@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews, join
-from compo_pipeline.methods.contract import Drawing
+from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.records import Caption, Parse, View
 
 CAT = "A/DET red/ADJ cat/NOUN sleeps/VERB ./PUNCT"
@@ -31,7 +31,7 @@ def draw(parse: Callable[[str, str], Parse]) -> Draw:
     ) -> list[View]:
         parses = {sample_id: parse(sample_id, text) for sample_id, text in tagged.items()}
         method = Clic(ClicViews(**settings), ClicObjective())  # type: ignore[arg-type]
-        return list(method.views(captions, Drawing(parses, "compo_en==1", seed, epoch)))
+        return list(method.views(captions, ViewContext(parses, "compo_en==1", seed, epoch)))
 
     return views
 

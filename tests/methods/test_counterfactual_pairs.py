@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from compo_pipeline.methods.clip import pair_batch
-from compo_pipeline.methods.contract import Drawing, Example, ImageInput
+from compo_pipeline.methods.contract import Example, ImageInput, ViewContext
 from compo_pipeline.methods.counterfactual_pairs import CounterfactualPairs, embedded
 from compo_pipeline.methods.sparcl import Sparcl, SparclObjective
 from compo_pipeline.methods.triplet_clip import TripletClip, TripletClipObjective
@@ -46,7 +46,7 @@ def drawn(
         ]
         for row in rows
     }
-    return list(sparcl().views(rows, Drawing({}, "none", seed, epoch, by_id)))
+    return list(sparcl().views(rows, ViewContext({}, "none", seed, epoch, by_id)))
 
 
 def test_a_view_holds_what_there_is_of_both_pairs(caption: Callable[..., Caption]) -> None:
@@ -104,7 +104,7 @@ def test_without_counterfactuals_it_says_where_they_come_from(
     message = r"triplet_clip .*kedro run --pipeline=counterfactuals --params method=triplet_clip"
     method = TripletClip(TripletClip.views_type(), TripletClipObjective())
     with pytest.raises(ValueError, match=message):
-        list(method.views([caption("a", "A cat.")], Drawing({}, "none", 0, 0)))
+        list(method.views([caption("a", "A cat.")], ViewContext({}, "none", 0, 0)))
 
 
 @pytest.mark.parametrize("sentences", [("A dog.",), ("More.", "A cat."), ()])
@@ -115,7 +115,7 @@ def test_edits_of_other_captions_are_refused(
     made = {"a": [replace(one, caption="A cat.") for one in edits("a", negative="A cup.")]}
     row = replace(caption("a", "x"), sentences=sentences)
     with pytest.raises(ValueError, match=r"of a are of another caption \('A cat.'\).*kedro run"):
-        list(sparcl().views([row], Drawing({}, "none", 0, 0, made)))
+        list(sparcl().views([row], ViewContext({}, "none", 0, 0, made)))
 
 
 @pytest.fixture
@@ -135,8 +135,8 @@ def test_a_batch_holds_what_there_is_kind_by_kind(examples: list[Example], reade
     batch, counts = sparcl().collate(examples, 0, reader)
     assert reader.shown == [
         *(ImageInput((f"{name}.png",)) for name in "abcde"),
-        *(ImageInput((f"{name}.0.negative.jpg",), made=True) for name in "ab"),
-        *(ImageInput((f"{name}.0.positive.jpg",), made=True) for name in "ae"),
+        *(ImageInput((f"{name}.0.negative.jpg",), counterfactual=True) for name in "ab"),
+        *(ImageInput((f"{name}.0.positive.jpg",), counterfactual=True) for name in "ae"),
     ]
     assert batch.images_there.tolist() == [
         [True] * 5, [True, True, False, False, False], [True, False, False, False, True],
@@ -151,7 +151,7 @@ def test_a_batch_holds_what_there_is_kind_by_kind(examples: list[Example], reade
     assert counts == {
         "rows": 5,
         "rows without a negative": 2,
-        "rows without a retold caption": 2,
+        "rows without a rephrased caption": 2,
         "synthetic images": 4,
         "negatives equal to a positive": 1,
     }
@@ -180,7 +180,7 @@ def test_what_a_method_looks_at(
     )
     assert len(batch.images) == sum(images) and len(batch.texts) == sum(texts)
     # What a feature cache holds covers what a batch asks for.
-    needed = {image for row in examples for image in method.needed(row, 0)}
+    needed = {image for row in examples for image in method.images(row, 0)}
     assert needed >= set(reader.shown)
 
 

@@ -14,7 +14,7 @@ from compo_pipeline.methods.fsc_clip import (
     FscClipViews,
     FscClipWeights,
 )
-from compo_pipeline.methods.text_negatives import NegativesBatch
+from compo_pipeline.methods.negclip import NegativesBatch
 from compo_pipeline.models.dense import DenseImages, DenseTexts
 
 SCALE = 5.0
@@ -122,14 +122,14 @@ def test_a_weight_of_zero_leaves_a_loss_out(weights: FscClipWeights, terms: set[
     encoder = Encoder()
     method = FscClip(FscClipViews(), FscClipObjective(weights))
     assert set(method.loss(encoder, batch())) == terms
-    assert method.reads_patches == ("local_hn" in terms) == (encoder.dense_calls == 1)
+    assert method.uses_patches == ("local_hn" in terms) == (encoder.dense_calls == 1)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"gamma": -1.0}, "gamma: expected"),
-        ({"beta": 1.5}, "beta: expected"),
+        ({"gamma": -1.0}, "gamma"),
+        ({"beta": 1.5}, "beta"),
         ({"trains": ()}, "trains"),
     ],
 )

@@ -6,8 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from compo_pipeline.losses.negclip import negclip
-from compo_pipeline.methods.negclip import NegClip, NegClipObjective, NegClipViews
-from compo_pipeline.methods.text_negatives import NegativesBatch
+from compo_pipeline.methods.negclip import NegativesBatch, NegClip, NegClipObjective, NegClipViews
 
 
 class Encoder:
@@ -36,5 +35,5 @@ def test_captions_and_negatives_go_where_they_belong() -> None:
 
 
 def test_something_must_train() -> None:
-    with pytest.raises(ValueError, match="trains: expected"):
+    with pytest.raises(ValueError, match="trains"):
         NegClipObjective(trains=())

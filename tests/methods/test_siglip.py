@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from compo_pipeline.methods.clip import ClipViews, PairBatch
-from compo_pipeline.methods.siglip import Siglip, SiglipObjective
+from compo_pipeline.methods.clip import PairBatch, Siglip, SiglipObjective
+from compo_pipeline.methods.contract import NoViewSettings
 
 
 class Encoder:
@@ -27,7 +27,7 @@ def test_the_loss_by_hand() -> None:
     """Four pairs, of which two match; the sum is divided by the two texts."""
     u = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     t = torch.tensor([[0.8, 0.6], [0.0, 1.0]])
-    terms = Siglip(ClipViews(), SiglipObjective()).loss(Encoder(), PairBatch(u, t))  # type: ignore[arg-type]
+    terms = Siglip(NoViewSettings(), SiglipObjective()).loss(Encoder(), PairBatch(u, t))  # type: ignore[arg-type]
     total = 0.0
     for i in range(2):
         for j in range(2):
@@ -39,10 +39,10 @@ def test_the_loss_by_hand() -> None:
 
 
 def test_a_base_without_a_bias_starts_where_it_is_told() -> None:
-    assert Siglip(ClipViews(), SiglipObjective()).bias == -30.0
-    assert Siglip(ClipViews(), SiglipObjective(bias=-12.0)).bias == -12.0
+    assert Siglip(NoViewSettings(), SiglipObjective()).bias == -30.0
+    assert Siglip(NoViewSettings(), SiglipObjective(bias=-12.0)).bias == -12.0
 
 
 def test_nothing_to_train_is_refused() -> None:
-    with pytest.raises(ValueError, match="trains: expected"):
+    with pytest.raises(ValueError, match="trains"):
         SiglipObjective(trains=())

@@ -70,7 +70,7 @@ def test_the_two_losses_and_their_weights(part: PairsBatch) -> None:
 def test_a_weight_of_zero_leaves_the_margin_loss_out() -> None:
     terms = sparcl(weights=SparclWeights(margin=0.0)).loss(Encoder(), WHOLE)  # type: ignore[arg-type]
     assert set(terms) == {"contrastive"}
-    with pytest.raises(ValueError, match="margin: expected at least 0, got -1"):
+    with pytest.raises(ValueError, match="margin"):
         SparclWeights(margin=-1)
 
 
@@ -81,7 +81,7 @@ def test_the_papers_values_are_the_defaults() -> None:
         bias=-30.0,
         trains=("image", "text"),
     )
-    assert not Sparcl.trains_scale and TripletClip.trains_scale
+    assert not sparcl().trains_scale
 
 
 def test_triplet_clip_is_negclip_both_ways() -> None:
@@ -107,5 +107,5 @@ def test_without_a_whole_negative_pair_one_way_is_left(negatives: list[int]) -> 
 
 @pytest.mark.parametrize("kind", [SparclObjective, TripletClipObjective])
 def test_something_must_train(kind: type) -> None:
-    with pytest.raises(ValueError, match="trains: expected"):
+    with pytest.raises(ValueError, match="trains"):
         replace(kind(), trains=())

@@ -6,10 +6,15 @@ from typing import Any
 
 import pytest
 
-from compo_pipeline.methods.contract import Drawing, Example, ImageInput
+from compo_pipeline.methods.contract import Example, ImageInput, ViewContext
 from compo_pipeline.methods.fsc_clip import FscClip, FscClipObjective, FscClipViews
-from compo_pipeline.methods.negclip import NegClip, NegClipObjective, NegClipViews
-from compo_pipeline.methods.text_negatives import NegativesBatch, NegativeViews
+from compo_pipeline.methods.negclip import (
+    NegativesBatch,
+    NegativeViews,
+    NegClip,
+    NegClipObjective,
+    NegClipViews,
+)
 from compo_pipeline.records import Caption, Parse, View
 
 TEXT = "A small dog sits on the green sofa."
@@ -42,7 +47,7 @@ def fsc_clip(**views: object) -> FscClip:
 def drawn(
     method: FscClip | NegClip, rows: list[Caption], parses: dict[str, Parse], epoch: int = 0
 ) -> list[View]:
-    return list(method.views(rows, Drawing(parses, "compo_en==1", 0, epoch)))
+    return list(method.views(rows, ViewContext(parses, "compo_en==1", 0, epoch)))
 
 
 def test_each_rule_gives_a_negative_or_says_that_it_found_nothing(

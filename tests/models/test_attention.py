@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from compo_pipeline.models.attention import attention
+from compo_pipeline.models.dense import attention
 
 DRAW = torch.Generator().manual_seed(0)
 PATCHES = 3 * torch.randn(2, 5, 4, generator=DRAW)

@@ -14,9 +14,9 @@ from safetensors.torch import load_file
 
 from compo_pipeline.models import weights
 from compo_pipeline.models.export import export
-from compo_pipeline.models.identity import read_record
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.models.weights import read_record
 from compo_pipeline.storage import file_sha256
 
 TEXTS = ["A red cube isn't left of two spheres.", "word " * 100]

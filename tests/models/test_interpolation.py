@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from compo_pipeline.models.interpolation import interpolate
 from compo_pipeline.models.loading import load
+from compo_pipeline.models.weights import interpolate
 
 BASE = {"w": torch.tensor([[1.0, -2.0], [0.3, 8.0]]), "n": torch.tensor([3, 4])}
 TUNED = {"w": torch.tensor([[2.0, -2.0], [0.7, 0.0]]), "n": torch.tensor([3, 4])}

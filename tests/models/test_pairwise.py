@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from compo_pipeline.models.export import export
-from compo_pipeline.models.loading import ModelSettings, load
-from compo_pipeline.models.pairwise import give_bias
+from compo_pipeline.models.loading import ModelSettings, give_bias, load
 
 
 def test_a_softmax_trained_model_gets_the_bias_and_keeps_its_scale(tiny_clip: Path) -> None:

@@ -17,9 +17,9 @@ from open_clip.tokenizer import SimpleTokenizer
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.models import hub
-from compo_pipeline.models.blueprint import Blueprint
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.models.sources import ModelSource
 from compo_pipeline.models.tokenizing import Tokenize, tokenizer
 
 transformers = pytest.importorskip("transformers")
@@ -36,8 +36,8 @@ TEXTS = ["A RED,  cube!", "a ox?"]
 IDS = [[4, 6, 8, 1, 1, 1, 1, 1], [4, 3, 26, 35, 1, 1, 1, 1]]
 
 
-def plan(source: str = "ViT-B-16-SigLIP", **record: Any) -> Blueprint:
-    return Blueprint("tiny", source, {}, {}, None, record)
+def plan(source: str = "ViT-B-16-SigLIP", **record: Any) -> ModelSource:
+    return ModelSource("tiny", source, {}, {}, None, record)
 
 
 def siglips(configured: Path | str | None, source: str = "ViT-B-16-SigLIP") -> Tokenize:

@@ -21,8 +21,8 @@ from PIL import Image
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.datasets.folder import FolderDataset
 from compo_pipeline.models.export import export
-from compo_pipeline.models.identity import RECORD_FILE
 from compo_pipeline.models.loading import load
+from compo_pipeline.models.weights import RECORD_FILE
 from compo_pipeline.pipelines.attention.pipeline import create_pipeline
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.settings import TrackingSettings

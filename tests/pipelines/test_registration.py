@@ -13,8 +13,8 @@ from compo_pipeline.evaluation.comparison import compare
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.models.export import export
-from compo_pipeline.models.identity import read_record
 from compo_pipeline.models.loading import load
+from compo_pipeline.models.weights import read_record
 from compo_pipeline.pipelines.registration.pipeline import create_pipeline
 from compo_pipeline.records import Score
 from compo_pipeline.registry import tracking

@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,17 @@ from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
-from compo_pipeline.methods.contract import Drawing
+from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.registry import METHODS
-from compo_pipeline.methods.view_tables import write
-from compo_pipeline.models.identity import read_record
+from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import load
-from compo_pipeline.pipelines.training.nodes import log_views_preview, train_model
+from compo_pipeline.models.weights import read_record
+from compo_pipeline.pipelines.training.nodes import collect_inputs, log_views_preview, train_model
 from compo_pipeline.records import Caption, Parse
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.settings import TrackingSettings
 from compo_pipeline.training.fingerprint import FingerprintError
-from compo_pipeline.training.finite import TrainingError
+from compo_pipeline.training.optimisation import TrainingError
 
 Node = Callable[..., tuple[Path, Path, dict[str, Any], pd.DataFrame]]
 CLIC_POINTS = {"contrastive", "s_neg", "unimodal", "clip"}
@@ -67,7 +68,7 @@ def node(
         for row in rows
     }
     write(
-        *(Clic(ClicViews(), ClicObjective()), rows, Drawing(parses, "hand", 0, 0), 2),
+        *(Clic(ClicViews(), ClicObjective()), rows, ViewContext(parses, "hand", 0, 0), 2),
         tmp_path / "views",
     )
     conf = project / "conf" / "base"
@@ -100,7 +101,15 @@ def node(
         chosen = changes.get("method", "clic")
         given["method_settings"] = methods.get(chosen, {"views": {}, "objective": {}})
         recipe = {**training, **small, **changes.pop("training", {})}
-        return train_model(**{**given, "training": recipe, **changes})
+        given |= {"training": recipe, **changes}
+
+        def called(function: Callable[..., Any], **others: Any) -> Any:
+            return function(
+                **{n: v for n, v in given.items() if n in signature(function).parameters}, **others
+            )
+
+        inputs = called(collect_inputs, resume=given["paths"]["resume"])
+        return called(train_model, training_inputs=inputs)
 
     return run
 

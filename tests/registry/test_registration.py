@@ -21,8 +21,8 @@ from rich.console import Console
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.models.export import export
-from compo_pipeline.models.identity import read_record
 from compo_pipeline.models.loading import load
+from compo_pipeline.models.weights import read_record
 from compo_pipeline.registry import tracking, versions
 from compo_pipeline.registry.registration import (
     Registered,

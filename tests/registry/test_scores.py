@@ -294,7 +294,7 @@ def test_the_stamp_knows_the_code_that_scores(project: Path) -> None:
         waiting |= graph.find_modules_directly_imported_by(module) - found
     # These carry rows, settings, files, progress and hashes, and compute nothing that is scored.
     carriers = {"configuration", "evaluation.measures", "evaluation.settings", "models",
-                "models.hub", "models.identity", "models.settings", "progress",
+                "models.hub", "models.settings", "progress",
                 "records"}  # fmt: skip
     names = {module.removeprefix(f"{package}.") for module in found} - carriers
     listed = {name.removesuffix(".py").replace("/", ".") for name in stored.CODE}

@@ -11,14 +11,13 @@ from PIL import Image
 
 from compo_pipeline.compute import Compute
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
-from compo_pipeline.methods.contract import Drawing, Method
-from compo_pipeline.methods.view_tables import write
+from compo_pipeline.methods.contract import Method, ViewContext
+from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.records import Caption, Parse
-from compo_pipeline.training.batches import Batches
-from compo_pipeline.training.encoder import ModelEncoder
+from compo_pipeline.training.batches import Batches, ModelPreprocessor
+from compo_pipeline.training.features import ModelEncoder
 from compo_pipeline.training.optimisation import freeze
-from compo_pipeline.training.reading import TensorReader
 from compo_pipeline.training.settings import OptimizerSettings, TrainingSettings
 
 COLOURS = ("red", "blue", "green", "white")
@@ -43,7 +42,7 @@ class World:
 
     def drawn(self, method: Method, folder: Path, epochs: int = 2) -> Path:
         """Views of a method in a folder."""
-        write(method, self.captions, Drawing(self.parses, "hand", 0, 0), epochs, folder)
+        write(method, self.captions, ViewContext(self.parses, "hand", 0, 0), epochs, folder)
         return folder
 
 
@@ -135,7 +134,7 @@ def terms_of(world: World) -> Callable[..., dict[str, tuple[float, float]]]:
     """Value and weight of each loss of a method, on the first batch of its views."""
 
     def run(method: Method, views: Path, loaded: LoadedModel) -> dict[str, tuple[float, float]]:
-        reader = TensorReader(loaded, world.root)
+        reader = ModelPreprocessor(loaded, world.root)
         batches = Batches(*(world.captions, views, method, reader), batch_size=6, epochs=1, seed=0)
         freeze(loaded.model, method.trains)
         encoder = ModelEncoder(

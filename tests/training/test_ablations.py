@@ -19,14 +19,13 @@ import yaml
 from compo_pipeline.compute import Compute
 from compo_pipeline.configuration import parse
 from compo_pipeline.methods.clic import Clic, ClicBatch, ClicObjective, ClicViews
-from compo_pipeline.methods.contract import Drawing
-from compo_pipeline.methods.view_tables import ViewSettings, write
+from compo_pipeline.methods.contract import ViewContext
+from compo_pipeline.methods.views import ViewSettings, write
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.records import View, from_table
-from compo_pipeline.training.batches import Batches
-from compo_pipeline.training.encoder import ModelEncoder
+from compo_pipeline.training.batches import Batches, ModelPreprocessor
+from compo_pipeline.training.features import ModelEncoder
 from compo_pipeline.training.optimisation import freeze
-from compo_pipeline.training.reading import TensorReader
 from compo_pipeline.training.settings import TrainingSettings
 
 ALL = {"contrastive", "s_neg", "unimodal"}
@@ -117,8 +116,8 @@ def test_ablation(
         ClicObjective, merged(shipped["objective"], wanted.objective), "clic.objective"
     )
     method, folder = Clic(views, objective), tmp_path / "views"
-    write(method, world.captions, Drawing(world.parses, "hand", 0, 0), 1, folder)
-    reader = TensorReader(tiny, world.root)
+    write(method, world.captions, ViewContext(world.parses, "hand", 0, 0), 1, folder)
+    reader = ModelPreprocessor(tiny, world.root)
     batches = Batches(world.captions, folder, method, reader, batch_size=6, epochs=1, seed=0)
     freeze(tiny.model, method.trains)
     encoder = ModelEncoder(
@@ -153,7 +152,7 @@ def test_single_views_hold_the_first_sentence_twice_then_others(
 ) -> None:
     """Ablation B3: s1, s1, s2, s3."""
     method = Clic(parse(ClicViews, merged(shipped["views"], SINGLE), "clic.views"), ClicObjective())
-    for view in method.views(world.captions, Drawing(world.parses, "hand", 0, 0)):
+    for view in method.views(world.captions, ViewContext(world.parses, "hand", 0, 0)):
         sentences = {row.sample_id: row.sentences for row in world.captions}[view.sample_id]
         assert view.positives[:2] == (sentences[0], sentences[0])
         assert len({*view.positives[2:4], *sentences[1:]}) == 3 and len(view.positives) == 5
@@ -173,12 +172,12 @@ def test_epochs(epochs: int, project: Path, world: Any, tiny: LoadedModel, tmp_p
         for key, kind in (("views", ViewSettings), ("training", TrainingSettings))
     )
     method, folder = Clic(ClicViews(), ClicObjective()), tmp_path / "views"
-    write(method, world.captions, Drawing(world.parses, "hand", 0, 0), views.epochs, folder)
+    write(method, world.captions, ViewContext(world.parses, "hand", 0, 0), views.epochs, folder)
     tables = [list(from_table(pq.read_table(file), View)) for file in sorted(folder.iterdir())]
     assert len(tables) == epochs
     assert all(one != two for one, two in itertools.pairwise(tables))
     batches = Batches(
-        *(world.captions, folder, method, TensorReader(tiny, world.root)),
+        *(world.captions, folder, method, ModelPreprocessor(tiny, world.root)),
         batch_size=6,
         epochs=training.epochs,
         seed=0,

@@ -11,20 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
-from compo_pipeline.methods.clip import Clip, ClipObjective, ClipViews
-from compo_pipeline.methods.view_tables import EpochViews
+from compo_pipeline.methods.clip import Clip, ClipObjective
+from compo_pipeline.methods.contract import NoViewSettings
+from compo_pipeline.methods.views import EpochViews
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.training.batches import Batches, plan
-from compo_pipeline.training.reading import TensorReader
+from compo_pipeline.training.batches import Batches, ModelPreprocessor, deal
 
 IMAGES = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=40)
 
 
 @given(IMAGES, st.integers(1, 12), st.integers(0, 99), st.integers(0, 9))
-def test_plan(images: list[str], size: int, seed: int, epoch: int) -> None:
+def test_deal(images: list[str], size: int, seed: int, epoch: int) -> None:
     size = min(size, len(images))
-    batches, repeated = plan(images, size, seed, epoch)
-    assert (batches, repeated) == plan(images, size, seed, epoch)
+    batches, repeated = deal(images, size, seed, epoch)
+    assert (batches, repeated) == deal(images, size, seed, epoch)
     assert len(batches) == len(images) // size
     assert all(len(batch) == size for batch in batches)
     rows = [row for batch in batches for row in batch]
@@ -34,32 +34,32 @@ def test_plan(images: list[str], size: int, seed: int, epoch: int) -> None:
 
 
 @given(IMAGES, st.integers(1, 8), st.integers(0, 99))
-def test_plan_repeats_no_image_that_it_need_not(images: list[str], size: int, seed: int) -> None:
+def test_deal_repeats_no_image_that_it_need_not(images: list[str], size: int, seed: int) -> None:
     size = min(size, len(images))
-    batches, repeated = plan(images, size, seed, 0)
+    batches, repeated = deal(images, size, seed, 0)
     # No batch can hold an image twice, so an image fills at most one place of each.
     places = sum(min(rows, len(batches)) for rows in Counter(images).values())
     assert repeated == max(0, len(batches) * size - places)
 
 
-def test_plan_draws_another_order_each_epoch_and_seed() -> None:
+def test_deal_draws_another_order_each_epoch_and_seed() -> None:
     images = [str(row) for row in range(50)]
-    first = plan(images, 10, 0, 0)[0]
-    assert plan(images, 10, 0, 1)[0] != first != plan(images, 10, 1, 0)[0]
+    first = deal(images, 10, 0, 0)[0]
+    assert deal(images, 10, 0, 1)[0] != first != deal(images, 10, 1, 0)[0]
     assert sorted(row for batch in first for row in batch) == list(range(50))
 
 
-def test_plan_of_captions_by_five_keeps_images_apart() -> None:
+def test_deal_of_captions_by_five_keeps_images_apart() -> None:
     """As COCO has them, with a batch nearly as large as there are images."""
     images = [str(row // 5) for row in range(400)]
-    assert all(plan(images, 64, seed, 0)[1] == 0 for seed in range(20))
+    assert all(deal(images, 64, seed, 0)[1] == 0 for seed in range(20))
 
 
 def make(world: Any, views: Path, tiny: LoadedModel, **changes: Any) -> Batches:
     options = {"batch_size": 4, "epochs": 3, "seed": 0, **changes}
-    method = options.pop("method", Clip(ClipViews(), ClipObjective()))
+    method = options.pop("method", Clip(NoViewSettings(), ClipObjective()))
     captions = options.pop("captions", world.captions)
-    return Batches(captions, views, method, TensorReader(tiny, world.root), **options)
+    return Batches(captions, views, method, ModelPreprocessor(tiny, world.root), **options)
 
 
 def test_every_epoch_sees_every_row_once(world: Any, views: Path, tiny: LoadedModel) -> None:
@@ -133,7 +133,7 @@ def test_images_of_a_run_are_those_its_steps_show(
     batches = make(world, views, tiny, method=method)
     images = batches.images()
     assert len(set(images)) == len(images)
-    needed = [method.needed(row, step)[0] for step in range(9) for row in batches.examples(step)]
+    needed = [method.images(row, step)[0] for step in range(9) for row in batches.examples(step)]
     assert set(images) == set(needed) and len(needed) > len(images)
 
 

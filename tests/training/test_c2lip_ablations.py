@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from compo_pipeline.configuration import parse
-from compo_pipeline.methods.c2lip import C2lip, C2lipObjective, C2lipViews
-from compo_pipeline.models.loading import load
-from compo_pipeline.models.pairwise import give_bias
+from compo_pipeline.methods.c2lip import C2lip, C2lipObjective
+from compo_pipeline.methods.contract import NoViewSettings
+from compo_pipeline.models.loading import give_bias, load
 
 ALL = {"contrastive", "npc", "xac"}
 Terms = dict[str, tuple[float, float]]
@@ -32,7 +32,7 @@ def terms(
     """Value and weight of each loss under overrides of the objective."""
     path = project / "conf" / "base" / "parameters_methods" / "c2lip.yml"
     shipped = yaml.safe_load(path.read_text())["c2lip"]
-    views = parse(C2lipViews, shipped["views"], "c2lip.views")
+    views = parse(NoViewSettings, shipped["views"], "c2lip.views")
     # "cat" alone in place of "a red cat": phrases that several captions share.
     nouns = {name: replace(row, noun_phrases=(2, 3)) for name, row in world.parses.items()}
     shared = replace(world, parses=nouns)

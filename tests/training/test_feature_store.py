@@ -9,28 +9,27 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from compo_pipeline.methods.clip import Clip, ClipObjective, ClipViews
-from compo_pipeline.methods.contract import ImageInput
+from compo_pipeline.methods.clip import Clip, ClipObjective
+from compo_pipeline.methods.contract import ImageInput, NoViewSettings
 from compo_pipeline.methods.fsc_clip import FscClip, FscClipObjective, FscClipViews
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.training import run
-from compo_pipeline.training.feature_store import FeatureStore
-from compo_pipeline.training.features import Features
-from compo_pipeline.training.run import Plan, Runner
+from compo_pipeline.training.features import Features, FeatureStore
+from compo_pipeline.training.run import Trainer, TrainingInputs
 
 CPU = torch.device("cpu")
-CLIP = Clip(ClipViews(), ClipObjective())
+CLIP = Clip(NoViewSettings(), ClipObjective())
 
 
 @pytest.fixture
-def plan(world: Any, tiny_clip: Path, recipe: Any, tmp_path: Path) -> Plan:
+def plan(world: Any, tiny_clip: Path, recipe: Any, tmp_path: Path) -> TrainingInputs:
     """Six steps on kept features, over plain captions."""
     settings = recipe(cache_features=True, save_every=2)
     views = world.drawn(CLIP, tmp_path / "views")
     model = ModelSettings(f"local-dir:{tiny_clip}")
     inputs = world.captions, "data", views, world.root, model, settings
-    return Plan(*inputs, 0, tmp_path / "resume", features=tmp_path / "features")
+    return TrainingInputs(*inputs, 0, tmp_path / "resume", features=tmp_path / "features")
 
 
 @pytest.fixture
@@ -46,14 +45,16 @@ def embedded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return calls
 
 
-def weights(plan: Plan, name: str, method: Any = CLIP) -> dict[str, torch.Tensor]:
+def weights(plan: TrainingInputs, name: str, method: Any = CLIP) -> dict[str, torch.Tensor]:
     """Of a run of its own."""
     alone = replace(plan, resume=plan.resume / name)
-    Runner(alone).train(method, name, alone.resume / "out", lambda _: None)
+    Trainer(alone).train(method, name, alone.resume / "out", lambda _: None)
     return load_file(alone.resume / "out" / "open_clip_model.safetensors")
 
 
-def test_a_second_run_embeds_nothing_and_ends_the_same(plan: Plan, embedded: list[int]) -> None:
+def test_a_second_run_embeds_nothing_and_ends_the_same(
+    plan: TrainingInputs, embedded: list[int]
+) -> None:
     first = weights(plan, "first")
     second = weights(plan, "second")
     assert embedded == [12]
@@ -63,22 +64,24 @@ def test_a_second_run_embeds_nothing_and_ends_the_same(plan: Plan, embedded: lis
         assert all(torch.equal(first[key], other[key]) for key in first)
 
 
-def test_images_can_be_embedded_ahead_of_the_first_run(plan: Plan, embedded: list[int]) -> None:
-    Runner(plan).embed_ahead(CLIP)
+def test_images_can_be_embedded_ahead_of_the_first_run(
+    plan: TrainingInputs, embedded: list[int]
+) -> None:
+    Trainer(plan).store_features(CLIP)
     assert embedded == [12] and not plan.resume.exists()
     ahead = weights(plan, "ahead")
-    Runner(plan).embed_ahead(CLIP)
+    Trainer(plan).store_features(CLIP)
     assert embedded == [12]
     alone = weights(replace(plan, features=None), "alone")
     assert all(torch.equal(ahead[key], alone[key]) for key in ahead)
 
 
 def test_patches_are_embedded_ahead_for_a_method_that_reads_them(
-    plan: Plan, world: Any, embedded: list[int], tmp_path: Path
+    plan: TrainingInputs, world: Any, embedded: list[int], tmp_path: Path
 ) -> None:
     method = FscClip(FscClipViews(), FscClipObjective(trains=("text",)))
     plan = replace(plan, views=world.drawn(method, tmp_path / "fsc"))
-    Runner(plan).embed_ahead(method)
+    Trainer(plan).store_features(method)
     weights(plan, "fsc_clip", method)
     assert embedded == [12]
     # Those of the embeddings alone are kept apart.
@@ -86,18 +89,22 @@ def test_patches_are_embedded_ahead_for_a_method_that_reads_them(
     assert embedded == [12, 12]
 
 
-def test_nothing_is_embedded_ahead_where_nothing_is_kept(plan: Plan, embedded: list[int]) -> None:
-    Runner(plan).embed_ahead(Clip(ClipViews(), ClipObjective(("image", "text"))))
-    Runner(replace(plan, settings=replace(plan.settings, cache_features=False))).embed_ahead(CLIP)
+def test_nothing_is_embedded_ahead_where_nothing_is_kept(
+    plan: TrainingInputs, embedded: list[int]
+) -> None:
+    Trainer(plan).store_features(Clip(NoViewSettings(), ClipObjective(("image", "text"))))
+    Trainer(replace(plan, settings=replace(plan.settings, cache_features=False))).store_features(
+        CLIP
+    )
     assert embedded == []
     assert plan.features is not None and not plan.features.exists()
 
 
 def test_what_decides_features_keeps_them_apart(
-    plan: Plan, embedded: list[int], tiny_model: Callable[..., Path]
+    plan: TrainingInputs, embedded: list[int], tiny_model: Callable[..., Path]
 ) -> None:
     weights(plan, "first")
-    weights(replace(plan, data="other data"), "data")
+    weights(replace(plan, data_hash="other data"), "data")
     weights(replace(plan, model=ModelSettings(f"local-dir:{tiny_model(5, 5)}")), "tower")
     weights(replace(plan, settings=replace(plan.settings, precision="bf16")), "precision")
     assert embedded == [12] * 4
@@ -106,7 +113,7 @@ def test_what_decides_features_keeps_them_apart(
     assert embedded == [12] * 4
 
 
-def test_more_images_are_added(plan: Plan, embedded: list[int], tmp_path: Path) -> None:
+def test_more_images_are_added(plan: TrainingInputs, embedded: list[int], tmp_path: Path) -> None:
     few = replace(plan, settings=replace(plan.settings, max_steps=1))
     weights(few, "few")
     weights(plan, "all")
@@ -121,7 +128,7 @@ def test_parts_come_back_with_their_patches(tmp_path: Path) -> None:
     assert store.read().rows == {}
     images = [
         ImageInput(("a.png",)),
-        ImageInput(("a.png",), made=True),
+        ImageInput(("a.png",), counterfactual=True),
         ImageInput(("a", "b"), "vertical"),
     ]
     parts = [
@@ -129,7 +136,7 @@ def test_parts_come_back_with_their_patches(tmp_path: Path) -> None:
     ]
     for part in parts:
         store.add(part)
-    (store.folder / "0003.partial").write_bytes(b"half a")
+    (store.folder / ".0003.safetensors.partial").write_bytes(b"half a")
     found = store.read()
     assert list(found.rows) == images
     assert torch.equal(found.values, torch.cat([part.values for part in parts]))
@@ -138,38 +145,40 @@ def test_parts_come_back_with_their_patches(tmp_path: Path) -> None:
     assert FeatureStore(tmp_path, ("a",), patches=False, device=CPU).read().rows == {}
 
 
-def test_a_look_at_the_model_changes_nothing(plan: Plan) -> None:
+def test_a_look_at_the_model_changes_nothing(plan: TrainingInputs) -> None:
     """Shown whenever the state is saved, ready to be evaluated."""
     plain = weights(plan, "plain")
     seen = []
 
-    def watch(step: int, loaded: LoadedModel) -> None:
+    def look(step: int, loaded: LoadedModel) -> None:
         assert not loaded.model.training and not torch.is_grad_enabled()
         torch.rand(3)
         seen.append((step, loaded.model.text_projection.sum().item()))
 
     folder = plan.resume / "out"
-    Runner(plan).train(CLIP, "clip", folder, lambda _: None, watch)
+    Trainer(plan).train(CLIP, "clip", folder, lambda _: None, look)
     assert [step for step, _ in seen] == [2, 4, 6] and len({value for _, value in seen}) == 3
     found = load_file(folder / "open_clip_model.safetensors")
     assert all(torch.equal(plain[key], found[key]) for key in plain)
 
 
-def test_an_image_tower_that_trains_is_none_of_the_bases(plan: Plan, tiny: LoadedModel) -> None:
+def test_an_image_tower_that_trains_is_none_of_the_bases(
+    plan: TrainingInputs, tiny: LoadedModel
+) -> None:
     """Who keeps embeddings by tower must not take it for one."""
     seen = []
 
-    def watch(step: int, loaded: LoadedModel) -> None:
+    def look(step: int, loaded: LoadedModel) -> None:
         seen.append(loaded.image_fingerprint)
 
-    both = Clip(ClipViews(), ClipObjective(("image", "text")))
+    both = Clip(NoViewSettings(), ClipObjective(("image", "text")))
     for method in (both, CLIP):
-        Runner(plan).train(method, f"{len(seen)}", plan.resume / "out", lambda _: None, watch)
+        Trainer(plan).train(method, f"{len(seen)}", plan.resume / "out", lambda _: None, look)
     assert len({tiny.image_fingerprint, *seen[:3]}) == 4
     assert set(seen[3:]) == {tiny.image_fingerprint}
 
 
-def test_who_looks_can_end_it_and_what_was_saved_goes_on(plan: Plan) -> None:
+def test_who_looks_can_end_it_and_what_was_saved_goes_on(plan: TrainingInputs) -> None:
     class Enough(Exception):
         pass
 
@@ -177,5 +186,5 @@ def test_who_looks_can_end_it_and_what_was_saved_goes_on(plan: Plan) -> None:
         raise Enough
 
     with pytest.raises(Enough):
-        Runner(plan).train(CLIP, "clip", plan.resume / "out", lambda _: None, stop)
-    assert Runner(plan).done(CLIP, "clip") == 2
+        Trainer(plan).train(CLIP, "clip", plan.resume / "out", lambda _: None, stop)
+    assert Trainer(plan).steps_done(CLIP, "clip") == 2

@@ -12,8 +12,8 @@ from compo_pipeline.models.dense import encode_images_densely
 from compo_pipeline.models.encoding import encode_images
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.training import features
+from compo_pipeline.training.batches import ModelPreprocessor
 from compo_pipeline.training.features import embed
-from compo_pipeline.training.reading import TensorReader
 
 CPU = torch.device("cpu")
 
@@ -29,7 +29,7 @@ def images(world: Any) -> list[ImageInput]:
 def test_kept_features_are_fresh_ones(
     tiny: LoadedModel, world: Any, images: list[ImageInput], precision: Any, tolerance: float
 ) -> None:
-    reader = TensorReader(tiny, world.root)
+    reader = ModelPreprocessor(tiny, world.root)
     tiny.model.train()
     kept = embed(images, tiny, reader, compute=Compute(CPU, precision), workers=0)
     with torch.no_grad():
@@ -49,7 +49,7 @@ def test_features_do_not_hang_on_the_images_beside(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(features, "BATCH", 7)
-    reader = TensorReader(tiny, world.root)
+    reader = ModelPreprocessor(tiny, world.root)
     together = embed(images, tiny, reader, compute=Compute(CPU, precision), workers=0)
     for some in (images[5:], images[::-2], images[3:4]):
         apart = embed(some, tiny, reader, compute=Compute(CPU, precision), workers=0)
@@ -58,7 +58,7 @@ def test_features_do_not_hang_on_the_images_beside(
 
 
 def test_tables_join(tiny: LoadedModel, world: Any, images: list[ImageInput]) -> None:
-    reader = TensorReader(tiny, world.root)
+    reader = ModelPreprocessor(tiny, world.root)
 
     def part(some: list[ImageInput]) -> features.Features:
         return embed(some, tiny, reader, compute=Compute(CPU, "fp32"), workers=0)
@@ -77,7 +77,7 @@ def test_patch_tokens_are_kept_beside_the_same_embeddings(
     """To the bit: a control that is resumed alone embeds without patches what its method's run
     embedded with them.
     """
-    reader = TensorReader(tiny, world.root)
+    reader = ModelPreprocessor(tiny, world.root)
     plain, dense = (
         embed(images, tiny, reader, compute=Compute(CPU, precision), workers=0, patches=patches)
         for patches in (False, True)
@@ -100,10 +100,10 @@ def test_features_that_do_not_fit_are_refused(
     tiny: LoadedModel, world: Any, images: list[ImageInput], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sixteen images of 16 numbers, 4 patches of 16 numbers each: 64 + 256 bytes in float32."""
-    reader = TensorReader(tiny, world.root)
+    reader = ModelPreprocessor(tiny, world.root)
 
     def kept(free: int) -> features.Features:
-        monkeypatch.setattr(features, "_free", lambda device: free)
+        monkeypatch.setattr(features, "_free_bytes", lambda device: free)
         return embed(images, tiny, reader, compute=Compute(CPU, "fp32"), workers=0, patches=True)
 
     assert len(kept(2 * 16 * 320).rows) == 16

@@ -8,10 +8,17 @@ import pytest
 import torch
 
 from compo_pipeline.compute import Compute
-from compo_pipeline.methods.clic import ClicObjective, ClicWeights
+from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews, ClicWeights
 from compo_pipeline.training import checkpoint, fingerprint
-from compo_pipeline.training.fingerprint import FingerprintError, check, make, of_code, of_folder
+from compo_pipeline.training.fingerprint import (
+    FingerprintError,
+    check,
+    code_fingerprint,
+    folder_fingerprint,
+    run_fingerprint,
+)
 
+CLIC = Clic(ClicViews(), ClicObjective())
 COMPUTE = Compute(torch.device("cpu"), "fp32")
 INPUTS = {"data": "d", "views": "v", "model": "m", "code": "c"}
 
@@ -20,7 +27,7 @@ INPUTS = {"data": "d", "views": "v", "model": "m", "code": "c"}
 def state(tmp_path: Path, recipe: Any) -> Path:
     """A state of six steps."""
     model = torch.nn.Linear(2, 2)
-    mark = make("clic", ClicObjective(), recipe(), COMPUTE, 0, INPUTS)
+    mark = run_fingerprint(CLIC, recipe(), COMPUTE, 0, INPUTS)
     saved = {"fingerprint": mark, "progress": {"step": 6}}
     path = tmp_path / "clic.safetensors"
     checkpoint.save(path, {"model": model}, torch.optim.AdamW(model.parameters()), saved)
@@ -28,7 +35,7 @@ def state(tmp_path: Path, recipe: Any) -> Path:
 
 
 def test_the_same_run_goes_on(state: Path, recipe: Any, tmp_path: Path) -> None:
-    mark = make("clic", ClicObjective(), recipe(), COMPUTE, 0, INPUTS)
+    mark = run_fingerprint(CLIC, recipe(), COMPUTE, 0, INPUTS)
     saved = check(state, mark, overwrite=False)
     assert saved is not None and saved["progress"]["step"] == 6
     assert check(state, mark, overwrite=True) == saved
@@ -37,12 +44,14 @@ def test_the_same_run_goes_on(state: Path, recipe: Any, tmp_path: Path) -> None:
 
 def test_what_changes_no_outcome_changes_no_fingerprint(state: Path, recipe: Any) -> None:
     same = recipe(workers=3, save_every=9, log_every=9, overwrite=True)
-    assert check(state, make("clic", ClicObjective(), same, COMPUTE, 0, INPUTS), overwrite=False)
+    assert check(state, run_fingerprint(CLIC, same, COMPUTE, 0, INPUTS), overwrite=False)
 
 
 def test_another_run_is_refused_with_keys_and_both_ways_out(state: Path, recipe: Any) -> None:
     objective = ClicObjective(weights=ClicWeights(s_neg=0.25))
-    mark = make("clic", objective, recipe(batch_size=8), COMPUTE, 0, {**INPUTS, "views": "w"})
+    mark = run_fingerprint(
+        Clic(ClicViews(), objective), recipe(batch_size=8), COMPUTE, 0, {**INPUTS, "views": "w"}
+    )
     with pytest.raises(FingerprintError) as error:
         check(state, mark, overwrite=False)
     message = str(error.value)
@@ -57,7 +66,7 @@ def test_another_run_is_refused_with_keys_and_both_ways_out(state: Path, recipe:
 @pytest.mark.parametrize("key", ["data", "views", "model", "code"])
 def test_every_input_counts(state: Path, recipe: Any, key: str) -> None:
     """A model of another architecture has another fingerprint, as have other weights."""
-    mark = make("clic", ClicObjective(), recipe(), COMPUTE, 0, {**INPUTS, key: "other"})
+    mark = run_fingerprint(CLIC, recipe(), COMPUTE, 0, {**INPUTS, key: "other"})
     with pytest.raises(FingerprintError, match=rf"\({key}: {INPUTS[key]} -> other\)"):
         check(state, mark, overwrite=False)
 
@@ -66,9 +75,9 @@ def test_a_state_of_another_precision_names_the_keys_that_keep_it(state: Path, r
     """`auto` is another precision and device on another machine."""
     automatic = recipe(device="auto", precision="auto")
     here = Compute(torch.device("cpu"), "fp32")
-    assert check(state, make("clic", ClicObjective(), automatic, here, 0, INPUTS), overwrite=False)
+    assert check(state, run_fingerprint(CLIC, automatic, here, 0, INPUTS), overwrite=False)
     there = Compute(torch.device("cuda", 1), "bf16")
-    mark = make("clic", ClicObjective(), automatic, there, 0, INPUTS)
+    mark = run_fingerprint(CLIC, automatic, there, 0, INPUTS)
     with pytest.raises(FingerprintError) as error:
         check(state, mark, overwrite=False)
     assert "training.device: cpu -> cuda, training.precision: fp32 -> bf16" in str(error.value)
@@ -78,7 +87,7 @@ def test_a_state_of_another_precision_names_the_keys_that_keep_it(state: Path, r
 def test_overwrite_starts_afresh_and_says_so(
     state: Path, recipe: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    mark = make("clic", ClicObjective(), recipe(), COMPUTE, 1, INPUTS)
+    mark = run_fingerprint(CLIC, recipe(), COMPUTE, 1, INPUTS)
     with caplog.at_level(logging.WARNING):
         assert check(state, mark, overwrite=True) is None
     assert "another configuration (seed): starting afresh" in caplog.text
@@ -88,9 +97,13 @@ def test_folders_differ_by_content_and_names(tmp_path: Path) -> None:
     for name, content in (("a", "1"), ("b", "1"), ("c", "2")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "epoch=00.parquet").write_text(content)
-    assert of_folder(tmp_path / "a") == of_folder(tmp_path / "b") != of_folder(tmp_path / "c")
+    assert (
+        folder_fingerprint(tmp_path / "a")
+        == folder_fingerprint(tmp_path / "b")
+        != folder_fingerprint(tmp_path / "c")
+    )
     (tmp_path / "b" / "epoch=00.parquet").rename(tmp_path / "b" / "epoch=01.parquet")
-    assert of_folder(tmp_path / "a") != of_folder(tmp_path / "b")
+    assert folder_fingerprint(tmp_path / "a") != folder_fingerprint(tmp_path / "b")
 
 
 def test_code_that_trains_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,13 +117,13 @@ def test_code_that_trains_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             (path / "a.py").write_text("x = 1")
     (tmp_path / "other.py").write_text("x = 1")
     monkeypatch.setattr(fingerprint.compo_pipeline, "__file__", str(tmp_path / "__init__.py"))
-    before = of_code()
+    before = code_fingerprint()
     (tmp_path / "other.py").write_text("x = 2")
-    assert of_code() == before
+    assert code_fingerprint() == before
     seen = {before}
     for path in (tmp_path / "losses" / "a.py", tmp_path / "seeding.py"):
         path.write_text("x = 2")
-        seen.add(of_code())
+        seen.add(code_fingerprint())
     assert len(seen) == 3
 
 

@@ -13,18 +13,16 @@ from torch import Tensor
 
 from compo_pipeline.compute import Compute
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
-from compo_pipeline.methods.clip import Clip, ClipObjective, ClipViews
-from compo_pipeline.methods.contract import Term
+from compo_pipeline.methods.clip import Clip, ClipObjective
+from compo_pipeline.methods.contract import NoViewSettings, Term
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.training import checkpoint
-from compo_pipeline.training.batches import Batches
+from compo_pipeline.training.batches import Batches, ModelPreprocessor
+from compo_pipeline.training.checkpoint import Point, Progress
 from compo_pipeline.training.features import Features, embed
 from compo_pipeline.training.fingerprint import FingerprintError
-from compo_pipeline.training.finite import TrainingError
-from compo_pipeline.training.loop import train
-from compo_pipeline.training.optimisation import learning_rate
-from compo_pipeline.training.progress import Point, Progress
-from compo_pipeline.training.reading import TensorReader
+from compo_pipeline.training.loop import Training
+from compo_pipeline.training.optimisation import TrainingError, learning_rate
 
 CPU = torch.device("cpu")
 CLIC = Clic(ClicViews(), ClicObjective())
@@ -48,7 +46,7 @@ def run(world: Any, views: Path, recipe: Any, tmp_path: Path) -> Run:
         **changes: Any,
     ) -> Progress:
         settings = recipe(**changes)
-        reader = TensorReader(loaded, world.root, features.rows if features else None)
+        reader = ModelPreprocessor(loaded, world.root, features.rows if features else None)
         batches = Batches(
             *(world.captions, views, method, reader),
             batch_size=settings.batch_size,
@@ -57,13 +55,10 @@ def run(world: Any, views: Path, recipe: Any, tmp_path: Path) -> Run:
             max_steps=settings.max_steps,
         )
         report = [].append if points is None else points.append
-        return train(
-            *(loaded, method, batches, features, settings),
-            compute=Compute(CPU, settings.precision),
-            state=state,
-            fingerprint=mark,
-            report=report,
-        )
+        compute = Compute(CPU, settings.precision)
+        return Training(
+            *(loaded, method, batches, features, settings, compute, state, mark, report)
+        ).run()
 
     return go
 
@@ -86,7 +81,7 @@ def test_only_the_towers_that_train_change(
     method = (
         Clic(ClicViews(), ClicObjective(trains=trains))
         if clic
-        else Clip(ClipViews(), ClipObjective(trains=trains))
+        else Clip(NoViewSettings(), ClipObjective(trains=trains))
     )
     run(tiny, method)
     visual = {name for name in before if name.startswith("visual.")}
@@ -146,7 +141,7 @@ def test_the_scale_never_leaves_its_bounds(tiny: LoadedModel, run: Run) -> None:
         def loss(self, encoder: Any, batch: Any) -> dict[str, Term]:
             return {"grow": Term(-encoder.scale, 1.0)}
 
-    curve = run(tiny, Grow(ClipViews(), ClipObjective())).curve
+    curve = run(tiny, Grow(NoViewSettings(), ClipObjective())).curve
     assert [point["scale"] for point in curve] == pytest.approx([100.0] * 6, abs=1e-3)
 
 
@@ -178,7 +173,7 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_state(
     tiny: LoadedModel, tiny_clip: Path, run: Run, tmp_path: Path, what: str, named: str
 ) -> None:
     state = tmp_path / "spoilt.safetensors"
-    method = Spoilt(ClipViews(), ClipObjective())
+    method = Spoilt(NoViewSettings(), ClipObjective())
     method.what = what
     with pytest.raises(TrainingError) as error:
         run(tiny, method, state=state)
@@ -188,7 +183,7 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_state(
     saved = checkpoint.read_progress(state)
     assert saved is not None and saved["progress"]["step"] == 2
 
-    healthy = Clip(ClipViews(), ClipObjective())
+    healthy = Clip(NoViewSettings(), ClipObjective())
     good, again = load(tiny_clip), load(tiny_clip)
     run(good, healthy, state=tmp_path / "good.safetensors")
     run(again, healthy, state=state)  # goes on from the good state
@@ -207,7 +202,7 @@ def test_a_step_that_overflows_in_fp16_is_left_out(
     tiny: LoadedModel, run: Run, tmp_path: Path
 ) -> None:
     """On the CPU, whose fp16 only tests use; on a GPU it was not tried."""
-    method = Overflowing(ClipViews(), ClipObjective())
+    method = Overflowing(NoViewSettings(), ClipObjective())
     method.what = "infinite"
     progress = run(tiny, method, precision="fp16")
     assert progress.step == 6 and progress.counts["steps left out for overflow"] == 1
@@ -218,7 +213,7 @@ def test_a_step_that_overflows_in_fp16_is_left_out(
 
 def test_a_loss_that_stays_infinite_in_fp16_is_an_error(tiny: LoadedModel, run: Run) -> None:
     before = weights(tiny)
-    method = Spoilt(ClipViews(), ClipObjective())
+    method = Spoilt(NoViewSettings(), ClipObjective())
     method.from_step = 0
     with pytest.raises(TrainingError, match=r"step 16: loss, bad is not finite"):
         run(tiny, method, precision="fp16", epochs=8)
@@ -229,7 +224,7 @@ def test_a_bad_step_between_two_readings_is_named_and_never_saved(
     tiny: LoadedModel, run: Run, tmp_path: Path
 ) -> None:
     """The steps after it went on from the weights before it."""
-    method = Overflowing(ClipViews(), ClipObjective())
+    method = Overflowing(NoViewSettings(), ClipObjective())
     with pytest.raises(TrainingError, match=r"step 3: loss, bad is not finite"):
         run(tiny, method, log_every=6, save_every=6)
     assert all(tensor.isfinite().all() for tensor in weights(tiny).values())
@@ -259,7 +254,7 @@ def test_losses_are_read_where_they_are_logged_and_not_at_each_step(
 
 
 def test_without_a_state_the_error_says_so(tiny: LoadedModel, run: Run) -> None:
-    method = Spoilt(ClipViews(), ClipObjective())
+    method = Spoilt(NoViewSettings(), ClipObjective())
     method.from_step = 0
     with pytest.raises(TrainingError, match="step 0: .*; no state"):
         run(tiny, method)
@@ -364,7 +359,7 @@ def test_features_of_a_frozen_tower_train_the_same(
 ) -> None:
     fresh = run(tiny, state=tmp_path / "fresh.safetensors")
     other = load(tiny_clip)
-    reader = TensorReader(other, world.root)
+    reader = ModelPreprocessor(other, world.root)
     batches = Batches(world.captions, views, CLIC, reader, batch_size=4, epochs=2, seed=0)
     kept = embed(batches.images(), other, reader, compute=Compute(CPU, "fp32"), workers=0)
     other.model.visual.forward = None  # whoever calls the tower now fails
@@ -385,7 +380,7 @@ def test_bf16_rounds_towers_but_not_losses(tiny: LoadedModel, run: Run) -> None:
     tiny.model.ln_final.register_forward_pre_hook(
         lambda *_: inside.append(torch.is_autocast_enabled("cpu"))
     )
-    run(tiny, Watch(ClipViews(), ClipObjective()), precision="bf16", max_steps=1)
+    run(tiny, Watch(NoViewSettings(), ClipObjective()), precision="bf16", max_steps=1)
     assert kinds == [torch.float32]
     assert inside == [True, True]
     assert {parameter.dtype for parameter in tiny.model.parameters()} == {torch.float32}
@@ -411,11 +406,11 @@ def test_clipping_bounds_the_gradient(tiny: LoadedModel, run: Run, recipe: Any) 
 
 def test_progress_survives_json() -> None:
     progress = Progress()
-    progress.note({"loss": 0.1, "clip": 0.3}, {"rows": 4})
-    progress.close(lr=1e-7)
-    progress.note({"loss": 0.7}, {"rows": 4, "truncated texts": 1})
+    progress.add_step({"loss": 0.1, "clip": 0.3}, {"rows": 4})
+    progress.add_point(lr=1e-7)
+    progress.add_step({"loss": 0.7}, {"rows": 4, "truncated texts": 1})
     again = Progress.from_dict(json.loads(json.dumps(progress.as_dict())))
     assert again == progress
-    again.note({"loss": 0.5}, {"rows": 4})
-    assert again.close(lr=0)["loss"] == pytest.approx(0.6)
+    again.add_step({"loss": 0.5}, {"rows": 4})
+    assert again.add_point(lr=0)["loss"] == pytest.approx(0.6)
     assert again.counts == {"rows": 12, "truncated texts": 1}

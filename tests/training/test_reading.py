@@ -19,7 +19,7 @@ from compo_pipeline.images import composites, decoding
 from compo_pipeline.images.decoding import ImageError, Limits
 from compo_pipeline.methods.contract import ImageInput
 from compo_pipeline.models.loading import LoadedModel, load
-from compo_pipeline.training.reading import TensorReader
+from compo_pipeline.training.batches import ModelPreprocessor
 
 
 @pytest.fixture
@@ -45,16 +45,16 @@ def test_a_composite_is_what_the_model_makes_of_the_joined_image(
     tiny: LoadedModel, tmp_path: Path, halves: Image.Image, names: tuple[str, str], axis: Any
 ) -> None:
     """Mean and deviation are the model's own (here far from ImageNet's)."""
-    found = TensorReader(tiny, tmp_path).pixels(ImageInput(names, axis))
+    found = ModelPreprocessor(tiny, tmp_path).pixels(ImageInput(names, axis))
     torch.testing.assert_close(found, tiny.preprocess(halves), atol=1e-5, rtol=0)
-    swapped = TensorReader(tiny, tmp_path).pixels(ImageInput(names[::-1], axis))
+    swapped = ModelPreprocessor(tiny, tmp_path).pixels(ImageInput(names[::-1], axis))
     assert (swapped - found).abs().max() > 0.1
 
 
 def test_halves_are_squashed(tiny: LoadedModel, world: Any) -> None:
     """Two wide images of any size become halves of one square, nothing cut off."""
     names = ("s00.png", "s01.png")
-    found = TensorReader(tiny, world.root).pixels(ImageInput(names, "vertical"))
+    found = ModelPreprocessor(tiny, world.root).pixels(ImageInput(names, "vertical"))
     upper, lower = (
         Image.open(world.root / name).resize((32, 16), Image.Resampling.BICUBIC) for name in names
     )
@@ -64,7 +64,7 @@ def test_halves_are_squashed(tiny: LoadedModel, world: Any) -> None:
 
 
 def test_a_single_image_takes_the_evaluation_transform(tiny: LoadedModel, world: Any) -> None:
-    reader = TensorReader(tiny, world.root)
+    reader = ModelPreprocessor(tiny, world.root)
     expected = tiny.preprocess(Image.open(world.root / "s00.png"))
     assert torch.equal(reader.pixels(ImageInput(("s00.png",))), expected)
     stacked = reader.images([ImageInput(("s00.png",)), ImageInput(("s08.png",))])
@@ -77,7 +77,7 @@ def test_halves_are_read_once(
     read = []
     load = decoding.load
     monkeypatch.setattr(decoding, "load", lambda *args: read.append(args[1]) or load(*args))
-    reader = TensorReader(tiny, world.root)
+    reader = ModelPreprocessor(tiny, world.root)
     first = reader.pixels(ImageInput(("s00.png", "s01.png"), "vertical"))
     reader.pixels(ImageInput(("s01.png", "s02.png"), "vertical"))
     assert torch.equal(reader.pixels(ImageInput(("s00.png", "s01.png"), "vertical")), first)
@@ -86,12 +86,12 @@ def test_halves_are_read_once(
 
 def test_rows_of_features_stand_for_images(tiny: LoadedModel, world: Any) -> None:
     known = ImageInput(("s00.png",)), ImageInput(("s01.png", "s02.png"), "vertical")
-    reader = TensorReader(tiny, world.root / "nowhere", dict(zip(known, (4, 7), strict=True)))
+    reader = ModelPreprocessor(tiny, world.root / "nowhere", dict(zip(known, (4, 7), strict=True)))
     assert reader.images([known[1], known[0]]).tolist() == [7, 4]
 
 
 def test_texts_beyond_the_context_are_counted(tiny: LoadedModel, world: Any) -> None:
-    reader = TensorReader(tiny, world.root)
+    reader = ModelPreprocessor(tiny, world.root)
     fits, cut = " ".join(["cat"] * 75), " ".join(["cat"] * 76)
     tokens = reader.tokens(["a cat", fits, cut, cut])
     assert tokens.shape == (4, 77) and torch.equal(tokens, tiny.tokenize(["a cat", fits, cut, cut]))
@@ -106,7 +106,7 @@ def test_padding_need_not_be_zero(tiny: LoadedModel, world: Any) -> None:
         tokens = plain(texts, context_length=context_length)
         return torch.where(tokens == 0, 1, tokens)
 
-    reader = TensorReader(replace(tiny, tokenize=padded), world.root)
+    reader = ModelPreprocessor(replace(tiny, tokenize=padded), world.root)
     reader.tokens(["a cat", " ".join(["cat"] * 75), " ".join(["cat"] * 80)])
     assert reader.take_truncated() == 1
 
@@ -115,22 +115,24 @@ def test_counterfactuals_are_read_below_a_folder_of_their_own(
     tiny: LoadedModel, world: Any, tmp_path: Path
 ) -> None:
     shutil.copy(world.root / "s01.png", tmp_path / "s00.png")
-    reader = TensorReader(tiny, world.root, made=tmp_path)
-    real, made = (reader.pixels(ImageInput(("s00.png",), made=made)) for made in (False, True))
+    reader = ModelPreprocessor(tiny, world.root, counterfactual_images=tmp_path)
+    real, made = (
+        reader.pixels(ImageInput(("s00.png",), counterfactual=made)) for made in (False, True)
+    )
     assert torch.equal(made, reader.pixels(ImageInput(("s01.png",))))
     assert not torch.equal(made, real)
     with pytest.raises(ImageError, match="out_of_root"):
-        reader.pixels(ImageInput(("../s00.png",), made=True))
+        reader.pixels(ImageInput(("../s00.png",), counterfactual=True))
     with pytest.raises(ImageError, match=r"missing.*kedro run --pipelines=counterfactuals,views"):
-        reader.pixels(ImageInput(("s02.png",), made=True))
+        reader.pixels(ImageInput(("s02.png",), counterfactual=True))
     with pytest.raises(ValueError, match="no folder of them was given"):
-        TensorReader(tiny, world.root).pixels(ImageInput(("s00.png",), made=True))
+        ModelPreprocessor(tiny, world.root).pixels(ImageInput(("s00.png",), counterfactual=True))
 
 
 def test_what_may_be_read_is_limited(tiny: LoadedModel, world: Any) -> None:
     with pytest.raises(ImageError, match="out_of_root"):
-        TensorReader(tiny, world.root).pixels(ImageInput(("../s00.png",)))
-    small = TensorReader(tiny, world.root, limits=Limits(max_pixels=100))
+        ModelPreprocessor(tiny, world.root).pixels(ImageInput(("../s00.png",)))
+    small = ModelPreprocessor(tiny, world.root, limits=Limits(max_pixels=100))
     for image in (ImageInput(("s00.png",)), ImageInput(("s00.png", "s01.png"), "vertical")):
         with pytest.raises(ImageError, match="oversized"):
             small.pixels(image)
@@ -144,9 +146,9 @@ def test_composites_need_an_even_size() -> None:
 def test_random_crops_are_those_of_the_step(tiny: LoadedModel, world: Any) -> None:
     """The same in any process, whatever was read before; another in another step or run."""
     image = ImageInput((world.captions[0].image,))
-    readers = [TensorReader(tiny, world.root, crop_scale=(0.3, 0.9)) for _ in range(2)]
+    readers = [ModelPreprocessor(tiny, world.root, crop_scale=(0.3, 0.9)) for _ in range(2)]
 
-    def read(reader: TensorReader, seed: int, step: int) -> torch.Tensor:
+    def read(reader: ModelPreprocessor, seed: int, step: int) -> torch.Tensor:
         reader.begin(seed, step)
         return reader.pixels(image)
 
@@ -154,7 +156,7 @@ def test_random_crops_are_those_of_the_step(tiny: LoadedModel, world: Any) -> No
     readers[1].pixels(ImageInput((world.captions[1].image,)))
     assert torch.equal(first, read(readers[1], 0, 3)) and torch.equal(first, read(readers[0], 0, 3))
     assert first.shape == (3, 32, 32)
-    whole = TensorReader(tiny, world.root).pixels(image)
+    whole = ModelPreprocessor(tiny, world.root).pixels(image)
     for other in (read(readers[0], 0, 4), read(readers[0], 1, 3), whole):
         assert not torch.equal(first, other)
 
@@ -162,8 +164,8 @@ def test_random_crops_are_those_of_the_step(tiny: LoadedModel, world: Any) -> No
 def test_composites_are_never_cropped(tiny: LoadedModel, world: Any) -> None:
     names = tuple(row.image for row in world.captions[:2])
     image = ImageInput(names, "vertical")
-    cropping = TensorReader(tiny, world.root, crop_scale=(0.3, 0.9))
-    assert torch.equal(cropping.pixels(image), TensorReader(tiny, world.root).pixels(image))
+    cropping = ModelPreprocessor(tiny, world.root, crop_scale=(0.3, 0.9))
+    assert torch.equal(cropping.pixels(image), ModelPreprocessor(tiny, world.root).pixels(image))
 
 
 WORDS = ("a", "red", "cat", "cat's", "t-shirt", "2011", "naïve", "x", "dog", "straße", "at", "5pm")
@@ -190,19 +192,19 @@ def captions_with_spans(draw: st.DrawFn) -> tuple[list[str], list[int], list[tup
 
 
 @pytest.fixture(scope="module")
-def clip_reader(tiny_clip: Path) -> TensorReader:
-    return TensorReader(load(tiny_clip), tiny_clip)
+def clip_reader(tiny_clip: Path) -> ModelPreprocessor:
+    return ModelPreprocessor(load(tiny_clip), tiny_clip)
 
 
 @pytest.fixture(scope="module")
-def unigram_reader(tiny_clip: Path, unigram: Path) -> Callable[[str], TensorReader]:
+def unigram_reader(tiny_clip: Path, unigram: Path) -> Callable[[str], ModelPreprocessor]:
     """Reader of texts that are cleaned in a way and cut to 40 pieces."""
     model = load(tiny_clip)
 
     @cache
-    def make(clean: str) -> TensorReader:
+    def make(clean: str) -> ModelPreprocessor:
         tokenize = HFTokenizer(str(unigram), context_length=40, clean=clean)
-        return TensorReader(replace(model, tokenize=tokenize, context_length=40), unigram)
+        return ModelPreprocessor(replace(model, tokenize=tokenize, context_length=40), unigram)
 
     return make
 
@@ -212,7 +214,7 @@ def letters(text: str) -> str:
 
 
 @given(drawn=captions_with_spans())
-def test_clips_tokens_of_a_span_spell_it(clip_reader: TensorReader, drawn: Any) -> None:
+def test_clips_tokens_of_a_span_spell_it(clip_reader: ModelPreprocessor, drawn: Any) -> None:
     texts, owners, spans = drawn
     found, tokens = clip_reader.spans(texts, owners, spans), clip_reader.tokens(texts)
     clip_reader.take_truncated()
@@ -227,7 +229,7 @@ def test_clips_tokens_of_a_span_spell_it(clip_reader: TensorReader, drawn: Any) 
 
 @given(drawn=captions_with_spans())
 def test_a_unigram_tokenizers_tokens_of_a_span_spell_it(
-    unigram_reader: Callable[[str], TensorReader], drawn: Any
+    unigram_reader: Callable[[str], ModelPreprocessor], drawn: Any
 ) -> None:
     reader: Any = unigram_reader("whitespace")
     texts, owners, spans = drawn
@@ -243,7 +245,7 @@ def test_a_unigram_tokenizers_tokens_of_a_span_spell_it(
 
 
 def test_a_span_under_a_tokenizer_that_drops_marks(
-    unigram_reader: Callable[[str], TensorReader],
+    unigram_reader: Callable[[str], ModelPreprocessor],
 ) -> None:
     reader: Any = unigram_reader("canonicalize")
     text = 'a "red" cat, and a dog\'s t-shirt.'
@@ -254,7 +256,7 @@ def test_a_span_under_a_tokenizer_that_drops_marks(
     assert [inner.decode(tokens[0][row]) for row in found] == ["red cat", "red", "a dogs tshirt"]
 
 
-def test_spans_of_whole_texts_and_of_nothing(clip_reader: TensorReader) -> None:
+def test_spans_of_whole_texts_and_of_nothing(clip_reader: ModelPreprocessor) -> None:
     found = clip_reader.spans(["a cat", "a dog"], [1, 0, 0], [(0, 5), (0, 5), (2, 2)])
     assert [row.nonzero()[:, 0].tolist() for row in found] == [[1, 2], [1, 2], []]
     assert clip_reader.spans(["a cat"], [], []).shape == (0, 77)

@@ -16,17 +16,17 @@ import torch
 from safetensors.torch import load_file
 
 from compo_pipeline.images.decoding import ImageError
-from compo_pipeline.methods.c2lip import C2lip, C2lipObjective, C2lipViews
+from compo_pipeline.methods.c2lip import C2lip, C2lipObjective
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
-from compo_pipeline.methods.contract import ImageInput, Method
+from compo_pipeline.methods.contract import ImageInput, Method, NoViewSettings
 from compo_pipeline.methods.fsc_clip import FscClip, FscClipObjective, FscClipViews
-from compo_pipeline.models.identity import read_record
 from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.models.weights import read_record
 from compo_pipeline.records import Caption, to_table
 from compo_pipeline.training import features, run
 from compo_pipeline.training.fingerprint import FingerprintError
-from compo_pipeline.training.run import Plan, Runner, control_of
-from compo_pipeline.training.settings import LowRankSettings, TrainingSettings, WiseFtSettings
+from compo_pipeline.training.run import Trainer, TrainingInputs, control_of
+from compo_pipeline.training.settings import LowRankSettings, MixtureSettings, TrainingSettings
 
 CLIC = Clic(ClicViews(), ClicObjective())
 
@@ -41,7 +41,7 @@ from compo_pipeline.configuration import parse
 from compo_pipeline.methods.registry import METHODS, method_type
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.records import Caption, from_table
-from compo_pipeline.training.run import Plan, Runner, control_of
+from compo_pipeline.training.run import TrainingInputs, Trainer, control_of
 from compo_pipeline.training.settings import TrainingSettings
 
 told = json.loads(given)
@@ -49,10 +49,9 @@ torch.set_num_threads(told["threads"])
 root, views, model, resume = (Path(told[name]) for name in ("root", "views", "model", "resume"))
 captions = list(from_table(pq.read_table(told["captions"]), Caption))
 settings = parse(TrainingSettings, told["settings"], "training")
-runner = Runner(
-    Plan(captions, "data", views, root, ModelSettings(f"local-dir:{model}"), settings, 0, resume)
-)
-kind = method_type(told["method")]
+base = ModelSettings(f"local-dir:{model}")
+runner = Trainer(TrainingInputs(captions, "data", views, root, base, settings, 0, resume))
+kind = method_type(told["method"])
 method = kind(kind.views_type(), parse(kind.objective_type, told["objective"], "objective"))
 for name, method in ((method.name, method), ("control", control_of(method))):
     def report(point):
@@ -63,18 +62,20 @@ for name, method in ((method.name, method), ("control", control_of(method))):
 
 
 @pytest.fixture
-def plan(world: Any, views: Path, tiny_clip: Path, recipe: Any, tmp_path: Path) -> Plan:
+def plan(world: Any, views: Path, tiny_clip: Path, recipe: Any, tmp_path: Path) -> TrainingInputs:
     """Six steps of four rows."""
     model = ModelSettings(f"local-dir:{tiny_clip}")
-    return Plan(world.captions, "data", views, world.root, model, recipe(), 0, tmp_path / "resume")
+    return TrainingInputs(
+        world.captions, "data", views, world.root, model, recipe(), 0, tmp_path / "resume"
+    )
 
 
 @pytest.fixture
 def both() -> Callable[..., dict[str, Path]]:
     """Trains a method and its control, and gives their checkpoints."""
 
-    def train(plan: Plan, method: Method = CLIC) -> dict[str, Path]:
-        runner, folders = Runner(plan), {}
+    def train(plan: TrainingInputs, method: Method = CLIC) -> dict[str, Path]:
+        runner, folders = Trainer(plan), {}
         for name, learner in ((method.name, method), ("control", control_of(method))):
             folders[name] = plan.resume / "folders" / name
             runner.train(learner, name, folders[name], lambda point: None)
@@ -93,9 +94,9 @@ def equal(one: Path, two: Path) -> bool:
 
 
 FSC = FscClip(FscClipViews(), FscClipObjective(trains=("text",)))
-C2LIP = C2lip(C2lipViews(), C2lipObjective(trains=("text",), bias=-5.0))
+C2LIP = C2lip(NoViewSettings(), C2lipObjective(trains=("text",), bias=-5.0))
 # Its image tower trains: patches come fresh at each step.
-C2LIP_BOTH = C2lip(C2lipViews(), C2lipObjective(bias=-5.0))
+C2LIP_BOTH = C2lip(NoViewSettings(), C2lipObjective(bias=-5.0))
 # Both towers, by adapters, on random crops.
 FSC_LORA = FscClip(FscClipViews(), FscClipObjective())
 LORA = {"crop_scale": (0.5, 1.0), "lora": LowRankSettings(2)}
@@ -120,7 +121,7 @@ slow = partial(pytest.param, marks=pytest.mark.slow)
     ],
 )
 def test_a_killed_run_ends_with_the_weights_of_one_that_was_not(
-    plan: Plan,
+    plan: TrainingInputs,
     both: Callable[..., dict[str, Path]],
     world: Any,
     tiny_clip: Path,
@@ -168,15 +169,15 @@ def test_a_killed_run_ends_with_the_weights_of_one_that_was_not(
     assert not equal(whole[name], whole["control"]) and not equal(whole[name], tiny_clip)
 
 
-def test_adapters_are_merged_into_the_checkpoint(plan: Plan, tmp_path: Path) -> None:
+def test_adapters_are_merged_into_the_checkpoint(plan: TrainingInputs, tmp_path: Path) -> None:
     """It has the base's weights by name; those that adapters do not touch are the base's own."""
     method = FscClip(FscClipViews(), FscClipObjective())
-    settings = replace(plan.settings, lora=LowRankSettings(2), wise_ft=WiseFtSettings(0.5))
-    runner = Runner(replace(plan, settings=settings))
+    settings = replace(plan.settings, lora=LowRankSettings(2), wise_ft=MixtureSettings(0.5))
+    runner = Trainer(replace(plan, settings=settings))
     runner.train(method, "half", tmp_path / "half", lambda _: None)
-    whole = replace(settings, wise_ft=WiseFtSettings(1.0))
-    runner = Runner(replace(plan, settings=whole))
-    assert runner.done(method, "half") == 6  # the mixture is made of the same trained weights
+    whole = replace(settings, wise_ft=MixtureSettings(1.0))
+    runner = Trainer(replace(plan, settings=whole))
+    assert runner.steps_done(method, "half") == 6  # the mixture is made of the same trained weights
     runner.train(method, "half", tmp_path / "whole", lambda _: pytest.fail("a step was taken"))
     base = weights(Path(plan.model.name.removeprefix("local-dir:")))
     half, tuned = weights(tmp_path / "half"), weights(tmp_path / "whole")
@@ -194,43 +195,47 @@ def test_adapters_are_merged_into_the_checkpoint(plan: Plan, tmp_path: Path) -> 
 
 
 def test_a_finished_run_returns_at_once(
-    plan: Plan, both: Callable[[Plan], dict[str, Path]], monkeypatch: pytest.MonkeyPatch
+    plan: TrainingInputs,
+    both: Callable[[TrainingInputs], dict[str, Path]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """No image is read again: all that is left is to write the checkpoint."""
     cached = replace(plan, settings=replace(plan.settings, cache_features=True))
     first = weights(both(cached)["clic"])
     monkeypatch.setattr(run, "embed", lambda *_, **__: pytest.fail("images were embedded"))
-    runner = Runner(cached)
-    assert runner.done(CLIC, "clic") == 6
+    runner = Trainer(cached)
+    assert runner.steps_done(CLIC, "clic") == 6
     runner.train(CLIC, "clic", plan.resume / "again", lambda _: pytest.fail("a step was taken"))
     again = weights(plan.resume / "again")
     assert all(torch.equal(first[name], again[name]) for name in first)
 
 
 def test_another_configuration_is_refused_before_anything_is_read(
-    plan: Plan, both: Callable[[Plan], dict[str, Path]], monkeypatch: pytest.MonkeyPatch
+    plan: TrainingInputs,
+    both: Callable[[TrainingInputs], dict[str, Path]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     both(plan)
     monkeypatch.setattr(run, "embed", lambda *_, **__: pytest.fail("images were embedded"))
     longer = replace(plan.settings, epochs=3, cache_features=True)
-    other = Runner(replace(plan, settings=longer))
+    other = Trainer(replace(plan, settings=longer))
     with pytest.raises(FingerprintError, match=r"training.epochs: 2 -> 3"):
         other.train(CLIC, "clic", plan.resume / "other", lambda _: None)
     with pytest.raises(FingerprintError):
-        other.done(CLIC, "clic")
+        other.steps_done(CLIC, "clic")
 
 
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"data": "other images"}, "data: data -> other images"),
+        ({"data_hash": "other images"}, "data: data -> other images"),
         ({"seed": 1}, "seed: 0 -> 1"),
         ({"model": ModelSettings("Another")}, "model: "),
         ({"views": None}, "views: "),
     ],
 )
 def test_whatever_the_outcome_hangs_on_is_in_the_fingerprint(
-    plan: Plan,
+    plan: TrainingInputs,
     world: Any,
     tmp_path: Path,
     change: dict[str, Any],
@@ -238,7 +243,7 @@ def test_whatever_the_outcome_hangs_on_is_in_the_fingerprint(
     monkeypatch: pytest.MonkeyPatch,
     tiny_clip: Path,
 ) -> None:
-    Runner(plan).train(CLIC, "clic", tmp_path / "clic", lambda _: None)
+    Trainer(plan).train(CLIC, "clic", tmp_path / "clic", lambda _: None)
     if "views" in change:
         change = {"views": world.views(tmp_path / "others", images="single", swap="within")}
     if "model" in change:  # another architecture
@@ -248,23 +253,23 @@ def test_whatever_the_outcome_hangs_on_is_in_the_fingerprint(
         (tmp_path / "Another.json").write_text(json.dumps({**config, "embed_dim": 8}))
         open_clip.add_model_config(tmp_path / "Another.json")
     with pytest.raises(FingerprintError, match=named):
-        Runner(replace(plan, **change)).done(CLIC, "clic")
+        Trainer(replace(plan, **change)).steps_done(CLIC, "clic")
 
 
-def test_overwrite_starts_afresh(plan: Plan, tmp_path: Path) -> None:
-    Runner(plan).train(CLIC, "clic", tmp_path / "old", lambda _: None)
+def test_overwrite_starts_afresh(plan: TrainingInputs, tmp_path: Path) -> None:
+    Trainer(plan).train(CLIC, "clic", tmp_path / "old", lambda _: None)
     settings = replace(plan.settings, epochs=1)
     fresh = replace(plan, settings=settings, resume=tmp_path / "elsewhere")
-    Runner(fresh).train(CLIC, "clic", tmp_path / "fresh", lambda _: None)
+    Trainer(fresh).train(CLIC, "clic", tmp_path / "fresh", lambda _: None)
     over = replace(plan, settings=replace(settings, overwrite=True))
-    assert Runner(over).done(CLIC, "clic") == 0
-    Runner(over).train(CLIC, "clic", tmp_path / "over", lambda _: None)
+    assert Trainer(over).steps_done(CLIC, "clic") == 0
+    Trainer(over).train(CLIC, "clic", tmp_path / "over", lambda _: None)
     assert equal(tmp_path / "over", tmp_path / "fresh")
     assert not equal(tmp_path / "over", tmp_path / "old")
 
 
 def test_the_control_takes_the_same_steps_over_the_same_rows(
-    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plan: TrainingInputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows: dict[str, list[list[str]]] = {"clic": [], "clip": []}
     for method in (Clic, type(control_of(CLIC))):
@@ -276,7 +281,7 @@ def test_the_control_takes_the_same_steps_over_the_same_rows(
             return old(self, examples, step, reader)
 
         monkeypatch.setattr(method, "collate", collate)
-    runner, curves = Runner(plan), {}
+    runner, curves = Trainer(plan), {}
     for name, learner in (("clic", CLIC), ("control", control_of(CLIC))):
         curves[name] = runner.train(learner, name, tmp_path / name, lambda _: None).curve
     assert rows["clic"] == rows["clip"] and len(rows["clic"]) == 6
@@ -287,23 +292,27 @@ def test_the_control_takes_the_same_steps_over_the_same_rows(
     }
 
 
-def test_a_method_with_a_bias_has_a_control_with_the_same_bias(plan: Plan, tmp_path: Path) -> None:
+def test_a_method_with_a_bias_has_a_control_with_the_same_bias(
+    plan: TrainingInputs, tmp_path: Path
+) -> None:
     control = control_of(C2LIP_BOTH)
     assert control.name == "siglip" and control.bias == -5.0
     assert control.trains == {"image", "text"}
     assert control_of(CLIC).bias is None
-    runner = Runner(plan)
+    runner = Trainer(plan)
     runner.train(control, "control", tmp_path / "control", lambda _: None)
     # The base has none: it starts where it is told, and trains.
     assert "logit_bias" not in weights(Path(plan.model.name.removeprefix("local-dir:")))
     assert 0 < abs(weights(tmp_path / "control")["logit_bias"].item() + 5.0) < 1
 
 
-def test_a_mixture_with_a_base_that_had_no_bias(plan: Plan, world: Any, tmp_path: Path) -> None:
+def test_a_mixture_with_a_base_that_had_no_bias(
+    plan: TrainingInputs, world: Any, tmp_path: Path
+) -> None:
     """At ratio 0 all is the base's, and the bias what it started from."""
-    settings = replace(plan.settings, wise_ft=WiseFtSettings(0.0))
+    settings = replace(plan.settings, wise_ft=MixtureSettings(0.0))
     plan = replace(plan, views=world.drawn(C2LIP, tmp_path / "views"))
-    Runner(replace(plan, settings=settings)).train(
+    Trainer(replace(plan, settings=settings)).train(
         C2LIP, "c2lip", tmp_path / "none", lambda _: None
     )
     base, mixed = (
@@ -316,7 +325,9 @@ def test_a_mixture_with_a_base_that_had_no_bias(plan: Plan, world: Any, tmp_path
 
 
 def test_images_are_embedded_once_for_both(
-    plan: Plan, both: Callable[[Plan], dict[str, Path]], monkeypatch: pytest.MonkeyPatch
+    plan: TrainingInputs,
+    both: Callable[[TrainingInputs], dict[str, Path]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     embedded: list[Any] = []
 
@@ -333,25 +344,28 @@ def test_images_are_embedded_once_for_both(
 
 
 def test_a_tower_that_trains_has_no_kept_features(
-    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    plan: TrainingInputs,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(run, "embed", lambda *_, **__: pytest.fail("images were embedded"))
     method = Clic(ClicViews(), ClicObjective(trains=("image",)))
     settings = replace(plan.settings, cache_features=True)
     with caplog.at_level(logging.INFO):
-        Runner(replace(plan, settings=settings)).train(
+        Trainer(replace(plan, settings=settings)).train(
             method, "clic", tmp_path / "c", lambda _: None
         )
-    assert "clic trains the image tower: images are not embedded beforehand" in caplog.text
+    assert "clic trains the image tower: images are not embedded before training" in caplog.text
 
 
-def test_the_checkpoint_tells_how_it_was_made(plan: Plan, tmp_path: Path) -> None:
-    runner = Runner(plan)
+def test_the_checkpoint_tells_how_it_was_made(plan: TrainingInputs, tmp_path: Path) -> None:
+    runner = Trainer(plan)
     progress = runner.train(CLIC, "clic", tmp_path / "clic", lambda _: None)
     told = read_record(tmp_path / "clic")["training"]
     noted = {
         "method": "clic",
-        "fingerprint": runner.mark(CLIC),
+        "fingerprint": runner.fingerprint(CLIC),
         "wise_ft_ratio": 1.0,
         "counts": dict(progress.counts),
         "compute": runner.compute.facts(),
@@ -360,24 +374,26 @@ def test_the_checkpoint_tells_how_it_was_made(plan: Plan, tmp_path: Path) -> Non
     assert told["counts"]["rows"] == 24
 
 
-def test_images_that_ingest_let_pass_are_read(plan: Plan, world: Any, tmp_path: Path) -> None:
+def test_images_that_ingest_let_pass_are_read(
+    plan: TrainingInputs, world: Any, tmp_path: Path
+) -> None:
     """Links that lead out of the root were allowed, or refused, when they were measured."""
     root = tmp_path / "links"
     root.mkdir()
     for row in world.captions:
         (root / row.image).symlink_to(world.root / row.image)
-    Runner(replace(plan, root=root)).train(CLIC, "clic", tmp_path / "clic", lambda _: None)
+    Trainer(replace(plan, root=root)).train(CLIC, "clic", tmp_path / "clic", lambda _: None)
     (root / "s03.png").unlink()
     with pytest.raises(ImageError, match=r"missing.*s03.png"):
-        Runner(replace(plan, root=root, resume=tmp_path / "r")).train(
+        Trainer(replace(plan, root=root, resume=tmp_path / "r")).train(
             CLIC, "clic", tmp_path / "clic", lambda _: None
         )
 
 
-def test_settings_reach_the_run(plan: Plan, tmp_path: Path) -> None:
+def test_settings_reach_the_run(plan: TrainingInputs, tmp_path: Path) -> None:
     settings = replace(plan.settings, max_steps=3)
     assert isinstance(settings, TrainingSettings)
-    progress = Runner(replace(plan, settings=settings)).train(
+    progress = Trainer(replace(plan, settings=settings)).train(
         CLIC, "clic", tmp_path / "clic", lambda _: None
     )
     assert progress.step == 3

@@ -9,16 +9,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from compo_pipeline.methods.c2lip import C2lip, C2lipObjective, C2lipViews
-from compo_pipeline.methods.contract import Method
+from compo_pipeline.methods.c2lip import C2lip, C2lipObjective
+from compo_pipeline.methods.contract import Method, NoViewSettings
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.training.run import Plan, Runner, control_of
+from compo_pipeline.training.run import Trainer, TrainingInputs, control_of
 from compo_pipeline.training.settings import OptimizerSettings
 
 # A bias that would be seen: SigLIP brings its own, -10.
-C2LIP = C2lip(C2lipViews(), C2lipObjective(bias=-3.0))
-ON_TOKENS = C2lip(C2lipViews(), C2lipObjective(phrases="tokens", bias=-3.0))
+C2LIP = C2lip(NoViewSettings(), C2lipObjective(bias=-3.0))
+ON_TOKENS = C2lip(NoViewSettings(), C2lipObjective(phrases="tokens", bias=-3.0))
 
 
 class Broken(Exception):
@@ -26,7 +26,7 @@ class Broken(Exception):
 
 
 @pytest.fixture
-def plan(world: Any, tiny_siglip: Path, recipe: Any, tmp_path: Path) -> Plan:
+def plan(world: Any, tiny_siglip: Path, recipe: Any, tmp_path: Path) -> TrainingInputs:
     """Six steps of four rows on random crops; one table of views for both epochs."""
     settings = recipe(
         epochs=2,
@@ -37,7 +37,9 @@ def plan(world: Any, tiny_siglip: Path, recipe: Any, tmp_path: Path) -> Plan:
     )
     views = world.drawn(C2LIP, tmp_path / "views", epochs=1)
     model = ModelSettings(f"local-dir:{tiny_siglip}")
-    return Plan(world.captions, "data", views, world.root, model, settings, 0, tmp_path / "resume")
+    return TrainingInputs(
+        world.captions, "data", views, world.root, model, settings, 0, tmp_path / "resume"
+    )
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -50,19 +52,19 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     ids=["C2LIP", "C2LIP on pooled tokens", "SigLIP"],
 )
 def test_a_broken_run_ends_with_the_weights_of_one_that_was_not(
-    plan: Plan, tiny_siglip: Path, tmp_path: Path, method: Method, name: str
+    plan: TrainingInputs, tiny_siglip: Path, tmp_path: Path, method: Method, name: str
 ) -> None:
     whole = replace(plan, resume=tmp_path / "other")
-    curve = Runner(whole).train(method, name, tmp_path / "whole", lambda _: None).curve
+    curve = Trainer(whole).train(method, name, tmp_path / "whole", lambda _: None).curve
 
     def stop(point: Mapping[str, Any]) -> None:
         if point["step"] == 3:
             raise Broken
 
     with pytest.raises(Broken):
-        Runner(plan).train(method, name, tmp_path / "resumed", stop)
-    assert Runner(plan).done(method, name) == 2
-    Runner(plan).train(method, name, tmp_path / "resumed", lambda _: None)
+        Trainer(plan).train(method, name, tmp_path / "resumed", stop)
+    assert Trainer(plan).steps_done(method, name) == 2
+    Trainer(plan).train(method, name, tmp_path / "resumed", lambda _: None)
 
     base, found, again = (
         weights(folder) for folder in (tiny_siglip, tmp_path / "whole", tmp_path / "resumed")

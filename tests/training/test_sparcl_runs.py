@@ -13,14 +13,14 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from compo_pipeline.configuration import parse
-from compo_pipeline.methods.contract import Drawing, Method
+from compo_pipeline.methods.contract import Method, ViewContext
 from compo_pipeline.methods.registry import method_type
 from compo_pipeline.methods.sparcl import Sparcl, SparclObjective
 from compo_pipeline.methods.triplet_clip import TripletClip, TripletClipObjective
-from compo_pipeline.methods.view_tables import by_sample, write
+from compo_pipeline.methods.views import by_sample, write
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.records import Counterfactual
-from compo_pipeline.training.run import Plan, Runner, control_of
+from compo_pipeline.training.run import Trainer, TrainingInputs, control_of
 from compo_pipeline.training.settings import LowRankSettings
 
 ROLES = ("negative", "positive")
@@ -67,24 +67,26 @@ def plan(
     tiny_clip: Path,
     recipe: Any,
     tmp_path: Path,
-) -> Plan:
+) -> TrainingInputs:
     """Six steps of four rows, over views of two epochs."""
     views, method = tmp_path / "views", Sparcl(Sparcl.views_type(), SparclObjective())
-    write(method, world.captions, Drawing({}, "hand", 0, 0, by_sample(made[1])), 2, views)
+    write(method, world.captions, ViewContext({}, "hand", 0, 0, by_sample(made[1])), 2, views)
     model = ModelSettings(f"local-dir:{tiny_clip}")
     settings = recipe(epochs=2, save_every=2)
     inputs = world.captions, "data", views, world.root, model, settings
-    return Plan(*inputs, 0, tmp_path / "resume", made[0])
+    return TrainingInputs(*inputs, 0, tmp_path / "resume", made[0])
 
 
-def first_losses(plan: Plan, method: Method, name: str) -> dict[str, float]:
+def first_losses(plan: TrainingInputs, method: Method, name: str) -> dict[str, float]:
     """Of the first step, from the same weights for all."""
     alone = replace(plan, resume=plan.resume / name)
-    curve = Runner(alone).train(method, name, alone.resume / "out", lambda _: None).curve
+    curve = Trainer(alone).train(method, name, alone.resume / "out", lambda _: None).curve
     return {key: value for key, value in curve[0].items() if key in ("contrastive", "margin")}
 
 
-def test_ablations_are_a_matter_of_configuration(plan: Plan, configured: Configured) -> None:
+def test_ablations_are_a_matter_of_configuration(
+    plan: TrainingInputs, configured: Configured
+) -> None:
     """Each changes its own loss and leaves the other as it was; images decide both."""
     full = first_losses(plan, configured("sparcl"), "full")
     assert set(full) == {"contrastive", "margin"} and all(full.values())
@@ -99,14 +101,14 @@ def test_ablations_are_a_matter_of_configuration(plan: Plan, configured: Configu
 
 @pytest.mark.parametrize("rank", [None, 2])
 def test_scale_and_bias_stay_as_they_are(
-    plan: Plan, configured: Configured, tiny_clip: Path, rank: int | None
+    plan: TrainingInputs, configured: Configured, tiny_clip: Path, rank: int | None
 ) -> None:
     """With adapters, and where the weights themselves train; so do the control's."""
     plan = replace(plan, settings=replace(plan.settings, lora=LowRankSettings(rank)))
     method = configured("sparcl", bias=-3.0)
     weights = {}
     for name, learner in (("sparcl", method), ("control", control_of(method))):
-        Runner(plan).train(learner, name, plan.resume / name, lambda _: None)
+        Trainer(plan).train(learner, name, plan.resume / name, lambda _: None)
         weights[name] = load_file(plan.resume / name / "open_clip_model.safetensors")
     base = load_file(tiny_clip / "open_clip_model.safetensors")
     found = weights["sparcl"]
@@ -134,20 +136,20 @@ class Broken(Exception):
     ids=["SPARCL", "SPARCL on kept features", "TripletCLIP"],
 )
 def test_a_broken_run_ends_with_the_weights_of_one_that_was_not(
-    plan: Plan, tmp_path: Path, method: Method, kept: bool
+    plan: TrainingInputs, tmp_path: Path, method: Method, kept: bool
 ) -> None:
     plan = replace(plan, settings=replace(plan.settings, cache_features=kept, workers=int(kept)))
     whole = replace(plan, resume=tmp_path / "other")
-    progress = Runner(whole).train(method, method.name, tmp_path / "whole", lambda _: None)
+    progress = Trainer(whole).train(method, method.name, tmp_path / "whole", lambda _: None)
 
     def stop(point: Mapping[str, Any]) -> None:
         if point["step"] == 3:
             raise Broken
 
     with pytest.raises(Broken):
-        Runner(plan).train(method, method.name, tmp_path / "resumed", stop)
-    assert Runner(plan).done(method, method.name) == 2
-    again = Runner(plan).train(method, method.name, tmp_path / "resumed", lambda _: None)
+        Trainer(plan).train(method, method.name, tmp_path / "resumed", stop)
+    assert Trainer(plan).steps_done(method, method.name) == 2
+    again = Trainer(plan).train(method, method.name, tmp_path / "resumed", lambda _: None)
     one, other = (
         load_file(tmp_path / name / "open_clip_model.safetensors") for name in ("whole", "resumed")
     )
@@ -160,12 +162,14 @@ def test_a_broken_run_ends_with_the_weights_of_one_that_was_not(
 
 
 def test_other_images_under_the_same_texts_are_another_run(
-    plan: Plan, made: tuple[Path, list[Counterfactual]], world: Any, tmp_path: Path
+    plan: TrainingInputs, made: tuple[Path, list[Counterfactual]], world: Any, tmp_path: Path
 ) -> None:
     """Their paths carry what decided them, so a state of the others is not taken up."""
     method = Sparcl(Sparcl.views_type(), SparclObjective())
     others = [replace(row, image=row.image and f"x/{row.image}") for row in made[1]]
-    drawing = Drawing({}, "hand", 0, 0, by_sample(others))
+    drawing = ViewContext({}, "hand", 0, 0, by_sample(others))
     write(method, world.captions, drawing, 2, tmp_path / "other")
-    marks = [Runner(replace(plan, views=tmp_path / v)).mark(method) for v in ("views", "other")]
+    marks = [
+        Trainer(replace(plan, views=tmp_path / v)).fingerprint(method) for v in ("views", "other")
+    ]
     assert marks[0] != marks[1]

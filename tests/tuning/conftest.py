@@ -15,13 +15,13 @@ from compo_pipeline.evaluation.benchmarks import Item, Subtask
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.scoring import score
 from compo_pipeline.evaluation.settings import Bootstrap, EvaluationSettings
-from compo_pipeline.methods.contract import Drawing
+from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.negclip import NegClip, NegClipObjective, NegClipViews
-from compo_pipeline.methods.view_tables import write
+from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
 from compo_pipeline.records import Caption, Parse
 from compo_pipeline.training import run as training
-from compo_pipeline.training.run import Plan, Runner
+from compo_pipeline.training.run import Trainer, TrainingInputs
 from compo_pipeline.training.settings import OptimizerSettings, TrainingSettings
 from compo_pipeline.tuning.settings import (
     GuardedFigures,
@@ -107,7 +107,7 @@ class World:
     """
 
     inputs: TrialInputs
-    drawing: Drawing
+    drawing: ViewContext
     items: tuple[Subtask, ...]
 
     def objective(self, folder: Path, recorder: Any = None, **changes: Any) -> TrialObjective:
@@ -143,11 +143,11 @@ def world(tmp_path_factory: pytest.TempPathFactory, tiny_clip: Path) -> World:
         Image.fromarray(noise.integers(0, 256, (32, 32, 3), np.uint8)).save(root / f"{name}.png")
     rows = [_row(number) for number in range(12)]
     captions, parses = [row for row, _ in rows], {row.sample_id: row for _, row in rows}
-    drawing = Drawing(parses, "hand", 0, 0)
+    drawing = ViewContext(parses, "hand", 0, 0)
     method = NegClip(NegClipViews(), NegClipObjective(("text",)))
     write(method, captions, drawing, 2, root / "views")
     optimizer = OptimizerSettings(**RECIPE["optimizer"])
-    plan = Plan(
+    plan = TrainingInputs(
         *(captions, "data", root / "views", root, ModelSettings(f"local-dir:{tiny_clip}")),
         *(TrainingSettings(**{**RECIPE, "optimizer": optimizer}), 0, root / "resume"),
         features=root / "features",
@@ -197,13 +197,13 @@ def _known(task: Subtask, base: LoadedModel, settings: EvaluationSettings) -> Su
 @pytest.fixture
 def trained(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Names of the states that trainings were called with, in their order."""
-    names, train = [], Runner.train
+    names, train = [], Trainer.train
 
-    def noting(self: Runner, method: Any, name: str, *given: Any) -> Any:
+    def noting(self: Trainer, method: Any, name: str, *given: Any) -> Any:
         names.append(name)
         return train(self, method, name, *given)
 
-    monkeypatch.setattr(Runner, "train", noting)
+    monkeypatch.setattr(Trainer, "train", noting)
     yield names
 
 

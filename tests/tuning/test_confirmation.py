@@ -11,10 +11,10 @@ import pytest
 from compo_pipeline.evaluation.benchmarks import metric_values
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.scoring import score
-from compo_pipeline.methods.view_tables import write
+from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import load
 from compo_pipeline.training import fingerprint
-from compo_pipeline.training.run import Runner
+from compo_pipeline.training.run import Trainer
 from compo_pipeline.tuning import confirmation as confirmations
 from compo_pipeline.tuning.confirmation import Confirmation, as_comparison
 
@@ -35,7 +35,7 @@ def figures(world: Any, folder: Path, seed: int, tuned: dict[str, float]) -> dic
     views = folder / "views"
     write(method, inputs.plan.captions, world.drawing._replace(seed=seed), 1, views)
     plan = replace(inputs.plan, settings=recipe, seed=seed, views=views, resume=folder / "state")
-    Runner(plan).train(method, "hand", folder / "out", lambda _: None)
+    Trainer(plan).train(method, "hand", folder / "out", lambda _: None)
     embedded = Embedder(world.items, inputs.evaluation)(load(folder / "out"), "hand")
     found = (one for task in world.items for one in score("hand", task, embedded))
     return metric_values(row for one in found for row in one.rows)
@@ -95,19 +95,19 @@ def test_every_seed_has_views_of_its_own_for_both_recipes(
 
     def noting(method: Any, captions: Any, drawing: Any, epochs: int, folder: Path) -> None:
         write(method, captions, drawing, epochs, folder)
-        drawn.append(fingerprint.of_folder(folder))
+        drawn.append(fingerprint.folder_fingerprint(folder))
 
-    def untrained(self: Runner, method: Any, name: str, folder: Path, report_: Any) -> None:
-        used.append((self.plan.seed, name, fingerprint.of_folder(self.plan.views)))
+    def untrained(self: Trainer, method: Any, name: str, folder: Path, report_: Any) -> None:
+        used.append((self.inputs.seed, name, fingerprint.folder_fingerprint(self.inputs.views)))
         shutil.copytree(tiny_clip, folder)
 
     monkeypatch.setattr(confirmations, "write", noting)
-    monkeypatch.setattr(Runner, "train", untrained)
+    monkeypatch.setattr(Trainer, "train", untrained)
     confirmation.run(TUNED, SEEDS)
     study = tmp_path / "study"
     method, _ = world.inputs.build()
     write(method, world.inputs.plan.captions, world.drawing, 1, study)
-    assert len(drawn) == 2 and len({*drawn, fingerprint.of_folder(study)}) == 3
+    assert len(drawn) == 2 and len({*drawn, fingerprint.folder_fingerprint(study)}) == 3
     assert used == [
         (seed, name, views)
         for seed, views in zip(SEEDS, drawn, strict=True)
@@ -122,9 +122,9 @@ def test_a_killed_confirmation_goes_on_where_it_was(
     steps: list[int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    names, train = [], Runner.train
+    names, train = [], Trainer.train
 
-    def killed(self: Runner, method: Any, name: str, folder: Path, report_: Any) -> Any:
+    def killed(self: Trainer, method: Any, name: str, folder: Path, report_: Any) -> Any:
         names.append(name)
 
         def point(at: Any) -> None:
@@ -133,7 +133,7 @@ def test_a_killed_confirmation_goes_on_where_it_was(
 
         return train(self, method, name, folder, point)
 
-    monkeypatch.setattr(Runner, "train", killed)
+    monkeypatch.setattr(Trainer, "train", killed)
     with pytest.raises(KeyboardInterrupt):
         confirmation.run(TUNED, SEEDS[:1])
     rows = confirmation.run(TUNED, SEEDS[:1])
@@ -180,7 +180,7 @@ def test_whatever_the_scores_hang_on_is_confirmed_anew(
     # Other values leave what the configured ones have given.
     assert run(confirmation, {LR: 0.4}) == ["tuned"]
     assert run(confirmation) == []
-    monkeypatch.setattr(fingerprint, "of_code", lambda *more: "other code")
+    monkeypatch.setattr(fingerprint, "code_fingerprint", lambda *more: "other code")
     assert run(confirmation) == both
 
 

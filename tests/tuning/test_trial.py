@@ -19,7 +19,7 @@ from compo_pipeline import compute
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.models.loading import load
 from compo_pipeline.training import fingerprint
-from compo_pipeline.training.run import Runner
+from compo_pipeline.training.run import Trainer
 from compo_pipeline.tuning import study as studies
 from compo_pipeline.tuning import trial as trials
 from compo_pipeline.tuning.settings import (
@@ -76,7 +76,7 @@ def test_the_value_is_the_score_less_the_penalty(world: Any, tmp_path: Path, rec
 
     # What trains is the configured recipe with the trial's values, and nothing else.
     method, recipe = world.inputs.build({LR: RUINOUS})
-    runner = Runner(replace(world.inputs.plan, settings=recipe, resume=tmp_path / "alone"))
+    runner = Trainer(replace(world.inputs.plan, settings=recipe, resume=tmp_path / "alone"))
     runner.train(method, "alone", tmp_path / "checkpoint", lambda _: None)
     alone = objective.scorer(load(tmp_path / "checkpoint"))
     assert dict(alone.metrics) == ruinous.user_attrs["figures"]
@@ -175,18 +175,18 @@ def test_failing_trials_leave_no_files_and_the_study_continues(
     world: Any, tmp_path: Path, recorder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     errors = {"trial=1": MemoryError(), "trial=2": RuntimeError("mps: out of memory, 2 GiB")}
-    train = Runner.train
+    train = Trainer.train
 
-    def failing(self: Runner, method: Any, name: str, folder: Path, report: Any, call: Any) -> Any:
+    def failing(self: Trainer, method: Any, name: str, folder: Path, report: Any, call: Any) -> Any:
         def look(step: int, model: Any) -> None:
-            assert left(tmp_path) == [self.plan.resume.name]
-            if self.plan.resume.name in errors:
-                raise errors[self.plan.resume.name]
+            assert left(tmp_path) == [self.inputs.resume.name]
+            if self.inputs.resume.name in errors:
+                raise errors[self.inputs.resume.name]
             call(step, model)
 
         return train(self, method, name, folder, report, look)
 
-    monkeypatch.setattr(Runner, "train", failing)
+    monkeypatch.setattr(Trainer, "train", failing)
     objective = world.objective(tmp_path)
     plan = world.plan(objective, tmp_path, ABSURD, GENTLE, GENTLE, GENTLE)
     study = run(plan, objective, recorder)
@@ -269,7 +269,7 @@ def test_the_state_of_an_earlier_study_is_overwritten(
     method, recipe = world.inputs.build({LR: RUINOUS})
     folder = tmp_path / "trials" / "trial=0"
     plan = replace(world.inputs.plan, settings=recipe, resume=folder)
-    Runner(plan).train(method, "negclip", tmp_path / "out", lambda _: None)
+    Trainer(plan).train(method, "negclip", tmp_path / "out", lambda _: None)
     objective = world.objective(tmp_path)
     (trial,) = run(world.plan(objective, tmp_path, GENTLE), objective, recorder).trials
     assert len(steps) == 12 and trial.user_attrs["figures"][KNOWN] == pytest.approx(100)
@@ -414,7 +414,7 @@ def test_a_study_of_another_base_or_code_is_not_joined(
 ) -> None:
     objective = world.objective(tmp_path)
     world.plan(objective, tmp_path, 1e-3)
-    monkeypatch.setattr(fingerprint, "of_code", lambda: "other code")
+    monkeypatch.setattr(fingerprint, "code_fingerprint", lambda: "other code")
     model = replace(objective.inputs.plan.model, name=f"local-dir:{tiny_model(1)}")
     with pytest.raises(SettingsError, match="differs in base model, training code; its"):
         world.plan(with_plan(objective, model=model), tmp_path, 1e-3)

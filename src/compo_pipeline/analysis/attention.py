@@ -21,8 +21,7 @@ from torch import Tensor
 from compo_pipeline.analysis.cases import Case, Mask
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.images.decoding import ImageError, Limits, load
-from compo_pipeline.models.attention import attention
-from compo_pipeline.models.dense import MEND, encode_images_densely
+from compo_pipeline.models.dense import MEND, attention, encode_images_densely
 from compo_pipeline.models.encoding import encode_texts, scale_of
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.progress import track

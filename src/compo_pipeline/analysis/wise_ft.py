@@ -16,10 +16,8 @@ from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.evaluate import require_base
 from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.models.identity import fingerprint, image_fingerprint
-from compo_pipeline.models.interpolation import interpolate
-from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.models.pairwise import give_bias
+from compo_pipeline.models.loading import LoadedModel, give_bias
+from compo_pipeline.models.weights import fingerprint, image_fingerprint, interpolate
 from compo_pipeline.records import Score
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from open_clip.model import CLIP
 from safetensors.torch import load_file, save_file
 
 from compo_pipeline.artefacts.image_tower import Readouts
-from compo_pipeline.models.identity import CONFIG_FILE, RECORD_FILE, WEIGHTS_FILE
 from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.models.weights import CONFIG_FILE, RECORD_FILE, WEIGHTS_FILE
 from compo_pipeline.scenes.world import World
 
 IMAGE_SIZE = 64

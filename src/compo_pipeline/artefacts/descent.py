@@ -6,8 +6,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from compo_pipeline.training.descent import Descent
-from compo_pipeline.training.finite import refuse_non_finite, wrong_figures
+from compo_pipeline.training.optimisation import AmpOptimizer, non_finite, refuse_non_finite
 
 # Largest norm of the whole gradient.
 CLIP_NORM = 1.0
@@ -15,7 +14,7 @@ CLIP_NORM = 1.0
 
 def descend(
     loss: Tensor,
-    descent: Descent,
+    descent: AmpOptimizer,
     rate: float,
     *,
     step: int,
@@ -40,7 +39,7 @@ def descend(
     """
     norm = descent.step(loss, rate)
     figures = {"loss": loss.item(), "gradient_norm": norm.item()}
-    if wrong_figures(figures) and not descent.adapts():
+    if non_finite(figures) and not descent.adapts():
         advice = f"Lower {key}, or set pretraining.precision=fp32"
         refuse_non_finite(figures, step, state=state, advice=advice)
     return figures["loss"]

@@ -30,7 +30,7 @@ from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.progress import Meter
 from compo_pipeline.scenes.world import PATTERNS, World
 from compo_pipeline.training import checkpoint
-from compo_pipeline.training.descent import Descent
+from compo_pipeline.training.optimisation import AmpOptimizer
 
 log = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ def train_tower(
     optimizer = torch.optim.AdamW(
         parameters, settings.lr, (0.9, 0.98), weight_decay=settings.weight_decay, fused=True
     )
-    descent = Descent(optimizer, compute, CLIP_NORM)
+    descent = AmpOptimizer(optimizer, compute, CLIP_NORM)
     modules = {"visual": visual, "readouts": readouts}
     recipe = _recipe(settings, world, compute, seed)
     start, history = 0, []

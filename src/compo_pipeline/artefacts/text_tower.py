@@ -33,7 +33,7 @@ from compo_pipeline.scenes.captions import alt_text
 from compo_pipeline.scenes.render import image
 from compo_pipeline.scenes.world import Relation, Scene, World, counterfactual, relation
 from compo_pipeline.seeding import rng
-from compo_pipeline.training.descent import Descent
+from compo_pipeline.training.optimisation import AmpOptimizer
 
 log = logging.getLogger(__name__)
 
@@ -159,7 +159,7 @@ def train_base(
     optimizer = torch.optim.AdamW(
         trained, settings.lr, (0.9, 0.98), weight_decay=settings.weight_decay, fused=True
     )
-    descent = Descent(optimizer, compute, CLIP_NORM)
+    descent = AmpOptimizer(optimizer, compute, CLIP_NORM)
     model.train()
     curve = []
     with Meter(settings.steps, "training the base") as meter:

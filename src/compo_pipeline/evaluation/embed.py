@@ -26,8 +26,8 @@ from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.images.decoding import ImageError, Limits
 from compo_pipeline.images.decoding import load as load_image
 from compo_pipeline.models.encoding import encode_images, encode_texts
-from compo_pipeline.models.identity import tokenizer_fingerprint
 from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.models.weights import tokenizer_fingerprint
 from compo_pipeline.progress import track
 
 

@@ -27,8 +27,8 @@ from compo_pipeline.evaluation.contamination import Overlap, TrainingRows, overl
 from compo_pipeline.evaluation.embed import Embedded, Embedder, Tokens
 from compo_pipeline.evaluation.scoring import ModelScores, score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.models.identity import CONFIG_FILE
 from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
+from compo_pipeline.models.weights import CONFIG_FILE
 from compo_pipeline.records import Score
 
 log = logging.getLogger(__name__)

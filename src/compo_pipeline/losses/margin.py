@@ -6,12 +6,12 @@ is an image and its entries are texts, or the other way round.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
+from pydantic import NonNegativeFloat
 from torch import Tensor
 
+from compo_pipeline.configuration import settings
 from compo_pipeline.losses.sextuple import NEGATIVE, POSITIVE, REAL
 
 # (anchor, higher, lower): within a sextuple, the higher entry is nearer to the anchor.
@@ -30,30 +30,29 @@ _BEYOND = ((REAL, NEGATIVE), (POSITIVE, NEGATIVE), (NEGATIVE, REAL), (NEGATIVE, 
 _OWN = ((REAL, REAL), (POSITIVE, POSITIVE), (NEGATIVE, NEGATIVE))
 
 
-@dataclass(frozen=True)
+@settings
 class Margins:
-    """How far apart entries shall be, in logits (SPARCL's symbols).
+    """Margins between entries, in logits (SPARCL's symbols)."""
 
-    Attributes:
-        m0: the margin of what is ranked well.
-        beta: entries ranked wrongly by more than this (it is negative) are suspected of being
-            wrong themselves and take no part.
-        gamma: how much the margin grows, in shares of m0, as the difference falls from m0 to beta.
-        alpha: weight of comparisons with real entries of other sextuples.
-        adaptive: false for the margin m0 wherever entries stand.
+    m0: NonNegativeFloat = 0.5
+    """The margin of entries that are ranked well."""
+
+    beta: float = -2.0
+    """Entries ranked wrongly by more than this (it is negative) are suspected of being wrong
+    themselves and take no part.
     """
 
-    m0: float = 0.5
-    beta: float = -2.0
-    gamma: float = 4.0
-    alpha: float = 10.0
+    gamma: NonNegativeFloat = 4.0
+    """How much the margin grows, in shares of m0, as the difference falls from m0 to beta."""
+
+    alpha: NonNegativeFloat = 10.0
+    """Weight of comparisons with real entries of other sextuples."""
+
     adaptive: bool = True
+    """False: the margin is m0 for all entries."""
 
     def __post_init__(self) -> None:
-        """The margin is interpolated between beta and m0, and grows from the one to the other."""
-        for name in ("m0", "gamma", "alpha"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name}: expected at least 0, got {getattr(self, name)}")
+        """Check the interval in which the margin is interpolated."""
         if not self.beta < self.m0:
             raise ValueError(f"beta: expected less than m0 ({self.m0}), got {self.beta}")
 

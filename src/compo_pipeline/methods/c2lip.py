@@ -11,86 +11,73 @@ the joint space.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor
 
+from compo_pipeline.configuration import settings
 from compo_pipeline.language.concepts import concepts
 from compo_pipeline.losses import concept, contrastive
+from compo_pipeline.methods.clip import SOFTMAX_TRAINED
 from compo_pipeline.methods.contract import (
     Collated,
-    Drawing,
     Encoder,
     Example,
-    ImageInput,
     LossTerms,
-    Reader,
+    Method,
+    Preprocessor,
     Term,
-    Tower,
-    require_tower,
+    Towers,
+    ViewContext,
 )
-from compo_pipeline.methods.provenance import provenance
-from compo_pipeline.methods.siglip import SOFTMAX_TRAINED
-from compo_pipeline.methods.singles import single_image, single_view
+from compo_pipeline.methods.views import provenance, single_image, single_view
 from compo_pipeline.records import Caption, View
 
 
-@dataclass(frozen=True)
-class C2lipViews:
-    """Nothing to choose: a caption's concepts are its noun phrases."""
-
-
-@dataclass(frozen=True)
+@settings
 class C2lipWeights:
     """Weights of the three losses (paper, Eq. 8); 0 leaves one of the last two out."""
 
     contrastive: float = 1.0
-    npc: float = 1.0
-    xac: float = 0.01
-
-    def __post_init__(self) -> None:
-        """A loss is not trained against."""
-        for name, weight in (("npc", self.npc), ("xac", self.xac)):
-            if weight < 0:
-                raise ValueError(f"{name}: expected at least 0, got {weight}")
+    npc: NonNegativeFloat = 1.0
+    xac: NonNegativeFloat = 0.01
 
 
-@dataclass(frozen=True)
+@settings
 class C2lipObjective:
-    """What is trained, and on what.
-
-    Attributes:
-        weights: of the losses.
-        phrases: how a concept is embedded: `text` encodes it as a short text of its own (the
-            authors' code), `tokens` averages its tokens within the caption (the paper's Fig. 1b).
-        equal_phrases: whether a concept that reads alike in two captions is true of both images;
-            the paper takes it for false of all but its own.
-        bias: where logit_bias starts on a base that was trained with a softmax and has none.
-        chunk: images that the xac loss attends to at a time; decides its memory, not its value.
-        trains: towers that are trained.
-    """
+    """Losses and trained towers."""
 
     weights: C2lipWeights = field(default_factory=C2lipWeights)
-    phrases: Literal["text", "tokens"] = "text"
-    equal_phrases: bool = False
-    bias: float = SOFTMAX_TRAINED
-    chunk: int = 16
-    trains: tuple[Literal["image", "text"], ...] = ("image", "text")
+    """Of the losses."""
 
-    def __post_init__(self) -> None:
-        """Bounds that a type cannot say."""
-        require_tower(self.trains)
-        if self.chunk < 1:
-            raise ValueError(f"chunk: expected at least 1, got {self.chunk}")
+    phrases: Literal["text", "tokens"] = "text"
+    """How a concept is embedded: `text` encodes it as a short text of its own (the authors' code),
+    `tokens` averages its tokens within the caption (the paper's Fig. 1b).
+    """
+
+    equal_phrases: bool = False
+    """Whether a concept with the same text in two captions is true of both images; the paper takes
+    it for false of all but its own.
+    """
+
+    bias: float = SOFTMAX_TRAINED
+    """Where logit_bias starts on a base that was trained with a softmax and has none."""
+
+    chunk: PositiveInt = 16
+    """Images that the xac loss attends to at a time; changes its memory, not its value."""
+
+    trains: Towers = ("image", "text")
+    """Towers that are trained."""
 
 
 class ConceptBatch(NamedTuple):
     """m images with their captions, and the concepts of all captions, flat.
 
-    The last two say the same of concepts in two ways: `phrases` is [U, T] token ids of the distinct
+    `phrases` holds the concepts in one of two ways: it is [U, T] token ids of the distinct
     ones, or [K, T] bool, the caption's tokens that each consists of.
     """
 
@@ -101,47 +88,38 @@ class ConceptBatch(NamedTuple):
     phrases: Tensor  # [U, T] token ids, or [K, T] bool
 
 
-class C2lip:
+class C2lip(Method):
     """C2LIP on single images."""
 
     name: ClassVar[str] = "c2lip"
-    views_type: ClassVar[type] = C2lipViews
     objective_type: ClassVar[type] = C2lipObjective
-    sentences: ClassVar[int] = 1
-    parsed_sentences: ClassVar[int] = 1
-    trains_scale: ClassVar[bool] = True
-
-    def __init__(self, views: C2lipViews, objective: C2lipObjective) -> None:
-        self.objective = objective
-        self.bias = objective.bias
+    objective: C2lipObjective
 
     @property
-    def trains(self) -> frozenset[Tower]:
-        """As configured; both towers in the paper."""
-        return frozenset(self.objective.trains)
+    def bias(self) -> float:
+        """As configured."""
+        return self.objective.bias
 
     @property
-    def reads_patches(self) -> bool:
+    def uses_patches(self) -> bool:
         """The xac loss does."""
         return self.objective.weights.xac > 0
 
-    def views(self, captions: Sequence[Caption], drawing: Drawing) -> Iterator[View]:
-        """Each caption with its concepts; nothing is drawn."""
+    def views(self, captions: Sequence[Caption], context: ViewContext) -> Iterator[View]:
+        """Each caption with its concepts."""
         for caption in captions:
             yield single_view(
                 caption,
                 caption.sentences[:1],
                 (),
-                provenance(drawing.language, ()),
-                concepts(drawing.parses[caption.sample_id]),
+                provenance(context.language, ()),
+                concepts(context.parses[caption.sample_id]),
             )
 
-    def needed(self, example: Example, step: int) -> tuple[ImageInput]:
-        """Always the caption's own image."""
-        return (single_image(example),)
-
-    def collate(self, examples: Sequence[Example], step: int, reader: Reader) -> Collated:
-        """Images, captions and concepts, a concept once an encoding where it reads alike."""
+    def collate(
+        self, examples: Sequence[Example], step: int, preprocessor: Preprocessor
+    ) -> Collated:
+        """Images, captions and concepts; concepts with the same text are encoded once."""
         captions = [example.view.positives[0].lower() for example in examples]
         rows = [row for row, example in enumerate(examples) for _ in example.view.phrases]
         texts = [phrase.lower() for example in examples for phrase in example.view.phrases]
@@ -151,21 +129,21 @@ class C2lip:
         labels = torch.tensor([place[text] for text in texts], dtype=torch.long)
         counts = {"rows": len(examples), "concepts": len(texts), "distinct concepts": len(distinct)}
         if self.objective.phrases == "text":
-            phrases = reader.tokens(distinct)
+            phrases = preprocessor.tokens(distinct)
         else:
             spans = [span for example in examples for span in _spans(example.view)]
-            within = reader.spans(captions, rows, spans)
+            within = preprocessor.spans(captions, rows, spans)
             there = within.any(dim=1)
             counts["concepts cut off with their caption"] = int((~there).sum())
             owners, labels, phrases = owners[there], labels[there], within[there]
-        images = reader.images([single_image(example) for example in examples])
-        tokens = reader.tokens(captions)
+        images = preprocessor.images([single_image(example) for example in examples])
+        tokens = preprocessor.tokens(captions)
         return Collated(ConceptBatch(images, tokens, owners, labels, phrases), counts)
 
     def loss(self, encoder: Encoder, batch: ConceptBatch) -> LossTerms:
         """The three losses of Eq. 8."""
         weights, scale, bias = self.objective.weights, encoder.scale, encoder.bias
-        if self.reads_patches:
+        if self.uses_patches:
             images, patches = encoder.dense_images(batch.images)
         else:
             images = encoder.images(batch.images)
@@ -178,14 +156,14 @@ class C2lip:
         matches = concept.belonging(batch.owners, len(images), labels)
         if weights.npc:
             terms["npc"] = Term(concept.npc(images, phrases, matches, scale, bias), weights.npc)
-        if self.reads_patches:
+        if self.uses_patches:
             attended = concept.xac(patches, phrases, matches, scale, bias, self.objective.chunk)
             terms["xac"] = Term(attended, weights.xac)
         return terms
 
     def _embedded(self, encoder: Encoder, batch: ConceptBatch) -> tuple[Tensor, Tensor | None]:
         """Captions [m, D], and concepts [K, D] where a loss asks for them."""
-        if not (self.objective.weights.npc or self.reads_patches):
+        if not (self.objective.weights.npc or self.uses_patches):
             return encoder.texts(batch.texts), None
         if self.objective.phrases == "text":
             return encoder.texts(batch.texts), encoder.texts(batch.phrases)[batch.labels]

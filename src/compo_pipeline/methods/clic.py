@@ -10,57 +10,63 @@ Shapes: m rows of a batch, L positives a row, T tokens of context, D width of th
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal, NamedTuple, cast
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
+from typing import Annotated, ClassVar, Literal, NamedTuple, cast
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from compo_pipeline.images.composites import Axis, axis_of
+from compo_pipeline.configuration import settings
+from compo_pipeline.images.composites import Axis, axis_of, orientation
 from compo_pipeline.language.swaps import swap_across, swap_within
 from compo_pipeline.losses import contrastive, hard_negative, unimodal
 from compo_pipeline.methods.clip import PairBatch, pair_batch, pair_loss
 from compo_pipeline.methods.contract import (
     Collated,
-    Drawing,
     Encoder,
     Example,
     ImageInput,
     LossTerms,
-    Reader,
+    Method,
+    Preprocessor,
     Term,
-    Tower,
-    require_tower,
+    Towers,
+    ViewContext,
 )
-from compo_pipeline.methods.partners import Partners
-from compo_pipeline.methods.provenance import Origin, provenance
-from compo_pipeline.methods.singles import single_image, single_view
-from compo_pipeline.records import Caption, View
+from compo_pipeline.methods.views import Origin, provenance, single_image, single_view
+from compo_pipeline.records import Caption, Parse, View
+from compo_pipeline.seeding import rng
 
 POSITIVES = 5  # a view holds so many; a run uses the first k
+CANDIDATES = 5
+DRAWS = 4 * CANDIDATES  # at most, to find as many that differ
 
 
-@dataclass(frozen=True)
+@settings
 class ClicViews:
-    """What a view shows and says.
-
-    Attributes:
-        images: composites of two images, or single images (ablations B1-B4).
-        partners: any other image of the same orientation, or one whose caption shares a noun
-            (up to five candidates an image).
-        swap: words are swapped `across` the two captions, or `within` the first alone.
-        occurrence: of a word that stands more than once, the drawn occurrence is swapped, or all
-            (as the authors' code does).
-        careful: swaps leave out what makes broken English, or says the same; more rows stay
-            without a negative.
-    """
+    """Images and texts of a view."""
 
     images: Literal["composite", "single"] = "composite"
+    """Composites of two images, or single images (ablations B1-B4)."""
+
     partners: Literal["random", "shared_noun"] = "random"
+    """The second image: any other of the same orientation, or one whose caption shares a noun (up
+    to five candidates an image).
+    """
+
     swap: Literal["across", "within"] = "across"
+    """Words are swapped `across` the two captions, or `within` the first alone."""
+
     occurrence: Literal["drawn", "all"] = "drawn"
+    """Of a word that occurs more than once, the drawn occurrence is swapped, or all (as the
+    authors' code does).
+    """
+
     careful: bool = False
+    """Swaps leave out what makes broken English, or means the same; more rows have no negative."""
 
     def __post_init__(self) -> None:
         """Single images have one caption to swap within."""
@@ -68,7 +74,7 @@ class ClicViews:
             raise ValueError("images: single needs swap: within (there is no second caption)")
 
 
-@dataclass(frozen=True)
+@settings
 class ClicWeights:
     """Weights of the three losses (paper, Eq. 7)."""
 
@@ -77,29 +83,91 @@ class ClicWeights:
     unimodal: float = 1.0
 
 
-@dataclass(frozen=True)
+@settings
 class ClicObjective:
-    """What is trained, and on what.
+    """Losses and trained towers."""
 
-    Attributes:
-        positives: how many of a view's five positives count; the unimodal loss needs two.
-        weights: of the losses; 0 leaves one out.
-        unimodal_norm: squared distance (the authors' code) or plain (the paper's Eq. 6).
-        clip_steps: odd steps see single images with the plain CLIP loss.
-        trains: towers that are trained.
+    positives: Annotated[int, Field(ge=1, le=POSITIVES)] = 4
+    """How many of a view's five positives count; the unimodal loss needs two."""
+
+    weights: ClicWeights = field(default_factory=ClicWeights)
+    """Of the losses; 0 leaves one out."""
+
+    unimodal_norm: Literal["squared", "plain"] = "squared"
+    """Squared distance (the authors' code) or plain (the paper's Eq. 6)."""
+
+    clip_steps: bool = True
+    """Odd steps see single images with the plain CLIP loss."""
+
+    trains: Towers = ("text",)
+    """Towers that are trained."""
+
+
+class Partners:
+    """Draws the second image of a composite: another one of the same orientation.
+
+    The same captions in any order give the same partners.
     """
 
-    positives: int = 4
-    weights: ClicWeights = field(default_factory=ClicWeights)
-    unimodal_norm: Literal["squared", "plain"] = "squared"
-    clip_steps: bool = True
-    trains: tuple[Literal["image", "text"], ...] = ("text",)
+    def __init__(
+        self,
+        captions: Sequence[Caption],
+        parses: Mapping[str, Parse],
+        kind: Literal["random", "shared_noun"],
+        seed: int,
+    ) -> None:
+        self.captions = sorted(captions, key=lambda caption: caption.sample_id)
+        self.parses, self.kind, self.seed = parses, kind, seed
+        self._of_orientation: dict[str, list[int]] = defaultdict(list)
+        self._of_noun: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for row, caption in enumerate(self.captions):
+            turned = orientation(caption.width, caption.height)
+            self._of_orientation[turned].append(row)
+            if kind == "shared_noun":
+                for noun in self._nouns(caption):
+                    self._of_noun[turned, noun].append(row)
 
-    def __post_init__(self) -> None:
-        """Bounds that a type cannot say."""
-        if not 1 <= self.positives <= POSITIVES:
-            raise ValueError(f"positives: expected 1 to {POSITIVES}, got {self.positives}")
-        require_tower(self.trains)
+    def _nouns(self, caption: Caption) -> list[str]:
+        parse = self.parses[caption.sample_id]
+        words = zip(parse.words, parse.upos, strict=True)
+        return sorted({word.lower() for word, upos in words if upos == "NOUN"})
+
+    def draw(self, anchor: Caption, random_: random.Random) -> Caption | None:
+        """A partner, None where no other image has the anchor's orientation.
+
+        With `shared_noun` an anchor keeps up to five candidates, the same in every epoch; an
+        anchor that shares no noun with any other image gets a random partner.
+        """
+        turned = orientation(anchor.width, anchor.height)
+        if self.kind == "shared_noun" and (candidates := self._candidates(anchor, turned)):
+            return random_.choice(candidates)
+        return self._other(anchor, self._of_orientation[turned], random_)
+
+    def _candidates(self, anchor: Caption, turned: str) -> list[Caption]:
+        """Up to five other images whose first sentences share a noun with the anchor's."""
+        keeps = rng(self.seed, "candidates", anchor.sample_id)
+        pools = [self._of_noun[turned, noun] for noun in self._nouns(anchor)]
+        found: dict[str, Caption] = {}
+        for _ in range(DRAWS if pools else 0):
+            other = self._other(anchor, keeps.choice(pools), keeps)
+            if other is not None:
+                found.setdefault(other.image_id, other)
+            if len(found) == CANDIDATES:
+                break
+        return list(found.values())
+
+    def _other(
+        self, anchor: Caption, pool: Sequence[int], random_: random.Random
+    ) -> Caption | None:
+        """One of a pool that shows another image. A few draws nearly always find one; else the
+        pool is looked through.
+        """
+        for _ in range(8):
+            other = self.captions[random_.choice(pool)]
+            if other.image_id != anchor.image_id:
+                return other
+        others = [row for row in pool if self.captions[row].image_id != anchor.image_id]
+        return self.captions[random_.choice(others)] if others else None
 
 
 class ClicBatch(NamedTuple):
@@ -111,45 +179,31 @@ class ClicBatch(NamedTuple):
     valid: Tensor  # [m] bool: the row has a negative
 
 
-class Clic:
+class Clic(Method):
     """CLIC; even steps use its losses, odd ones the plain CLIP loss."""
 
     name: ClassVar[str] = "clic"
     views_type: ClassVar[type] = ClicViews
     objective_type: ClassVar[type] = ClicObjective
-    sentences: ClassVar[int] = 2  # positives after the second say further ones
-    parsed_sentences: ClassVar[int] = 1  # words are swapped in first sentences only
-    reads_patches: ClassVar[bool] = False
-    trains_scale: ClassVar[bool] = True
-    bias: ClassVar[float | None] = None
+    view_settings: ClicViews
+    objective: ClicObjective
+    sentences: ClassVar[int] = 2  # positives after the second are further sentences
 
-    def __init__(self, views: ClicViews, objective: ClicObjective) -> None:
-        self.settings, self.objective = views, objective
-
-    @property
-    def trains(self) -> frozenset[Tower]:
-        """As configured; the text tower in the paper."""
-        return frozenset(self.objective.trains)
-
-    def views(self, captions: Sequence[Caption], drawing: Drawing) -> Iterator[View]:
+    def views(self, captions: Sequence[Caption], context: ViewContext) -> Iterator[View]:
         """One view a caption and epoch; without a possible partner there is none."""
-        single = self.settings.images == "single"
-        partners = (
-            None
-            if single
-            else Partners(captions, drawing.parses, self.settings.partners, drawing.seed)
-        )
+        if self.view_settings.images == "single":
+            for caption in captions:
+                yield self._single(caption, context, context.rng("clic", caption))
+            return
+        partners = Partners(captions, context.parses, self.view_settings.partners, context.seed)
         for caption in captions:
-            random_ = drawing.rng("clic", caption)
-            if partners is None:
-                yield self._single(caption, drawing, random_)
-                continue
+            random_ = context.rng("clic", caption)
             partner = partners.draw(caption, random_)
             if partner is not None:
-                yield self._composite(caption, partner, drawing, random_)
+                yield self._composite(caption, partner, context, random_)
 
     def _composite(
-        self, anchor: Caption, partner: Caption, drawing: Drawing, random_: random.Random
+        self, anchor: Caption, partner: Caption, context: ViewContext, random_: random.Random
     ) -> View:
         """Two images, their captions in both orders, further sentences, one false pair."""
         shown = [anchor, partner]
@@ -157,17 +211,18 @@ class Clic:
         first, second = anchor.sentences[0], partner.sentences[0]
         further = [_further(caption, POSITIVES - 2, random_) for caption in (anchor, partner)]
         pairs = [_either_order(a, b, random_) for a, b in zip(*further, strict=True)]
-        a, b = drawing.parses[anchor.sample_id], drawing.parses[partner.sample_id]
-        if self.settings.swap == "across":
+        a, b = context.parses[anchor.sample_id], context.parses[partner.sample_id]
+        if self.view_settings.swap == "across":
+            options = self.view_settings
             swap = swap_across(
-                a, b, random_, occurrence=self.settings.occurrence, careful=self.settings.careful
+                a, b, random_, occurrence=options.occurrence, careful=options.careful
             )
             negative = _either_order(swap.first, swap.second, random_) if swap else None
             origin = Origin("swap_across", swap.category, swap.words) if swap else None
         else:
-            made = swap_within(a, random_, careful=self.settings.careful)
-            negative = _either_order(made.text, second, random_) if made else None
-            origin = Origin.of(made) if made else None
+            within = swap_within(a, random_, careful=self.view_settings.careful)
+            negative = _either_order(within.text, second, random_) if within else None
+            origin = Origin.of(within) if within else None
         return View(
             sample_id=anchor.sample_id,
             kind="composite",
@@ -179,38 +234,40 @@ class Clic:
             phrases=(),
             phrase_spans=(),
             counterfactuals=(),
-            provenance=provenance(drawing.language, (origin,)),
+            provenance=provenance(context.language, (origin,)),
         )
 
-    def _single(self, anchor: Caption, drawing: Drawing, random_: random.Random) -> View:
+    def _single(self, anchor: Caption, context: ViewContext, random_: random.Random) -> View:
         """One image with the positives s1, s1, s2, s3 (ablation B3), a swap within s1."""
-        parse = drawing.parses[anchor.sample_id]
-        made = swap_within(parse, random_, careful=self.settings.careful)
+        parse = context.parses[anchor.sample_id]
+        swap = swap_within(parse, random_, careful=self.view_settings.careful)
         first = anchor.sentences[0]
         positives = (first, first, *_further(anchor, POSITIVES - 2, random_))
-        told = provenance(drawing.language, (Origin.of(made) if made else None,))
-        return single_view(anchor, positives, (made.text if made else None,), told)
+        origin = provenance(context.language, (Origin.of(swap) if swap else None,))
+        return single_view(anchor, positives, (swap.text if swap else None,), origin)
 
     def _plain(self, step: int) -> bool:
         """Whether a step is one of plain CLIP."""
         return self.objective.clip_steps and step % 2 == 1
 
-    def needed(self, example: Example, step: int) -> tuple[ImageInput]:
+    def images(self, example: Example, step: int) -> tuple[ImageInput]:
         """The composite at CLIC's steps, the anchor alone at CLIP's."""
         if self._plain(step):
             return (single_image(example),)
         return (_composite_image(example),)
 
-    def collate(self, examples: Sequence[Example], step: int, reader: Reader) -> Collated:
+    def collate(
+        self, examples: Sequence[Example], step: int, preprocessor: Preprocessor
+    ) -> Collated:
         """A pair batch at odd steps, a CLIC batch at even ones."""
         if self._plain(step):
-            return Collated(pair_batch(examples, reader), {"rows": len(examples)})
+            return Collated(pair_batch(examples, preprocessor), {"rows": len(examples)})
         views = [example.view for example in examples]
-        positives = reader.tokens(
+        positives = preprocessor.tokens(
             [view.positives[k].lower() for k in range(self.objective.positives) for view in views]
         )
-        # The empty text that stands in for a missing negative is never looked at: it is masked.
-        negatives = reader.tokens([(view.negatives[0] or "").lower() for view in views])
+        # The empty text in place of a missing negative is masked.
+        negatives = preprocessor.tokens([(view.negatives[0] or "").lower() for view in views])
         equal = (positives.view(-1, *negatives.shape) == negatives).all(-1).any(0)
         absent = torch.tensor([view.negatives[0] is None for view in views])
         counts = {
@@ -218,7 +275,7 @@ class Clic:
             "rows without a negative": int(absent.sum()),
             "negatives equal to a positive": int(equal.sum()),
         }
-        images = reader.images([_composite_image(example) for example in examples])
+        images = preprocessor.images([_composite_image(example) for example in examples])
         return Collated(ClicBatch(images, positives, negatives, ~(equal | absent)), counts)
 
     def loss(self, encoder: Encoder, batch: ClicBatch | PairBatch) -> LossTerms:
@@ -239,7 +296,7 @@ class Clic:
         if weights.s_neg:
             value = hard_negative.s_neg(images, positives, texts[-1], batch.valid, scale)
             terms["s_neg"] = Term(value, weights.s_neg)
-        if weights.unimodal and len(positives) > 1 and self.settings.images == "composite":
+        if weights.unimodal and len(positives) > 1 and self.view_settings.images == "composite":
             value = unimodal.unimodal(positives[0], positives[1], self.objective.unimodal_norm)
             terms["unimodal"] = Term(value, weights.unimodal)
         return terms

@@ -1,54 +1,49 @@
-"""Plain CLIP fine-tuning: the control of methods that train by a softmax over the batch.
+"""Plain fine-tuning: CLIP (a softmax over the batch) and SigLIP (a sigmoid for each pair).
 
-It sees the anchor's image and a sentence of its own, of the same rows, whatever their view holds.
+They are methods of their own, and the controls of the other methods: CLIP of those without a
+logit_bias, SigLIP of those with one. They see the anchor's image and a sentence of its own, of the
+same rows as the method, whatever its views hold.
+
+Shapes: m rows of a batch, T tokens of context.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 
+from compo_pipeline.configuration import settings
 from compo_pipeline.losses import contrastive
 from compo_pipeline.methods.contract import (
     Collated,
-    Drawing,
     Encoder,
     Example,
-    ImageInput,
     LossTerms,
-    Reader,
+    Method,
+    NoViewSettings,
+    Preprocessor,
     Term,
-    Tower,
-    require_tower,
+    Towers,
+    ViewContext,
 )
-from compo_pipeline.methods.provenance import provenance
-from compo_pipeline.methods.singles import own_sentence, single_image, single_view
+from compo_pipeline.methods.views import own_sentence, provenance, single_image, single_view
 from compo_pipeline.records import Caption, View
 
-
-@dataclass(frozen=True)
-class ClipViews:
-    """Nothing to choose: the view is the caption."""
+# logit_bias on a base that was trained with a softmax, at a scale of 100.
+SOFTMAX_TRAINED = -30.0
 
 
-@dataclass(frozen=True)
+@settings
 class ClipObjective:
-    """What is trained.
+    """Trained parameters."""
 
-    Attributes:
-        trains: towers that are trained; a control trains those of the method it stands beside.
-        trains_scale: whether logit_scale and logit_bias are; likewise.
-    """
+    trains: Towers = ("text",)
+    """Towers that are trained; a control trains those of its method."""
 
-    trains: tuple[Literal["image", "text"], ...] = ("text",)
     trains_scale: bool = True
-
-    def __post_init__(self) -> None:
-        """Something must be left to train."""
-        require_tower(self.trains)
+    """Whether logit_scale and logit_bias are trained; a control does as its method."""
 
 
 class PairBatch(NamedTuple):
@@ -58,11 +53,11 @@ class PairBatch(NamedTuple):
     texts: Tensor  # [m, T]
 
 
-def pair_batch(examples: Sequence[Example], reader: Reader) -> PairBatch:
+def pair_batch(examples: Sequence[Example], preprocessor: Preprocessor) -> PairBatch:
     """Each anchor's image with a sentence of its own, lower-cased."""
     return PairBatch(
-        reader.images([single_image(example) for example in examples]),
-        reader.tokens([own_sentence(example).lower() for example in examples]),
+        preprocessor.images([single_image(example) for example in examples]),
+        preprocessor.tokens([own_sentence(example).lower() for example in examples]),
     )
 
 
@@ -72,47 +67,61 @@ def pair_loss(encoder: Encoder, batch: PairBatch) -> LossTerms:
     return {"clip": Term(contrastive.clip(images, texts, encoder.scale), 1.0)}
 
 
-class Clip:
+class Clip(Method):
     """CLIP fine-tuning on single images."""
 
     name: ClassVar[str] = "clip"
-    views_type: ClassVar[type] = ClipViews
+    views_type: ClassVar[type] = NoViewSettings
     objective_type: ClassVar[type] = ClipObjective
-    sentences: ClassVar[int] = 1
-    parsed_sentences: ClassVar[int] = 0  # plain captions need no parse
-    reads_patches: ClassVar[bool] = False
 
-    def __init__(self, views: ClipViews, objective: ClipObjective) -> None:
-        self.objective = objective
-
-    @property
-    def trains(self) -> frozenset[Tower]:
-        """As configured."""
-        return frozenset(self.objective.trains)
+    objective: ClipObjective
 
     @property
     def trains_scale(self) -> bool:
         """As configured."""
         return self.objective.trains_scale
 
-    @property
-    def bias(self) -> float | None:
-        """A softmax leaves any bias undetermined."""
-        return None
-
-    def views(self, captions: Sequence[Caption], drawing: Drawing) -> Iterator[View]:
+    def views(self, captions: Sequence[Caption], context: ViewContext) -> Iterator[View]:
         """The caption itself."""
         for caption in captions:
             yield single_view(caption, caption.sentences[:1], (), provenance("", ()))
 
-    def needed(self, example: Example, step: int) -> tuple[ImageInput]:
-        """Always the anchor's image."""
-        return (single_image(example),)
-
-    def collate(self, examples: Sequence[Example], step: int, reader: Reader) -> Collated:
+    def collate(
+        self, examples: Sequence[Example], step: int, preprocessor: Preprocessor
+    ) -> Collated:
         """A pair batch at every step."""
-        return Collated(pair_batch(examples, reader), {"rows": len(examples)})
+        return Collated(pair_batch(examples, preprocessor), {"rows": len(examples)})
 
     def loss(self, encoder: Encoder, batch: PairBatch) -> LossTerms:
         """The CLIP loss."""
         return pair_loss(encoder, batch)
+
+
+@settings
+class SiglipObjective(ClipObjective):
+    """Trained parameters, and the initial bias."""
+
+    bias: float = SOFTMAX_TRAINED
+    """Where logit_bias starts on a base that was trained with a softmax and has none. The default
+    suits a scale of 100: with -10, as SigLIP starts from random weights, pairs that do not match
+    would start at +8.
+    """
+
+
+class Siglip(Clip):
+    """SigLIP fine-tuning on single images."""
+
+    name: ClassVar[str] = "siglip"
+    objective_type: ClassVar[type] = SiglipObjective
+    objective: SiglipObjective
+
+    @property
+    def bias(self) -> float:
+        """As configured."""
+        return self.objective.bias
+
+    def loss(self, encoder: Encoder, batch: PairBatch) -> LossTerms:
+        """The sigmoid loss."""
+        images, texts = encoder.images(batch.images), encoder.texts(batch.texts)
+        own = contrastive.sigmoid(images, texts, encoder.scale, encoder.bias)
+        return {"contrastive": Term(own, 1.0)}

@@ -1,7 +1,9 @@
-"""What a method offers to the one training loop, which knows no method by name.
+"""Interface of a fine-tuning method; the training loop depends on this alone.
 
 A method turns captions into views (tables on disk), rows of views into batches, and batches into
-weighted loss terms. It says which towers it trains; the loop does the rest.
+weighted loss terms. It names the towers that it trains; the loop does the rest.
+
+Shapes: m images, K texts, T tokens, D width of the joint space.
 """
 
 from __future__ import annotations
@@ -10,10 +12,12 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
 
+from pydantic import Field
 from torch import Tensor
 
+from compo_pipeline.configuration import settings
 from compo_pipeline.images.composites import Axis
 from compo_pipeline.records import Caption, Counterfactual, Parse, View
 from compo_pipeline.seeding import rng
@@ -22,51 +26,46 @@ if TYPE_CHECKING:
     from compo_pipeline.models.dense import DenseImages, DenseTexts, TextTokens
 
 Tower = Literal["image", "text"]
+# Setting of an objective: the towers that train, at least one.
+Towers = Annotated[tuple[Literal["image", "text"], ...], Field(min_length=1)]
+
+
+@settings
+class NoViewSettings:
+    """Settings of the views of a method that has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageInput:
-    """What one place of an image batch shows: one file, or two joined along an axis.
-
-    `made` says that it is no image of the data but a counterfactual's, and its path below their
-    folder.
-    """
+    """One image of a batch: a file, or two files joined along an axis."""
 
     paths: tuple[str, ...]
     axis: Axis | None = None
-    made: bool = False
+
+    counterfactual: bool = False
+    """Whether the path is of a counterfactual's image, below their own folder."""
 
 
-def require_tower(trains: Sequence[Tower]) -> None:
-    """Refuse an objective that freezes both towers.
-
-    Raises:
-        ValueError: nothing trains.
-    """
-    if not trains:
-        raise ValueError("trains: expected [text], [image] or [image, text], got none")
-
-
-class Drawing(NamedTuple):
-    """What the views of one epoch are drawn from, beside the captions.
-
-    Attributes:
-        parses: first sentences by sample_id.
-        language: name and version of the language pipeline, for provenance.
-        seed: of every draw, with the epoch and the sample_id.
-        epoch: number of the epoch.
-        counterfactuals: edited captions by sample_id, for methods that train on them.
-    """
+class ViewContext(NamedTuple):
+    """Inputs for sampling one epoch's views, besides the captions."""
 
     parses: Mapping[str, Parse]
-    language: str
-    seed: int
-    epoch: int
-    counterfactuals: Mapping[str, Sequence[Counterfactual]] = MappingProxyType({})
+    """First sentences by sample_id."""
 
-    def rng(self, what: str, caption: Caption) -> random.Random:
-        """Decides what is drawn for a caption under a name of its own."""
-        return rng(self.seed, what, self.epoch, caption.sample_id)
+    language: str
+    """Name and version of the language pipeline, for provenance."""
+
+    seed: int
+    """Of every draw, with the epoch and the sample_id."""
+
+    epoch: int
+
+    counterfactuals: Mapping[str, Sequence[Counterfactual]] = MappingProxyType({})
+    """Edited captions by sample_id, for methods that train on them."""
+
+    def rng(self, purpose: str, caption: Caption) -> random.Random:
+        """The random generator of one caption in this epoch, for one purpose."""
+        return rng(self.seed, purpose, self.epoch, caption.sample_id)
 
 
 class Example(NamedTuple):
@@ -86,8 +85,15 @@ class Term(NamedTuple):
 LossTerms = Mapping[str, Term]
 
 
-class Reader(Protocol):
-    """What `collate` gets to read with: images and texts to tensors."""
+class Collated(NamedTuple):
+    """A batch, a NamedTuple of tensors of the method's own, and counts to report."""
+
+    batch: Any
+    counts: Mapping[str, int]
+
+
+class Preprocessor(Protocol):
+    """Images and texts to tensors, for `collate`."""
 
     def images(self, images: Sequence[ImageInput]) -> Tensor:
         """Pixels [m, 3, H, W], or row numbers [m] of precomputed features."""
@@ -102,7 +108,7 @@ class Reader(Protocol):
 
 
 class Encoder(Protocol):
-    """What `loss` gets to encode with; a frozen tower's features may come from a cache."""
+    """The model's towers, for `loss`; a frozen tower's features may be precomputed."""
 
     @property
     def scale(self) -> Tensor:
@@ -113,13 +119,13 @@ class Encoder(Protocol):
         """logit_bias, a scalar, where the method's own `bias` is not None."""
 
     def images(self, images: Tensor) -> Tensor:
-        """Normalised embeddings [m, D] of what `Reader.images` gave."""
+        """Normalised embeddings [m, D] of what `Preprocessor.images` gave."""
 
     def texts(self, tokens: Tensor) -> Tensor:
         """Normalised embeddings [K, D] of token ids [K, T]."""
 
     def dense_images(self, images: Tensor) -> DenseImages:
-        """Embeddings and patch tokens of what `Reader.images` gave."""
+        """Embeddings and patch tokens of what `Preprocessor.images` gave."""
 
     def dense_texts(self, tokens: Tensor) -> DenseTexts:
         """Embeddings and tokens in the joint space of token ids [K, T]."""
@@ -128,69 +134,69 @@ class Encoder(Protocol):
         """The same without a mask, of towers whose texts have no <sot> and <eot> too."""
 
 
-class Method(Protocol):
-    """A fine-tuning method: settings in, views, batches and losses out."""
+class Method:
+    """A fine-tuning method: settings in, views, batches and losses out.
+
+    The settings of the views and of the objective are apart, so that a change of a loss weight
+    leaves the views as they are.
+    """
 
     name: ClassVar[str]
-    views_type: ClassVar[type]
+    """In the registry."""
+
+    views_type: ClassVar[type] = NoViewSettings
+    """Settings class of the views."""
+
     objective_type: ClassVar[type]
-    objective: Any
+    """Settings class of the objective; has `trains`, the towers that train."""
+
+    sentences: ClassVar[int] = 1
+    """How many sentences a caption should have; a method that shows more than there are repeats
+    them."""
 
     def __init__(self, views: Any, objective: Any) -> None:
-        """Build it from its frozen settings: what decides the views, and what decides the loss.
-
-        They are apart so that a change of a loss weight leaves the views as they are.
-        """
+        self.view_settings, self.objective = views, objective
 
     @property
     def trains(self) -> frozenset[Tower]:
         """The towers whose weights change."""
+        return frozenset(self.objective.trains)
 
     @property
     def trains_scale(self) -> bool:
         """Whether logit_scale and logit_bias train along with the towers."""
+        return True
 
     @property
-    def reads_patches(self) -> bool:
-        """Whether `loss` calls `Encoder.dense_images`; features kept of a frozen tower then hold
-        its patch tokens.
-        """
+    def uses_patches(self) -> bool:
+        """Whether `loss` calls `Encoder.dense_images`: precomputed features then hold patches."""
+        return False
 
     @property
     def bias(self) -> float | None:
         """Where logit_bias starts on a base that has none (one trained with a softmax); None for
-        a method that reads no bias.
+        a method without a bias.
         """
+        return None
 
-    @property
-    def sentences(self) -> int:
-        """How many sentences a caption should have; every method trains on one, and those that
-        show more repeat it.
-        """
-
-    @property
-    def parsed_sentences(self) -> int:
-        """How many of a caption's sentences must be parsed, from the first on."""
-
-    def views(self, captions: Sequence[Caption], drawing: Drawing) -> Iterator[View]:
+    def views(self, captions: Sequence[Caption], context: ViewContext) -> Iterator[View]:
         """The views of one epoch, one a caption at most, in the captions' order.
 
-        A caption that cannot have a view (no partner of its orientation) yields none, and neither
-        do captions that were not drawn, where a method draws among those of an image.
+        A caption that cannot have a view (no partner of its orientation) has none; nor has one
+        that was not drawn, where a method draws among the captions of an image.
         """
+        raise NotImplementedError
 
-    def needed(self, example: Example, step: int) -> Sequence[ImageInput]:
-        """The images that an example shows in a step; what a feature cache precomputes."""
+    def images(self, example: Example, step: int) -> Sequence[ImageInput]:
+        """The images that an example shows in a step; by default the caption's own."""
+        return (ImageInput((example.caption.image,)),)
 
-    def collate(self, examples: Sequence[Example], step: int, reader: Reader) -> Collated:
+    def collate(
+        self, examples: Sequence[Example], step: int, preprocessor: Preprocessor
+    ) -> Collated:
         """A batch of a step; `step` counts from 0 over the whole run."""
+        raise NotImplementedError
 
     def loss(self, encoder: Encoder, batch: Any) -> LossTerms:
         """The weighted loss terms of a batch."""
-
-
-class Collated(NamedTuple):
-    """A batch, a NamedTuple of tensors of the method's own, and what there is to report of it."""
-
-    batch: Any
-    counts: Mapping[str, int]
+        raise NotImplementedError

@@ -1,15 +1,14 @@
-"""Real pairs beside the synthetic pairs made of them: views and batches of SPARCL and TripletCLIP.
+"""Real pairs and synthetic pairs edited from them: views and batches of SPARCL and TripletCLIP.
 
 Shapes: n rows of a batch, 3 kinds in the order of `losses.sextuple` (real, negative, positive), P
-images and K texts that there are, T tokens of context, D width of the joint space.
+present images and K present texts, T tokens of context, D width of the joint space.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,24 +16,18 @@ from torch import Tensor
 from compo_pipeline.losses.sextuple import NEGATIVE, POSITIVE, REAL
 from compo_pipeline.methods.contract import (
     Collated,
-    Drawing,
     Encoder,
     Example,
     ImageInput,
-    Reader,
-    Tower,
+    Method,
+    Preprocessor,
+    ViewContext,
 )
-from compo_pipeline.methods.provenance import Origin, provenance
-from compo_pipeline.methods.singles import single_image, single_view
+from compo_pipeline.methods.views import Origin, provenance, single_image, single_view
 from compo_pipeline.records import Caption, Counterfactual, View
 
 KINDS = (REAL, NEGATIVE, POSITIVE)
-NAMES = {NEGATIVE: "negative", POSITIVE: "retold caption"}
-
-
-@dataclass(frozen=True)
-class CounterfactualViews:
-    """Nothing to choose: what is edited, by what, is the counterfactuals' own configuration."""
+NAMES = {NEGATIVE: "negative", POSITIVE: "rephrased caption"}
 
 
 class PairsBatch(NamedTuple):
@@ -46,25 +39,12 @@ class PairsBatch(NamedTuple):
     texts_there: Tensor  # [3, n] bool, K of them true
 
 
-class CounterfactualPairs:
-    """What methods that train on synthetic pairs have in common: all but the loss."""
+class CounterfactualPairs(Method):
+    """Base of the methods that train on synthetic pairs: all but the loss."""
 
-    name: ClassVar[str]
-    views_type: ClassVar[type] = CounterfactualViews
-    sentences: ClassVar[int] = 1
-    parsed_sentences: ClassVar[int] = 0  # whatever edits captions parses them for itself
-    reads_patches: ClassVar[bool] = False
     kinds: ClassVar[tuple[int, ...]] = KINDS
 
-    def __init__(self, views: CounterfactualViews, objective: Any) -> None:
-        self.objective = objective
-
-    @property
-    def trains(self) -> frozenset[Tower]:
-        """As configured; both towers in the papers."""
-        return frozenset(self.objective.trains)
-
-    def views(self, captions: Sequence[Caption], drawing: Drawing) -> Iterator[View]:
+    def views(self, captions: Sequence[Caption], context: ViewContext) -> Iterator[View]:
         """One view an image: one of its edited captions is drawn and brings its own edits.
 
         An image without any edit is shown with its first caption alone.
@@ -72,7 +52,7 @@ class CounterfactualPairs:
         Raises:
             ValueError: there are no counterfactuals, or they are of other captions.
         """
-        if not drawing.counterfactuals:
+        if not context.counterfactuals:
             raise ValueError(
                 f"{self.name} trains on counterfactuals, and there are none: "
                 f"run `kedro run --pipeline=counterfactuals --params method={self.name}` "
@@ -85,38 +65,40 @@ class CounterfactualPairs:
             edited = [
                 (row, sentence, edits)
                 for row in rows
-                for sentence, edits in _of(row, drawing.counterfactuals.get(row.sample_id, ()))
+                for sentence, edits in _of(row, context.counterfactuals.get(row.sample_id, ()))
             ]
             drawn = edited or [(rows[0], 0, {})]
-            yield _view(*drawing.rng("counterfactuals", rows[0]).choice(drawn), drawing)
+            yield _view(*context.rng("counterfactuals", rows[0]).choice(drawn), context)
 
-    def needed(self, example: Example, step: int) -> list[ImageInput]:
-        """The real image, and the synthetic ones that the method looks at."""
+    def images(self, example: Example, step: int) -> list[ImageInput]:
+        """The real image, and the synthetic ones that the method uses."""
         return [image for image in self._images(example) if image is not None]
 
     def _images(self, example: Example) -> tuple[ImageInput | None, ...]:
         """Of each kind."""
         paths = example.view.counterfactuals
-        made = [ImageInput((path,), made=True) if path else None for path in paths]
-        shown = [single_image(example), *made]
-        looked_at = self.kinds if self.objective.images else (REAL,)
-        return tuple(image if kind in looked_at else None for kind, image in enumerate(shown))
+        synthetic = [ImageInput((p,), counterfactual=True) if p else None for p in paths]
+        shown = [single_image(example), *synthetic]
+        used = self.kinds if self.objective.images else (REAL,)
+        return tuple(image if kind in used else None for kind, image in enumerate(shown))
 
     def _texts(self, example: Example) -> tuple[str | None, ...]:
         """Of each kind, lower-cased."""
         view = example.view
-        real, retold = view.positives[0], view.positives[1] if len(view.positives) > 1 else None
-        texts = (real, view.negatives[0], retold)
+        real, rephrased = view.positives[0], view.positives[1] if len(view.positives) > 1 else None
+        texts = (real, view.negatives[0], rephrased)
         return tuple(
             text.lower() if text is not None and kind in self.kinds else None
             for kind, text in enumerate(texts)
         )
 
-    def collate(self, examples: Sequence[Example], step: int, reader: Reader) -> Collated:
-        """Images and texts, kind by kind; a pair whose negative reads as a positive is absent."""
+    def collate(
+        self, examples: Sequence[Example], step: int, preprocessor: Preprocessor
+    ) -> Collated:
+        """Images and texts, kind by kind; a pair whose negative equals a positive is absent."""
         texts = list(zip(*map(self._texts, examples), strict=True))
         images = list(zip(*map(self._images, examples), strict=True))
-        tokens = reader.tokens([text or "" for kind in texts for text in kind]).view(
+        tokens = preprocessor.tokens([text or "" for kind in texts for text in kind]).view(
             len(KINDS), len(examples), -1
         )
         texts_there, images_there = _there(texts), _there(images)
@@ -135,7 +117,9 @@ class CounterfactualPairs:
             "synthetic images": int(images_there[1:].sum()),
             "negatives equal to a positive": int(equal.sum()),
         }
-        batch = PairsBatch(reader.images(shown), tokens[texts_there], images_there, texts_there)
+        batch = PairsBatch(
+            preprocessor.images(shown), tokens[texts_there], images_there, texts_there
+        )
         return Collated(batch, counts)
 
 
@@ -173,14 +157,16 @@ def _of(
     return sorted(found.items())
 
 
-def _view(row: Caption, sentence: int, edits: dict[str, Counterfactual], drawing: Drawing) -> View:
+def _view(
+    row: Caption, sentence: int, edits: dict[str, Counterfactual], context: ViewContext
+) -> View:
     negative, positive = edits.get("negative"), edits.get("positive")
     return single_view(
         row,
         (row.sentences[sentence], *([positive.text] if positive else [])),
         (negative.text if negative else None,),
         provenance(
-            drawing.language,
+            context.language,
             [Origin(negative.caption_editor, negative.detail, ()) if negative else None],
         ),
         counterfactuals=tuple(edit.image if edit else "" for edit in (negative, positive)),

@@ -10,37 +10,29 @@ space.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from dataclasses import field
+from typing import ClassVar
 
 import torch
+from pydantic import NonNegativeFloat
 from torch import Tensor
 
+from compo_pipeline.configuration import Share, settings
 from compo_pipeline.losses import contrastive
 from compo_pipeline.losses.calibrated import calibrated
 from compo_pipeline.losses.local_alignment import AttentionNorm, local_scores
-from compo_pipeline.methods.contract import (
-    Encoder,
-    LossTerms,
-    Term,
-    require_tower,
-)
-from compo_pipeline.methods.text_negatives import (
-    NegativesBatch,
-    NegativeViews,
-    Rule,
-    TextNegatives,
-)
+from compo_pipeline.methods.contract import Encoder, LossTerms, Term, Towers
+from compo_pipeline.methods.negclip import NegativesBatch, NegativeViews, Rule, TextNegatives
 
 
-@dataclass(frozen=True)
+@settings
 class FscClipViews(NegativeViews):
     """Three negatives a caption."""
 
     generators: tuple[Rule, ...] = ("negclip", "replace", "bigram")
 
 
-@dataclass(frozen=True)
+@settings
 class FscClipWeights:
     """Weights of the three losses (paper, Eq. 11); 0 leaves one out."""
 
@@ -49,31 +41,24 @@ class FscClipWeights:
     local_hn: float = 0.2
 
 
-@dataclass(frozen=True)
+@settings
 class FscClipObjective:
-    """What is trained, and on what.
-
-    Attributes:
-        weights: of the losses.
-        gamma: of the focal weight (Eq. 9); 0 weights all rows alike.
-        beta: of the label smoothing (Eq. 10); 0 leaves negatives without any.
-        attention: how a token's similarities to the patches become weights (Eq. 6, App. B.1).
-        trains: towers that are trained.
-    """
+    """Losses and trained towers."""
 
     weights: FscClipWeights = field(default_factory=FscClipWeights)
-    gamma: float = 2.0
-    beta: float = 0.02
-    attention: AttentionNorm = "minmax"
-    trains: tuple[Literal["image", "text"], ...] = ("image", "text")
+    """Of the losses."""
 
-    def __post_init__(self) -> None:
-        """Bounds that a type cannot say."""
-        require_tower(self.trains)
-        if self.gamma < 0:
-            raise ValueError(f"gamma: expected at least 0, got {self.gamma}")
-        if not 0 <= self.beta <= 1:
-            raise ValueError(f"beta: expected a share in [0, 1], got {self.beta}")
+    gamma: NonNegativeFloat = 2.0
+    """Of the focal weight (Eq. 9); 0 weights all rows alike."""
+
+    beta: Share = 0.02
+    """Of the label smoothing (Eq. 10); 0 leaves negatives without any."""
+
+    attention: AttentionNorm = "minmax"
+    """How a token's similarities to the patches become weights (Eq. 6, App. B.1)."""
+
+    trains: Towers = ("image", "text")
+    """Towers that are trained."""
 
 
 class FscClip(TextNegatives):
@@ -82,18 +67,19 @@ class FscClip(TextNegatives):
     name: ClassVar[str] = "fsc_clip"
     views_type: ClassVar[type] = FscClipViews
     objective_type: ClassVar[type] = FscClipObjective
+    objective: FscClipObjective
 
     @property
-    def reads_patches(self) -> bool:
+    def uses_patches(self) -> bool:
         """The local loss does."""
-        return self.objective.weights.local_hn > 0  # type: ignore[no-any-return]
+        return self.objective.weights.local_hn > 0
 
     def loss(self, encoder: Encoder, batch: NegativesBatch) -> LossTerms:
         """The CLIP loss and both hard-negative losses (paper, Eq. 11)."""
         weights, scale = self.objective.weights, encoder.scale
         grid, flat = batch.texts.shape[:2], batch.texts.flatten(0, 1)
         terms = {}
-        if self.reads_patches:
+        if self.uses_patches:
             images, patches = encoder.dense_images(batch.images)
             texts, tokens, mask = encoder.dense_texts(flat)
             local = local_scores(

@@ -1,52 +1,153 @@
 """NegCLIP: hard negatives as further texts of the contrast, the baseline of both papers.
 
+`TextNegatives` has what it shares with FSC-CLIP: hard negatives written by rule for each caption,
+in views and batches.
+
 Source: CLIC paper, Eq. 2 (their variant: `generators: [swap]`, the text tower alone); FSC-CLIP
 paper, Sec. 4.1, NegCLIP with negatives drawn afresh and no batch of similar images (their variant:
 `generators: [negclip]`, both towers).
 
-Shapes: m rows of a batch, K negatives a row, T tokens of context, D width of the joint space.
+Shapes: m rows of a batch, K negatives a row, T tokens of context.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import ClassVar, Literal, NamedTuple
 
+import torch
+from torch import Tensor
+
+from compo_pipeline.configuration import settings
+from compo_pipeline.language.editing import Generator
+from compo_pipeline.language.reordering import shuffle_bigrams, swap_phrases
+from compo_pipeline.language.replacements import replacer
+from compo_pipeline.language.swaps import swap_within
 from compo_pipeline.losses.negclip import negclip
 from compo_pipeline.methods.contract import (
+    Collated,
     Encoder,
+    Example,
     LossTerms,
+    Method,
+    Preprocessor,
     Term,
-    require_tower,
+    Towers,
+    ViewContext,
 )
-from compo_pipeline.methods.text_negatives import (
-    NegativesBatch,
-    NegativeViews,
-    Rule,
-    TextNegatives,
-)
+from compo_pipeline.methods.views import Origin, provenance, single_image, single_view
+from compo_pipeline.records import Caption, View
+
+Rule = Literal["negclip", "replace", "bigram", "swap"]
 
 
-@dataclass(frozen=True)
+@settings
+class NegativeViews:
+    """Rules that write the negatives of a caption."""
+
+    generators: tuple[Rule, ...]
+    """One negative each: `negclip` exchanges two words or phrases of a kind, `replace` a thing,
+    attribute or relation for another, `bigram` shuffles pairs of words, `swap` exchanges two words
+    of any one part of speech (CLIC's rule, within the caption).
+    """
+
+    replacements: Literal["lexicon", "wordnet"] = "lexicon"
+    """Where `replace` finds its words: the shipped lexicon, or WordNet through nltk."""
+
+    careful: bool = False
+    """Swaps leave out what makes broken English, or means the same; they find less."""
+
+    def __post_init__(self) -> None:
+        """Check that every rule is named once."""
+        if not self.generators or len(set(self.generators)) < len(self.generators):
+            raise ValueError(
+                f"generators: expected each of negclip, replace, bigram, swap at most once and "
+                f"one at least, got {list(self.generators)}"
+            )
+
+
+class NegativesBatch(NamedTuple):
+    """m rows, each with its caption and K places for hard negatives."""
+
+    images: Tensor  # [m, 3, H, W], or [m] rows of features
+    texts: Tensor  # [m, K + 1, T], the caption first
+    valid: Tensor  # [m, K] bool: the negative exists
+
+
+class TextNegatives(Method):
+    """Base of the methods with hard negatives of each caption: all but the loss.
+
+    Each rule draws on its own: leaving one out leaves the others' texts as they are.
+    """
+
+    view_settings: NegativeViews
+
+    def views(self, captions: Sequence[Caption], context: ViewContext) -> Iterator[View]:
+        """Each caption with a negative of every rule."""
+        rules = {name: self._rule(name) for name in self.view_settings.generators}
+        for caption in captions:
+            generated = [
+                rule(context.parses[caption.sample_id], context.rng(name, caption))
+                for name, rule in rules.items()
+            ]
+            origins = [one if one is None else Origin.of(one) for one in generated]
+            texts = [one if one is None else one.text for one in generated]
+            yield single_view(
+                caption, caption.sentences[:1], texts, provenance(context.language, origins)
+            )
+
+    def _rule(self, name: Rule) -> Generator:
+        if name == "replace":
+            return replacer(self.view_settings.replacements, key=f"{self.name}.views.replacements")
+        careful = self.view_settings.careful
+        rules: dict[Rule, Generator] = {
+            "negclip": partial(swap_phrases, careful=careful),
+            "bigram": shuffle_bigrams,
+            "swap": partial(swap_within, careful=careful),
+        }
+        return rules[name]
+
+    def collate(
+        self, examples: Sequence[Example], step: int, preprocessor: Preprocessor
+    ) -> Collated:
+        """Images, captions and negatives; one with the same tokens as its caption is absent, and
+        counted. The empty text in place of a missing negative is masked.
+        """
+        rows = [
+            [row.view.positives[0].lower(), *((text or "").lower() for text in row.view.negatives)]
+            for row in examples
+        ]
+        flat = preprocessor.tokens([text for row in rows for text in row])
+        texts = flat.view(len(rows), len(rows[0]), -1)
+        written = torch.tensor(
+            [[text is not None for text in row.view.negatives] for row in examples]
+        )
+        equal = written & (texts[:, 1:] == texts[:, :1]).all(-1)
+        valid = written & ~equal
+        counts = {
+            "rows": len(rows),
+            "rows without a negative": int((~valid.any(1)).sum()),
+            "negatives that could not be made": int((~written).sum()),
+            "negatives equal to a positive": int(equal.sum()),
+        }
+        images = preprocessor.images([single_image(example) for example in examples])
+        return Collated(NegativesBatch(images, texts, valid), counts)
+
+
+@settings
 class NegClipViews(NegativeViews):
     """One swap a caption."""
 
     generators: tuple[Rule, ...] = ("negclip",)
 
 
-@dataclass(frozen=True)
+@settings
 class NegClipObjective:
-    """What is trained.
+    """Trained parameters."""
 
-    Attributes:
-        trains: towers that are trained.
-    """
-
-    trains: tuple[Literal["image", "text"], ...] = ("image", "text")
-
-    def __post_init__(self) -> None:
-        """Something must be left to train."""
-        require_tower(self.trains)
+    trains: Towers = ("image", "text")
+    """Towers that are trained."""
 
 
 class NegClip(TextNegatives):
@@ -55,7 +156,6 @@ class NegClip(TextNegatives):
     name: ClassVar[str] = "negclip"
     views_type: ClassVar[type] = NegClipViews
     objective_type: ClassVar[type] = NegClipObjective
-    reads_patches: ClassVar[bool] = False
 
     def loss(self, encoder: Encoder, batch: NegativesBatch) -> LossTerms:
         """Eq. 2 of the CLIC paper."""

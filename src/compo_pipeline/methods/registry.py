@@ -106,7 +106,7 @@ for _name, _label, _class, _needs in (
     ("clip", "CLIP", "clip:Clip", {}),
     ("fsc_clip", "FSC-CLIP", "fsc_clip:FscClip", {"parses": True}),
     ("negclip", "NegCLIP", "negclip:NegClip", {"parses": True}),
-    ("siglip", "SigLIP", "siglip:Siglip", {}),
+    ("siglip", "SigLIP", "clip:Siglip", {}),
     ("sparcl", "SPARCL", "sparcl:Sparcl", {"counterfactuals": True}),
     ("triplet_clip", "TripletCLIP", "triplet_clip:TripletClip", {"counterfactuals": True}),
 ):

@@ -8,65 +8,65 @@ the three texts, `margins.adaptive: false` takes one margin for all; those of th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from dataclasses import field
+from typing import ClassVar
 
+from pydantic import NonNegativeFloat
+
+from compo_pipeline.configuration import settings
 from compo_pipeline.losses import margin, sextuple
 from compo_pipeline.losses.margin import Margins
-from compo_pipeline.methods.contract import Encoder, LossTerms, Term, require_tower
+from compo_pipeline.methods.clip import SOFTMAX_TRAINED
+from compo_pipeline.methods.contract import Encoder, LossTerms, Term, Towers
 from compo_pipeline.methods.counterfactual_pairs import CounterfactualPairs, PairsBatch, embedded
-from compo_pipeline.methods.siglip import SOFTMAX_TRAINED
 
 
-@dataclass(frozen=True)
+@settings
 class SparclWeights:
     """Weights of the two losses; the paper's lambda is `margin`, 0 leaves that loss out."""
 
-    contrastive: float = 1.0
-    margin: float = 0.01
-
-    def __post_init__(self) -> None:
-        """A loss is not trained against."""
-        for name, weight in (("contrastive", self.contrastive), ("margin", self.margin)):
-            if not weight >= 0:
-                raise ValueError(f"{name}: expected at least 0, got {weight}")
+    contrastive: NonNegativeFloat = 1.0
+    margin: NonNegativeFloat = 0.01
 
 
-@dataclass(frozen=True)
+@settings
 class SparclObjective:
-    """What is trained, and on what.
-
-    Attributes:
-        weights: of the losses.
-        margins: m0, beta, gamma and alpha of the margin loss, in logits: their values belong to a
-            scale of 100.
-        images: whether synthetic images take part, or the synthetic texts alone.
-        bias: logit_bias on a base that was trained with a softmax and has none.
-        trains: towers that are trained.
-    """
+    """Losses and trained towers."""
 
     weights: SparclWeights = field(default_factory=SparclWeights)
-    margins: Margins = field(default_factory=Margins)
-    images: bool = True
-    bias: float = SOFTMAX_TRAINED
-    trains: tuple[Literal["image", "text"], ...] = ("image", "text")
+    """Of the losses."""
 
-    def __post_init__(self) -> None:
-        """Something must be left to train."""
-        require_tower(self.trains)
+    margins: Margins = field(default_factory=Margins)
+    """m0, beta, gamma and alpha of the margin loss, in logits: their values belong to a scale of
+    100.
+    """
+
+    images: bool = True
+    """Whether synthetic images take part, or the synthetic texts alone."""
+
+    bias: float = SOFTMAX_TRAINED
+    """logit_bias on a base that was trained with a softmax and has none."""
+
+    trains: Towers = ("image", "text")
+    """Towers that are trained."""
 
 
 class Sparcl(CounterfactualPairs):
-    """SPARCL; scale and bias stay as they are."""
+    """SPARCL on real and synthetic pairs."""
 
     name: ClassVar[str] = "sparcl"
     objective_type: ClassVar[type] = SparclObjective
-    trains_scale: ClassVar[bool] = False
+    objective: SparclObjective
+
+    @property
+    def trains_scale(self) -> bool:
+        """Never: scale and bias stay as they are."""
+        return False
 
     @property
     def bias(self) -> float:
         """As configured."""
-        return self.objective.bias  # type: ignore[no-any-return]
+        return self.objective.bias
 
     def loss(self, encoder: Encoder, batch: PairsBatch) -> LossTerms:
         """L_con + lambda L_mar."""

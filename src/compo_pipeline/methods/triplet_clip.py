@@ -7,39 +7,31 @@ of negative pairs against real captions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
+from compo_pipeline.configuration import settings
 from compo_pipeline.losses.negclip import negclip
 from compo_pipeline.losses.sextuple import NEGATIVE, REAL
-from compo_pipeline.methods.contract import Encoder, LossTerms, Term, require_tower
+from compo_pipeline.methods.contract import Encoder, LossTerms, Term, Towers
 from compo_pipeline.methods.counterfactual_pairs import CounterfactualPairs, PairsBatch, embedded
 
 
-@dataclass(frozen=True)
+@settings
 class TripletClipObjective:
-    """What is trained, and on what.
-
-    Attributes:
-        images: whether the images of the negatives take part; without them it is NegCLIP.
-        trains: towers that are trained.
-    """
+    """Losses and trained towers."""
 
     images: bool = True
-    trains: tuple[Literal["image", "text"], ...] = ("image", "text")
+    """Whether the images of the negatives take part; without them it is NegCLIP."""
 
-    def __post_init__(self) -> None:
-        """Something must be left to train."""
-        require_tower(self.trains)
+    trains: Towers = ("image", "text")
+    """Towers that are trained."""
 
 
 class TripletClip(CounterfactualPairs):
-    """TripletCLIP; retold captions and their images take no part."""
+    """TripletCLIP; rephrased captions and their images take no part."""
 
     name: ClassVar[str] = "triplet_clip"
     objective_type: ClassVar[type] = TripletClipObjective
-    trains_scale: ClassVar[bool] = True
-    bias: ClassVar[float | None] = None
     kinds: ClassVar[tuple[int, ...]] = (REAL, NEGATIVE)
 
     def loss(self, encoder: Encoder, batch: PairsBatch) -> LossTerms:

@@ -11,7 +11,8 @@ from typing import Any, Literal
 import torch
 
 from compo_pipeline.models import weights
-from compo_pipeline.models.identity import (
+from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.models.weights import (
     CONFIG_FILE,
     RECORD_FILE,
     WEIGHTS_FILE,
@@ -19,7 +20,6 @@ from compo_pipeline.models.identity import (
     image_fingerprint,
     tokenizer_fingerprint,
 )
-from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.storage import atomic_folder
 
 Precision = Literal["fp32", "fp16"]

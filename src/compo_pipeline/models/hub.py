@@ -1,7 +1,7 @@
-"""Asking the Hugging Face hub without waiting for it.
+"""Requests to the Hugging Face hub that fail soon.
 
-Its library tries a file again for half a minute where there is no network, and waits for ever
-where a network swallows the question.
+Its library retries a file for half a minute where there is no network, and waits without limit
+where a network drops the packets.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-_PATIENCE = 10.0  # seconds
+_TIMEOUT = 10.0  # seconds
 
 
 def cached(repository: str, files: Sequence[str] | None = None) -> Path | None:
@@ -29,10 +29,10 @@ def cached(repository: str, files: Sequence[str] | None = None) -> Path | None:
         return None
 
 
-def kept(repository: str, files: Sequence[str]) -> Path | None:
-    """The first of these files of a repository that lies in the local cache; None for none.
+def cached_file(repository: str, files: Sequence[str]) -> Path | None:
+    """The first of these files of a repository that is in the local cache; None for none.
 
-    Whether all of a repository is there is another question: a part of it may do.
+    The rest of the repository need not be cached.
     """
     from huggingface_hub import try_to_load_from_cache
 
@@ -44,16 +44,16 @@ def kept(repository: str, files: Sequence[str]) -> Path | None:
 
 
 def ask(repository: str) -> None:
-    """Return where the hub knows a repository and answers soon.
+    """Check that the hub has a repository and answers within ten seconds.
 
     Raises:
         Exception: it does not, of one of several kinds.
     """
     from huggingface_hub import HfApi
 
-    HfApi().model_info(repository, timeout=_PATIENCE)
+    HfApi().model_info(repository, timeout=_TIMEOUT)
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, without the advice that follows."""
+    """The first line of an error's message, without the advice that follows."""
     return (str(error).strip().splitlines() or ["no message"])[0]

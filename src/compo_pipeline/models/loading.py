@@ -10,13 +10,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.models import blueprint, tokenizing, weights
-from compo_pipeline.models.blueprint import Blueprint
-from compo_pipeline.models.identity import fingerprint, image_fingerprint
+from compo_pipeline.models import sources, tokenizing, weights
 from compo_pipeline.models.settings import LOCAL_PREFIX, ModelSettings
+from compo_pipeline.models.sources import ModelSource
+from compo_pipeline.models.weights import fingerprint, image_fingerprint
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+import logging
+from copy import deepcopy
+from dataclasses import replace
+
+from torch import nn
 
 __all__ = ["LoadedModel", "ModelSettings", "load"]
 
@@ -72,12 +77,12 @@ def load(source: ModelSettings | Path, device: str | torch.device = "cpu") -> Lo
             message names the key to change.
     """
     settings = ModelSettings(name=f"{LOCAL_PREFIX}{source}") if isinstance(source, Path) else source
-    plan = blueprint.draw(settings)
-    model_cfg = blueprint.architecture(plan.model_cfg)
+    plan = sources.find_source(settings)
+    model_cfg = sources.architecture(plan.model_cfg)
     tokenize = tokenizing.tokenizer(plan, settings.tokenizer, model_cfg["text_cfg"])
     model = _build(plan, settings.seed, model_cfg)
     size = _square(plan.name, model)
-    preprocess_cfg = blueprint.preprocessing(plan.preprocess_cfg, (size, size))
+    preprocess_cfg = sources.preprocessing(plan.preprocess_cfg, (size, size))
     config = {"model_cfg": model_cfg, "preprocess_cfg": preprocess_cfg}
     return LoadedModel(
         name=plan.name,
@@ -95,7 +100,7 @@ def load(source: ModelSettings | Path, device: str | torch.device = "cpu") -> Lo
     )
 
 
-def _build(plan: Blueprint, seed: int, model_cfg: Mapping[str, Any]) -> torch.nn.Module:
+def _build(plan: ModelSource, seed: int, model_cfg: Mapping[str, Any]) -> torch.nn.Module:
     """A module with the plan's weights, or with seeded random ones."""
     from open_clip.model import CLIP, CustomTextCLIP
 
@@ -127,3 +132,33 @@ def _transform(preprocess_cfg: Mapping[str, Any]) -> Callable[[Image], torch.Ten
         PreprocessCfg(**arguments), is_train=False
     )
     return transform
+
+
+log = logging.getLogger(__name__)
+
+
+def give_bias(loaded: LoadedModel, start: float) -> LoadedModel:
+    """A model with a logit_bias: its own where it has one, else one that starts as given.
+
+    A softmax leaves any bias undetermined. Scale and bias decide what a pair is taken for before
+    training: at a scale of 100, -30 puts pairs of a cosine of .3 between match and mismatch.
+
+    Args:
+        loaded: changed in place where it has no bias; its configuration is not.
+        start: of the bias.
+
+    Returns:
+        The same model, under a configuration that builds it with a bias.
+    """
+    model = loaded.model
+    if getattr(model, "logit_bias", None) is not None:
+        return loaded
+    scale: torch.Tensor = model.logit_scale  # type: ignore[assignment]
+    model.logit_bias = nn.Parameter(torch.full_like(scale, start))
+    log.info(
+        "%s: logit_bias starts at %g, at a scale of %.1f.",
+        *(loaded.name, start, scale.exp().item()),
+    )
+    config = deepcopy(dict(loaded.config))
+    config["model_cfg"]["init_logit_bias"] = start
+    return replace(loaded, config=config)

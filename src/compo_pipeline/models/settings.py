@@ -1,38 +1,56 @@
-"""What the YAML key `model` may say: which base model a run starts from."""
+"""Settings of the base model and of exports; importable without torch."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+
+from compo_pipeline.configuration import settings
 
 SCENES_BASE = "scenes-base"
 LOCAL_PREFIX = "local-dir:"
 HUB_PREFIX = "hf-hub:"
 
 
-@dataclass(frozen=True, slots=True)
+@settings
 class ModelSettings:
-    """The base model.
-
-    Attributes:
-        name: `scenes-base` (ships with the package), an open_clip architecture such as
-            `ViT-B-32-quickgelu`, `local-dir:<folder>` or `hf-hub:<owner/model>`.
-        pretrained: weights for an open_clip architecture: one of its tags (downloaded), a file, a
-            folder written by `export`, or null for random weights. The other kinds of name bring
-            their own weights.
-        tokenizer: folder of a Hugging Face tokenizer, or its tokenizer.json; null takes the
-            model's own.
-        quick_gelu: whether a weights file that does not say so was trained with QuickGELU.
-        seed: draws random weights.
-    """
+    """The base model."""
 
     name: str = SCENES_BASE
+    """`scenes-base` (ships with the package), an open_clip architecture such as
+    `ViT-B-32-quickgelu`, `local-dir:<folder>` or `hf-hub:<owner/model>`.
+    """
+
     pretrained: str | None = None
+    """Weights for an open_clip architecture: one of its tags (downloaded), a file, a folder written
+    by `export`, or null for random weights. The other kinds of name have their own weights.
+    """
+
     tokenizer: str | None = None
+    """Folder of a Hugging Face tokenizer, or its tokenizer.json; null takes the model's own."""
+
     quick_gelu: bool | None = None
+    """Whether a weights file that does not record it was trained with QuickGELU."""
+
     seed: int = 0
+    """Of random weights."""
+
+
+@settings
+class ExportSettings:
+    """Formats of other programs that a checkpoint is written in."""
+
+    hugging_face: bool = True
+    """A folder for Hugging Face transformers."""
+
+    onnx: bool = True
+    """Two ONNX files, one for each tower."""
+
+    def __post_init__(self) -> None:
+        """Refuse an export of nothing."""
+        if not (self.hugging_face or self.onnx):
+            raise ValueError("no format is asked for; set export.hugging_face or export.onnx")
 
 
 def is_file(pretrained: str) -> bool:
@@ -40,15 +58,15 @@ def is_file(pretrained: str) -> bool:
     return Path(pretrained).exists() or "/" in pretrained or Path(pretrained).suffix != ""
 
 
-def needs_network(settings: ModelSettings) -> bool:
+def needs_network(model: ModelSettings) -> bool:
     """Whether the model, or a part of it, may have to be downloaded."""
-    if settings.name.startswith(HUB_PREFIX):
+    if model.name.startswith(HUB_PREFIX):
         return True
-    if settings.name == SCENES_BASE or settings.name.startswith(LOCAL_PREFIX):
+    if model.name == SCENES_BASE or model.name.startswith(LOCAL_PREFIX):
         return False
-    if settings.pretrained is not None and not is_file(settings.pretrained):
+    if model.pretrained is not None and not is_file(model.pretrained):
         return True
-    return settings.tokenizer is None and _takes_hub_tokenizer(settings.name)
+    return model.tokenizer is None and _takes_hub_tokenizer(model.name)
 
 
 def _takes_hub_tokenizer(architecture: str) -> bool:

@@ -18,9 +18,9 @@ import torch
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.models import hub
-from compo_pipeline.models.blueprint import Blueprint
-from compo_pipeline.models.identity import tokenizer_fingerprint
 from compo_pipeline.models.settings import LOCAL_PREFIX
+from compo_pipeline.models.sources import ModelSource
+from compo_pipeline.models.weights import tokenizer_fingerprint
 
 Tokenize = Callable[[list[str]], torch.Tensor]
 
@@ -39,7 +39,7 @@ _OF_SIGLIP = ("timm/ViT-B-16-SigLIP", "timm/ViT-B-16-SigLIP-i18n-256")
 _ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 
 
-def tokenizer(plan: Blueprint, configured: str | None, text_cfg: dict[str, Any]) -> Tokenize:
+def tokenizer(plan: ModelSource, configured: str | None, text_cfg: dict[str, Any]) -> Tokenize:
     """The tokenizer of a model, noted in `text_cfg` for an export.
 
     Args:
@@ -61,7 +61,7 @@ def tokenizer(plan: Blueprint, configured: str | None, text_cfg: dict[str, Any])
     return tokenize  # type: ignore[no-any-return]
 
 
-def _hugging_face(plan: Blueprint, configured: str | None, text_cfg: dict[str, Any]) -> Any:
+def _hugging_face(plan: ModelSource, configured: str | None, text_cfg: dict[str, Any]) -> Any:
     """open_clip's wrapper around a tokenizer from files."""
     from open_clip.tokenizer import HFTokenizer
 
@@ -108,7 +108,7 @@ def _as_folder(source: Path, roles: Mapping[str, str]) -> Iterator[Path]:
         yield folder
 
 
-def _source(plan: Blueprint, configured: str | None, repository: str | None) -> Path:
+def _source(plan: ModelSource, configured: str | None, repository: str | None) -> Path:
     """The folder or file of the tokenizer; downloaded where nothing else is configured."""
     if configured is None:
         if not plan.source.startswith(LOCAL_PREFIX):
@@ -129,7 +129,7 @@ def _holds_tokenizer(folder: Path) -> bool:
     return any(any(folder.glob(pattern)) for pattern in _VOCABULARIES)
 
 
-def _from_hub(plan: Blueprint, repository: str) -> Path:
+def _from_hub(plan: ModelSource, repository: str) -> Path:
     """Folder of a repository's tokenizer in the local cache, fetched if it is not there yet."""
     from huggingface_hub import snapshot_download
 
@@ -146,7 +146,7 @@ def _from_hub(plan: Blueprint, repository: str) -> Path:
     return found
 
 
-def _missing(plan: Blueprint, reason: str, repository: str | None) -> SettingsError:
+def _missing(plan: ModelSource, reason: str, repository: str | None) -> SettingsError:
     whence = f" from the repository {repository}" if repository else ""
     return SettingsError(
         f"model '{plan.name}': its tokenizer is not there: {reason}. Provide {_NEEDED}{whence} in "
@@ -154,7 +154,7 @@ def _missing(plan: Blueprint, reason: str, repository: str | None) -> SettingsEr
     )
 
 
-def _check(plan: Blueprint, tokenize: Any, text_cfg: Mapping[str, Any]) -> None:
+def _check(plan: ModelSource, tokenize: Any, text_cfg: Mapping[str, Any]) -> None:
     rows = int(text_cfg.get("vocab_size", 49408))
     words = len(tokenize.encoder) if hasattr(tokenize, "encoder") else _words(tokenize.tokenizer)
     if words > rows:

@@ -1,17 +1,37 @@
-"""Weights files: reading them without running code from them, and refusing the wrong ones."""
+"""Weights: their files, their fingerprints, and mixtures of two models.
+
+Files are read without running code from them. A folder written by `export` holds the fingerprints
+of its model beside the weights, because the worst mistakes (weights trained with QuickGELU run
+under GELU, another tokenizer, another preprocessing) change every number without an error.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.models.identity import CONFIG_FILE, WEIGHTS_FILE, read_record
 
+CONFIG_FILE = "open_clip_config.json"
+WEIGHTS_FILE = "open_clip_model.safetensors"
+RECORD_FILE = "compo.json"
+
+# Case, contractions, digits, emoji, other scripts and a text beyond the context length: two
+# tokenizers that agree on these differ in nothing that a caption holds.
+PROBES = (
+    "A red cube isn't left of the two small BLUE spheres.",
+    "3.5% of café-goers photographed a 🐶, 猫 & собака!",
+    "one small thing after another " * 40,
+)
+
+# Batch norms count their batches, and read the count nowhere.
+COUNTER = ".num_batches_tracked"
 # The names that open_clip itself looks for, best first.
 KNOWN_FILES = (
     WEIGHTS_FILE,
@@ -144,3 +164,95 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 def _some(items: list[str]) -> str:
     return ", ".join(items[:2]) + (", ..." if len(items) > 2 else "")
+
+
+def tensors_sha256(named: Iterable[tuple[str, torch.Tensor]], config: Mapping[str, Any]) -> str:
+    """Hash of named tensors and the configuration under which they mean something.
+
+    Floating tensors are hashed as float32, so the precision of the file does not matter.
+    """
+    digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
+    for name, tensor in sorted(named):
+        plain = tensor.detach().cpu()
+        if plain.is_floating_point():
+            plain = plain.float()
+        digest.update(f"\0{name}\0{tuple(plain.shape)}\0".encode())
+        digest.update(plain.contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def fingerprint(state: Mapping[str, torch.Tensor], config: Mapping[str, Any]) -> str:
+    """Fingerprint of the whole model: all weights, architecture and preprocessing."""
+    return tensors_sha256(state.items(), config)
+
+
+def image_fingerprint(state: Mapping[str, torch.Tensor], config: Mapping[str, Any]) -> str:
+    """Fingerprint of the image tower: equal where image embeddings are equal.
+
+    Fine-tuning the text tower alone does not change it, so cached embeddings stay valid.
+    """
+    architecture = config["model_cfg"]
+    part = {
+        "embed_dim": architecture["embed_dim"],
+        "quick_gelu": architecture.get("quick_gelu", False),
+        "vision_cfg": architecture["vision_cfg"],
+        "preprocess_cfg": config["preprocess_cfg"],
+    }
+    tower = ((name, tensor) for name, tensor in state.items() if name.startswith("visual."))
+    return tensors_sha256(tower, part)
+
+
+def tokenizer_fingerprint(tokenize: Callable[[list[str]], torch.Tensor]) -> str:
+    """Hash of the token ids of a few awkward texts."""
+    return hashlib.sha256(tokenize(list(PROBES)).to(torch.int64).numpy().tobytes()).hexdigest()
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """The record that `export` wrote in a folder (compo.json); empty where there is none."""
+    path = folder / RECORD_FILE
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def interpolate(
+    base: Mapping[str, Tensor], tuned: Mapping[str, Tensor], ratio: float
+) -> dict[str, Tensor]:
+    """(1 - ratio) base + ratio tuned (WiSE-FT), tensor by tensor, float32.
+
+    Source: Wortsman et al., Robust fine-tuning of zero-shot models, Eq. 1.
+
+    Args:
+        base: state of the model that training started from.
+        tuned: state of the trained model, adapters merged.
+        ratio: 0 gives the base, 1 the trained model, both exactly. Weights that training left
+            alone are the same at every ratio.
+
+    Raises:
+        ValueError: the states are of different models, or the ratio is outside [0, 1].
+    """
+    if not 0 <= ratio <= 1:
+        raise ValueError(f"ratio: expected a number in [0, 1], got {ratio}")
+    if base.keys() != tuned.keys():
+        apart = sorted(base.keys() ^ tuned.keys())
+        raise ValueError(
+            f"base and tuned weights are of different models: {len(apart)} names are in one "
+            f"alone ({', '.join(apart[:3])}, ...); merge adapters before interpolating"
+        )
+    return {name: _between(name, base[name], tuned[name], ratio) for name in base}
+
+
+def _between(name: str, base: Tensor, tuned: Tensor, ratio: float) -> Tensor:
+    if base.shape != tuned.shape:
+        raise ValueError(
+            f"the weight {name} is {tuple(base.shape)} in the base, {tuple(tuned.shape)} in the "
+            "tuned model: expected two states of one architecture"
+        )
+    base, tuned = base.detach(), tuned.detach().to(base.device)
+    if base.equal(tuned):
+        # A frozen tower stays itself, to the last bit: what is known of it holds good.
+        return base.float() if base.is_floating_point() else base.clone()
+    if name.endswith(COUNTER):
+        return (tuned if ratio else base).clone()
+    if not base.is_floating_point():
+        raise ValueError(f"the integers {name} differ: there is no mixture of base and tuned")
+    # The weighted sum, not torch.lerp: at both ends it gives the very weights.
+    return (1 - ratio) * base.float() + ratio * tuned.float()

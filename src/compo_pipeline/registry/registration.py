@@ -17,8 +17,8 @@ from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.methods import registry as methods
 from compo_pipeline.models import weights
 from compo_pipeline.models.export import export
-from compo_pipeline.models.identity import CONFIG_FILE, read_record
 from compo_pipeline.models.loading import load
+from compo_pipeline.models.weights import CONFIG_FILE, read_record
 from compo_pipeline.registry import scores
 from compo_pipeline.registry.settings import CHAMPION, PREVIOUS, RegistrationSettings
 from compo_pipeline.registry.tracking import UNKNOWN_COMMIT, RunLog

@@ -49,7 +49,7 @@ CODE = (
     "evaluation/protocols.py",
     "evaluation/scoring.py",
     "images/decoding.py",
-    "models/blueprint.py",
+    "models/sources.py",
     "models/encoding.py",
     "models/loading.py",
     "models/tokenizing.py",

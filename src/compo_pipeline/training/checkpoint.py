@@ -1,13 +1,16 @@
-"""Training state on disk: one safetensors file, written atomically, no pickle.
+"""The state of a training: its progress, and its file on disk.
 
-Randomness never needs saving: every draw is seeded from (seed, epoch, step), so weights, optimiser
-moments and the step number are the whole state.
+The file is one safetensors file, written atomically, without pickle. Randomness need not be saved:
+every draw is seeded from (seed, epoch, step), so weights, optimiser moments and the step number are
+the whole state.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +19,62 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from compo_pipeline.storage import atomic_file
+
 _BEST = "best/"
 
+Point = dict[str, float]
 
-def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    state = optimizer.state_dict()["state"]
-    return {
-        f"optimizer/{index}/{name}": value if isinstance(value, Tensor) else torch.tensor(value)
-        for index, slots in state.items()
-        for name, value in slots.items()
-    }
+
+@dataclass
+class Progress:
+    """How far a run has come; saved with the weights."""
+
+    step: int = 0
+    """Steps done."""
+
+    curve: list[Point] = field(default_factory=list)
+    """Points of the loss curves."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    """What batches reported (rows, rows without a negative, truncated texts, ...)."""
+
+    finished: bool = False
+    """No step is left, or early stopping ended the run."""
+
+    sums: Counter[str] = field(default_factory=Counter)
+    """Losses since the last point, summed."""
+
+    times: Counter[str] = field(default_factory=Counter)
+    """Number of steps in each sum."""
+
+    def add_step(self, losses: Mapping[str, float], counts: Mapping[str, int]) -> None:
+        """Add the losses of one more step."""
+        self.step += 1
+        self.counts.update(counts)
+        self.sums.update(losses)
+        self.times.update(losses.keys())
+
+    def add_point(self, **others: float) -> Point:
+        """A new point of the curves: means since the last one."""
+        means = {name: self.sums[name] / self.times[name] for name in self.sums}
+        self.sums.clear()
+        self.times.clear()
+        self.curve.append({"step": self.step, **others, **means})
+        return self.curve[-1]
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready; sums of an unfinished window included, so that curves resume exactly."""
+        return {
+            name: dict(value) if isinstance(value, Counter) else value
+            for name, value in vars(self).items()
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Progress:
+        """What `as_dict` gave."""
+        counters = {name: Counter(values[name]) for name in ("counts", "sums", "times")}
+        return cls(**{**values, "curve": list(values["curve"]), **counters})
 
 
 def save(
@@ -35,31 +84,32 @@ def save(
     progress: Mapping[str, Any],
     best: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Write modules, optimiser and progress; a kill at any moment leaves the old file or the new.
+    """Write modules, optimiser and progress atomically.
 
     Args:
         path: the file, `*.safetensors`.
         modules: by name; only tensors that the optimiser trains, or buffers, change in training,
-            but all are written, so that the file stands alone.
+            but all are written, so that the file is complete by itself.
         optimizer: its moments; settings such as the learning rate follow from the step.
         progress: JSON-ready (step, fingerprint, history, ...).
         best: weights of the best validation so far, in the same file so that they always belong
             to the progress beside them.
     """
-    tensors = _optimizer_tensors(optimizer)
+    tensors = {
+        f"optimizer/{index}/{name}": value if isinstance(value, Tensor) else torch.tensor(value)
+        for index, slots in optimizer.state_dict()["state"].items()
+        for name, value in slots.items()
+    }
     for name, module in modules.items():
-        for key, value in module.state_dict().items():
-            tensors[f"{name}/{key}"] = value
+        tensors |= {f"{name}/{key}": value for key, value in module.state_dict().items()}
     tensors |= {f"{_BEST}{key}": value for key, value in (best or {}).items()}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
     # Copies: safetensors refuses tensors that share memory.
     copies = {
         key: value.detach().clone(memory_format=torch.contiguous_format)
         for key, value in tensors.items()
     }
-    save_file(copies, partial, metadata={"progress": json.dumps(dict(progress))})
-    partial.replace(path)
+    with atomic_file(path) as file:
+        save_file(copies, file, metadata={"progress": json.dumps(dict(progress))})
 
 
 def read_best(path: Path) -> dict[str, Tensor]:
@@ -97,11 +147,11 @@ def restore(
             slots.setdefault(int(index), {})[name] = value
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": slots, "param_groups": groups})
-    _lay_out_like_parameters(optimizer)
+    _match_memory_layout(optimizer)
     return progress
 
 
-def _lay_out_like_parameters(optimizer: torch.optim.Optimizer) -> None:
+def _match_memory_layout(optimizer: torch.optim.Optimizer) -> None:
     """Give each moment its parameter's order in memory (channels last or not): torch's fused
     kernels pair them in that order, not by index, and would mix them up without an error.
     """

@@ -1,44 +1,58 @@
-"""Features of a frozen image tower: every image of a run embedded once, before training.
+"""A model's towers as methods use them, and precomputed features of a frozen image tower.
 
-Shapes: n images, P patches, D width of the joint space.
+Shapes: n images, m images and K texts of a batch, P patches, T tokens, D width of the joint space.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
-from torch import Tensor
+from filelock import FileLock
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from compo_pipeline.compute import Compute
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.methods.contract import ImageInput
-from compo_pipeline.models.dense import encode_images_densely
-from compo_pipeline.models.encoding import encode_images
+from compo_pipeline.models.dense import (
+    DenseImages,
+    DenseTexts,
+    TextTokens,
+    encode_images_densely,
+    encode_text_tokens,
+    encode_texts_densely,
+)
+from compo_pipeline.models.encoding import bias_of, encode_images, encode_texts, scale_of
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.progress import track
-from compo_pipeline.training.reading import TensorReader
+from compo_pipeline.seeding import digest
+from compo_pipeline.storage import atomic_file
+from compo_pipeline.training.batches import ModelPreprocessor
 
-# Towers round by the number of images that they get at a time. It is always this one, so that a
+# Towers round by the number of images that they get at a time. It is always this one, so that an
 # image has the same features beside any others: a resumed run ends as an uninterrupted one.
 BATCH = 256
 
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Embeddings by image.
-
-    Attributes:
-        rows: row of each image.
-        values: [n, D], normalised, on the training device.
-        patches: [n, P, D], projected, in the precision of training; None where no loss reads them.
-    """
+    """Precomputed embeddings by image."""
 
     rows: dict[ImageInput, int]
+    """Row of each image."""
+
     values: Tensor
+    """[n, D], normalised, on the training device."""
+
     patches: Tensor | None = None
+    """[n, P, D], projected, in the precision of training; None where no loss reads them."""
 
     def joined(self, more: Features) -> Features:
         """These and others of the same kind, as one table; an empty one may be of any kind."""
@@ -51,24 +65,98 @@ class Features:
         return Features({**self.rows, **rows}, torch.cat([self.values, more.values]), patches)
 
 
+@dataclass(frozen=True, eq=False)
+class ModelEncoder:
+    """A model's towers, in the precision of training; what they return is float32.
+
+    bf16 rounds logits of a hundred to halves, so losses are computed in float32. A frozen image
+    tower builds no graph.
+    """
+
+    model: nn.Module
+    """On the device."""
+
+    name: str
+    """Of the model, for errors."""
+
+    features: Features | None
+    """Of a frozen image tower; None encodes images at each step."""
+
+    image_trains: bool
+    """Whether gradients reach the image tower."""
+
+    compute: Compute
+    """Device and precision of the towers."""
+
+    @property
+    def scale(self) -> Tensor:
+        """exp(logit_scale), a scalar."""
+        return scale_of(self.model)
+
+    @property
+    def bias(self) -> Tensor:
+        """logit_bias, a scalar."""
+        return bias_of(self.model)
+
+    def images(self, images: Tensor) -> Tensor:
+        """Normalised embeddings [m, D] of pixels, or of rows of precomputed features."""
+        if self.features is not None:
+            return self.features.values[images]
+        with self._image_tower():
+            return encode_images(self.model, images)
+
+    def texts(self, tokens: Tensor) -> Tensor:
+        """Normalised embeddings [K, D] of token ids [K, T]."""
+        with self.compute.autocast():
+            return encode_texts(self.model, tokens)
+
+    def dense_images(self, images: Tensor) -> DenseImages:
+        """Embeddings [m, D] and patch tokens [m, P, D] of pixels, or of rows of features."""
+        if self.features is not None:
+            assert self.features.patches is not None, "features were stored without patch tokens"
+            pooled, patches = self.features.values[images], self.features.patches[images]
+        else:
+            with self._image_tower():
+                pooled, patches = encode_images_densely(self.model, images, self.name)
+        return DenseImages(pooled, patches.float())
+
+    def dense_texts(self, tokens: Tensor) -> DenseTexts:
+        """Embeddings [K, D] and tokens [K, T, D], with their mask [K, T], of token ids."""
+        with self.compute.autocast():
+            pooled, dense, mask = encode_texts_densely(self.model, tokens, self.name)
+        return DenseTexts(pooled, dense.float(), mask)
+
+    def text_tokens(self, tokens: Tensor) -> TextTokens:
+        """Embeddings [K, D] and all tokens [K, T, D] of token ids."""
+        with self.compute.autocast():
+            return encode_text_tokens(self.model, tokens, self.name)
+
+    @contextmanager
+    def _image_tower(self) -> Iterator[None]:
+        """Precision and gradients of the image tower: no graph where it is frozen."""
+        graph = self.image_trains and torch.is_grad_enabled()
+        with torch.set_grad_enabled(graph), self.compute.autocast():
+            yield
+
+
 class _Pixels(Dataset[Tensor]):
     """Images in chunks of pixels."""
 
-    def __init__(self, images: Sequence[ImageInput], reader: TensorReader) -> None:
-        self.images, self.reader = images, reader
+    def __init__(self, images: Sequence[ImageInput], preprocessor: ModelPreprocessor) -> None:
+        self.images, self.preprocessor = images, preprocessor
 
     def __len__(self) -> int:
         return -(-len(self.images) // BATCH)
 
     def __getitem__(self, index: int) -> Tensor:
-        return self.reader.images(self.images[index * BATCH : (index + 1) * BATCH])
+        return self.preprocessor.images(self.images[index * BATCH : (index + 1) * BATCH])
 
 
 @torch.no_grad()
 def embed(
     images: Sequence[ImageInput],
     loaded: LoadedModel,
-    reader: TensorReader,
+    preprocessor: ModelPreprocessor,
     *,
     compute: Compute,
     workers: int,
@@ -79,16 +167,16 @@ def embed(
     Args:
         images: distinct images.
         loaded: whose image tower embeds, already on the device.
-        reader: reads pixels (without feature rows of its own).
+        preprocessor: reads pixels (without feature rows of its own).
         compute: device and precision of the model.
         workers: processes that read.
-        patches: keep the patch tokens too.
+        patches: return the patch tokens too.
 
     Raises:
         SettingsError: they do not fit into memory.
     """
     loaded.model.eval()
-    chunks = _Pixels(images, reader)
+    chunks = _Pixels(images, preprocessor)
     loader = DataLoader(chunks, batch_size=None, num_workers=workers)
     pooled, tokens = [], []
     for pixels in track(loader, len(chunks), f"embedding {len(images)} images"):
@@ -105,15 +193,15 @@ def embed(
             pooled.append(embedded[: len(pixels)])
         if len(pooled) == 1:
             first = [pooled[0], *tokens]
-            _refuse_too_many(len(images), sum(part[0].nbytes for part in first), compute.device)
+            _check_memory(len(images), sum(part[0].nbytes for part in first), compute.device)
     rows = {image: row for row, image in enumerate(images)}
     return Features(rows, torch.cat(pooled), torch.cat(tokens) if patches else None)
 
 
-def _refuse_too_many(images: int, each: int, device: torch.device) -> None:
-    """Refuse features of `each` bytes an image that the device's memory does not hold."""
-    needed, free = images * each, _free(device)
-    # Joined, they stand in memory twice for a moment.
+def _check_memory(images: int, image_bytes: int, device: torch.device) -> None:
+    """Refuse features that do not fit into the device's memory."""
+    needed, free = images * image_bytes, _free_bytes(device)
+    # Joining them needs the memory twice for a moment.
     if 2 * needed > free:
         raise SettingsError(
             f"training.cache_features: the features of {images} images take "
@@ -122,10 +210,61 @@ def _refuse_too_many(images: int, each: int, device: torch.device) -> None:
         )
 
 
-def _free(device: torch.device) -> int:
-    """Bytes that the device can still hold."""
+def _free_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     import psutil
 
     return int(psutil.virtual_memory().available)
+
+
+class FeatureStore:
+    """Features of one image tower over one set of data, in one precision, on disk.
+
+    A part is one safetensors file of the images that some run lacked; parts are added, none
+    changes. Deleting the folder is always safe.
+
+    Args:
+        folder: of the parts of all towers.
+        key: everything that determines an image's features: tower and preprocessing, data,
+            precision and kind of device.
+        patches: whether patch tokens are stored too.
+        device: where features go.
+    """
+
+    def __init__(
+        self, folder: Path, key: Sequence[str], *, patches: bool, device: torch.device
+    ) -> None:
+        self.folder = folder / f"{digest(*key, patches):016x}"
+        self.patches, self.device = patches, device
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """No other process embeds meanwhile: the next one finds the images of this one."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.folder / "in_use.lock"):
+            yield
+
+    def read(self) -> Features:
+        """All stored features, on the device."""
+        found = Features({}, torch.empty(0, device=self.device))
+        for file in sorted(self.folder.glob("*.safetensors")):
+            with safe_open(file, framework="pt", device=str(self.device)) as part:
+                images = [
+                    ImageInput(tuple(paths), axis, counterfactual)
+                    for paths, axis, counterfactual in json.loads(part.metadata()["images"])
+                ]
+                rows = {image: row for row, image in enumerate(images)}
+                patches = part.get_tensor("patches") if self.patches else None
+                found = found.joined(Features(rows, part.get_tensor("values"), patches))
+        return found
+
+    def add(self, features: Features) -> None:
+        """Store features of images that are not stored yet, atomically."""
+        images = json.dumps([[list(p.paths), p.axis, p.counterfactual] for p in features.rows])
+        tensors = {"values": features.values}
+        if features.patches is not None:
+            tensors["patches"] = features.patches
+        number = len(list(self.folder.glob("*.safetensors")))
+        with atomic_file(self.folder / f"{number:04d}.safetensors") as file:
+            save_file(tensors, file, metadata={"images": images})

@@ -1,8 +1,9 @@
-"""What decides a run's outcome, and whether a state on disk belongs to it."""
+"""The fingerprint of a training: everything that determines its weights."""
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -13,12 +14,13 @@ from click import ClickException
 
 import compo_pipeline
 from compo_pipeline.compute import Compute
+from compo_pipeline.methods.contract import Method
 from compo_pipeline.training import checkpoint
-from compo_pipeline.training.settings import INCIDENTAL, TrainingSettings
+from compo_pipeline.training.settings import NOT_FINGERPRINTED, TrainingSettings
 
 log = logging.getLogger(__name__)
 
-# Code that decides the weights that come out of training. What views hold is in their own hash.
+# Code that determines the trained weights. What views hold is in their own hash.
 CODE = (
     "compute.py",
     "images/composites.py",
@@ -39,29 +41,28 @@ class FingerprintError(ClickException, RuntimeError):
     """The state on disk belongs to another configuration."""
 
 
-def of_code(*more: str) -> str:
-    """Digest of the source files that training goes through, and of further rooms."""
+def code_fingerprint(*more: str) -> str:
+    """Hash of the source files that training uses, and of further packages."""
     package = Path(compo_pipeline.__file__).parent
     places = [package / name for name in (*CODE, *more)]
-    return _digest([file for place in places for file in (sorted(place.rglob("*.py")) or [place])])
+    return _hash([file for place in places for file in (sorted(place.rglob("*.py")) or [place])])
 
 
-def of_folder(folder: Path) -> str:
-    """Digest of all files of a folder."""
-    return _digest(sorted(file for file in folder.rglob("*") if file.is_file()))
+def folder_fingerprint(folder: Path) -> str:
+    """Hash of all files of a folder."""
+    return _hash(sorted(file for file in folder.rglob("*") if file.is_file()))
 
 
-def _digest(files: list[Path]) -> str:
-    digest = hashlib.sha256()
+def _hash(files: list[Path]) -> str:
+    hashed = hashlib.sha256()
     for file in files:
-        digest.update(file.name.encode())
-        digest.update(hashlib.sha256(file.read_bytes()).digest())
-    return digest.hexdigest()
+        hashed.update(file.name.encode())
+        hashed.update(hashlib.sha256(file.read_bytes()).digest())
+    return hashed.hexdigest()
 
 
-def make(
-    method: str,
-    objective: Any,
+def run_fingerprint(
+    method: Method,
     settings: TrainingSettings,
     compute: Compute,
     seed: int,
@@ -70,28 +71,31 @@ def make(
     """The fingerprint of a run, JSON-ready.
 
     Args:
-        method: its name.
-        objective: the method's frozen settings.
+        method: its name, objective and, for one of another package, code.
         settings: the recipe.
-        compute: what its device and precision are on this machine.
+        compute: device and precision on this machine.
         seed: of the order of rows.
         inputs: hashes by name, of what the run starts from: data, views, base weights, code.
     """
-    recipe = {key: value for key, value in asdict(settings).items() if key not in INCIDENTAL}
+    recipe = {k: value for k, value in asdict(settings).items() if k not in NOT_FINGERPRINTED}
     recipe |= {"device": compute.device.type, "precision": compute.precision}
     if settings.selects:
-        del recipe["validation"]["benchmarks"]  # a place; what it holds is among the inputs
+        del recipe["validation"]["benchmarks"]  # a path; the files are among the inputs
     else:
         del recipe["validation"]  # it only measures
     if settings.early_stopping.patience is None:
         recipe["early_stopping"] = None
-    return {
-        "method": method,
-        "objective": _plain(asdict(objective)),
+    found = {
+        "method": method.name,
+        "objective": _plain(asdict(method.objective)),
         "training": _plain(recipe),
         "seed": seed,
         **inputs,
     }
+    source = Path(inspect.getfile(type(method)))
+    if Path(compo_pipeline.__file__).parent not in source.parents:
+        found["method_code"] = _hash([source])
+    return found
 
 
 def _plain(value: Any) -> Any:

@@ -1,17 +1,23 @@
-"""Which weights train, with which decay, at which rate."""
+"""Optimisation: trained weights, their decay and learning rate, and steps that stay on the device.
+
+A step whose loss or gradient is not finite changes no weight and no moment, without a transfer from
+the device; the losses of such a step stop the training when they are next read.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from click import ClickException
+from torch import Tensor, nn
 
+from compo_pipeline.compute import Compute
 from compo_pipeline.configuration import SettingsError, nearest
 from compo_pipeline.methods.contract import Tower
-from compo_pipeline.models import lora
 from compo_pipeline.training.settings import OptimizerSettings
 
 
@@ -41,7 +47,7 @@ def freeze(
                 f"training.frozen: the model has no parameter '{prefix}'"
                 f"{nearest(prefix, names + parts)} (modules: {', '.join(parts)})"
             )
-    adapted = set(lora.adapters(model))
+    adapted = set(adapter_names(model))
     for name, parameter in model.named_parameters():
         calibrates = name in ("logit_scale", "logit_bias")
         whole = scale if calibrates else _tower(name) in trains
@@ -54,6 +60,12 @@ def freeze(
         for module in model.modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 module.eval()
+
+
+def adapter_names(model: nn.Module) -> list[str]:
+    """Names of the parameters of LoRA adapters; empty for a model without."""
+    names = (name for name, _ in model.named_parameters())
+    return [name for name in names if {"lora_A", "lora_B"} & set(name.split("."))]
 
 
 def _below(name: str, prefix: str) -> bool:
@@ -91,3 +103,118 @@ def learning_rate(step: int, steps: int, settings: OptimizerSettings) -> float:
         return settings.lr_start + (settings.lr - settings.lr_start) * step / rising
     fallen = (step - rising) / max(1, steps - 1 - rising)
     return settings.lr_end + (settings.lr - settings.lr_end) * (1 + math.cos(math.pi * fallen)) / 2
+
+
+class AmpOptimizer:
+    """Steps of an optimiser in one precision; in fp16 the loss is scaled.
+
+    Args:
+        optimizer: fused AdamW: its kernel leaves out a step that was found not finite.
+        compute: where the gradients are.
+        clip_norm: largest norm of the whole gradient; None does not clip it.
+    """
+
+    def __init__(
+        self, optimizer: torch.optim.AdamW, compute: Compute, clip_norm: float | None
+    ) -> None:
+        self._optimizer, self._clip_norm = optimizer, clip_norm
+        self._trained = [p for group in optimizer.param_groups for p in group["params"]]
+        self._scaler = torch.amp.GradScaler(
+            compute.device.type, enabled=compute.precision == "fp16"
+        )
+
+    def step(self, loss: Tensor, rate: float) -> Tensor:
+        """Take a step down the gradient of a scalar loss, at a learning rate.
+
+        Returns:
+            The norm of the gradient before it was clipped.
+        """
+        self._optimizer.zero_grad(set_to_none=True)
+        # A loss that is not finite may have a finite gradient: that is made NaN too, so that one
+        # check of the gradient covers both.
+        slope = torch.where(loss.isfinite(), 1.0, float("nan"))
+        self._scaler.scale(loss).backward(slope)  # type: ignore[no-untyped-call]
+        self._scaler.unscale_(self._optimizer)
+        norm = nn.utils.get_total_norm([p.grad for p in self._trained if p.grad is not None])
+        if self._clip_norm is not None:
+            nn.utils.clip_grads_with_norm_(self._trained, self._clip_norm, norm)
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
+        if not self._scaler.is_enabled():
+            # An enabled scaler sets the same attribute.
+            self._optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
+        return norm
+
+    def overflow_is_normal(self) -> bool:
+        """Whether a step that was not finite is no error: in fp16 the scale of the loss was too
+        large, and has been halved. A scale below 1 is no longer the reason. Waits for the device.
+        """
+        return self._scaler.is_enabled() and self._scaler.get_scale() >= 1.0
+
+    def state_dict(self) -> dict[str, Any]:
+        """The scale of the loss, JSON-ready; empty where it is not scaled. Waits for the device."""
+        return self._scaler.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` gave."""
+        self._scaler.load_state_dict(dict(state))
+
+
+class PendingLosses:
+    """Losses of the steps since the last reading, on the device."""
+
+    def __init__(self) -> None:
+        self._steps: list[dict[str, Tensor]] = []
+
+    def add(self, **losses: Tensor) -> None:
+        """Add the losses of a step, scalars by name."""
+        self._steps.append({name: value.detach() for name, value in losses.items()})
+
+    def read(self) -> list[dict[str, float]]:
+        """Those of every step since the last reading, in one transfer from the device."""
+        if not self._steps:
+            return []
+        steps, self._steps = self._steps, []
+        flat = torch.stack([value for step in steps for value in step.values()])
+        numbers = iter(flat.tolist())
+        return [{name: next(numbers) for name in step} for step in steps]
+
+
+class TrainingError(ClickException, RuntimeError):
+    """Training cannot go on; the last good checkpoint is kept.
+
+    `problem` is the message without its advice.
+    """
+
+    def __init__(self, problem: str, advice: str = "") -> None:
+        super().__init__(problem + advice)
+        self.problem = problem
+
+
+def non_finite(losses: Mapping[str, float]) -> list[str]:
+    """Names of the losses that are not finite."""
+    return [name for name, value in losses.items() if not math.isfinite(value)]
+
+
+def refuse_non_finite(
+    losses: Mapping[str, float], step: int, *, state: Path | None, advice: str
+) -> None:
+    """Stop where a loss or the gradient of a step is not finite.
+
+    Args:
+        losses: losses and the norm of the gradient, by name.
+        step: counted from 0.
+        state: the file that a run resumes from, where it keeps one.
+        advice: which keys to change, for the error.
+
+    Raises:
+        TrainingError: naming what is not finite.
+    """
+    if wrong := non_finite(losses):
+        saved = state is not None and state.exists()
+        left = f"the state of an earlier step is kept in {state}" if saved else "no state"
+        raise TrainingError(
+            f"step {step}: {', '.join(wrong)} is not finite ({dict(losses)})", f"; {left}. {advice}"
+        )

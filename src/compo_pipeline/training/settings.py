@@ -2,119 +2,100 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import field
+from typing import Annotated, Literal
 
-from compo_pipeline.configuration import nearest
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
+
+from compo_pipeline.configuration import Share, nearest, settings
 from compo_pipeline.evaluation.benchmarks import BENCHMARKS
 
 
-@dataclass(frozen=True)
+@settings
 class OptimizerSettings:
-    """AdamW and its schedule: linear from `lr_start` to `lr`, then cosine to `lr_end`.
-
-    Attributes:
-        lr: peak learning rate.
-        lr_start: at the first step.
-        lr_end: at the last step.
-        warmup: share of all steps that rise, 0..1.
-        warmup_steps: that many steps rise instead; null leaves it to the share.
-        betas: of AdamW.
-        eps: of AdamW.
-        weight_decay: of matrices; biases, norms and scalars have none.
-        clip_norm: largest norm of the whole gradient; null leaves it alone.
-    """
+    """AdamW and its schedule: linear from `lr_start` to `lr`, then cosine to `lr_end`."""
 
     lr: float
+    """Peak learning rate."""
+
     lr_start: float
+    """Learning rate of the first step."""
+
     lr_end: float
-    warmup: float = 0.2
-    warmup_steps: int | None = None
+    """Learning rate of the last step."""
+
+    warmup: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    """Share of all steps in which the learning rate rises."""
+
+    warmup_steps: NonNegativeInt | None = None
+    """Number of steps in which it rises instead; null leaves it to the share."""
+
     betas: tuple[float, float] = (0.9, 0.98)
+    """Of AdamW."""
+
     eps: float = 1e-8
+    """Of AdamW."""
+
     weight_decay: float = 0.1
+    """Of matrices; biases, norms and scalars have none."""
+
     clip_norm: float | None = None
-
-    def __post_init__(self) -> None:
-        """Bounds that a type cannot say."""
-        if not 0 <= self.warmup < 1:
-            raise ValueError(f"warmup: expected a share of the steps in [0, 1), got {self.warmup}")
-        if self.warmup_steps is not None and self.warmup_steps < 0:
-            raise ValueError(f"warmup_steps: expected at least 0, got {self.warmup_steps}")
+    """Largest norm of the whole gradient; null does not clip it."""
 
 
-@dataclass(frozen=True)
+@settings
 class LowRankSettings:
-    """Low-rank adapters (LoRA) that train in place of the weights.
+    """Low-rank adapters (LoRA) that train in place of the weights."""
 
-    Attributes:
-        rank: of every adapter; null trains the weights themselves.
-    """
-
-    rank: int | None = None
-
-    def __post_init__(self) -> None:
-        """Bounds that a type cannot say."""
-        if self.rank is not None and self.rank < 1:
-            raise ValueError(f"rank: expected at least 1, or null for no adapters, got {self.rank}")
+    rank: PositiveInt | None = None
+    """Rank of every adapter; its update is scaled by 1 / rank. Null trains the weights."""
 
 
-@dataclass(frozen=True)
-class WiseFtSettings:
+@settings
+class MixtureSettings:
     """The exported weights: a mixture of the base's and the fine-tuned.
 
     Source: WiSE-FT (Wortsman et al. 2022).
-
-    Attributes:
-        ratio: share of the fine-tuned weights; 1 exports them as they are.
     """
 
-    ratio: float = 1.0
-
-    def __post_init__(self) -> None:
-        """Bounds that a type cannot say."""
-        if not 0 <= self.ratio <= 1:
-            raise ValueError(f"ratio: expected a share in [0, 1], got {self.ratio}")
+    ratio: Share = 1.0
+    """Share of the fine-tuned weights; 1 exports them as they are."""
 
 
-@dataclass(frozen=True)
+@settings
 class BenchmarkFiles:
-    """Benchmark files of the validation split.
-
-    Attributes:
-        root: folder with one folder of annotation files per benchmark.
-        images: folder of the images that those files name; null is `<root>/images`.
-    """
+    """Benchmark files of the validation split."""
 
     root: str | None = None
+    """Folder with one folder of annotation files per benchmark."""
+
     images: str | None = None
+    """Folder of the images that those files name; null is `<root>/images`."""
 
 
-@dataclass(frozen=True)
+@settings
 class ValidationSettings:
-    """Validation during training: a loss and a figure on rows that do not train.
+    """Validation during training: a loss and a figure on rows that do not train."""
 
-    Attributes:
-        every: steps between validations; the last step is validated too. Null: no validation.
-        split: of the rows; neither the one that trains nor the one that evaluation reports on.
-        rows: at most so many images of the split, chosen once; null takes all.
-        figure: what is measured beside the loss, as `benchmark/metric/name`, and what the best
-            step and early stopping go by. Null: they go by the loss.
-        benchmarks: files of the figure's benchmark; retrieval needs none, it ranks the rows.
+    every: PositiveInt | None = None
+    """Steps between validations; the last step is validated too. Null: no validation."""
+
+    split: str = "val"
+    """Split of the rows; neither the one that trains nor the one that evaluation reports on."""
+
+    rows: Annotated[int, Field(ge=2)] | None = 512
+    """Largest number of images of the split, chosen once; null takes all."""
+
+    figure: str | None = None
+    """A measure beside the loss, as `benchmark/metric/name`: it decides the best step and early
+    stopping. Null: the loss decides them.
     """
 
-    every: int | None = None
-    split: str = "val"
-    rows: int | None = 512
-    figure: str | None = None
     benchmarks: BenchmarkFiles = field(default_factory=BenchmarkFiles)
+    """Files of the figure's benchmark; retrieval needs none, it ranks the rows."""
 
     def __post_init__(self) -> None:
-        """Bounds that a type cannot say."""
-        for name, least in (("every", 1), ("rows", 2)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"{name}: expected at least {least}, or null, got {value}")
+        """Check that the figure's benchmark is known and has files."""
         if self.figure is None:
             return
         benchmark, *rest = self.figure.split("/")
@@ -131,95 +112,98 @@ class ValidationSettings:
             )
 
 
-@dataclass(frozen=True)
+@settings
 class EarlyStoppingSettings:
-    """When training ends before its last step.
+    """When training ends before its last step."""
 
-    Attributes:
-        patience: validations in a row without a better value; null never stops early.
-        min_delta: a value is better only where it beats the best before it by more than this (of
-            the loss in its unit, of a figure in points).
+    patience: PositiveInt | None = None
+    """Validations in a row without a better value; null never stops early."""
+
+    min_delta: NonNegativeFloat = 0.0
+    """A value is better only where it beats the best before it by more than this (of the loss in
+    its unit, of a figure in points).
     """
 
-    patience: int | None = None
-    min_delta: float = 0.0
 
-    def __post_init__(self) -> None:
-        """Bounds that a type cannot say."""
-        if self.patience is not None and self.patience < 1:
-            raise ValueError(f"patience: expected at least 1, or null, got {self.patience}")
-        if self.min_delta < 0:
-            raise ValueError(f"min_delta: expected at least 0, got {self.min_delta}")
-
-
-@dataclass(frozen=True)
+@settings
 class TrainingSettings:
-    """How long, how large, where, and how safe.
+    """Duration, batches, hardware and checkpoints of a training."""
 
-    Attributes:
-        epochs: passes over the training rows; where views hold fewer epochs, they come round
-            again in another order.
-        batch_size: rows a step.
-        optimizer: AdamW and its schedule.
-        device: auto, cpu, cuda, cuda:<n> or mps; auto is CUDA where there is a GPU, else the CPU.
-        precision: of the towers' matrix products; weights, losses and optimiser are in float32.
-            auto is the fastest that the device has instructions for (docs/compute.md).
-        workers: processes that read images and texts; 0 reads in the main process.
-        cache_features: embed every image once, before training; needs a frozen image tower.
-        crop_scale: least and greatest share of an image's area that a random crop keeps, drawn
-            anew at each step; null shows single images as evaluation does. Composites never
-            are cropped.
-        frozen: names of parameters or modules (`token_embedding`) that stay as the base has them
-            though their tower trains.
-        lora: adapters on the towers that train; merged into the weights that are exported.
-        wise_ft: mixture of base and fine-tuned weights that is exported.
-        save_every: steps between checkpoints of the state to resume from.
-        log_every: steps between points of the curves.
-        overwrite: start afresh where the state on disk belongs to another configuration.
-        max_steps: stop early (for trials); null runs all epochs.
-        validation: loss and figure on rows that do not train.
-        keep: the exported weights, those of the last step or those of the best validation; the
-            earlier of two that are equal.
-        early_stopping: when training ends before its last step.
+    epochs: PositiveInt
+    """Passes over the training rows; where views hold fewer epochs, they repeat, in another order.
     """
 
-    epochs: int
-    batch_size: int
+    batch_size: PositiveInt
+    """Rows a step."""
+
     optimizer: OptimizerSettings
+    """AdamW and its schedule."""
+
     device: str = "auto"
+    """auto, cpu, cuda, cuda:<n> or mps; auto is CUDA where there is a GPU, else the CPU."""
+
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    workers: int = 1
+    """Precision of the towers' matrix products; weights, losses and optimiser are in float32. auto
+    is the fastest that the device has instructions for (docs/compute.md).
+    """
+
+    workers: NonNegativeInt = 1
+    """Processes that read images and texts; 0 reads in the main process."""
+
     cache_features: bool = False
+    """Embed every image once, before training; needs a frozen image tower."""
+
     crop_scale: tuple[float, float] | None = None
+    """Least and greatest share of an image's area that a random crop keeps, drawn anew at each
+    step; null shows single images as evaluation does. Composites are never cropped.
+    """
+
     frozen: tuple[str, ...] = ()
+    """Names of parameters or modules (`token_embedding`) that stay as the base has them although
+    their tower trains.
+    """
+
     lora: LowRankSettings = field(default_factory=LowRankSettings)
-    wise_ft: WiseFtSettings = field(default_factory=WiseFtSettings)
-    save_every: int = 250
-    log_every: int = 25
+    """Adapters on the towers that train; merged into the weights that are exported."""
+
+    wise_ft: MixtureSettings = field(default_factory=MixtureSettings)
+    """Mixture of base and fine-tuned weights that is exported."""
+
+    save_every: PositiveInt = 250
+    """Steps between checkpoints of the state to resume from."""
+
+    log_every: PositiveInt = 25
+    """Steps between points of the curves."""
+
     overwrite: bool = False
-    max_steps: int | None = None
+    """Start again where the state on disk belongs to another configuration."""
+
+    max_steps: PositiveInt | None = None
+    """Stop early (for trials); null runs all epochs."""
+
     validation: ValidationSettings = field(default_factory=ValidationSettings)
+    """Loss and figure on rows that do not train."""
+
     keep: Literal["last", "best"] = "last"
+    """The exported weights: those of the last step or those of the best validation; the earlier of
+    two that are equal.
+    """
+
     early_stopping: EarlyStoppingSettings = field(default_factory=EarlyStoppingSettings)
+    """When training ends before its last step."""
 
     @property
     def selects(self) -> bool:
-        """Whether validation decides which weights come out."""
+        """Whether validation decides which weights are exported."""
         return self.keep == "best" or self.early_stopping.patience is not None
 
     def __post_init__(self) -> None:
-        """Bounds that a type cannot say."""
+        """Check the settings that depend on one another."""
         if self.selects and self.validation.every is None:
             wanted = "keep: best" if self.keep == "best" else "early_stopping.patience"
             raise ValueError(
                 f"validation.every: expected a number of steps, since {wanted} is set, got null"
             )
-        for name in ("epochs", "batch_size", "save_every", "log_every", "max_steps"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name}: expected at least 1, got {value}")
-        if self.workers < 0:
-            raise ValueError(f"workers: expected at least 0, got {self.workers}")
         if self.crop_scale is None:
             return
         if not 0 < self.crop_scale[0] <= self.crop_scale[1] <= 1:
@@ -233,6 +217,6 @@ class TrainingSettings:
             )
 
 
-# What changes how a run proceeds but not what comes out of it, so not part of its fingerprint.
-# The mixture is made of the trained weights, after the fact.
-INCIDENTAL = ("workers", "save_every", "log_every", "overwrite", "wise_ft")
+# Settings that do not change the trained weights, so they are not part of a run's fingerprint. The
+# mixture is made of the trained weights afterwards.
+NOT_FINGERPRINTED = ("workers", "save_every", "log_every", "overwrite", "wise_ft")

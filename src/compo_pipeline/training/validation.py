@@ -1,8 +1,8 @@
-"""Validation during training: a loss and a figure on held-out rows, and what they decide.
+"""Validation during training: a loss and a figure on held-out rows, and decisions by them.
 
 The loss is that of plain fine-tuning, whatever the method: the control's, on each image with its
-first sentence. Negatives, composites and counterfactuals are made for the training split alone, so
-a method's own loss has no held-out rows; this one compares methods, controls and the base.
+first sentence. Negatives, composites and counterfactuals exist for the training split alone, so a
+method's own loss has no held-out rows; this one compares methods, controls and the base.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from compo_pipeline.evaluation.settings import (
     EvaluationSettings,
     RetrievalSettings,
 )
-from compo_pipeline.methods.contract import Collated, Example, ImageInput, Method, Reader
-from compo_pipeline.methods.singles import single_view
+from compo_pipeline.methods.contract import Collated, Example, ImageInput, Method, Preprocessor
+from compo_pipeline.methods.views import single_view
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.records import Caption
 from compo_pipeline.seeding import digest, rng
-from compo_pipeline.training.encoder import ModelEncoder
-from compo_pipeline.training.progress import Point
+from compo_pipeline.training.checkpoint import Point
+from compo_pipeline.training.features import ModelEncoder
 from compo_pipeline.training.settings import TrainingSettings, ValidationSettings
 
 KEY = "training.validation"
@@ -46,15 +46,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What a training is validated on.
-
-    Attributes:
-        rows: captions of distinct images, in the order in which they form batches.
-        subtasks: of the figure's benchmark; none where the loss alone is measured.
-    """
+    """Rows and benchmark items that a training is validated on."""
 
     rows: list[Caption]
+    """Captions of distinct images, in the order in which they form batches."""
+
     subtasks: Sequence[Subtask] = ()
+    """Of the figure's benchmark; none where the loss alone is measured."""
 
     @property
     def images(self) -> list[ImageInput]:
@@ -78,11 +76,11 @@ def held_out(
     """The rows and items of validation; None where it is off.
 
     Args:
-        settings: what is wanted.
+        settings: of validation.
         captions: the dataset's, of all splits.
         root: folder of their images.
         trains: the split that trains.
-        reported: what evaluation reports on; no item of it takes part.
+        reported: benchmarks of the final evaluation; no item of them takes part.
 
     Raises:
         SettingsError: the split trains, is reported or has no two images, or the figure's items
@@ -118,7 +116,7 @@ def held_out(
 
 
 def benchmark_files(settings: ValidationSettings) -> BenchmarksSettings | None:
-    """The benchmark that a figure is of, and where its files are; None where it needs no files."""
+    """Files of the benchmark that a figure is of; None where it needs no files."""
     benchmark = (settings.figure or retrieval.NAME).split("/")[0]
     if benchmark == retrieval.NAME:
         return None
@@ -151,11 +149,13 @@ def _items(
     return retrieval.load(chosen, root, RetrievalSettings(settings.split, text))
 
 
-class _Batches(Dataset[Collated]):
-    """Full batches of the held-out rows; what is left over is left out, as in training."""
+class _HeldOutBatches(Dataset[Collated]):
+    """Full batches of the held-out rows; an incomplete one is left out, as in training."""
 
-    def __init__(self, rows: Sequence[Caption], size: int, plain: Method, reader: Reader) -> None:
-        self.size, self.plain, self.reader = min(size, len(rows)), plain, reader
+    def __init__(
+        self, rows: Sequence[Caption], size: int, plain: Method, preprocessor: Preprocessor
+    ) -> None:
+        self.size, self.plain, self.preprocessor = min(size, len(rows)), plain, preprocessor
         self.examples = [
             Example(row, single_view(row, row.sentences[:1], (), provenance="")) for row in rows
         ]
@@ -165,7 +165,7 @@ class _Batches(Dataset[Collated]):
 
     def __getitem__(self, index: int) -> Collated:
         examples = self.examples[index * self.size : (index + 1) * self.size]
-        return self.plain.collate(examples, 0, self.reader)
+        return self.plain.collate(examples, 0, self.preprocessor)
 
 
 class Validator:
@@ -174,7 +174,7 @@ class Validator:
     Args:
         data: the rows and items.
         plain: the method whose loss is measured, plain fine-tuning.
-        reader: of the model that trains, without random crops.
+        preprocessor: of the model that trains, without random crops.
         embedder: of the data's subtasks; models of one image tower share it.
         settings: the recipe.
         workers: processes that read batches.
@@ -184,17 +184,17 @@ class Validator:
         self,
         data: HeldOut,
         plain: Method,
-        reader: Reader,
+        preprocessor: Preprocessor,
         embedder: Embedder,
         settings: TrainingSettings,
         workers: int,
     ) -> None:
-        batches = _Batches(data.rows, settings.batch_size, plain, reader)
+        batches = _HeldOutBatches(data.rows, settings.batch_size, plain, preprocessor)
         self.batches = DataLoader(batches, batch_size=None, num_workers=workers)
         self.plain, self.embedder, self.figure = plain, embedder, settings.validation.figure
 
     def __call__(self, model: LoadedModel, encoder: ModelEncoder) -> Point:
-        """Loss and figure, by their names in the curves, of a model in evaluation mode.
+        """Loss and figure, by their names in the curves, of a model in eval mode.
 
         Raises:
             SettingsError: the items give no such figure.
@@ -220,44 +220,46 @@ class Validator:
 
 @dataclass(frozen=True)
 class Selection:
-    """What validations decide. It follows from the curve alone, so a resumed run decides the same.
-
-    Attributes:
-        name: of the deciding values in the curve.
-        rises: whether a higher value is better.
-        keeps_best: whether the weights of the best validation are exported.
-        patience: validations in a row without a better value that end training; None never.
-        min_delta: by how much more than the best before it a value must be better, for patience.
+    """Early stopping and the best step. They follow from the curve alone, so a resumed run decides
+    the same.
     """
 
     name: str
-    rises: bool
+    """Of the deciding values in the curve."""
+
+    higher_is_better: bool
+
     keeps_best: bool
+    """Whether the weights of the best validation are exported."""
+
     patience: int | None
+    """Validations in a row without a better value that end training; None never."""
+
     min_delta: float
+    """By how much a value must beat the best before it, for patience."""
 
     @classmethod
     def of(cls, settings: TrainingSettings) -> Selection:
-        """As configured."""
+        """As a recipe configures it."""
         figure, stopping = settings.validation.figure, settings.early_stopping
         return cls(
             LOSS if figure is None else f"{PREFIX}{figure}",
-            rises=figure is not None,
+            higher_is_better=figure is not None,
             keeps_best=settings.keep == "best",
             patience=stopping.patience,
             min_delta=stopping.min_delta,
         )
 
     def best(self, curve: Sequence[Point]) -> Point:
-        """The first of the best validated points; the base's, at step 0, is none of them."""
-        return max(self._validated(curve), key=self._worth)
+        """The first of the best validated points, without the base's at step 0."""
+        return max(self._validated(curve), key=self._score)
 
     def stops(self, curve: Sequence[Point]) -> bool:
-        """Whether patience is at its end."""
+        """Whether training ends: there was no better value for `patience` validations."""
         reference, waited = float("-inf"), 0
         for point in self._validated(curve):
-            if self._worth(point) > reference + self.min_delta:
-                reference, waited = self._worth(point), 0
+            if self._score(point) > reference + self.min_delta:
+                reference, waited = self._score(point), 0
             else:
                 waited += 1
         return self.patience is not None and waited >= self.patience
@@ -265,5 +267,5 @@ class Selection:
     def _validated(self, curve: Sequence[Point]) -> list[Point]:
         return [point for point in curve if point["step"] and self.name in point]
 
-    def _worth(self, point: Mapping[str, float]) -> float:
-        return point[self.name] if self.rises else -point[self.name]
+    def _score(self, point: Mapping[str, float]) -> float:
+        return point[self.name] if self.higher_is_better else -point[self.name]

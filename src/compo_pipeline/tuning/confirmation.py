@@ -26,14 +26,14 @@ from compo_pipeline.evaluation.contamination import items_fingerprint
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.scoring import score_model
-from compo_pipeline.methods.contract import Drawing
-from compo_pipeline.methods.view_tables import write
+from compo_pipeline.methods.contract import ViewContext
+from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.records import Score, from_table, to_table
 from compo_pipeline.seeding import digest
 from compo_pipeline.storage import atomic_file
 from compo_pipeline.training import fingerprint
-from compo_pipeline.training.run import Runner
+from compo_pipeline.training.run import Trainer
 from compo_pipeline.tuning.space import Value
 from compo_pipeline.tuning.trial import TrialInputs
 
@@ -62,7 +62,7 @@ class Confirmation:
 
     inputs: TrialInputs
     """With the parameters of a whole run."""
-    drawing: Drawing
+    drawing: ViewContext
     """Inputs for sampling views; the seed is replaced."""
     epochs: int
     """Epochs of views."""
@@ -82,7 +82,7 @@ class Confirmation:
             processes: trainings at the same time.
         """
         plan, settings = self.inputs.plan, self.inputs.evaluation
-        base = load(plan.model, Runner(plan).device)
+        base = load(plan.model, Trainer(plan).device)
         work = self.folder / f"{self._fingerprint(base):016x}"
         scorer = _RunScorer(self.items, Embedder(self.items, settings))
         untrained = scorer(BASE, base)
@@ -105,10 +105,10 @@ class Confirmation:
     def _fingerprint(self, base: LoadedModel) -> int:
         """Everything that decides the scores, beside values and seed."""
         plan, evaluation = self.inputs.plan, self.inputs.evaluation
-        resolved = Runner(plan).compute
+        resolved = Trainer(plan).compute
         return digest(
-            fingerprint.of_code("evaluation", "language"),
-            plan.data,
+            fingerprint.code_fingerprint("evaluation", "language"),
+            plan.data_hash,
             digest(*(row.sample_id for row in plan.captions)),
             base.fingerprint,
             items_fingerprint(self.items),
@@ -168,7 +168,7 @@ class _Training:
         plan = replace(
             inputs.plan, settings=recipe, seed=self.seed, views=self.views(), resume=state
         )
-        runner = Runner(plan)
+        runner = Trainer(plan)
         runner.train(method, self.name, state / "checkpoint", lambda point: None)
         return scorer(self.name, load(state / "checkpoint", runner.device))
 

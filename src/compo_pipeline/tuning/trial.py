@@ -25,12 +25,12 @@ from compo_pipeline.evaluation.scoring import model_metrics
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.methods.contract import Method
 from compo_pipeline.methods.registry import build
-from compo_pipeline.methods.view_tables import EpochViews
+from compo_pipeline.methods.views import EpochViews
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.training import fingerprint
-from compo_pipeline.training.finite import TrainingError
-from compo_pipeline.training.progress import Point
-from compo_pipeline.training.run import Plan, Runner
+from compo_pipeline.training.checkpoint import Point
+from compo_pipeline.training.optimisation import TrainingError
+from compo_pipeline.training.run import Trainer, TrainingInputs
 from compo_pipeline.training.settings import TrainingSettings
 from compo_pipeline.tuning.retries import first_attempt
 from compo_pipeline.tuning.settings import (
@@ -46,7 +46,7 @@ from compo_pipeline.tuning.workers import OnProgress, StudyRecorder, run
 # Attributes of a trial: its score without penalty, the steps it was trained for, all its metrics.
 SCORE, STEPS, METRICS = "score", "steps", "figures"
 # Settings of a training that change no result.
-_INCIDENTAL = ("device", "workers", "log_every", "overwrite")
+_NOT_FINGERPRINTED = ("device", "workers", "log_every", "overwrite")
 # Loggers that are silenced during a trial.
 _LOGGERS = tuple(
     f"compo_pipeline.{name}" for name in ("evaluation", "models", "progress", "training")
@@ -65,7 +65,7 @@ class TrialInputs:
     method: str
     parameters: Mapping[str, Any]
     """`training` and the method's own parameters, as configured."""
-    plan: Plan
+    plan: TrainingInputs
     """Of a training; each trial replaces its settings and the folder of its state."""
     evaluation: EvaluationSettings
 
@@ -181,7 +181,7 @@ class TrialObjective:
         method, recipe = self.inputs.build(self.space.suggest(trial))
         number = first_attempt(trial.storage.get_trial(trial._trial_id))
         folder = self.folder / f"trial={number}"
-        runner = Runner(replace(self.inputs.plan, settings=recipe, resume=folder))
+        runner = Trainer(replace(self.inputs.plan, settings=recipe, resume=folder))
         try:
             with _silenced():
                 found = self._train(trial, runner, method, folder / "checkpoint")
@@ -203,7 +203,7 @@ class TrialObjective:
     def scorer(self) -> Scorer:
         """Scores models relative to the base, which is scored first."""
         plan = self.inputs.plan
-        base = load(plan.model, Runner(plan).device)
+        base = load(plan.model, Trainer(plan).device)
         return Scorer(self.items, self.inputs.evaluation, self.settings, base)
 
     def plan(
@@ -216,7 +216,7 @@ class TrialObjective:
             configured: configured values of the searched settings.
             folder: of the study's sqlite file.
         """
-        count = settings.processes(Runner(self.inputs.plan).device)
+        count = settings.processes(Trainer(self.inputs.plan).device)
         return StudyPlan(
             settings=replace(settings, workers=count),
             folder=folder,
@@ -233,9 +233,9 @@ class TrialObjective:
         recipe = {
             key: value
             for key, value in inputs.parameters["training"].items()
-            if key not in _INCIDENTAL
+            if key not in _NOT_FINGERPRINTED
         }
-        recipe["precision"] = Runner(plan).compute.precision
+        recipe["precision"] = Trainer(plan).compute.precision
         precisions = (inputs.evaluation.image_precision, inputs.evaluation.text_precision)
         return {
             "method": inputs.method,
@@ -247,19 +247,19 @@ class TrialObjective:
             "objective": json.dumps(asdict(self.settings)),
             "validation items": items_fingerprint(self.items),
             "scoring": " ".join(precisions),
-            "data": plan.data,
-            "views": fingerprint.of_folder(plan.views),
+            "data": plan.data_hash,
+            "views": fingerprint.folder_fingerprint(plan.views),
             "base model": load(plan.model).fingerprint,
-            "training code": fingerprint.of_code(),
+            "training code": fingerprint.code_fingerprint(),
             "seed": str(plan.seed),
         }
 
     def _train(
-        self, trial: optuna.Trial, runner: Runner, method: Method, checkpoint: Path
+        self, trial: optuna.Trial, runner: Trainer, method: Method, checkpoint: Path
     ) -> TrialScore:
-        scorer, plan = self.scorer, runner.plan
+        scorer, plan = self.scorer, runner.inputs
         last, every = _steps(plan.views, asdict(plan.settings)), plan.settings.save_every
-        before = runner.done(method, self.inputs.method)
+        before = runner.steps_done(method, self.inputs.method)
 
         def look(step: int, model: LoadedModel) -> None:
             # The exported model is scored after the last step; pruning there would save nothing.
@@ -323,7 +323,7 @@ def search(
     # Embedding takes minutes; a storage that cannot be used is reported before.
     connect(plan.settings.storage, plan.folder).engine.dispose()
     method, recipe = objective.inputs.build()
-    Runner(replace(objective.inputs.plan, settings=recipe)).embed_ahead(method)
+    Trainer(replace(objective.inputs.plan, settings=recipe)).store_features(method)
     prepare = partial(compute.use_cores, plan.settings.workers or 1)
     return run(plan, objective, recorder, prepare, on_progress)
 

@@ -26,8 +26,8 @@ def measure_attention(
     from compo_pipeline.datasets.settings import DataSettings
     from compo_pipeline.evaluation.evaluate import loaders
     from compo_pipeline.evaluation.settings import EvaluationSettings
-    from compo_pipeline.models.identity import read_record
     from compo_pipeline.models.loading import ModelSettings
+    from compo_pipeline.models.weights import read_record
 
     analysed = parse(AttentionSettings, attention, "attention")
     settings = parse(EvaluationSettings, evaluation, "evaluation")

@@ -87,7 +87,7 @@ def write_report(
     from compo_pipeline.evaluation import benchmarks as adapters
     from compo_pipeline.evaluation.evaluate import Comparison
     from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
-    from compo_pipeline.models.identity import read_record
+    from compo_pipeline.models.weights import read_record
     from compo_pipeline.presentation import report
     from compo_pipeline.presentation.tables import show_comparison
     from compo_pipeline.registry import tracking

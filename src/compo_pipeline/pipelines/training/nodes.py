@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compo_pipeline.configuration import parse
 from compo_pipeline.records import Caption
 
 if TYPE_CHECKING:
@@ -18,93 +16,96 @@ if TYPE_CHECKING:
 
     from compo_pipeline.methods.contract import Method
     from compo_pipeline.registry.tracking import RunLog
+    from compo_pipeline.training.checkpoint import Progress
+    from compo_pipeline.training.run import Trainer, TrainingInputs
 
 NO_CONTROL = "no_control.json"
 
 
-def train_model(
+def collect_inputs(
     valid_captions: list[Caption],
+    manifest: Mapping[str, Any],
     views: Path,
     counterfactual_images: Path,
-    counterfactuals_report: Mapping[str, Any],
-    manifest: Mapping[str, Any],
     model: Mapping[str, Any],
     training: Mapping[str, Any],
     benchmarks: Mapping[str, Any],
-    control: bool,
     split: str,
     root: str,
     seed: int,
+    resume: str,
+) -> TrainingInputs:
+    """Data, base model and recipe, which the method and its control share."""
+    from compo_pipeline.training.run import training_inputs
+
+    return training_inputs(
+        valid_captions,
+        manifest,
+        views,
+        counterfactual_images,
+        model,
+        training,
+        benchmarks,
+        split,
+        Path(root),
+        seed,
+        Path(resume),
+    )
+
+
+def train_model(
+    training_inputs: TrainingInputs,
+    method: str,
+    method_settings: Mapping[str, Any],
+    control: bool,
+    model: Mapping[str, Any],
+    training: Mapping[str, Any],
+    counterfactuals_report: Mapping[str, Any],
     dataset: str,
     variant: str,
     paths: Mapping[str, str],
-    method: str,
-    method_settings: Mapping[str, Any],
 ) -> tuple[Path, Path, dict[str, Any], pd.DataFrame]:
-    """The method's checkpoint, its control's, the record of the run, and the curves.
+    """Checkpoints of the method and its control, the record of the run, and the curves.
 
     In MLflow the control has a run within the method's, so that the curves of both share names
     and charts.
     """
-    import pandas as pd
-
-    from compo_pipeline.datasets.splits import training_rows
-    from compo_pipeline.evaluation.settings import BenchmarksSettings
     from compo_pipeline.methods.registry import build, label
-    from compo_pipeline.models.loading import ModelSettings
     from compo_pipeline.registry import tracking
-    from compo_pipeline.training.run import Plan, Runner, control_of
-    from compo_pipeline.training.settings import TrainingSettings
-    from compo_pipeline.training.validation import PREFIX, held_out
+    from compo_pipeline.training.run import Trainer, control_of
 
     trained = build(method, method_settings["views"], method_settings["objective"])
-    recipe = parse(TrainingSettings, training, "training")
-    reported = parse(BenchmarksSettings, benchmarks, "benchmarks")
-    plan = Plan(
-        captions=training_rows(valid_captions, split),
-        data=str(manifest["data_hash"]),
-        views=views,
-        root=Path(root),
-        model=parse(ModelSettings, model, "model"),
-        settings=recipe,
-        seed=seed,
-        resume=Path(paths["resume"]),
-        made=counterfactual_images,
-        held_out=held_out(recipe.validation, valid_captions, Path(root), split, reported),
-    )
-    runner = Runner(plan)
-    runner.done(trained, method)  # a state of another configuration is refused before a run opens
+    trainer, seed = Trainer(training_inputs), training_inputs.seed
+    trainer.steps_done(trained, method)  # a state of another configuration is refused here
     tags = {"dataset": dataset, "method": method, "variant": variant, "seed": str(seed)}
-    tags["data_hash"] = plan.data
-    run_name = f"{dataset}-{method}-{variant}-seed{seed}"
-    run_id = _run_of(runner.mark(trained), plan.resume, run_name, tags)
-    folders = {method: Path(paths["checkpoint"]), "control": Path(paths["control_checkpoint"])}
-    # The control trains as long as a method that stopped early, by the same schedule.
-    curves, steps = [], None
+    tags["data_hash"] = training_inputs.data_hash
+    run_id = _find_or_open_run(
+        trainer.fingerprint(trained),
+        training_inputs.resume / "run.json",
+        f"{dataset}-{method}-{variant}-seed{seed}",
+        tags,
+    )
+    checkpoint, control_checkpoint = Path(paths["checkpoint"]), Path(paths["control_checkpoint"])
     with tracking.adopt(run_id) as record:
-        settings = {"model": model, "training": training, method: method_settings}
+        params = {**tags, "model": model, "training": training, method: method_settings}
+        params["compute"] = trainer.compute.facts()
         if counterfactuals_report["edits"]:
-            settings["counterfactuals"] = counterfactuals_report
-        record.params({**tags, **settings, "compute": runner.compute.facts()})
-        for name, learner in ((method, trained), ("control", control_of(trained))):
-            if name == "control" and (reason := _no_control(trained, control)):
-                _mark_absent(folders[name], reason)
-                continue
-            inside: AbstractContextManager[RunLog] = nullcontext(record)
-            if name == "control":
-                inside = tracking.adopt(tracking.child_run(record.run_id, name))
-            with inside as own:
-                report = partial(_log, own, learner)
-                progress = runner.train(learner, name, folders[name], report, steps=steps)
-                own.document(dict(progress.counts), "batches.json")
-            if recipe.early_stopping.patience is not None:
-                steps = progress.step
-            curves.append(pd.DataFrame(progress.curve).assign(model=name))
-        run = {"run_id": record.run_id, "method": method, "label": label(method)}
-        run |= {"variant": variant, "seed": seed}
-    table = pd.concat(curves, ignore_index=True)
-    table = table[sorted(table.columns, key=lambda name: str(name).startswith(PREFIX))]
-    return folders[method], folders["control"], run, table
+            params["counterfactuals"] = counterfactuals_report
+        record.params(params)
+        progress = {method: _train(trainer, record, trained, method, checkpoint)}
+        if reason := _no_control(trained, control):
+            _write_no_control(control_checkpoint, reason)
+        else:
+            # It trains as long as a method that stopped early, by the same schedule.
+            stops = training_inputs.settings.early_stopping.patience is not None
+            steps = progress[method].step if stops else None
+            with tracking.adopt(tracking.child_run(record.run_id, "control")) as inner:
+                progress["control"] = _train(
+                    trainer, inner, control_of(trained), "control", control_checkpoint, steps
+                )
+    run = {"run_id": record.run_id, "method": method, "label": label(method)}
+    run |= {"variant": variant, "seed": seed}
+    return checkpoint, control_checkpoint, run, _curves(progress)
 
 
 def log_views_preview(views_preview: Path, run: Mapping[str, Any]) -> None:
@@ -115,42 +116,70 @@ def log_views_preview(views_preview: Path, run: Mapping[str, Any]) -> None:
         record.artefact(views_preview, "views")
 
 
-def _log(record: RunLog, learner: Method, point: Mapping[str, float]) -> None:
-    """Add a point to the curves; a scale that is not trained is none."""
-    constant = () if learner.trains_scale else ("scale",)
+def _train(
+    trainer: Trainer,
+    record: RunLog,
+    method: Method,
+    name: str,
+    checkpoint: Path,
+    steps: int | None = None,
+) -> Progress:
+    """Train a method, with its curves and the counts of its batches in a run."""
+    progress = trainer.train(
+        method, name, checkpoint, partial(_log_point, record, method), steps=steps
+    )
+    record.document(dict(progress.counts), "batches.json")
+    return progress
+
+
+def _log_point(record: RunLog, method: Method, point: Mapping[str, float]) -> None:
+    """Add a point to the curves; a scale that is not trained has none."""
+    constant = () if method.trains_scale else ("scale",)
     record.curves([{name: value for name, value in point.items() if name not in constant}], "train")
 
 
-def _run_of(mark: Mapping[str, Any], resume: Path, name: str, tags: Mapping[str, str]) -> str:
-    """The MLflow run of this very training where one was opened before, else a new one.
+def _curves(progress: Mapping[str, Progress]) -> pd.DataFrame:
+    """The curves of all models as one table, validations last."""
+    import pandas as pd
+
+    from compo_pipeline.training.validation import PREFIX
+
+    curves = [pd.DataFrame(done.curve).assign(model=name) for name, done in progress.items()]
+    table = pd.concat(curves, ignore_index=True)
+    return table[sorted(table.columns, key=lambda name: str(name).startswith(PREFIX))]
+
+
+def _find_or_open_run(
+    fingerprint: Mapping[str, Any], note: Path, name: str, tags: Mapping[str, str]
+) -> str:
+    """The id of the MLflow run in which a training of this fingerprint began, else of a new one.
 
     A training that was interrupted, or is asked for again, logs where it began.
     """
     from compo_pipeline.registry import tracking
+    from compo_pipeline.storage import write_json
 
-    note = resume / "run.json"
     if note.exists():
         known = json.loads(note.read_text(encoding="utf-8"))
-        if known["fingerprint"] == mark:
+        if known["fingerprint"] == fingerprint:
             return str(known["run_id"])
     run_id = tracking.open_run(name, tags)
-    resume.mkdir(parents=True, exist_ok=True)
-    note.write_text(json.dumps({"run_id": run_id, "fingerprint": mark}), encoding="utf-8")
+    write_json(note, {"run_id": run_id, "fingerprint": fingerprint})
     return run_id
 
 
 def _no_control(method: Method, wanted: bool) -> str | None:
-    """Why there is no control beside a method."""
+    """Why a method has no control; None where it has one."""
     from compo_pipeline.training.run import control_of
 
     if not wanted:
         return "evaluation.control is off"
-    # Plain fine-tuning would stand beside itself.
+    # Plain fine-tuning would be compared with itself.
     return f"'{method.name}' is its own control" if control_of(method).name == method.name else None
 
 
-def _mark_absent(folder: Path, reason: str) -> None:
-    """Say in the control's place why there is none; one of an earlier run must not stand there."""
+def _write_no_control(folder: Path, reason: str) -> None:
+    """Replace the control's folder, which may be of an earlier run, by the reason for none."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / NO_CONTROL).write_text(json.dumps({"reason": reason}))

@@ -41,7 +41,7 @@ def search_space(
     space = _space(spaces, inputs.method, inputs.parameters)
     configured = space.configured(inputs.parameters)
     tags = {"dataset": dataset, "method": inputs.method, "variant": variant}
-    tags |= {"seed": str(plan.seed), "data_hash": plan.data}
+    tags |= {"seed": str(plan.seed), "data_hash": plan.data_hash}
     recorder = TuningRecord.here(tags)
     workers = inputs.evaluation.workers
     objective = TrialObjective(
@@ -84,11 +84,11 @@ def confirm_best(
     from compo_pipeline.evaluation.comparison import by_role
     from compo_pipeline.evaluation.settings import BenchmarksSettings
     from compo_pipeline.language.parsing import load, name_and_version
-    from compo_pipeline.methods.contract import Drawing
-    from compo_pipeline.methods.view_tables import ViewSettings, by_sample
+    from compo_pipeline.methods.contract import ViewContext
+    from compo_pipeline.methods.views import ViewSettings, by_sample
     from compo_pipeline.presentation.tables import show_comparison
     from compo_pipeline.registry import tracking
-    from compo_pipeline.training.run import Runner
+    from compo_pipeline.training.run import Trainer
     from compo_pipeline.tuning.confirmation import ROLES, Confirmation, as_comparison
     from compo_pipeline.tuning.settings import TuningSettings
 
@@ -102,13 +102,13 @@ def confirm_best(
     language = name_and_version(load(language_model)) if parses else ""
     confirmation = Confirmation(
         inputs=inputs,
-        drawing=Drawing(first, language, 0, 0, by_sample(counterfactuals)),
+        drawing=ViewContext(first, language, 0, 0, by_sample(counterfactuals)),
         epochs=parse(ViewSettings, views_settings, "views").epochs,
         items=adapters.gather(reported, shared["valid_captions"], inputs.plan.root),
         folder=Path(paths["tuning_confirmed"]),
     )
     seeds = [inputs.plan.seed + 1 + place for place in range(count)]
-    processes = min(settings.study.processes(Runner(inputs.plan).device), 2 * count)
+    processes = min(settings.study.processes(Trainer(inputs.plan).device), 2 * count)
     rows = confirmation.run(study["best"]["values"], seeds, processes)
     resamples = inputs.evaluation.bootstrap.resamples
     comparison = as_comparison(rows, dataset, resamples, adapters.titles(confirmation.items))
@@ -173,28 +173,23 @@ def _inputs(
     benchmarks: Mapping[str, Any],
     method_settings: Mapping[str, Any],
 ) -> TrialInputs:
-    from compo_pipeline.datasets.splits import training_rows
-    from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
-    from compo_pipeline.models.loading import ModelSettings
-    from compo_pipeline.training.run import Plan
-    from compo_pipeline.training.settings import TrainingSettings
-    from compo_pipeline.training.validation import held_out
+    from compo_pipeline.evaluation.settings import EvaluationSettings
+    from compo_pipeline.training.run import training_inputs
     from compo_pipeline.tuning.trial import TrialInputs
 
-    recipe = parse(TrainingSettings, training, "training")
-    reported = parse(BenchmarksSettings, benchmarks, "benchmarks")
-    plan = Plan(
-        captions=training_rows(valid_captions, split),
-        data=str(manifest["data_hash"]),
-        views=views,
-        root=Path(root),
-        model=parse(ModelSettings, model, "model"),
-        settings=recipe,
-        seed=seed,
+    plan = training_inputs(
+        valid_captions,
+        manifest,
+        views,
+        counterfactual_images,
+        model,
+        training,
+        benchmarks,
+        split,
+        Path(root),
+        seed,
         resume=Path(features),
-        made=counterfactual_images,
         features=Path(features),
-        held_out=held_out(recipe.validation, valid_captions, Path(root), split, reported),
     )
     parameters = {"training": training, method: method_settings}
     return TrialInputs(

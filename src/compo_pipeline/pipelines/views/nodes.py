@@ -22,7 +22,7 @@ def parse_captions(
     from compo_pipeline.language.parsing import load
     from compo_pipeline.language.parsing import parse as parse_sentences
     from compo_pipeline.methods import registry
-    from compo_pipeline.methods.view_tables import ViewSettings
+    from compo_pipeline.methods.views import ViewSettings
 
     registry.build(method, method_views)  # wrong settings are refused before minutes of parsing
     if not registry.find(method).parses:
@@ -47,15 +47,15 @@ def draw_views(
     from compo_pipeline.datasets.splits import training_rows
     from compo_pipeline.language.parsing import load, name_and_version
     from compo_pipeline.methods import registry
-    from compo_pipeline.methods.contract import Drawing
-    from compo_pipeline.methods.view_tables import ViewSettings, by_sample, write
+    from compo_pipeline.methods.contract import ViewContext
+    from compo_pipeline.methods.views import ViewSettings, by_sample, write
 
     settings = parse(ViewSettings, views, "views")
     rows = training_rows(valid_captions, settings.split)
     first = {row.sample_id: row for row in parses}
     language = name_and_version(load(language_model)) if parses else ""
-    drawing = Drawing(first, language, seed, 0, by_sample(counterfactuals))
-    write(registry.build(method, method_views), rows, drawing, settings.epochs, Path(folder))
+    context = ViewContext(first, language, seed, 0, by_sample(counterfactuals))
+    write(registry.build(method, method_views), rows, context, settings.epochs, Path(folder))
     return Path(folder)
 
 
@@ -69,7 +69,7 @@ def preview_views(
     folder: str,
 ) -> Path:
     """A page of random views of the first epoch, to look at."""
-    from compo_pipeline.methods.view_tables import EpochViews
+    from compo_pipeline.methods.views import EpochViews
     from compo_pipeline.presentation.views_page import Heading, write
 
     shown = Heading(method, dataset, epoch=0, seed=seed)

@@ -33,8 +33,8 @@ def score_mixtures(
     from compo_pipeline.evaluation import benchmarks as adapters
     from compo_pipeline.evaluation.evaluate import loaders
     from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
-    from compo_pipeline.models.identity import read_record
     from compo_pipeline.models.loading import ModelSettings
+    from compo_pipeline.models.weights import read_record
 
     ratios = parse(SweepSettings, wise_ft, "wise_ft").ratios
     settings = parse(EvaluationSettings, evaluation, "evaluation")

@@ -1,4 +1,4 @@
-"""From `model` settings to what is needed to build a model: configuration, weights, tokenizer."""
+"""From `model` settings to the configuration and weights file of a model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import Any
 
 from compo_pipeline.configuration import SettingsError, nearest
 from compo_pipeline.models import hub, weights
-from compo_pipeline.models.identity import CONFIG_FILE, read_record
 from compo_pipeline.models.settings import (
     HUB_PREFIX,
     LOCAL_PREFIX,
@@ -21,13 +20,14 @@ from compo_pipeline.models.settings import (
     ModelSettings,
     is_file,
 )
+from compo_pipeline.models.weights import CONFIG_FILE, read_record
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Blueprint:
-    """All that a model is built from.
+class ModelSource:
+    """Configuration, weights file and record that a model is built from.
 
     Attributes:
         name: name in logs, errors and exports.
@@ -46,7 +46,7 @@ class Blueprint:
     record: Mapping[str, Any]
 
 
-def draw(settings: ModelSettings) -> Blueprint:
+def find_source(settings: ModelSettings) -> ModelSource:
     """Find a model's parts, downloading them only where a hub id or tag is configured.
 
     Raises:
@@ -84,7 +84,7 @@ def _refuse_second_weights(settings: ModelSettings) -> None:
     )
 
 
-def _of_folder(folder: Path, name: str) -> Blueprint:
+def _of_folder(folder: Path, name: str) -> ModelSource:
     path = folder / CONFIG_FILE
     if not path.is_file():
         raise SettingsError(
@@ -102,7 +102,7 @@ def _of_folder(folder: Path, name: str) -> Blueprint:
             f"model '{name}': the weights were trained with quick_gelu={recorded}, but {path} "
             f"says quick_gelu={quick_gelu}, which would change every score; restore the file"
         )
-    return Blueprint(
+    return ModelSource(
         name=name,
         source=f"{LOCAL_PREFIX}{folder}",
         model_cfg=config["model_cfg"],
@@ -112,7 +112,7 @@ def _of_folder(folder: Path, name: str) -> Blueprint:
     )
 
 
-def _of_architecture(settings: ModelSettings) -> Blueprint:
+def _of_architecture(settings: ModelSettings) -> ModelSource:
     import open_clip
 
     name, pretrained = settings.name, settings.pretrained
@@ -137,7 +137,7 @@ def _of_architecture(settings: ModelSettings) -> Blueprint:
     elif pretrained is not None:
         preprocess_cfg = _check_tag(name, pretrained, model_cfg)
         file = _download_tag(name, pretrained, preprocess_cfg)
-    return Blueprint(name, name, model_cfg, preprocess_cfg, file, record)
+    return ModelSource(name, name, model_cfg, preprocess_cfg, file, record)
 
 
 def _local_file(path: Path) -> Path:
@@ -182,11 +182,11 @@ def _wrong_activation(name: str, pretrained: str, trained_with: bool) -> Setting
     import open_clip
 
     right = _sibling(name, open_clip.get_model_config(name) or {})
-    mend = f"set model.name to '{right}'" if right else "choose other weights"
+    fix = f"set model.name to '{right}'" if right else "choose other weights"
     return SettingsError(
         f"model.name: '{name}' has quick_gelu={not trained_with}, but the weights "
         f"'{pretrained}' were trained with quick_gelu={trained_with}, which would change every "
-        f"score; {mend}"
+        f"score; {fix}"
     )
 
 
@@ -212,9 +212,9 @@ def _download_tag(name: str, tag: str, entry: dict[str, Any]) -> Path:
     repository, _, file = entry.get("hf_hub", "").rpartition("/")
     try:
         if repository:
-            kept = hub.kept(repository, [file] if file else weights.KNOWN_FILES)
-            if kept is not None:
-                return kept
+            file = hub.cached_file(repository, [file] if file else weights.KNOWN_FILES)
+            if file is not None:
+                return file
             hub.ask(repository)
         return Path(download_pretrained(entry))
     except Exception as error:

@@ -1,0 +1,214 @@
+"""Views: their tables on disk, one parquet file an epoch, and views of a single image."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from pydantic import PositiveInt
+
+from compo_pipeline.configuration import settings
+from compo_pipeline.language.concepts import Concept
+from compo_pipeline.language.editing import Generated
+from compo_pipeline.methods.contract import Example, ImageInput, Method, ViewContext
+from compo_pipeline.records import Caption, Counterfactual, View, from_table, to_table
+from compo_pipeline.storage import atomic_folder
+
+log = logging.getLogger(__name__)
+
+
+@settings
+class ViewSettings:
+    """How many views are drawn, and from what."""
+
+    epochs: PositiveInt = 1
+    """Tables that are written; every epoch draws partners, sentences and swaps afresh."""
+
+    split: str = "train"
+    """The split that trains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The rule that made a negative, and the words that it changed."""
+
+    generator: str
+    """The rule."""
+
+    category: str
+    """What the rule changed (a part of speech, an entity, a relation, ...)."""
+
+    words: tuple[str, ...]
+    """What it removed, moved or inserted."""
+
+    @classmethod
+    def of(cls, generated: Generated) -> Origin:
+        """Of a generator's output."""
+        return cls(generated.generator, generated.category, generated.words)
+
+
+def provenance(language: str, negatives: Sequence[Origin | None]) -> str:
+    """JSON of a view's provenance, in one form for all methods.
+
+    Args:
+        language: name and version of the language pipeline.
+        negatives: parallel to `View.negatives`, None where a rule found nothing.
+    """
+    origins = [None if origin is None else asdict(origin) for origin in negatives]
+    return json.dumps({"language": language, "negatives": origins}, ensure_ascii=False)
+
+
+def single_image(example: Example) -> ImageInput:
+    """The anchor's own image."""
+    return ImageInput((example.caption.image,))
+
+
+def own_sentence(example: Example) -> str:
+    """What the anchor's image is paired with where it is shown alone: the sentence of its view,
+    of a composite the first of its own caption.
+    """
+    view = example.view
+    return view.positives[0] if view.kind == "single" else example.caption.sentences[0]
+
+
+def single_view(
+    caption: Caption,
+    positives: Sequence[str],
+    negatives: Sequence[str | None],
+    provenance: str,
+    phrases: Sequence[Concept] = (),
+    counterfactuals: Sequence[str] = (),
+) -> View:
+    """A view of one image; negatives are None where a generator found nothing, phrases are of
+    the first positive.
+    """
+    return View(
+        sample_id=caption.sample_id,
+        kind="single",
+        sample_ids=(caption.sample_id,),
+        images=(caption.image,),
+        axis=None,
+        positives=tuple(positives),
+        negatives=tuple(negatives),
+        phrases=tuple(phrase.text for phrase in phrases),
+        phrase_spans=tuple(place for phrase in phrases for place in (phrase.start, phrase.end)),
+        counterfactuals=tuple(counterfactuals),
+        provenance=provenance,
+    )
+
+
+def by_sample(counterfactuals: Iterable[Counterfactual]) -> dict[str, list[Counterfactual]]:
+    """Edited captions by sample_id."""
+    found: defaultdict[str, list[Counterfactual]] = defaultdict(list)
+    for edited in counterfactuals:
+        found[edited.sample_id].append(edited)
+    return dict(found)
+
+
+def write(
+    method: Method,
+    captions: Sequence[Caption],
+    context: ViewContext,
+    epochs: int,
+    folder: Path,
+) -> None:
+    """Write the views of all epochs; the folder is replaced as a whole.
+
+    Args:
+        method: draws the views.
+        captions: the rows that train.
+        context: what views are drawn from, in the first epoch.
+        epochs: their number.
+        folder: `epoch=NN.parquet` go here.
+
+    Raises:
+        ValueError: no caption has a view.
+    """
+    with atomic_folder(folder) as new:
+        for epoch in range(epochs):
+            views = list(method.views(captions, context._replace(epoch=epoch)))
+            if not views:
+                raise ValueError(
+                    f"none of {len(captions)} captions has a view under the method "
+                    f"'{method.name}': composites need two images of one orientation"
+                )
+            if epoch == 0:
+                _log_counts(method, captions, views)
+            pq.write_table(to_table(views, View), new / f"epoch={epoch:02d}.parquet")
+
+
+def _log_counts(method: Method, captions: Sequence[Caption], views: Sequence[View]) -> None:
+    """Log how many views, negatives and synthetic images an epoch has."""
+    lost = sum(negative is None for view in views for negative in view.negatives)
+    log.info(
+        "%s: %d views of %d captions an epoch, %d negatives could not be made.",
+        *(method.name, len(views), len(captions), lost),
+    )
+    short = sum(len(caption.sentences) < method.sentences for caption in captions)
+    if short:
+        log.warning(
+            "%s: %d of %d captions have fewer than %d sentences: further positives repeat the "
+            "first.",
+            *(method.name, short, len(captions), method.sentences),
+        )
+    if any(view.counterfactuals for view in views):
+        _log_image_counts(method.name, views)
+    if len(views) < len(captions) and views[0].kind == "composite":
+        log.warning(
+            "%d captions have no view: no other image has their orientation.",
+            len(captions) - len(views),
+        )
+
+
+def _log_image_counts(method: str, views: Sequence[View]) -> None:
+    columns: Any = zip(*(view.counterfactuals for view in views), strict=True)
+    negatives, positives = (sum(map(bool, paths)) for paths in columns)
+    rephrased = sum(len(view.positives) > 1 for view in views)
+    log.info(
+        "%d views have a rephrased caption, %d an image of it, %d an image of the negative.",
+        *(rephrased, positives, negatives),
+    )
+    if not negatives and not positives:
+        log.warning(
+            "No view has a synthetic image: %s trains on edited captions alone. Set "
+            "counterfactuals.image_generator, or %s.objective.images=false where that is meant.",
+            *(method, method),
+        )
+
+
+class EpochViews:
+    """The views folder: one table an epoch, read when it is first needed.
+
+    Raises:
+        FileNotFoundError: there is no table in the folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.files = sorted(
+            folder.glob("epoch=*.parquet"), key=lambda file: int(file.stem.removeprefix("epoch="))
+        )
+        if not self.files:
+            raise FileNotFoundError(
+                f"no epoch=NN.parquet in {folder} (catalog entry `views`): "
+                "run `kedro run --pipelines=counterfactuals,views`"
+            )
+        self._read = lru_cache(2)(self._read_table)
+
+    def __reduce__(self) -> tuple[type[EpochViews], tuple[Path]]:
+        """Pickled without the tables that were read."""
+        return EpochViews, (self.folder,)
+
+    def _read_table(self, number: int) -> list[View]:
+        return list(from_table(pq.read_table(self.files[number]), View))
+
+    def epoch(self, epoch: int) -> list[View]:
+        """The views of an epoch; after the last table the first comes again."""
+        return self._read(epoch % len(self.files))
