@@ -52,7 +52,7 @@ def test_a_source_that_is_not_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("scenes", "message"),
     [
-        ({**FEW, "pictres": 3}, "scenes.pictres: unknown key; did you mean 'images'"),
+        ({**FEW, "imags": 3}, "scenes.imags: unknown key; did you mean 'images'"),
         ({**FEW, "world": {"things": ["unicorn"]}}, "scenes.world.things"),
     ],
 )

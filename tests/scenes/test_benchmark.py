@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from compo_pipeline.scenes.benchmark import SUGAR_CREPE, Item, make_item, questions
+from compo_pipeline.scenes.benchmark import SUGAR_CREPE, SceneItem, items, make_item
 from compo_pipeline.scenes.world import Scene, Thing, World
 from compo_pipeline.seeding import rng
 
@@ -14,15 +14,15 @@ WORLD = World()
 SCENES = list(itertools.islice(WORLD.scenes(0, "test", "benchmark", 2), 400))
 
 
-def items(subtask: str) -> list[Item]:
-    return list(questions(subtask, SCENES, WORLD, rng(0, subtask)))
+def drawn(subtask: str) -> list[SceneItem]:
+    return list(items(subtask, SCENES, WORLD, rng(0, subtask)))
 
 
 @pytest.mark.parametrize("subtask", SUGAR_CREPE)
 def test_captions_are_true_and_negatives_false(
     subtask: str, is_true: Callable[[str, Scene], bool]
 ) -> None:
-    made = items(subtask)
+    made = drawn(subtask)
     assert len(made) > 250
     for item in made:
         assert is_true(item.caption, item.scene), item
@@ -32,19 +32,19 @@ def test_captions_are_true_and_negatives_false(
 
 @pytest.mark.parametrize("subtask", SUGAR_CREPE)
 def test_the_second_caption_has_other_words_or_another_order(subtask: str) -> None:
-    for item in items(subtask):
+    for item in drawn(subtask):
         assert item.caption2.lower() not in (item.caption.lower(), item.negative.lower())
 
 
 @pytest.mark.parametrize("subtask", SUGAR_CREPE)
 def test_no_two_items_ask_the_same_of_one_image(subtask: str) -> None:
-    made = items(subtask)
+    made = drawn(subtask)
     assert len({item.scene.scene_id for item in made}) == len(made)
 
 
 @pytest.mark.parametrize("subtask", SUGAR_CREPE)
 def test_the_same_seed_asks_the_same(subtask: str) -> None:
-    assert items(subtask) == items(subtask)
+    assert drawn(subtask) == drawn(subtask)
 
 
 PAIR = Scene(

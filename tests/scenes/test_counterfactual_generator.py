@@ -14,8 +14,8 @@ from compo_pipeline.counterfactuals.contract import GeneratedImage, ImageFailure
 from compo_pipeline.records import Caption
 from compo_pipeline.scenes.captions import sentences
 from compo_pipeline.scenes.counterfactuals import (
-    Edited,
     SceneCounterfactuals,
+    SceneEdit,
     SceneEditSettings,
     read_scenes,
 )
@@ -48,7 +48,7 @@ def asked(generator: SceneCounterfactuals) -> list[ImageRequest]:
     for row in ROWS:
         for role in ("negative", "positive"):
             edited = generator.edited(row.sample_id, 0, role)
-            assert isinstance(edited, Edited)
+            assert isinstance(edited, SceneEdit)
             image = Path(row.image)
             requests.append(ImageRequest(row.sample_id, 0, role, edited.text, image, seed=0))
     return requests
@@ -61,7 +61,7 @@ def test_the_generator_draws_the_edited_scenes(is_true: IsTrue) -> None:
     for request, answer in zip(requests, answers, strict=True):
         assert isinstance(answer, GeneratedImage)
         edited = editor().edited(request.sample_id, 0, request.role)
-        assert isinstance(edited, Edited)
+        assert isinstance(edited, SceneEdit)
         assert is_true(request.text, edited.scene)
         assert np.array_equal(np.asarray(answer.image), render(edited.scene))
 
@@ -87,12 +87,12 @@ def test_what_the_generator_cannot_make() -> None:
     other, unknown = generator.generate(requests)
     assert isinstance(other, ImageFailure) and isinstance(unknown, ImageFailure)
     assert real.text in other.reason and "A ball is here." in other.reason
-    assert unknown.reason == "no scene is on record for its image"
+    assert unknown.reason == "its image has no recorded scene"
     bare = replace(ROWS[0], sentences=("A dog barks.", ROWS[1].sentences[0]))
     scenes = {scene.scene_id: scene for scene in SOME}
     foreign = SceneCounterfactuals(scenes, [bare], SceneEditSettings())
     told = [str(foreign.edited(bare.sample_id, place, "negative")) for place in (0, 1)]
-    assert "none that scenes are told in" in told[0] and "no sentence of its scene" in told[1]
+    assert "outside the grammar" in told[0] and "not true of its scene" in told[1]
 
 
 def test_seed_edits_and_world_are_in_the_hash() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from compo_pipeline.scenes.captions import sentences
 from compo_pipeline.scenes.counterfactuals import (
-    Edited,
+    SceneEdit,
     edit,
 )
 from compo_pipeline.scenes.edits import EDITS, EditKind
@@ -23,7 +23,7 @@ from compo_pipeline.scenes.world import CONTAINERS, NESTED, Scene, Thing, World,
 from compo_pipeline.seeding import rng
 
 IsTrue = Callable[[str, Scene], bool]
-Told = tuple[Scene, str, Edited]
+Told = tuple[Scene, str, SceneEdit]
 
 
 def draw(split: str, scenes: int) -> list[tuple[Scene, int, str]]:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from compo_pipeline.evaluation.benchmarks import (
 )
 from compo_pipeline.evaluation.settings import BenchmarksSettings, RetrievalSettings
 from compo_pipeline.scenes.benchmark import SUGAR_CREPE, SUGAR_CREPE_PP
-from compo_pipeline.scenes.dataset import SceneSettings, WorldSettings, write
+from compo_pipeline.scenes.dataset import SceneSettings, WorldSettings, clear, write
 from compo_pipeline.scenes.world import Scene
 
 TINY = SceneSettings(train=6, val=3, test=4, items=3, images=9, classified=5)
@@ -40,7 +41,7 @@ def records(root: Path, split: str) -> list[Scene]:
     return [Scene.from_dict(json.loads(line)) for line in lines]
 
 
-def test_counts_are_told(written: tuple[Path, dict[str, Any]]) -> None:
+def test_counts_are_returned(written: tuple[Path, dict[str, Any]]) -> None:
     subtasks = {**dict.fromkeys(SUGAR_CREPE, 3), "zero_shot": 5}
     assert written[1] == {
         "train": 6,
@@ -178,14 +179,114 @@ def test_too_few_images_for_the_items_are_told(
         ({"world": {"things": ["ball", "box", "star", "ball"]}}, "scenes.world.things.*once"),
         ({"world": {"shapes": ["ball"]}}, "scenes.world.shapes: unknown key"),
         ({"trian": 3}, "scenes.trian: unknown key; did you mean 'train'"),
-        ({"items": 0}, "items must be at least 1, got 0"),
-        ({"train": -1}, "train must be at least 1, got -1"),
+        ({"items": 0}, r"scenes\.items: .*\(got 0\)"),
+        ({"train": -1}, r"scenes\.train: .*\(got -1\)"),
         ({"train": "many"}, "scenes.train.*many"),
         ({"counts": [0, 0, 0]}, "counts must be weights, not all zero"),
-        ({"counts": [1, -0.5, 1]}, "counts must be weights"),
+        ({"counts": [1, -0.5, 1]}, r"scenes\.counts\.1: .*\(got -0\.5\)"),
         ({"counts": [1, 1]}, "scenes.counts"),
     ],
 )
 def test_settings_that_make_no_world(values: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         parse(SceneSettings, values, "scenes").world.world()
+
+
+SMALLEST = SceneSettings(train=3, val=1, test=1, items=2, images=4, classified=2)
+FOREIGN = (
+    "train2017/000000000009.jpg",
+    "train/000000000009.jpg",
+    "train/val-captions-000001.jpg",
+    "train/deeper/train-captions-000001.jpg",
+    "annotations/captions_train2017.json",
+    "annotations/instances_train2017.json",
+    "benchmarks/train/images/train-benchmark-000001.jpg",
+    "benchmarks/val/images/test-benchmark-000001.jpg",
+    "benchmarks/test/sugar_crepe/mine.json",
+    "notes.txt",
+)
+
+
+def files(root: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()}
+
+
+def test_nothing_of_an_earlier_and_larger_world_stays(tmp_path: Path) -> None:
+    larger = WorldSettings(("bottle", "diamond", "mushroom", "ring"))
+    write(replace(SMALLEST, train=6, images=7, classified=5, world=larger), tmp_path / "twice")
+    write(SMALLEST, tmp_path / "twice")
+    write(SMALLEST, tmp_path / "once")
+    assert files(tmp_path / "twice") == files(tmp_path / "once")
+
+
+def test_a_rendering_cut_short_is_cleared(tmp_path: Path) -> None:
+    write(SMALLEST, tmp_path)
+    for path in (tmp_path / "annotations").iterdir():
+        path.unlink()
+    clear(tmp_path)
+    assert files(tmp_path) == {}
+    clear(tmp_path)
+    clear(tmp_path / "not yet there")
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_what_rendering_did_not_write_is_refused_and_nothing_is_removed(
+    tmp_path: Path, name: str
+) -> None:
+    write(SMALLEST, tmp_path)
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_bytes(b"mine")
+    before = files(tmp_path)
+    with pytest.raises(SettingsError, match=rf"data\.root: .*\(1 in all: {name}\)"):
+        write(SMALLEST, tmp_path)
+    assert files(tmp_path) == before
+
+
+def test_a_long_list_of_foreign_files_is_cut(tmp_path: Path) -> None:
+    for number in range(5):
+        (tmp_path / f"{number}.txt").touch()
+    with pytest.raises(SettingsError, match=r"5 in all: 0\.txt, 1\.txt, 2\.txt, \.\.\.\)"):
+        clear(tmp_path)
+
+
+def test_hidden_files_stay(tmp_path: Path) -> None:
+    root = tmp_path / "scenes"
+    for name in (".gitignore", "train/.DS_Store", ".git/train/train-captions-000000.jpg"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"kept")
+    before = files(root)
+    clear(root)
+    assert files(root) == before
+
+
+def test_a_link_to_a_folder_is_refused(tmp_path: Path) -> None:
+    outside, root = tmp_path / "outside", tmp_path / "root"
+    write(SMALLEST, outside)
+    root.mkdir()
+    (root / "train").symlink_to(outside / "train")
+    before = files(outside)
+    with pytest.raises(SettingsError, match=r"1 in all: train\)"):
+        write(SMALLEST, root)
+    assert files(outside) == before
+
+
+def test_a_link_to_a_file_goes_and_its_target_stays(tmp_path: Path) -> None:
+    """As in a workspace where DVC links to its cache: what it holds must not be written over."""
+    cached, root = tmp_path / "cached", tmp_path / "root"
+    write(SMALLEST, root)
+    image = next((root / "train").iterdir())
+    image.rename(cached)
+    image.symlink_to(cached)
+    before = cached.read_bytes()
+    write(replace(SMALLEST, seed=1), root)
+    assert image.is_file() and not image.is_symlink()
+    assert image.read_bytes() != before == cached.read_bytes()
+
+
+def test_the_root_itself_may_be_a_link(tmp_path: Path) -> None:
+    disk, root = tmp_path / "disk", tmp_path / "root"
+    disk.mkdir()
+    root.symlink_to(disk)
+    write(replace(SMALLEST, train=5), root)
+    write(SMALLEST, root)
+    assert root.is_symlink() and len(list((disk / "train").iterdir())) == 3

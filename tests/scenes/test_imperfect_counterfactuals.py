@@ -17,13 +17,12 @@ from compo_pipeline.records import Caption
 from compo_pipeline.scenes import counterfactuals
 from compo_pipeline.scenes.captions import sentences
 from compo_pipeline.scenes.counterfactuals import (
-    Edited,
     SceneCounterfactuals,
+    SceneEdit,
     SceneEditSettings,
     edit,
 )
-from compo_pipeline.scenes.render import image, render
-from compo_pipeline.scenes.style import AdainSettings
+from compo_pipeline.scenes.render import SceneAdainSettings, image, render
 from compo_pipeline.scenes.world import Scene, World
 from compo_pipeline.seeding import rng
 
@@ -41,7 +40,7 @@ KEYS: list[Key] = [
     for sentence in (0, 1)
     for role in ("negative", "positive")
 ]
-PIXELS = AdainSettings(weight=1.0, space="pixels")
+PIXELS = SceneAdainSettings(weight=1.0, space="pixels")
 ALL = SceneEditSettings(faithful=False, cast=0.7, adain=PIXELS, wrong=0.3)
 
 
@@ -56,13 +55,13 @@ def caption_of(key: Key) -> str:
     return next(row.sentences[key[1]] for row in ROWS if row.sample_id == key[0])
 
 
-def both(generator: SceneCounterfactuals) -> list[tuple[Key, Edited, Edited]]:
+def both(generator: SceneCounterfactuals) -> list[tuple[Key, SceneEdit, SceneEdit]]:
     """Each edit, and what its image shows."""
     found = [(key, generator.edited(*key), generator.shown(*key)) for key in KEYS]
     return [
         (key, asked, shown)
         for key, asked, shown in found
-        if isinstance(asked, Edited) and isinstance(shown, Edited)
+        if isinstance(asked, SceneEdit) and isinstance(shown, SceneEdit)
     ]
 
 
@@ -80,7 +79,7 @@ def requests(root: Path) -> list[ImageRequest]:
     return [
         ImageRequest(*key, asked.text, root / f"{key[0]}.png", seed)
         for seed, key in enumerate(KEYS[:24])
-        if key[1] == 0 and isinstance(asked := EXACT.edited(*key), Edited)
+        if key[1] == 0 and isinstance(asked := EXACT.edited(*key), SceneEdit)
     ]
 
 
@@ -91,10 +90,10 @@ def made(generator: SceneCounterfactuals, root: Path) -> list[NDArray[np.uint8]]
 
 
 def test_what_is_off_leaves_images_as_they_were(root: Path) -> None:
-    off = editor(faithful=True, cast=0.0, adain=AdainSettings(1.0, "none"), wrong=0.0)
+    off = editor(faithful=True, cast=0.0, adain=SceneAdainSettings(1.0, "none"), wrong=0.0)
     exact = [EXACT.edited(r.sample_id, r.sentence, r.role) for r in requests(root)]
     for pixels, edited in zip(made(off, root), exact, strict=True):
-        assert isinstance(edited, Edited)
+        assert isinstance(edited, SceneEdit)
         assert np.array_equal(pixels, render(edited.scene))
 
 
@@ -119,7 +118,7 @@ def test_an_unfaithful_positive_does_not_show_what_its_negative_says(is_true: Is
     generator = editor(faithful=False)
     for key, _, shown in both(generator):
         negative = generator.edited(key[0], key[1], "negative")
-        if key[2] == "positive" and isinstance(negative, Edited):
+        if key[2] == "positive" and isinstance(negative, SceneEdit):
             assert not is_true(negative.text, shown.scene)
 
 
@@ -154,7 +153,7 @@ def test_a_larger_share_of_wrong_images_holds_the_smaller() -> None:
 def test_nothing_is_wrong_about_what_was_never_made() -> None:
     generator = editor(wrong=1.0)
     assert not generator.is_wrong("unknown", 0, "negative")
-    assert generator.shown("unknown", 0, "negative") == "no scene is on record for its image"
+    assert generator.shown("unknown", 0, "negative") == "its image has no recorded scene"
 
 
 def test_no_image_leaves_its_split() -> None:
@@ -209,7 +208,7 @@ def test_an_edit_is_made_once_for_its_text_and_its_image(
 ) -> None:
     edits = []
 
-    def counted(*args: Any) -> Edited | None:
+    def counted(*args: Any) -> SceneEdit | None:
         edits.append(args)
         return edit(*args)
 
@@ -226,8 +225,8 @@ def test_every_shortcoming_is_in_the_hash() -> None:
         {"faithful": False},
         {"cast": 0.5},
         {"wrong": 0.5},
-        {"adain": AdainSettings(0.5, "pixels")},
-        {"adain": AdainSettings(0.6, "pixels")},
+        {"adain": SceneAdainSettings(0.5, "pixels")},
+        {"adain": SceneAdainSettings(0.6, "pixels")},
     ]
     hashes = {editor(**changes).settings_fingerprint for changes in ({}, *one_each)}
     assert len(hashes) == 6
@@ -237,10 +236,10 @@ def test_every_shortcoming_is_in_the_hash() -> None:
 @pytest.mark.parametrize(
     ("values", "error"),
     [
-        ({"cast": 1.2}, r"cast must lie within 0 and 1, got 1\.2"),
-        ({"wrong": -0.1}, r"wrong must lie within 0 and 1, got -0\.1"),
-        ({"edits": []}, r"edits must name one at least of replace_kind, "),
-        ({"adain": {"weight": 2}}, r"scenes\.adain: .*weight must lie within 0 and 1, got 2"),
+        ({"cast": 1.2}, r"scenes\.cast: .*\(got 1\.2\)"),
+        ({"wrong": -0.1}, r"scenes\.wrong: .*\(got -0\.1\)"),
+        ({"edits": []}, r"scenes\.edits: "),
+        ({"adain": {"weight": 2}}, r"scenes\.adain\.weight: .*\(got 2\)"),
         ({"faithfull": False}, r"scenes\.faithfull: unknown key; did you mean 'faithful'"),
     ],
 )

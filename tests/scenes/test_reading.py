@@ -19,7 +19,7 @@ def test_every_sentence_of_the_captions_is_read_and_true() -> None:
         reading = read(text)
         assert reading is not None, text
         assert reading.holds(scene), text
-        assert reading.put([]) == text
+        assert reading.with_changes([]) == text
 
 
 def test_reading_agrees_with_a_slow_reader_on_other_scenes(
@@ -109,9 +109,9 @@ def test_what_is_none_of_the_grammar(text: str) -> None:
     assert read(text) is None
 
 
-def test_put_makes_articles_fit() -> None:
+def test_articles_fit_other_words() -> None:
     reading = read("A ball and an arrow.")
     assert reading is not None
-    (ball, arrow) = reading.told("kind")
+    (ball, arrow) = reading.of_field("kind")
     put = [(ball.start, ball.end, "arrow"), (arrow.start, arrow.end, "ball")]
-    assert reading.put(put) == "An arrow and a ball."
+    assert reading.with_changes(put) == "An arrow and a ball."

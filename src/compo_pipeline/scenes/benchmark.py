@@ -1,7 +1,7 @@
-"""Held-out questions about scenes, in the shapes of SugarCrepe and SugarCrepe++.
+"""Benchmark items about scenes, in the formats of SugarCrepe and SugarCrepe++.
 
-Each item shows one image, says two true things in different words (P1, P2), and one false thing
-that differs from P1 by one replacement, one swap or one addition (N).
+Each item has one image, two true captions in different words (P1, P2), and a false one that differs
+from P1 by one replacement, swap or addition (N).
 """
 
 from __future__ import annotations
@@ -10,8 +10,16 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from compo_pipeline.scenes.captions import JOINED, RELATED, related
-from compo_pipeline.scenes.words import PATTERN_WORDS, RELATION_WORDS, SIZE_WORDS, Phrase, sentence
+from compo_pipeline.scenes.captions import (
+    JOINED,
+    PATTERN_WORDS,
+    RELATED,
+    RELATION_WORDS,
+    SIZE_WORDS,
+    Phrase,
+    related,
+    sentence,
+)
 from compo_pipeline.scenes.world import INVERSE, NESTED, Relation, Scene, Thing, World, relation
 
 SUGAR_CREPE = (
@@ -27,8 +35,8 @@ SUGAR_CREPE_PP = SUGAR_CREPE[:5]
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
-    """One question: `caption` and `caption2` are true of the scene, `negative` is not."""
+class SceneItem:
+    """An item: `caption` and `caption2` are true of the scene, `negative` is not."""
 
     scene: Scene
     caption: str
@@ -38,7 +46,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a caption says: two things, and how the first stands to the second if it says so."""
+    """The claims of a caption: two things, and optionally their relation."""
 
     a: Phrase
     b: Phrase
@@ -128,9 +136,10 @@ CHANGES: dict[str, Change] = {
 
 
 def _claim(subtask: str, a: Thing, b: Thing, random_: random.Random) -> Claim:
-    """What the true captions say: the relation where the subtask is about it or one thing lies
-    within the other, else half the time; colours too, but in half of the items that are about
-    relations alone.
+    """The claim of the true captions.
+
+    It names the relation where the subtask is about it or one thing is inside the other, else half
+    the time; and the colours, except in half of the items about relations alone.
     """
     about_relation = subtask in ("replace_rel", "swap_obj")
     between = relation(a, b)
@@ -145,7 +154,7 @@ def _claim(subtask: str, a: Thing, b: Thing, random_: random.Random) -> Claim:
 
 
 def _word(claim: Claim, form: int) -> str:
-    """Plain words in a fixed form, so that P1 and N differ by nothing but the change."""
+    """Plain words in a fixed form: P1 and N differ by the change alone."""
     a, b = claim.a.indefinite(None), claim.b.indefinite(None)
     if claim.relation:
         words = RELATION_WORDS[claim.relation][0]
@@ -158,15 +167,15 @@ def _word(claim: Claim, form: int) -> str:
 
 
 def _reword(claim: Claim, form: int, random_: random.Random) -> str:
-    """The same claim told from the other end, in another form and with synonyms."""
+    """The same claim from the other end, in another form and with synonyms."""
     a, b = claim.a.indefinite(random_), claim.b.indefinite(random_)
     if claim.relation:
         return sentence(related(b, a, INVERSE[claim.relation], random_))
     return sentence(JOINED[(form + random_.randint(1, 4)) % len(JOINED)].format(a=b, b=a))
 
 
-def make_item(subtask: str, scene: Scene, world: World, random_: random.Random) -> Item | None:
-    """A question of a subtask about the first two things of a scene, None where it has none."""
+def make_item(subtask: str, scene: Scene, world: World, random_: random.Random) -> SceneItem | None:
+    """An item of a subtask about the first two things of a scene; None where there is none."""
     if len(scene.things) < 2 or scene.things[0].colour == scene.things[1].colour:
         return None
     claim = _claim(subtask, scene.things[0], scene.things[1], random_)
@@ -175,13 +184,13 @@ def make_item(subtask: str, scene: Scene, world: World, random_: random.Random) 
         return None
     true, false = changed
     form = random_.randrange(60)
-    return Item(scene, _word(true, form), _reword(true, form, random_), _word(false, form))
+    return SceneItem(scene, _word(true, form), _reword(true, form, random_), _word(false, form))
 
 
-def questions(
+def items(
     subtask: str, scenes: Iterable[Scene], world: World, random_: random.Random
-) -> Iterator[Item]:
-    """The questions of a subtask about those scenes that have one."""
+) -> Iterator[SceneItem]:
+    """The items of a subtask."""
     for scene in scenes:
         item = make_item(subtask, scene, world, random_)
         if item is not None:

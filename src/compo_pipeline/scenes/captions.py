@@ -1,25 +1,107 @@
-"""Captions of scenes: a first sentence that describes the scene, then details, in varied words."""
+"""Captions of scenes: words and synonyms, a sentence about the whole scene, then details."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from compo_pipeline.scenes.words import (
-    COLOUR_WORDS,
-    PATTERN_WORDS,
-    RELATION_WORDS,
-    SIZE_WORDS,
-    THING_WORDS,
-    Phrase,
-    describe,
-    sentence,
-    with_article,
-    word,
-)
 from compo_pipeline.scenes.world import INVERSE, NESTED, Relation, Scene, Thing, place, relation
 
-# Four words at least, the shortest sentence that caption cleaning keeps. Few nouns and verbs beside
+THING_WORDS: Mapping[str, tuple[str, ...]] = {
+    "ball": ("ball", "disc"),
+    "box": ("box", "square"),
+    "ring": ("ring", "hoop"),
+    "moon": ("moon", "crescent"),
+    "house": ("house", "home"),
+    "mug": ("mug", "cup"),
+    "flower": ("flower", "blossom"),
+    "boat": ("boat", "ship"),
+    "cross": ("cross", "plus"),
+}
+COLOUR_WORDS: Mapping[str, tuple[str, ...]] = {
+    "cyan": ("cyan", "turquoise"),
+    "purple": ("purple", "violet"),
+}
+SIZE_WORDS: Mapping[str, tuple[str, ...]] = {
+    "small": ("small", "tiny", "little"),
+    "large": ("large", "big", "huge"),
+}
+PATTERN_WORDS: Mapping[str, tuple[str, ...]] = {
+    "striped": ("striped",),
+    "dotted": ("dotted", "spotted"),
+}
+# A is ... B. The other direction is the inverse relation, so every pair has both readings.
+RELATION_WORDS: Mapping[Relation, tuple[str, ...]] = {
+    "left": ("to the left of", "left of", "on the left of"),
+    "right": ("to the right of", "right of", "on the right of"),
+    "above": ("above", "over"),
+    "below": ("below", "under", "beneath"),
+    "inside": ("inside", "within", "in the middle of"),
+    "around": ("around", "surrounding"),
+}
+
+
+def word(table: Mapping[str, tuple[str, ...]], name: str, random_: random.Random | None) -> str:
+    """A word for a name: drawn from its synonyms, or the plain one without a generator."""
+    words = table.get(name, (name,))
+    return random_.choice(words) if random_ else words[0]
+
+
+def with_article(phrase: str) -> str:
+    """The phrase behind `a` or `an`."""
+    return f"an {phrase}" if phrase[0] in "aeiou" else f"a {phrase}"
+
+
+def sentence(text: str) -> str:
+    """Text with a capital and a period."""
+    return f"{text[0].upper()}{text[1:]}."
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """A thing with the properties to mention; None: not mentioned."""
+
+    kind: str
+    colour: str | None = None
+    size: str | None = None
+    pattern: str | None = None
+
+    def bare(self, random_: random.Random | None) -> str:
+        """The words without an article."""
+        words = []
+        if self.size:
+            words.append(word(SIZE_WORDS, self.size, random_))
+        if self.pattern:
+            words.append(word(PATTERN_WORDS, self.pattern, random_))
+        if self.colour:
+            words.append(word(COLOUR_WORDS, self.colour, random_))
+        words.append(word(THING_WORDS, self.kind, random_))
+        return " ".join(words)
+
+    def indefinite(self, random_: random.Random | None) -> str:
+        """The words behind `a` or `an`."""
+        return with_article(self.bare(random_))
+
+
+def describe(
+    thing: Thing,
+    random_: random.Random,
+    *,
+    colour: float = 0.92,
+    size: float = 0.3,
+    pattern: float = 0.5,
+) -> Phrase:
+    """Choose the properties of a thing to mention, each with its own probability."""
+    return Phrase(
+        thing.kind,
+        thing.colour if random_.random() < colour else None,
+        thing.size if thing.size in SIZE_WORDS and random_.random() < size else None,
+        thing.pattern if thing.pattern in PATTERN_WORDS and random_.random() < pattern else None,
+    )
+
+
+# At least four words, the shortest sentence that ingest uses. Few nouns and verbs beside
 # those of the scene: a swapped "picture" or "shown" makes nonsense, which needs no look at the
 # image.
 SINGLE = ("there is {a}", "here is {a}", "{a} is here", "just {a} alone")
@@ -41,7 +123,7 @@ LISTED_POSITION = ("{n} on the {p}", "{n} at the {p}", "{n}, {p}")
 def related(
     a: str, b: str, relation_: Relation, random_: random.Random, *, synonyms: bool = True
 ) -> str:
-    """A clause that states how two phrases stand to each other, not yet a sentence."""
+    """A clause about the relation of two phrases, not yet a sentence."""
     if relation_ == "inside" and synonyms and random_.random() < 0.5:
         return random_.choice(CONTAINED).format(a=a, b=b)
     words = random_.choice(RELATION_WORDS[relation_]) if synonyms else RELATION_WORDS[relation_][0]
@@ -49,8 +131,8 @@ def related(
 
 
 def compose(phrases: Sequence[str], between: Relation | None, random_: random.Random) -> str:
-    """A clause that names one to three things and how the first stands to the second, if that is
-    told; not yet a sentence.
+    """A clause about one to three things, with the relation of the first two if `between` is given;
+    not yet a sentence.
     """
     if len(phrases) == 1:
         return random_.choice(SINGLE).format(a=phrases[0])
@@ -64,9 +146,7 @@ def compose(phrases: Sequence[str], between: Relation | None, random_: random.Ra
 
 
 def first(scene: Scene, random_: random.Random, *, relations: float = 0.65) -> str:
-    """The sentence that describes the whole scene; `relations` is the share that name one where
-    there is a clear one.
-    """
+    """The sentence about the whole scene; a clear relation is named with chance `relations`."""
     things = list(scene.things)
     random_.shuffle(things)
     phrases = [describe(thing, random_).indefinite(random_) for thing in things]
@@ -151,13 +231,13 @@ def detail(scene: Scene, random_: random.Random) -> str:
 
 def sentences(scene: Scene, random_: random.Random) -> tuple[str, ...]:
     """Three to five different sentences; the first describes the scene, the others details."""
-    told = [first(scene, random_)]
+    texts = [first(scene, random_)]
     wanted = random_.randint(3, 5)
-    while len(told) < wanted:
+    while len(texts) < wanted:
         text = detail(scene, random_)
-        if text not in told:
-            told.append(text)
-    return tuple(told)
+        if text not in texts:
+            texts.append(text)
+    return tuple(texts)
 
 
 def alt_text(scene: Scene, random_: random.Random, mix: Sequence[float]) -> str:
@@ -199,5 +279,5 @@ def _keywords(scene: Scene, random_: random.Random) -> str:
     if random_.random() < 0.3:
         words.append(scene.background)
     random_.shuffle(words)
-    kept = [w for w in words if random_.random() < 0.9] or words
-    return (", " if random_.random() < 0.5 else " ").join(kept)
+    words = [w for w in words if random_.random() < 0.9] or words
+    return (", " if random_.random() < 0.5 else " ").join(words)

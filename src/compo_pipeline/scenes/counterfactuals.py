@@ -1,8 +1,8 @@
-"""Exact counterfactuals of rendered scenes: one edit decides text and image together.
+"""Exact counterfactuals of rendered scenes: text and image follow from one edit.
 
-A negative changes one thing that the sentence tells, in the scene and in the sentence; all other
-words and all other things stay. A positive tells the same in other words, beside the same things
-drawn anew. What a scene shows decides its split, and no counterfactual leaves its scene's split.
+A negative changes one claim of the sentence, in the sentence and in the scene; other words and
+things are unchanged. A positive has the same claims in other words, and the same things in other
+places. A counterfactual is always in the split of its scene.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path, PurePosixPath
+from typing import Annotated
 
 from PIL import Image
+from pydantic import Field
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration import SettingsError, Share, settings
 from compo_pipeline.counterfactuals.contract import (
     EditedCaption,
     EditFailure,
@@ -28,24 +30,22 @@ from compo_pipeline.counterfactuals.contract import (
 from compo_pipeline.images import decoding
 from compo_pipeline.records import Caption
 from compo_pipeline.scenes.edits import EDITS, EditKind
-from compo_pipeline.scenes.imagining import imagine
-from compo_pipeline.scenes.reading import Reading, read
-from compo_pipeline.scenes.render import image
-from compo_pipeline.scenes.retelling import redrawn, retold
-from compo_pipeline.scenes.style import AdainSettings, cast, towards
+from compo_pipeline.scenes.reading import ParsedCaption, read
+from compo_pipeline.scenes.redrawing import imagine, redrawn, retold
+from compo_pipeline.scenes.render import SceneAdainSettings, cast, image, towards
 from compo_pipeline.scenes.world import Scene, World
 from compo_pipeline.seeding import digest, rng
 from compo_pipeline.storage import files_fingerprint
 
 RETOLD = "retold"
 _Key = tuple[str, int, str]  # sample_id, sentence, role
-_REMEMBERED = 65_536  # edits: what was written is still known when its image is made
-_MISTAKES = 10  # tries for a wrong image that its text is false of
+_CACHED_EDITS = 65_536  # the image of an edit is generated after its text
+_WRONG_TRIES = 10  # tries for a wrong image
 
 
 @dataclass(frozen=True, slots=True)
-class Edited:
-    """An edited sentence and a scene it is true of; `kind` is the edit, `RETOLD` a positive's."""
+class SceneEdit:
+    """An edited sentence and a scene that it is true of; `kind` is `RETOLD` for a positive."""
 
     text: str
     scene: Scene
@@ -59,95 +59,76 @@ def edit(
     random_: random.Random,
     world: World | None = None,
     edits: Sequence[EditKind] = tuple(EDITS),
-) -> Edited | None:
+) -> SceneEdit | None:
     """A counterfactual of one sentence of a scene.
 
-    A negative's text is true of its scene and false of the given one, whose own sentence is false
-    of the negative's scene. A positive's text claims what the sentence claims, and both are true
-    of both scenes, whose things stand to each other alike.
+    The text of a negative is true of its scene and false of the given one; the given sentence is
+    false of the new scene. The text of a positive has the same claims as the sentence, and both are
+    true of both scenes.
 
     Args:
         scene: what the real image shows.
         caption: a sentence of `captions.first` or `captions.detail` about it.
         role: "negative" or "positive".
         random_: draws the edit, its words and places.
-        world: names the kinds and colours that may come in; the standard one by default.
-        edits: the kinds of negatives that may be drawn, each as likely where it is possible.
+        world: the kinds and colours to choose from; the standard world by default.
+        edits: the kinds of negatives to draw from, with equal chances where possible.
 
     Returns:
-        None where the sentence is none of the grammar or false, or nothing was found that stays in
-        the scene's split.
+        None where the sentence is outside the grammar or false, or no edit within the scene's
+        split was found.
     """
-    reading = read(caption)
-    if reading is None or not reading.holds(scene):
+    parsed = read(caption)
+    if parsed is None or not parsed.holds(scene):
         return None
     if role == "positive":
-        return _positive(scene, caption, reading, random_)
+        after = redrawn(scene, parsed, random_)
+        text = retold(after, caption, parsed, random_) if after else None
+        if after is None or text is None:
+            return None
+        return SceneEdit(text, replace(after, scene_id=f"{scene.scene_id}-{RETOLD}"), RETOLD)
     for kind in random_.sample(edits, len(edits)):
-        for text, after in EDITS[kind](reading, scene, world or World(), random_):
-            if after.split == scene.split and _turns(text, reading, scene, after):
-                return Edited(text, replace(after, scene_id=f"{scene.scene_id}-{kind}"), kind)
+        for text, after in EDITS[kind](parsed, scene, world or World(), random_):
+            if after.split == scene.split and _turns(text, parsed, scene, after):
+                return SceneEdit(text, replace(after, scene_id=f"{scene.scene_id}-{kind}"), kind)
     return None
 
 
-def _turns(text: str, reading: Reading, scene: Scene, after: Scene) -> bool:
+def _turns(text: str, parsed: ParsedCaption, scene: Scene, after: Scene) -> bool:
     """Whether each of the two sentences is true of its own scene alone."""
     new = read(text)
-    return (
-        new is not None and new.holds(after) and not new.holds(scene) and not reading.holds(after)
-    )
+    return new is not None and new.holds(after) and not new.holds(scene) and not parsed.holds(after)
 
 
-def _positive(
-    scene: Scene, caption: str, reading: Reading, random_: random.Random
-) -> Edited | None:
-    after = redrawn(scene, reading, random_)
-    text = None if after is None else retold(after, caption, reading, random_)
-    if after is None or text is None:
-        return None
-    return Edited(text, replace(after, scene_id=f"{scene.scene_id}-{RETOLD}"), RETOLD)
-
-
-@dataclass(frozen=True)
+@settings
 class SceneEditSettings:
-    """How counterfactual scenes are drawn, and how their images fall short.
+    """How counterfactual scenes are drawn, and how imperfect their images are.
 
-    A text-to-image model's images are unlike the real one, have a look of their own, and some do
-    not show what was asked for. By default these show nothing of the kind.
-
-    Attributes:
-        seed: of every edit and every shortcoming.
-        edits: kinds of negatives that may be drawn; every one by default.
-        faithful: whether what the text leaves untold stays as it is in the real image; else a
-            image is drawn from its text alone.
-        cast: 0 to 1, strength of a foreign style over each image, drawn from the request's seed.
-        adain: the real image's statistics, after that.
-        wrong: 0 to 1, share of the images that do not show what their text says. A wrong negative
-            shows what its caption says, a wrong positive something that makes its caption false.
+    Images of a text-to-image model differ from the real one, have a look of their own, and some do
+    not show their text. By default these images have none of these faults.
     """
 
     seed: int = 0
-    edits: tuple[EditKind, ...] = tuple(EDITS)
+    """Seed of every edit and every fault."""
+    edits: Annotated[tuple[EditKind, ...], Field(min_length=1)] = tuple(EDITS)
+    """Kinds of negatives to draw from."""
     faithful: bool = True
-    cast: float = 0.0
-    adain: AdainSettings = field(default_factory=AdainSettings)
-    wrong: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Refuse strengths and shares beyond their bounds, and negatives of no kind."""
-        for key in ("cast", "wrong"):
-            if not 0 <= getattr(self, key) <= 1:
-                raise ValueError(f"{key} must lie within 0 and 1, got {getattr(self, key)}")
-        if not self.edits:
-            raise ValueError(f"edits must name one at least of {', '.join(EDITS)}")
+    """True: what the text does not mention is as in the real image. False: an image is drawn from
+    its text alone."""
+    cast: Share = 0.0
+    """Strength of a foreign style over each image."""
+    adain: SceneAdainSettings = field(default_factory=SceneAdainSettings)
+    """Transfer of the real image's statistics, applied after the style."""
+    wrong: Share = 0.0
+    """Share of images that do not show their text. A wrong negative shows its caption, a wrong
+    positive something that makes its caption false."""
 
 
 class SceneCounterfactuals:
-    """Caption editor and image generator of rendered scenes: both exact, unless the settings ask
-    for imperfect images.
+    """Caption editor and image generator of rendered scenes.
 
-    The same (seed, sample_id, sentence, role) gives the same edit, so images need nothing of the
-    edited caption but its text, which is checked.
+    The edit follows from (seed, sample_id, sentence, role), so an image needs no more of its edited
+    caption than the text, which is checked.
     """
 
     name = "scenes"
@@ -159,13 +140,13 @@ class SceneCounterfactuals:
         settings: SceneEditSettings,
         world: World | None = None,
     ) -> None:
-        """Keep what is edited.
+        """Look up the scenes of the captions.
 
         Args:
-            scenes: by scene_id, see `read_scenes`; the name of a caption's image is its scene's.
+            scenes: by scene_id, see `read_scenes`; it is the name of a caption's image.
             captions: the rows whose sentences are edited.
-            settings: how.
-            world: names the kinds and colours that may come in; the standard one by default.
+            settings: of the edits.
+            world: the kinds and colours to choose from; the standard world by default.
         """
         self._settings, self._world = settings, world or World()
         self._rows = {
@@ -173,7 +154,7 @@ class SceneCounterfactuals:
             for row in captions
             if (scene := scenes.get(PurePosixPath(row.image).stem))
         }
-        self._edited = lru_cache(_REMEMBERED)(self._edit)
+        self._edited = lru_cache(_CACHED_EDITS)(self._edit)
 
     @cached_property
     def settings_fingerprint(self) -> str:
@@ -184,23 +165,23 @@ class SceneCounterfactuals:
         )
         return f"{digest(self.name, values, code):016x}"[:12]
 
-    def edited(self, sample_id: str, sentence_: int, role: str) -> Edited | str:
+    def edited(self, sample_id: str, sentence_: int, role: str) -> SceneEdit | str:
         """The edit of one sentence, or the reason why there is none."""
         return self._edited((sample_id, sentence_, role))
 
-    def shown(self, sample_id: str, sentence_: int, role: str) -> Edited | str:
-        """What the image of an edit shows and a text that is true of it, the edit's own unless
-        the image is wrong; or the reason why there is none.
+    def shown(self, sample_id: str, sentence_: int, role: str) -> SceneEdit | str:
+        """The scene in the image of an edit with a text that is true of it (the edit's own unless
+        the image is wrong), or the reason why there is none.
         """
         key = (sample_id, sentence_, role)
-        asked = self._edited(key)
-        return asked if isinstance(asked, str) else self._shown(asked, key)
+        edited = self._edited(key)
+        return edited if isinstance(edited, str) else self._shown(edited, key)
 
     def is_wrong(self, sample_id: str, sentence_: int, role: str) -> bool:
-        """Whether the image of an edit shows something that its text is false of."""
+        """Whether the text of an edit is false of its image."""
         key = (sample_id, sentence_, role)
-        asked = self._edited(key)
-        return isinstance(asked, Edited) and self._mistaken(asked, key) is not None
+        edited = self._edited(key)
+        return isinstance(edited, SceneEdit) and self._mistaken(edited, key) is not None
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
         """The edited sentence of each request, in their order."""
@@ -215,64 +196,63 @@ class SceneCounterfactuals:
         """The rendered image of each request, in their order."""
         for request in requests:
             key = (request.sample_id, request.sentence, request.role)
-            written = self._edited(key)
-            if isinstance(written, str):
-                yield ImageFailure(request, written)
-            elif written.text != request.text:
-                why = f"these settings write '{written.text}', not '{request.text}'"
+            edited = self._edited(key)
+            if isinstance(edited, str):
+                yield ImageFailure(request, edited)
+            elif edited.text != request.text:
+                why = f"these settings give '{edited.text}', not '{request.text}'"
                 yield ImageFailure(request, why)
             else:
-                yield self._finished(request, image(self._shown(written, key).scene))
+                yield self._finished(request, image(self._shown(edited, key).scene))
 
-    def _edit(self, key: _Key) -> Edited | str:
+    def _edit(self, key: _Key) -> SceneEdit | str:
         if key[0] not in self._rows:
-            return "no scene is on record for its image"
+            return "its image has no recorded scene"
         found = self._drawn(key, key[2], rng(self._settings.seed, "counterfactual", *key))
         if found:
             return found
         scene, sentences = self._rows[key[0]]
-        reading = read(sentences[key[1]])
-        if reading is None:
-            return "its sentence is none that scenes are told in: were they rendered long ago?"
-        if not reading.holds(scene):
-            return "its sentence is no sentence of its scene"
+        parsed = read(sentences[key[1]])
+        if parsed is None:
+            return "its sentence is outside the grammar of scenes: render them again"
+        if not parsed.holds(scene):
+            return "its sentence is not true of its scene"
         return "nothing to change within its split"
 
-    def _drawn(self, key: _Key, role: str, random_: random.Random) -> Edited | None:
-        """An edit of the sentence, in whatever role."""
+    def _drawn(self, key: _Key, role: str, random_: random.Random) -> SceneEdit | None:
+        """An edit of the sentence in any role."""
         scene, sentences = self._rows[key[0]]
         return edit(scene, sentences[key[1]], role, random_, self._world, self._settings.edits)
 
-    def _shown(self, asked: Edited, key: _Key) -> Edited:
-        found = self._mistaken(asked, key) or asked
+    def _shown(self, edit_: SceneEdit, key: _Key) -> SceneEdit:
+        found = self._mistaken(edit_, key) or edit_
         return found if self._settings.faithful else self._imagined(found, key)
 
-    def _mistaken(self, asked: Edited, key: _Key) -> Edited | None:
-        """What a wrong image shows: an edit of the other role. None for one that is right."""
+    def _mistaken(self, edit_: SceneEdit, key: _Key) -> SceneEdit | None:
+        """The scene of a wrong image: an edit of the other role. None for a right image."""
         random_ = rng(self._settings.seed, "wrong", *key)
         if random_.random() >= self._settings.wrong:
             return None
         role = "negative" if key[2] == "positive" else "positive"
-        claimed = read(asked.text)
-        for _ in range(_MISTAKES):
+        claimed = read(edit_.text)
+        for _ in range(_WRONG_TRIES):
             found = self._drawn(key, role, random_)
             if found and claimed and not claimed.holds(found.scene):
                 return found
         return None
 
-    def _imagined(self, found: Edited, key: _Key) -> Edited:
+    def _imagined(self, found: SceneEdit, key: _Key) -> SceneEdit:
         """The edit with a scene drawn from its text alone, or its own where none was found.
 
-        What makes a caption false does not come in by chance where the caption is to be true, nor
-        the other way round.
+        The new scene does not make the caption false or true by chance.
         """
         sample_id, sentence_, _ = key
         untrue = self._rows[sample_id][1][sentence_]
         if found.kind == RETOLD:
             negative = self.edited(sample_id, sentence_, "negative")
-            untrue = negative.text if isinstance(negative, Edited) else ""
-        told, random_ = read(found.text), rng(self._settings.seed, "imagined", *key)
-        scene = told and imagine(told, found.scene, self._world, random_, read(untrue))
+            untrue = negative.text if isinstance(negative, SceneEdit) else ""
+        parsed, random_ = read(found.text), rng(self._settings.seed, "imagined", *key)
+        scene = parsed and imagine(parsed, found.scene, self._world, random_, read(untrue))
         return replace(found, scene=scene or found.scene)
 
     def _finished(self, request: ImageRequest, drawn: Image.Image) -> GeneratedImage | ImageFailure:

@@ -1,47 +1,49 @@
-"""Scenes written to disk in the layouts of the real thing: COCO captions, SugarCrepe, SugarCrepe++.
-
-Nothing downstream knows that the images are rendered.
-"""
+"""Scenes on disk in the formats of COCO captions, SugarCrepe and SugarCrepe++."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import logging
+import os
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
-from compo_pipeline.configuration import SettingsError
+from pydantic import NonNegativeFloat, PositiveInt
+
+from compo_pipeline.configuration import SettingsError, settings
 from compo_pipeline.scenes import benchmark
-from compo_pipeline.scenes.captions import sentences
-from compo_pipeline.scenes.clearing import clear
+from compo_pipeline.scenes.benchmark import SUGAR_CREPE
+from compo_pipeline.scenes.captions import COLOUR_WORDS, THING_WORDS, sentences
 from compo_pipeline.scenes.instances import instances
 from compo_pipeline.scenes.render import image
 from compo_pipeline.scenes.shapes import SHAPES
-from compo_pipeline.scenes.words import COLOUR_WORDS, THING_WORDS
 from compo_pipeline.scenes.world import COLOURS, Scene, World
 from compo_pipeline.seeding import rng
 
 log = logging.getLogger(__name__)
 
-# The official benchmarks ask about photographs: reports call these by names of their own.
+# The official benchmarks are about photographs: reports use other names for these.
 TITLES = {
     "source": "scenes rendered by compo_pipeline, asked about in the benchmarks' formats",
     "titles": {"sugar_crepe": "SugarCrepe-style", "sugar_crepe_pp": "SugarCrepe++-style"},
 }
 THING_TEMPLATES = ("a {}", "a picture of a {}", "there is a {}", "a drawing of a {}")
-# A colour is asked for with every thing that may have it: captions hardly ever speak of a "thing".
+# One template per kind of thing: captions hardly ever say "thing".
 COLOUR_TEMPLATE = "there is a {{}} {thing}"
 
 
-@dataclass(frozen=True)
+@settings
 class WorldSettings:
-    """The size of the world, see `world.World`; empty lists mean the standard one."""
+    """The size of the world, see `world.World`."""
 
     things: tuple[str, ...] = ()
+    """Names of things; empty: the standard ones."""
     colours: tuple[str, ...] = ()
+    """Names of colours; empty: the standard ones."""
 
     def world(self) -> World:
         """The world of these settings.
@@ -64,47 +66,44 @@ class WorldSettings:
         return World(self.things or standard.things, self.colours or standard.colours)
 
 
-@dataclass(frozen=True)
+@settings
 class SceneSettings:
-    """What is rendered.
-
-    Attributes:
-        seed: of every scene and caption.
-        train: scenes of the training split; val and test likewise.
-        items: questions of each benchmark subtask, per held-out split.
-        images: benchmark images that those questions are drawn from.
-        classified: images of one thing for zero-shot classification.
-        counts: weights of scenes with one, two and three things.
-        world: which things and colours exist.
-    """
+    """What is rendered."""
 
     seed: int = 0
-    train: int = 4000
-    val: int = 500
-    test: int = 1000
-    items: int = 1000
-    images: int = 1500
-    classified: int = 1000
-    counts: tuple[float, float, float] = (0.35, 0.5, 0.15)
+    """Seed of every scene and caption."""
+    train: PositiveInt = 4000
+    """Scenes of the training split."""
+    val: PositiveInt = 500
+    """Scenes of the validation split."""
+    test: PositiveInt = 1000
+    """Scenes of the test split."""
+    items: PositiveInt = 1000
+    """Items of each benchmark subtask, per held-out split."""
+    images: PositiveInt = 1500
+    """Images that these items are drawn from."""
+    classified: PositiveInt = 1000
+    """Images of one thing for zero-shot classification."""
+    counts: tuple[NonNegativeFloat, NonNegativeFloat, NonNegativeFloat] = (0.35, 0.5, 0.15)
+    """Weights of scenes with one, two and three things."""
     world: WorldSettings = field(default_factory=WorldSettings)
+    """Which things and colours exist."""
 
     def __post_init__(self) -> None:
-        """Refuse counts that leave a split or a benchmark empty."""
-        for key in ("train", "val", "test", "items", "images", "classified"):
-            if getattr(self, key) < 1:
-                raise ValueError(f"{key} must be at least 1, got {getattr(self, key)}")
-        if min(self.counts) < 0 or sum(self.counts) <= 0:
+        """Refuse weights that are all zero."""
+        if sum(self.counts) <= 0:
             raise ValueError(f"counts must be weights, not all zero, got {self.counts}")
 
 
 def write(settings: SceneSettings, root: Path) -> dict[str, Any]:
-    """Render everything under `root`, in place of what an earlier call wrote there; returns counts
-    by split and benchmark.
+    """Render everything into `root`, after removing earlier scenes.
+
+    Returns the counts by split and benchmark.
 
     Layout: `<split>/*.jpg`, `annotations/captions_<split>.json`, beside it `instances_<split>.json`
     (where each thing is seen) and `scenes_<split>.jsonl` (the records), and
     `benchmarks/<val|test>/{sugar_crepe,sugar_crepe_pp,zero_shot}/*.json` with `images/` beside
-    them, and `benchmarks.json`, which says that these are not the official benchmarks.
+    them, and `benchmarks.json` with the titles of these benchmarks.
 
     Raises:
         SettingsError: the world cannot be drawn, or `root` holds anything but scenes.
@@ -142,7 +141,7 @@ def _write_json(value: Any, path: Path, indent: int | None = 1) -> None:
 
 
 def _write_captions(scenes: list[Scene], split: str, root: Path, seed: int) -> None:
-    """COCO's caption file: one annotation an image, its sentences in one text."""
+    """Images and COCO's caption file: one annotation per image, its sentences in one text."""
     _write_images(scenes, root / split)
     images, annotations = [], []
     for number, scene in enumerate(scenes, 1):
@@ -159,7 +158,7 @@ def _write_captions(scenes: list[Scene], split: str, root: Path, seed: int) -> N
     info = {"description": "Rendered compositional scenes", "split": split}
     captions = {"info": info, "images": images, "annotations": annotations}
     _write_json(captions, root / "annotations" / f"captions_{split}.json")
-    # A number a line would be a file three times as long: masks are mostly numbers.
+    # With indent, one number per line would make the file three times as long.
     _write_json(
         instances(scenes, images), root / "annotations" / f"instances_{split}.json", indent=None
     )
@@ -170,15 +169,15 @@ def _write_captions(scenes: list[Scene], split: str, root: Path, seed: int) -> N
 def _write_benchmarks(
     settings: SceneSettings, world: World, split: str, folder: Path
 ) -> dict[str, int]:
-    """Questions in the official files' shapes, and classification sets."""
+    """Items in the formats of the official files, and classification sets."""
     stream = world.scenes(settings.seed, split, "benchmark", things=2)
     scenes = list(itertools.islice(stream, settings.images))
     counts = {}
     for subtask in benchmark.SUGAR_CREPE:
         random_ = rng(settings.seed, "benchmark", split, subtask)
         order = random_.sample(scenes, len(scenes))
-        questions = benchmark.questions(subtask, order, world, random_)
-        items = list(itertools.islice(questions, settings.items))
+        stream = benchmark.items(subtask, order, world, random_)
+        items = list(itertools.islice(stream, settings.items))
         if len(items) < settings.items:
             log.warning(
                 "The %s benchmark %s has %d items of the %d that scenes.items asks for: "
@@ -194,7 +193,7 @@ def _write_benchmarks(
     return counts
 
 
-def _write_items(items: list[benchmark.Item], subtask: str, folder: Path) -> None:
+def _write_items(items: list[benchmark.SceneItem], subtask: str, folder: Path) -> None:
     plain = {
         str(number): {
             "filename": _file(item.scene),
@@ -213,7 +212,7 @@ def _write_items(items: list[benchmark.Item], subtask: str, folder: Path) -> Non
 
 
 def _write_classification(settings: SceneSettings, world: World, split: str, folder: Path) -> None:
-    """Scenes of one thing: which thing is it, and which colour has it?"""
+    """Zero-shot sets of scenes with one thing: its kind and its colour."""
     stream = world.scenes(settings.seed, split, "classification", things=1)
     scenes = list(itertools.islice(stream, settings.classified))
     _write_images(scenes, folder / "images")
@@ -235,3 +234,53 @@ def _write_classification(settings: SceneSettings, world: World, split: str, fol
         ]
         value = {"templates": list(templates), "classes": classes, "items": items}
         _write_json(value, folder / "zero_shot" / f"{name}.json")
+
+
+log = logging.getLogger(__name__)
+
+# Every file that `write` creates below its root, for any settings.
+_OURS = re.compile(
+    r"(?P<split>train|val|test)/(?P=split)-captions-\d{6,}\.jpg"
+    r"|annotations/((captions|instances)_(train|val|test)\.json|scenes_(train|val|test)\.jsonl)"
+    r"|benchmarks/(?P<held_out>val|test)/("
+    r"images/(?P=held_out)-(benchmark|classification)-\d{6,}\.jpg"
+    rf"|sugar_crepe(_pp)?/({'|'.join(SUGAR_CREPE)})\.json"
+    r"|zero_shot/(things|colours)\.json|benchmarks\.json)"
+)
+
+
+def clear(root: Path) -> None:
+    """Remove earlier scenes below `root`.
+
+    Links are removed, their targets are not. Hidden files stay.
+
+    Raises:
+        SettingsError: there are other files, such as the user's own data; nothing was removed.
+    """
+    ours: list[Path] = []
+    foreign: list[Path] = []
+    for path in _visible(root):
+        known = not path.is_dir() and _OURS.fullmatch(path.relative_to(root).as_posix())
+        (ours if known else foreign).append(path)
+    if foreign:
+        shown = ", ".join(str(path.relative_to(root)) for path in sorted(foreign)[:3])
+        raise SettingsError(
+            f"data.root: '{root}' holds other files than rendered scenes ({len(foreign)} in all: "
+            f"{shown}{', ...' if len(foreign) > 3 else ''}), expected an "
+            "empty folder or one with scenes alone; set data.root to another folder, or "
+            "data.format to the format of this one"
+        )
+    for path in ours:
+        path.unlink()
+    if ours:
+        log.info("Removed %d files of earlier scenes from %s.", len(ours), root)
+
+
+def _visible(root: Path) -> list[Path]:
+    """Files and links to folders below a folder, without hidden ones."""
+    found = []
+    for place, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        links = [name for name in folders if Path(place, name).is_symlink()]
+        found += [Path(place, name) for name in files + links if not name.startswith(".")]
+    return found

@@ -1,8 +1,8 @@
-"""Edits of a scene and of a sentence about it, in one: each changes one thing that is told.
+"""Edits that change one claim of a caption together with its scene.
 
-Every edit yields candidates in random order, a sentence and the scene it is meant for; whether the
-two belong together, and stay in their split, is checked by whoever takes one. None adds a thing or
-an attribute: what the old sentence says would still be true of such a scene.
+Every edit yields candidates in random order, a sentence and its scene; the caller checks that they
+agree and stay in their split. No edit adds a thing or an attribute: the old sentence would still be
+true of the new scene.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal, TypeVar
 
-from compo_pipeline.scenes.reading import Reading, Word
-from compo_pipeline.scenes.words import (
+from compo_pipeline.scenes.captions import (
     COLOUR_WORDS,
     PATTERN_WORDS,
     RELATION_WORDS,
@@ -21,6 +20,7 @@ from compo_pipeline.scenes.words import (
     THING_WORDS,
     word,
 )
+from compo_pipeline.scenes.reading import ParsedCaption, WordClaim
 from compo_pipeline.scenes.world import (
     BACKGROUNDS,
     CONTAINERS,
@@ -50,7 +50,7 @@ EditKind = Literal[
     "swap_things",
 ]
 Candidates = Iterator[tuple[str, Scene]]
-Edit = Callable[[Reading, Scene, World, random.Random], Candidates]
+Edit = Callable[[ParsedCaption, Scene, World, random.Random], Candidates]
 
 _SPOTS = 10  # places tried for a thing that moves; `put` looks for a free one each time
 _MIRROR = {"left": "right", "right": "left", "top": "bottom", "bottom": "top"}
@@ -62,9 +62,9 @@ def _drawn(values: Sequence[_Item], random_: random.Random) -> list[_Item]:
     return random_.sample(values, len(values))
 
 
-def _index(scene: Scene, told: Word) -> int:
-    """Which thing of the scene a claim is about first."""
-    return next(i for i, thing in enumerate(scene.things) if thing.kind == told.kinds[0])
+def _index(scene: Scene, claim: WordClaim) -> int:
+    """Index of the first thing of a claim."""
+    return next(i for i, thing in enumerate(scene.things) if thing.kind == claim.kinds[0])
 
 
 def _with(scene: Scene, index: int, thing: Thing) -> Scene:
@@ -76,7 +76,7 @@ def _without(scene: Scene, index: int) -> list[Thing]:
 
 
 def _nested(scene: Scene, index: int) -> str | None:
-    """Whether a thing lies "inside" another one or "around" it."""
+    """Whether a thing is "inside" another one or "around" it."""
     others = (relation(scene.things[index], other) for other in _without(scene, index))
     return next((between for between in others if between in NESTED), None)
 
@@ -87,122 +87,112 @@ def _alike_inside(one: str, other: str) -> bool:
 
 
 def _replace_kind(
-    reading: Reading, scene: Scene, world: World, random_: random.Random
+    caption: ParsedCaption, scene: Scene, world: World, random_: random.Random
 ) -> Candidates:
     shown = {thing.kind for thing in scene.things}
-    for told in _drawn(reading.told("kind"), random_):
-        index = _index(scene, told)
+    for claim in _drawn(caption.of_field("kind"), random_):
+        index = _index(scene, claim)
         fits: Sequence[str] = world.things
         if _nested(scene, index) == "around":
             fits = [kind for kind in CONTAINERS if _alike_inside(kind, scene.things[index].kind)]
         for kind in _drawn([k for k in world.things if k in fits and k not in shown], random_):
             after = _with(scene, index, replace(scene.things[index], kind=kind))
-            yield reading.put([(told.start, told.end, word(THING_WORDS, kind, random_))]), after
+            yield caption.reworded(claim, word(THING_WORDS, kind, random_)), after
 
 
 def _replace_colour(
-    reading: Reading, scene: Scene, world: World, random_: random.Random
+    caption: ParsedCaption, scene: Scene, world: World, random_: random.Random
 ) -> Candidates:
     shown = {thing.colour for thing in scene.things}
-    for told in _drawn(reading.told("colour"), random_):
-        index = _index(scene, told)
+    for claim in _drawn(caption.of_field("colour"), random_):
+        index = _index(scene, claim)
         for colour in _drawn([c for c in world.colours if c not in shown], random_):
             after = _with(scene, index, replace(scene.things[index], colour=colour))
-            yield reading.put([(told.start, told.end, word(COLOUR_WORDS, colour, random_))]), after
+            yield caption.reworded(claim, word(COLOUR_WORDS, colour, random_)), after
 
 
 def _replace_pattern(
-    reading: Reading, scene: Scene, world: World, random_: random.Random
+    caption: ParsedCaption, scene: Scene, world: World, random_: random.Random
 ) -> Candidates:
-    for told in _drawn(reading.told("pattern"), random_):
-        for pattern, after in _patterned(scene, _index(scene, told), random_):
-            new = word(PATTERN_WORDS, pattern, random_)
-            yield reading.put([(told.start, told.end, new)]), after
+    """Another pattern; a thing that holds another one must stay plain."""
+    for claim in _drawn(caption.of_field("pattern"), random_):
+        index = _index(scene, claim)
+        thing = scene.things[index]
+        if _nested(scene, index) == "around":
+            continue
+        for pattern in _drawn([p for p in PATTERN_WORDS if p != thing.pattern], random_):
+            after = _with(scene, index, replace(thing, pattern=pattern))
+            yield caption.reworded(claim, word(PATTERN_WORDS, pattern, random_)), after
 
 
 def _replace_size(
-    reading: Reading, scene: Scene, world: World, random_: random.Random
+    caption: ParsedCaption, scene: Scene, world: World, random_: random.Random
 ) -> Candidates:
-    for told in _drawn(reading.told("size"), random_):
-        for size, after in _sized(scene, _index(scene, told), random_):
-            yield reading.put([(told.start, told.end, word(SIZE_WORDS, size, random_))]), after
+    """Another size in the same place; of three things none is large."""
+    for claim in _drawn(caption.of_field("size"), random_):
+        index = _index(scene, claim)
+        thing, others = scene.things[index], _without(scene, index)
+        if _nested(scene, index):
+            continue
+        known = [size for size in SIZE_WORDS if size != "large" or len(scene.things) < 3]
+        for size in _drawn([size for size in known if size != thing.size], random_):
+            grown = replace(thing, size=size, size_px=random_.randint(*SIZES[size]))
+            if _is_free(grown, others, scene):
+                after = _with(scene, index, grown)
+                yield caption.reworded(claim, word(SIZE_WORDS, size, random_)), after
 
 
-def _patterned(scene: Scene, index: int, random_: random.Random) -> Iterator[tuple[str, Scene]]:
-    """The scene with another pattern on a thing; what holds another thing must stay plain."""
-    if _nested(scene, index) == "around":
-        return
-    thing = scene.things[index]
-    for pattern in _drawn([p for p in PATTERN_WORDS if p != thing.pattern], random_):
-        yield pattern, _with(scene, index, replace(thing, pattern=pattern))
+def _is_free(thing: Thing, others: Sequence[Thing], scene: Scene) -> bool:
+    """Whether a thing is wholly inside the image and apart from the others.
 
-
-def _sized(scene: Scene, index: int, random_: random.Random) -> Iterator[tuple[str, Scene]]:
-    """The scene with a thing of another size in the same place; of three things none is large."""
-    if _nested(scene, index):
-        return
-    thing, others = scene.things[index], _without(scene, index)
-    known = [size for size in SIZE_WORDS if size != "large" or len(scene.things) < 3]
-    for size in _drawn([size for size in known if size != thing.size], random_):
-        grown = replace(thing, size=size, size_px=random_.randint(*SIZES[size]))
-        if _stands(grown, others, scene):
-            yield size, _with(scene, index, grown)
-
-
-def _stands(thing: Thing, others: Sequence[Thing], scene: Scene) -> bool:
-    """Whether a thing stands as things of a drawn scene do: whole, and apart from the others.
-
-    Pushed into the image instead, things would crowd at its border and tell an edited scene.
+    Moving things inwards instead would crowd them at the border, which reveals an edited scene.
     """
     whole = fit(thing, thing, scene) == thing
     return whole and not any(thing.overlaps(other, GAP) for other in others)
 
 
 def _replace_relation(
-    reading: Reading, scene: Scene, world: World, random_: random.Random
+    caption: ParsedCaption, scene: Scene, world: World, random_: random.Random
 ) -> Candidates:
-    for told in reading.told("relation"):
-        after = _of_pair("exchange_places", told.kinds, scene, world, random_)
-        if after and told.start < told.end:
-            yield (
-                reading.put([(told.start, told.end, _opposite(told, reading, random_))]),
-                after,
-            )
+    for claim in caption.of_field("relation"):
+        after = _of_pair("exchange_places", claim.kinds, scene, world, random_)
+        if after and claim.start < claim.end:
+            yield caption.reworded(claim, _opposite(claim, caption, random_)), after
 
 
-def _opposite(told: Word, reading: Reading, random_: random.Random) -> str:
-    """The words of the other relation: in the same place of its list, or else drawn."""
-    new = RELATION_WORDS[inverse := INVERSE[told.value]]
+def _opposite(claim: WordClaim, caption: ParsedCaption, random_: random.Random) -> str:
+    """Words of the inverse relation: at the same index of its list, or else drawn."""
+    new = RELATION_WORDS[inverse := INVERSE[claim.value]]
     old = RELATION_WORDS[INVERSE[inverse]]
-    place = old.index(reading.text[told.start : told.end])
+    place = old.index(caption.text[claim.start : claim.end])
     return new[place] if len(new) == len(old) else random_.choice(new)
 
 
 def _replace_place(
-    reading: Reading, scene: Scene, world: World, random_: random.Random
+    caption: ParsedCaption, scene: Scene, world: World, random_: random.Random
 ) -> Candidates:
-    for told in reading.told("place"):
-        index = _index(scene, told)
+    for claim in caption.of_field("place"):
+        index = _index(scene, claim)
         if _nested(scene, index):
             return
-        for spot in _spots(scene, index, told.value, random_):
+        for spot in _spots(scene, index, claim.value, random_):
             for where in _drawn(_crossed(scene.things[index], spot, scene), random_):
                 after = _with(scene, index, spot)
-                if told.value not in _MIRROR:
+                if claim.value not in _MIRROR:
                     new = f"{random_.choice(('on', 'at'))} the {where}"
-                    yield reading.put([(told.start, told.end, new)]), after
-                elif where == _MIRROR[told.value]:
-                    yield reading.put([(told.start, told.end, where)]), after
+                    yield caption.reworded(claim, new), after
+                elif where == _MIRROR[claim.value]:
+                    yield caption.reworded(claim, where), after
 
 
 def _spots(scene: Scene, index: int, where: str, random_: random.Random) -> Iterator[Thing]:
-    """The thing elsewhere, clear of the others: mirrored, if it is at a side, then anywhere."""
+    """Other free places for a thing: mirrored, if it is at a side, then anywhere."""
     thing, others = scene.things[index], _without(scene, index)
     if where in ("left", "right"):
         mirrored = replace(thing, x=scene.width - thing.x)
     else:
         mirrored = replace(thing, y=scene.height - thing.y)
-    if where in _MIRROR and _stands(mirrored, others, scene):
+    if where in _MIRROR and _is_free(mirrored, others, scene):
         yield mirrored
     for _ in range(_SPOTS):
         if spot := put(random_, thing, others, scene.width, scene.height):
@@ -210,7 +200,7 @@ def _spots(scene: Scene, index: int, where: str, random_: random.Random) -> Iter
 
 
 def _crossed(thing: Thing, spot: Thing, scene: Scene) -> list[str]:
-    """The sides that a thing is clearly at after a move, and was clearly not before."""
+    """The sides that a thing is clearly at after a move but was not before."""
     x, y = thing.x / scene.width, thing.y / scene.height
     new_x, new_y = spot.x / scene.width, spot.y / scene.height
     crossed = {
@@ -223,42 +213,45 @@ def _crossed(thing: Thing, spot: Thing, scene: Scene) -> list[str]:
 
 
 def _replace_background(
-    reading: Reading, scene: Scene, world: World, random_: random.Random
+    caption: ParsedCaption, scene: Scene, world: World, random_: random.Random
 ) -> Candidates:
-    for told in reading.told("background"):
+    for claim in caption.of_field("background"):
         for name in _drawn([name for name in BACKGROUNDS if name != scene.background], random_):
-            yield reading.put([(told.start, told.end, name)]), replace(scene, background=name)
+            yield caption.reworded(claim, name), replace(scene, background=name)
 
 
 def _swap_colours(
-    reading: Reading, scene: Scene, world: World, random_: random.Random
+    caption: ParsedCaption, scene: Scene, world: World, random_: random.Random
 ) -> Candidates:
-    told = reading.told("colour")
-    pairs = [(a, b) for i, a in enumerate(told) for b in told[:i]]
+    claims = caption.of_field("colour")
+    pairs = [(a, b) for i, a in enumerate(claims) for b in claims[:i]]
     for a, b in _drawn(pairs, random_):
         after = _of_pair("exchange_colours", (*a.kinds, *b.kinds), scene, world, random_)
         if after:
-            said = [reading.text[word.start : word.end] for word in (a, b)]
-            yield reading.put([(a.start, a.end, said[1]), (b.start, b.end, said[0])]), after
+            said = [caption.text[word.start : word.end] for word in (a, b)]
+            yield (
+                caption.with_changes([(a.start, a.end, said[1]), (b.start, b.end, said[0])]),
+                after,
+            )
 
 
 def _swap_things(
-    reading: Reading, scene: Scene, world: World, random_: random.Random
+    caption: ParsedCaption, scene: Scene, world: World, random_: random.Random
 ) -> Candidates:
-    """The two related things change places, in the image and in the sentence."""
-    for told in reading.told("relation"):
-        (a, b), text = reading.mentions[:2], reading.text
-        swapped = reading.put([(*a, text[slice(*b)]), (*b, text[slice(*a)])])
-        if told.value in NESTED:
+    """Exchange the two related things, in the image and in the sentence."""
+    for claim in caption.of_field("relation"):
+        (a, b), text = caption.mentions[:2], caption.text
+        swapped = caption.with_changes([(*a, text[slice(*b)]), (*b, text[slice(*a)])])
+        if claim.value in NESTED:
             kinds = [thing.kind for thing in scene.things]
             if all(kind in CONTAINERS for kind in kinds) and _alike_inside(*kinds):
                 yield swapped, _turned_inside_out(scene)
-        elif after := _of_pair("exchange_places", told.kinds, scene, world, random_):
+        elif after := _of_pair("exchange_places", claim.kinds, scene, world, random_):
             yield swapped, after
 
 
 def _turned_inside_out(scene: Scene) -> Scene:
-    """The thing inside becomes the one around; places, sizes and patterns stay where they are."""
+    """Exchange kind, colour and shade of the inner and the outer thing."""
     a, b = scene.things
     return replace(
         scene,
@@ -276,7 +269,7 @@ def _of_pair(
     world: World,
     random_: random.Random,
 ) -> Scene | None:
-    """An exchange between two things, whichever of the scene's they are."""
+    """An exchange between two things of given kinds."""
     order = sorted(range(len(scene.things)), key=lambda i: scene.things[i].kind not in kinds)
     first = replace(scene, things=tuple(scene.things[i] for i in order))
     after = counterfactual(first, edit, world, random_)
@@ -287,8 +280,8 @@ def _of_pair(
     if edit == "exchange_colours":
         return edited
     before, now = ({(one.x, one.y) for one in of.things[:2]} for of in (first, after))
-    stand = all(_stands(edited.things[i], _without(edited, i), scene) for i in order[:2])
-    return edited if before == now and stand else None
+    free = all(_is_free(edited.things[i], _without(edited, i), scene) for i in order[:2])
+    return edited if before == now and free else None
 
 
 EDITS: dict[EditKind, Edit] = {

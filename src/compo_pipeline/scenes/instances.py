@@ -1,4 +1,4 @@
-"""Where each thing of a scene is seen, as COCO writes instances."""
+"""COCO instances of scenes: the visible pixels of each thing."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from compo_pipeline.scenes.captions import PATTERN_WORDS, SIZE_WORDS, THING_WORDS, Phrase
 from compo_pipeline.scenes.render import extent
 from compo_pipeline.scenes.shapes import SHAPES, sprite
-from compo_pipeline.scenes.words import PATTERN_WORDS, SIZE_WORDS, THING_WORDS, Phrase
 from compo_pipeline.scenes.world import Scene, Thing
 
 log = logging.getLogger(__name__)
 
 
 def instances(scenes: Sequence[Scene], images: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """COCO's instances of scenes: a category a kind of thing, an annotation a visible thing.
+    """COCO's instances: one category per kind of thing, one annotation per visible thing.
 
-    A mask holds the pixels that are seen, column by column in COCO's uncompressed run lengths.
-    Beside COCO's fields an annotation has `phrase`, words that are true of this thing of its
-    image and of no other. A thing without such words, or wholly hidden, is left out; `info`
-    counts them.
+    A mask has the visible pixels, by column in COCO's uncompressed run lengths. Beside COCO's
+    fields an annotation has `phrase`, which is true of this thing alone in its image. Things
+    without such a phrase, or wholly hidden, are left out and counted in `info`.
 
     Args:
         scenes: in the order of the images.
@@ -52,7 +51,10 @@ def instances(scenes: Sequence[Scene], images: Sequence[dict[str, Any]]) -> dict
             )
     left_out = sum(len(scene.things) for scene in scenes) - len(annotations)
     if left_out:
-        log.warning("%d things are hidden or told apart by no phrase, and left out", left_out)
+        log.warning(
+            "%d things are left out: hidden, or without a phrase that is true of them alone",
+            left_out,
+        )
     return {
         "info": {"description": "Visible things of rendered scenes", "left_out": left_out},
         "images": list(images),
@@ -65,7 +67,7 @@ def instances(scenes: Sequence[Scene], images: Sequence[dict[str, Any]]) -> dict
 
 
 def visible(scene: Scene) -> list[NDArray[np.bool_]]:
-    """The pixels of each thing that no later one covers, [height, width]; half a pixel counts."""
+    """Pixels of each thing that no later one covers, [height, width]; half a pixel counts."""
     free = np.ones((scene.height, scene.width), bool)
     masks = []
     for thing in reversed(scene.things):
@@ -80,9 +82,9 @@ def visible(scene: Scene) -> list[NDArray[np.bool_]]:
 
 def unambiguous(thing: Thing, scene: Scene) -> str | None:
     """The shortest phrase that starts from colour and kind and is true of this thing alone."""
-    for told in _phrases(thing):
-        if sum(_true_of(told, other) for other in scene.things) == 1:
-            return told.indefinite(None)
+    for phrase in _phrases(thing):
+        if sum(_true_of(phrase, other) for other in scene.things) == 1:
+            return phrase.indefinite(None)
     return None
 
 
@@ -94,13 +96,13 @@ def _phrases(thing: Thing) -> Iterator[Phrase]:
     yield Phrase(thing.kind, thing.colour, size=size, pattern=pattern)
 
 
-def _true_of(told: Phrase, thing: Thing) -> bool:
-    """Whether all that is told is so of a thing; what is None is left unsaid."""
+def _true_of(phrase: Phrase, thing: Thing) -> bool:
+    """Whether a phrase is true of a thing; a property that is None is not mentioned."""
     return (
-        told.kind == thing.kind
-        and told.colour in (None, thing.colour)
-        and told.size in (None, thing.size)
-        and told.pattern in (None, thing.pattern)
+        phrase.kind == thing.kind
+        and phrase.colour in (None, thing.colour)
+        and phrase.size in (None, thing.size)
+        and phrase.pattern in (None, thing.pattern)
     )
 
 

@@ -1,7 +1,7 @@
-"""Sentences of `captions` read back: which words say what of a scene.
+"""Parser of the sentences that `captions` writes: which words claim what about a scene.
 
-The grammar is small and closed, and a thing's kind names it: no scene holds two of one kind. What
-is none of its sentences is not read at all, never in part.
+The grammar is closed, and a thing's kind identifies it: no scene has two of one kind. Other
+sentences are not parsed, not even in part.
 """
 
 from __future__ import annotations
@@ -11,13 +11,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from compo_pipeline.scenes.captions import CONTAINED, JOINED, RELATED, SINGLE, THIRD
-from compo_pipeline.scenes.words import (
+from compo_pipeline.scenes.captions import (
     COLOUR_WORDS,
+    CONTAINED,
+    JOINED,
     PATTERN_WORDS,
+    RELATED,
     RELATION_WORDS,
+    SINGLE,
     SIZE_WORDS,
     THING_WORDS,
+    THIRD,
     sentence,
 )
 from compo_pipeline.scenes.world import (
@@ -34,11 +38,11 @@ Field = Literal["kind", "colour", "size", "pattern", "relation", "place", "backg
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
-    """One claim: the words at `start` to `end` of the text say that `field` is `value`.
+class WordClaim:
+    """A claim of a caption: the words from `start` to `end` say that `field` is `value`.
 
-    `kinds` names the thing it is of, or the two that stand so to each other; none for the
-    background. A relation that the whole frame tells ("contains") has no words: start is end.
+    `kinds` names the thing, or the two things of a relation; empty for the background. A relation
+    that the whole frame expresses ("contains") has no words of its own: start is end.
     """
 
     start: int
@@ -63,46 +67,50 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """A sentence and all that it says.
+class ParsedCaption:
+    """A sentence and its claims.
 
     Attributes:
         text: the sentence without capital and period.
-        words: its claims; of each thing, the kind first.
+        words: the claims; of each thing, the kind first.
         mentions: start and end of each phrase that names a thing, its article included.
     """
 
     text: str
-    words: tuple[Word, ...]
+    words: tuple[WordClaim, ...]
     mentions: tuple[tuple[int, int], ...]
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The things that it names, in its order."""
+        """The named things, in the order of the sentence."""
         return tuple(word.value for word in self.words if word.field == "kind")
 
     @property
     def claims(self) -> frozenset[tuple[str, ...]]:
-        """What it says, however it is said: `a above b` is `b below a`."""
+        """The claims independent of wording: `a above b` equals `b below a`."""
         return frozenset(_normal(word) for word in self.words)
 
     def holds(self, scene: Scene) -> bool:
-        """Whether all that it says is true of a scene."""
+        """Whether all claims are true of a scene."""
         return all(word.holds(scene) for word in self.words)
 
-    def told(self, field: Field) -> list[Word]:
-        """Its claims of one field."""
+    def of_field(self, field: Field) -> list[WordClaim]:
+        """The claims of one field."""
         return [word for word in self.words if word.field == field]
 
-    def put(self, changes: Iterable[tuple[int, int, str]]) -> str:
-        """The sentence with other words in some places, its articles made to fit."""
+    def reworded(self, claim: WordClaim, words: str) -> str:
+        """The sentence with other words for one claim."""
+        return self.with_changes([(claim.start, claim.end, words)])
+
+    def with_changes(self, changes: Iterable[tuple[int, int, str]]) -> str:
+        """The sentence with other words from start to end of each change; articles are adapted."""
         text = self.text
         for start, end, words in sorted(changes, reverse=True):
             text = text[:start] + words + text[end:]
         return sentence(_ARTICLE.sub(_article, text))
 
 
-def _normal(word: Word) -> tuple[str, ...]:
+def _normal(word: WordClaim) -> tuple[str, ...]:
     if word.field == "relation" and word.value in ("right", "below", "around"):
         return (word.field, INVERSE[word.value], *reversed(word.kinds))
     return (word.field, word.value, *word.kinds)
@@ -116,7 +124,7 @@ def _article(match: re.Match[str]) -> str:
 
 
 def _names(names: Iterable[str], words: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """From each word to what it names."""
+    """Names by their words."""
     return {word: name for name in names for word in words.get(name, (name,))}
 
 
@@ -142,14 +150,14 @@ _M = "#++"  # a mention, masked letter by letter
 
 
 def _whole(*clauses: str) -> list[re.Pattern[str]]:
-    """Patterns of the clauses that may go on with a third thing and a background."""
+    """Patterns of clauses, with an optional third thing and background."""
     third = "|".join(frame.format(c=_M) for frame in THIRD)
     backdrop = f" (?:on|against) a {_ANY['background']} background"
     return [re.compile(f"(?:{clause})(?:{third})?(?:{backdrop})?") for clause in clauses]
 
 
 def _frames() -> Iterator[tuple[re.Pattern[str], str]]:
-    """Every frame of a sentence, and the relation that it tells without words of its own."""
+    """Every frame of a sentence, and the relation that the frame itself expresses."""
     plain = "|".join(frame.format(a=_M, b=_M) for frame in (*SINGLE, *JOINED))
     spoken = [frame.format(a=_M, r=_ANY["relation"], b=_M) for frame in RELATED]
     for pattern in _whole(plain, *spoken):
@@ -177,12 +185,12 @@ def _frames() -> Iterator[tuple[re.Pattern[str], str]]:
 _FRAMES = tuple(_frames())
 
 
-def read(caption: str) -> Reading | None:
-    """What a sentence says, None where it is none of the grammar."""
+def read(caption: str) -> ParsedCaption | None:
+    """The claims of a sentence; None for a sentence outside the grammar."""
     if not caption[:1].isupper() or not caption.endswith("."):
         return None
     text = caption[0].lower() + caption[1:-1]
-    words: list[Word] = []
+    words: list[WordClaim] = []
     mentions = []
     masked = text
     for match in _MENTION.finditer(text):
@@ -200,16 +208,18 @@ def read(caption: str) -> Reading | None:
             words += _words(found, ("colour", "size", "pattern", "place"), kinds[:1])
             words += _words(found, ("background",), ())
             if silent:
-                words.append(Word(0, 0, "relation", silent, kinds[:2]))
-            return Reading(text, tuple(words), tuple(mentions))
+                words.append(WordClaim(0, 0, "relation", silent, kinds[:2]))
+            return ParsedCaption(text, tuple(words), tuple(mentions))
     return None
 
 
-def _words(match: re.Match[str], fields: Sequence[Field], kinds: tuple[str, ...]) -> list[Word]:
-    """What the named groups of a match say."""
+def _words(
+    match: re.Match[str], fields: Sequence[Field], kinds: tuple[str, ...]
+) -> list[WordClaim]:
+    """The claims of the named groups of a match."""
     groups = match.groupdict()
     return [
-        Word(*match.span(field), field, _OF_FIELD[field][groups[field]], kinds)
+        WordClaim(*match.span(field), field, _OF_FIELD[field][groups[field]], kinds)
         for field in fields
         if groups.get(field)
     ]

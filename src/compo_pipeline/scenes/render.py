@@ -1,13 +1,17 @@
-"""Scenes to images: anti-aliased sprites on a softly lit background."""
+"""Scenes to images: anti-aliased sprites on a softly lit background, and foreign styles."""
 
 from __future__ import annotations
 
+import random
 from functools import cache
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageFilter
 
+from compo_pipeline.configuration import Share, settings
+from compo_pipeline.images.style import adain
 from compo_pipeline.scenes.shapes import sprite
 from compo_pipeline.scenes.world import BACKGROUNDS, COLOURS, Scene, Thing
 
@@ -24,9 +28,7 @@ def _background(name: str, width: int, height: int) -> NDArray[np.float32]:
 
 
 def extent(thing: Thing, width: int, height: int) -> tuple[Window, Window]:
-    """Where a thing is drawn: rows and columns of the image, and those of its sprite that are
-    not cut off there.
-    """
+    """Rows and columns of the image that a thing covers, and the same part of its sprite."""
     side = thing.size_px
     left, top = thing.x - side // 2, thing.y - side // 2
     x0, y0 = max(left, 0), max(top, 0)
@@ -57,3 +59,45 @@ def render(scene: Scene) -> NDArray[np.uint8]:
 def image(scene: Scene) -> Image.Image:
     """The image of a scene as a PIL image."""
     return Image.fromarray(render(scene))
+
+
+@settings
+class SceneAdainSettings:
+    """Transfer of the real image's channel statistics, see `images.style`."""
+
+    weight: Share = 0.5
+    """0 leaves the image unchanged, 1 gives it the real one's statistics."""
+    space: Literal["pixels", "none"] = "none"
+    """Statistics of the pixels; `none`: no transfer."""
+
+
+def cast(image: Image.Image, strength: float, random_: random.Random) -> Image.Image:
+    """Apply a foreign style to a whole image: blur, less contrast, and a tint per channel.
+
+    Args:
+        image: in RGB.
+        strength: 0 leaves the image unchanged; at 1 it is clearly not a real one, but red is
+            still red.
+        random_: draws the style.
+    """
+    soft = image.filter(ImageFilter.GaussianBlur(strength * random_.uniform(0.6, 1.4)))
+    contrast = 1 - strength * random_.uniform(0.1, 0.25)
+    gain = [1 + strength * random_.uniform(-0.12, 0.12) for _ in range(3)]
+    offset = [strength * random_.uniform(-20, 20) for _ in range(3)]
+    pixels = (np.asarray(soft, np.float32) - 128) * contrast + 128
+    return _to_image(pixels * np.array(gain, np.float32) + np.array(offset, np.float32))
+
+
+def towards(generated: Image.Image, real: Image.Image, weight: float) -> Image.Image:
+    """Mix the channel statistics of a real RGB image into an image, by weight."""
+    import torch
+
+    content, style = (
+        torch.from_numpy(np.array(image, np.float32)).permute(2, 0, 1)[None]
+        for image in (generated, real)
+    )
+    return _to_image(adain(content, style, weight)[0].permute(1, 2, 0).numpy())
+
+
+def _to_image(pixels: np.ndarray) -> Image.Image:
+    return Image.fromarray(pixels.round().clip(0, 255).astype(np.uint8))

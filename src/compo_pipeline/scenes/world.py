@@ -1,8 +1,8 @@
-"""What a scene can hold: things, colours, sizes, patterns, backgrounds, relations, and records.
+"""Scenes and the world they are drawn from: things, colours, sizes, patterns, relations.
 
-A scene is a seeded, serialisable record; image, captions, counterfactual scenes and benchmark
-items are all made from it. Which split a scene belongs to is decided by a hash of what it shows,
-so that train, validation and test share no scene, whatever was drawn and in what order.
+A scene is a seeded, serialisable record; its image, captions, counterfactual scenes and benchmark
+items follow from it. A hash of its content decides its split, so train, validation and test share
+no scene.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Scene:
 
     @property
     def content(self) -> tuple[Any, ...]:
-        """What the scene shows, places and shades aside: what decides its split."""
+        """The scene without places and shades; decides its split."""
         return (
             self.background,
             *sorted((t.kind, t.colour, t.size, t.pattern) for t in self.things),
@@ -180,7 +180,7 @@ class World:
 def dress(
     random_: random.Random, kind: str, colour: str, count: int, nested: bool, *, first: bool
 ) -> Thing:
-    """A thing's looks, not yet placed."""
+    """A thing with its look, without a place."""
     if nested:
         size, (low, high) = ("large", CONTAINER_SIZE) if first else ("small", CONTENT_SIZE)
     else:
@@ -188,7 +188,7 @@ def dress(
         low, high = SIZES[size]
     pattern = random_.choices(PATTERNS, (0.6, 0.2, 0.2))[0]
     if nested and first:
-        pattern = "solid"  # a small thing on stripes could not be told from them
+        pattern = "solid"  # a small thing on stripes would be hard to see
     shade = (random_.randint(-12, 12), random_.randint(-12, 12), random_.randint(-12, 12))
     return Thing(kind, colour, size, pattern, 0, 0, random_.randint(low, high), shade)
 
@@ -219,7 +219,7 @@ def put(
 
 
 def relation(a: Thing, b: Thing) -> Relation | None:
-    """How `a` stands to `b`, None where no word is clearly right."""
+    """The relation of `a` to `b`; None where no word is clearly right."""
     dx, dy = b.x - a.x, b.y - a.y
     if max(abs(dx), abs(dy)) < max(a.size_px, b.size_px) / 4:
         return "inside" if a.size_px < b.size_px else "around"
@@ -231,7 +231,7 @@ def relation(a: Thing, b: Thing) -> Relation | None:
 
 
 def place(thing: Thing, scene: Scene) -> tuple[str, ...]:
-    """Where a thing lies in the image: of `left`, `right`, `top`, `bottom`; empty: the middle."""
+    """The sides of the image that a thing is at (left, right, top, bottom); empty: the middle."""
     across, down = thing.x / scene.width, thing.y / scene.height
     words = []
     if down < 0.36:
@@ -249,7 +249,7 @@ Edit = Literal["exchange_places", "exchange_colours", "recolour", "replace_kind"
 
 
 def counterfactual(scene: Scene, edit: Edit, world: World, random_: random.Random) -> Scene | None:
-    """The same scene but for one change, None where the scene has nothing to change that way.
+    """The scene with one change; None where the change is not possible.
 
     `exchange_places` and `exchange_colours` act on the first two things, the others on one drawn.
     """

@@ -6,16 +6,16 @@ from collections.abc import Callable
 import pytest
 
 from compo_pipeline.scenes.captions import sentences
-from compo_pipeline.scenes.imagining import imagine
-from compo_pipeline.scenes.reading import Reading, read
+from compo_pipeline.scenes.reading import ParsedCaption, read
+from compo_pipeline.scenes.redrawing import imagine
 from compo_pipeline.scenes.world import BACKGROUNDS, NESTED, Scene, Thing, World, relation
 from compo_pipeline.seeding import rng
 
 IsTrue = Callable[[str, Scene], bool]
-Drawn = tuple[Scene, Reading, str, Scene]
+Drawn = tuple[Scene, ParsedCaption, str, Scene]
 
 
-def reading_of(text: str) -> Reading:
+def reading_of(text: str) -> ParsedCaption:
     reading = read(text)
     assert reading is not None
     return reading
@@ -57,7 +57,7 @@ def test_things_are_apart_or_told_to_be_nested(drawn: list[Drawn]) -> None:
         for a, b in itertools.combinations(after.things, 2):
             if a.overlaps(b, gap=0):
                 assert relation(a, b) in NESTED
-                assert {word.value for word in told.told("relation")} & set(NESTED)
+                assert {word.value for word in told.of_field("relation")} & set(NESTED)
                 assert a.colour != b.colour
                 nested += 1
     assert nested
@@ -87,7 +87,7 @@ def test_untold_looks_are_drawn_anew(
 def test_untold_things_places_and_backgrounds_are_drawn_anew(drawn: list[Drawn]) -> None:
     backgrounds, others = [], []
     for scene, told, _, after in drawn:
-        if not told.told("background"):
+        if not told.of_field("background"):
             backgrounds.append(after.background == scene.background)
         untold = {thing.kind for thing in scene.things} - set(told.kinds)
         others += [thing.kind in untold for thing in after.things if thing.kind not in told.kinds]
