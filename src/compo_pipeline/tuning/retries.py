@@ -238,7 +238,7 @@ def earlier_attempts(trial: FrozenTrial) -> list[int]:
     return list(trial.system_attrs.get(_HISTORY, ()))
 
 
-def _check_value(value: float | Sequence[float], count: int) -> None:
+def _check_value(value: Any, count: int) -> None:
     """Refuse an infinite value too, which Optuna accepts; its reason for others is not stored."""
     values = value if isinstance(value, Sequence) else [value]
     numbers = [each for each in values if isinstance(each, Real) and math.isfinite(each)]
