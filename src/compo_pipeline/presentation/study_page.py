@@ -91,7 +91,9 @@ def _context(
     states = [row.state for row in table]
     summary = results.summary(study)
     return {
-        "name": study.study_name,
+        "title": study.study_name,
+        "facts": {},
+        "links": [],
         "metrics": results.metric_names(study),
         "trials": table,
         "states": {state: states.count(state) for state in _STATES.values() if state in states},
