@@ -23,7 +23,6 @@ from kedro.framework.startup import bootstrap_project
 from omegaconf import OmegaConf
 
 from compo_pipeline.configuration import parse
-from compo_pipeline.datasets.splits import training_rows
 from compo_pipeline.evaluation import benchmarks as adapters
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.scoring import score
@@ -47,6 +46,7 @@ from compo_pipeline.records import (
     Score,
     from_table,
     to_table,
+    training_rows,
 )
 from compo_pipeline.training.run import Trainer, TrainingInputs
 from compo_pipeline.training.settings import TrainingSettings

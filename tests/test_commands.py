@@ -30,7 +30,7 @@ def test_registry_lists_every_pipeline(workspace):
 def test_catalog_is_described(workspace, command):
     done = kedro(workspace, "catalog", command)
     assert done.returncode == 0, done.stderr
-    assert "compo_pipeline.datasets.rows.RowsDataset" in done.stdout
+    assert "compo_pipeline.datasets.catalog.RowsDataset" in done.stdout
     # No entry is left to Kedro's memory: everything between nodes can be opened.
     assert "MemoryDataset" not in done.stdout
 

@@ -13,7 +13,7 @@ from kedro_datasets.json import JSONDataset
 from rich.console import Console
 
 from compo_pipeline import next_steps
-from compo_pipeline.datasets.folder import FolderDataset
+from compo_pipeline.datasets.catalog import FolderDataset
 
 TYPED = {"env": "smoke", "params": {"seed": 1}}
 PARAMETERS = {"command": TYPED, "tracking": {"uri": None}, "promotion": {"dry_run": False}}

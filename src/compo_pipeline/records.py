@@ -6,6 +6,7 @@ Every table is parquet with exactly the columns named here, in this order. `to_t
 
 from __future__ import annotations
 
+import logging
 import types
 import typing
 from collections.abc import Iterable, Iterator
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,3 +230,23 @@ def from_table(table: pa.Table, row_type: type[Row]) -> Iterator[Row]:
     for batch in table.to_batches(max_chunksize=10_000):
         for values in batch.to_pylist():
             yield row_type(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+
+
+def training_rows(captions: Iterable[Caption], split: str) -> list[Caption]:
+    """The captions of the training split that have a sentence.
+
+    Raises:
+        ValueError: there is none.
+    """
+    captions = list(captions)
+    own = [caption for caption in captions if caption.split == split]
+    rows = [caption for caption in own if caption.sentences]
+    if len(rows) < len(own):
+        log.warning("%d captions without a sentence do not train.", len(own) - len(rows))
+    if not rows:
+        there = sorted({caption.split for caption in captions})
+        raise ValueError(
+            f"views.split: no valid caption is of the split '{split}' (splits: {there}); "
+            "see data.splits and the quarantine table"
+        )
+    return rows

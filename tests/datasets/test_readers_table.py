@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from compo_pipeline.datasets import readers
+from compo_pipeline.datasets.readers import locate
 from compo_pipeline.datasets.readers.record import RawCaption, SourceError
 from compo_pipeline.datasets.settings import Columns, DataSettings
-from compo_pipeline.datasets.sources import locate
 from compo_pipeline.records import Rejected
 
 ROWS = [

@@ -19,7 +19,7 @@ from kedro_datasets.pandas import ParquetDataset
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.datasets.folder import FolderDataset
+from compo_pipeline.datasets.catalog import FolderDataset
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.weights import RECORD_FILE

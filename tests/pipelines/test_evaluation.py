@@ -18,8 +18,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.datasets.folder import FolderDataset
-from compo_pipeline.datasets.rows import RowsDataset
+from compo_pipeline.datasets.catalog import FolderDataset, RowsDataset
 from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
 from compo_pipeline.pipelines.evaluation.pipeline import create_pipeline
 from compo_pipeline.records import Caption, Fact, Rejected

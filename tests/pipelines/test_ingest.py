@@ -9,8 +9,8 @@ import pytest
 import yaml
 from PIL import Image
 
+from compo_pipeline.datasets.readers import locate
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.datasets.sources import locate
 from compo_pipeline.pipelines.ingest.nodes import ingest_captions
 from compo_pipeline.pipelines.validation.nodes import select_valid_captions, validate_facts
 

@@ -12,7 +12,7 @@ from kedro_datasets.json import JSONDataset
 
 from compo_pipeline.artefacts.tagger import TrainingSettings
 from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.datasets.folder import FolderDataset
+from compo_pipeline.datasets.catalog import FolderDataset
 from compo_pipeline.language.parsing import load
 from compo_pipeline.pipelines.language.pipeline import create_pipeline
 

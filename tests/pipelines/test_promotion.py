@@ -14,7 +14,7 @@ from kedro.runner import SequentialRunner
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.datasets.folder import FolderDataset
+from compo_pipeline.datasets.catalog import FolderDataset
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
 from compo_pipeline.pipelines.promotion.pipeline import create_pipeline

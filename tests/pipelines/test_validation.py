@@ -10,8 +10,7 @@ from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
 from kedro_datasets.json import JSONDataset
 
-from compo_pipeline.datasets.folder import FolderDataset
-from compo_pipeline.datasets.rows import RowsDataset
+from compo_pipeline.datasets.catalog import FolderDataset, RowsDataset
 from compo_pipeline.pipelines.validation.pipeline import create_pipeline
 from compo_pipeline.quality.quarantine import TooManyBadRows
 from compo_pipeline.records import Caption, Fact

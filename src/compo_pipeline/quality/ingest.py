@@ -44,7 +44,7 @@ def ingest(
 
     Args:
         records: what the readers yield.
-        source: the result of `compo_pipeline.datasets.sources.locate`.
+        source: the result of `compo_pipeline.datasets.readers.locate`.
         settings: how to prepare and measure.
         sample: which records are used; all of them by default.
     """

@@ -13,7 +13,6 @@ import torch
 
 from compo_pipeline.compute import resolve
 from compo_pipeline.configuration import parse
-from compo_pipeline.datasets.splits import training_rows
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
 from compo_pipeline.images.decoding import PILLOW_LIMIT, Limits
@@ -24,7 +23,7 @@ from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import LoadedModel, give_bias, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import interpolate
-from compo_pipeline.records import Caption
+from compo_pipeline.records import Caption, training_rows
 from compo_pipeline.training import fingerprint
 from compo_pipeline.training.batches import Batches, ModelPreprocessor
 from compo_pipeline.training.checkpoint import Point, Progress

@@ -1,12 +1,15 @@
-"""Readers, one per on-disk format: they yield records as the source holds them.
+"""Readers of sources, one module per format; they yield records without cleaning them.
 
-Cleaning, splitting and measuring come later; a record that cannot be read is yielded as rejected,
-with the reason.
+A record that cannot be read is yielded as rejected, with the reason. A new reader is a module with
+the functions of `record.Reader`, and one line in `READERS`.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 from compo_pipeline.configuration import SettingsError, nearest
 from compo_pipeline.datasets.readers import (
@@ -19,7 +22,7 @@ from compo_pipeline.datasets.readers import (
     pixelprose,
     table,
 )
-from compo_pipeline.datasets.readers.record import RawCaption, Reader
+from compo_pipeline.datasets.readers.record import RawCaption, Reader, SourceError
 from compo_pipeline.datasets.settings import SCENES, DataSettings
 from compo_pipeline.records import Rejected
 
@@ -56,3 +59,69 @@ def read(data: DataSettings) -> Iterator[RawCaption | Rejected]:
     chosen = reader(data)
     for split, source in data.sources.items():
         yield from chosen.read(data, split, source)
+
+
+def locate(data: DataSettings) -> dict[str, Any]:
+    """Find the files of a source, and check that it is complete.
+
+    Returns:
+        format, root, and per split its annotation files, image folder, and numbers of records and
+        image files.
+
+    Raises:
+        SourceError: something is missing or empty; the message names the YAML key to change.
+        SettingsError: there is no such format.
+    """
+    chosen = reader(data)
+    if not data.root.is_dir():
+        raise SourceError(
+            f"data.root: there is no folder '{data.root}' (seen from {Path.cwd()}); "
+            "set data.root to the folder that holds annotations and images"
+        )
+    if not data.sources:
+        raise SourceError("data.splits is empty: name at least a split for training")
+    splits = {}
+    files_in: dict[Path, int] = {}
+    for split, source in data.sources.items():
+        try:
+            annotations = chosen.caption_files(data, source)
+            records = _records(data, split, source)
+        except SourceError as error:
+            raise SourceError(f"data.splits.{split}: {error}") from error
+        if not records:
+            shared = len(data.sharing(source)) > 1
+            raise SourceError(
+                f"data.splits.{split}: {', '.join(map(str, annotations))} holds no record"
+                + (f" of this split; raise data.shares.{split}" if shared else "")
+            )
+        folder = chosen.image_folder(data, source)
+        if folder not in files_in:
+            files_in[folder] = _files_below(folder, split)
+        splits[split] = {
+            "annotations": [str(path.relative_to(data.root)) for path in annotations],
+            "records": records,
+            "images": str(folder.relative_to(data.root)),
+            "files": files_in[folder],
+        }
+    return {"format": data.format, "root": str(data.root), "splits": splits}
+
+
+def _records(data: DataSettings, split: str, source: str) -> int:
+    """Number of records of a split; a file that several splits share must be read whole."""
+    chosen = reader(data)
+    if len(data.sharing(source)) > 1:
+        return sum(1 for _ in chosen.read(data, split, source))
+    return chosen.count(data, source)
+
+
+def _files_below(folder: Path, split: str) -> int:
+    """Number of files in a folder of images, at any depth."""
+    if not folder.is_dir():
+        raise SourceError(
+            f"data.splits.{split}: there is no folder of images '{folder}'; "
+            "change data.splits, or data.images for a table"
+        )
+    files = sum(len(names) for _, _, names in os.walk(folder))
+    if not files:
+        raise SourceError(f"data.splits.{split}: the folder of images '{folder}' is empty")
+    return files

@@ -39,8 +39,8 @@ def make_counterfactuals(
         return [], [], Path(folder)
     from compo_pipeline.counterfactuals.generation import Folders, generate
     from compo_pipeline.counterfactuals.settings import KEY, CounterfactualSettings
-    from compo_pipeline.datasets.splits import training_rows
     from compo_pipeline.pipelines.counterfactuals.factory import open_all
+    from compo_pipeline.records import training_rows
 
     settings = parse(CounterfactualSettings, counterfactuals, KEY)
     rows = training_rows(valid_captions, split)

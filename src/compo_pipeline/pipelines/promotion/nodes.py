@@ -87,7 +87,7 @@ def _scorer(
     from kedro.io import DatasetError
 
     from compo_pipeline.configuration import SettingsError, parse
-    from compo_pipeline.datasets.rows import RowsDataset
+    from compo_pipeline.datasets.catalog import RowsDataset
     from compo_pipeline.evaluation.benchmarks import gather
     from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
     from compo_pipeline.models.loading import ModelSettings

@@ -13,8 +13,8 @@ def prepare_source(data: Mapping[str, Any], scenes: Mapping[str, Any]) -> dict[s
 
     Rendered scenes lie in COCO's own layout and are read as such from here on.
     """
+    from compo_pipeline.datasets.readers import locate
     from compo_pipeline.datasets.settings import SCENES, DataSettings
-    from compo_pipeline.datasets.sources import locate
     from compo_pipeline.scenes.dataset import SceneSettings, write
 
     settings = parse(DataSettings, data, "data")

@@ -18,11 +18,11 @@ def parse_captions(
     method_views: Mapping[str, Any],
 ) -> list[Parse]:
     """Parses of the captions' first sentences, for a method that needs them."""
-    from compo_pipeline.datasets.splits import training_rows
     from compo_pipeline.language.parsing import load
     from compo_pipeline.language.parsing import parse as parse_sentences
     from compo_pipeline.methods import registry
     from compo_pipeline.methods.views import ViewSettings
+    from compo_pipeline.records import training_rows
 
     registry.build(method, method_views)  # wrong settings are refused before minutes of parsing
     if not registry.find(method).parses:
@@ -44,11 +44,11 @@ def draw_views(
     method_views: Mapping[str, Any],
 ) -> Path:
     """The views of every epoch, in a folder of tables."""
-    from compo_pipeline.datasets.splits import training_rows
     from compo_pipeline.language.parsing import load, name_and_version
     from compo_pipeline.methods import registry
     from compo_pipeline.methods.contract import ViewContext
     from compo_pipeline.methods.views import ViewSettings, by_sample, write
+    from compo_pipeline.records import training_rows
 
     settings = parse(ViewSettings, views, "views")
     rows = training_rows(valid_captions, settings.split)

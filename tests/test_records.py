@@ -2,8 +2,7 @@
 
 import pytest
 
-from compo_pipeline.datasets.splits import training_rows
-from compo_pipeline.records import Caption
+from compo_pipeline.records import Caption, training_rows
 
 
 def row(name: str, split: str) -> Caption:

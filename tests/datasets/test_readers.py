@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from compo_pipeline.datasets.readers import locate
 from compo_pipeline.datasets.readers.record import SourceError
 from compo_pipeline.datasets.settings import Columns, DataSettings
-from compo_pipeline.datasets.sources import locate
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from kedro.io import DatasetError
 
 from compo_pipeline import records
-from compo_pipeline.datasets.rows import RowsDataset
+from compo_pipeline.datasets.catalog import FolderDataset, RowsDataset
 
 ROW_TYPES = (
     records.Caption,
@@ -49,7 +49,7 @@ def test_any_rows_come_back_as_they_were(tmp_path_factory, row_type, data):
 
 
 def test_generator_is_saved_in_groups(tmp_path, monkeypatch):
-    monkeypatch.setattr("compo_pipeline.datasets.rows._ROWS_PER_GROUP", 2)
+    monkeypatch.setattr("compo_pipeline.datasets.catalog._ROWS_PER_GROUP", 2)
     path = tmp_path / "t.parquet"
     dataset = RowsDataset(filepath=str(path), row="Caption")
     dataset.save(caption(number, "one.", "two.") for number in range(5))
@@ -95,7 +95,7 @@ def test_preview_shows_the_first_rows(tmp_path):
 
 
 def test_a_table_that_is_not_there_says_how_to_make_it(tmp_path):
-    with pytest.raises(DatasetError, match=r"nothing has made it yet.*kedro run"):
+    with pytest.raises(DatasetError, match=r"does not exist yet.*kedro run"):
         RowsDataset(filepath=str(tmp_path / "none.parquet"), row="Caption").load()
 
 
@@ -105,3 +105,32 @@ def test_existence_follows_the_file(tmp_path):
     dataset.save([])
     assert dataset.exists()
     assert dataset.load() == []
+
+
+def test_a_missing_folder_names_its_path(tmp_path):
+    dataset = FolderDataset(filepath=str(tmp_path / "views"))
+    assert not dataset.exists()
+    with pytest.raises(DatasetError, match=r"there is no folder .*/views"):
+        dataset.load()
+
+
+def test_the_path_written_to_is_the_path_loaded(tmp_path, monkeypatch):
+    dataset = FolderDataset(filepath=str(tmp_path / "views"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "views").mkdir()
+    dataset.save((tmp_path / "views").relative_to(tmp_path))
+    assert dataset.exists()
+    assert dataset.load() == tmp_path / "views"
+
+
+def test_writing_elsewhere_is_refused(tmp_path):
+    dataset = FolderDataset(filepath=str(tmp_path / "views"))
+    (tmp_path / "view").mkdir()
+    with pytest.raises(DatasetError, match=r"wrote to .*/view, the catalog says .*/views"):
+        dataset.save(tmp_path / "view")
+
+
+def test_returning_a_path_without_writing_is_refused(tmp_path):
+    dataset = FolderDataset(filepath=str(tmp_path / "views"))
+    with pytest.raises(DatasetError, match="no such folder"):
+        dataset.save(tmp_path / "views")

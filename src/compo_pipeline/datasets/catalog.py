@@ -1,0 +1,169 @@
+"""Kedro datasets of the catalog: tables of row types, folders, and folders with a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import is_dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kedro.io import AbstractDataset, DatasetError
+
+from compo_pipeline import records
+from compo_pipeline.storage import atomic_file
+
+if TYPE_CHECKING:
+    # Kedro-Viz recognises a preview by the name of its return type.
+    from kedro_datasets._typing import HTMLPreview, TablePreview
+
+_ROWS_PER_GROUP = 50_000
+
+
+class RowsDataset(AbstractDataset[Iterable[Any], list[Any]]):
+    """Parquet on disk, a list of one row type of `compo_pipeline.records` in memory.
+
+    Saving takes any iterable and writes it atomically in groups of rows, so a generator is never
+    in memory as a whole.
+
+    Example:
+        ```yaml
+        captions:
+          type: compo_pipeline.datasets.catalog.RowsDataset
+          filepath: data/02_intermediate/scenes/captions.parquet
+          row: Caption
+        ```
+    """
+
+    def __init__(self, *, filepath: str, row: str, metadata: dict[str, Any] | None = None) -> None:
+        """Name the file and its row type.
+
+        Args:
+            filepath: the parquet file.
+            row: name of a dataclass of `compo_pipeline.records`.
+            metadata: for viewers.
+
+        Raises:
+            DatasetError: there is no such row type.
+        """
+        row_type = getattr(records, row, None)
+        if not isinstance(row_type, type) or not is_dataclass(row_type):
+            raise DatasetError(
+                f"catalog: row '{row}' of {filepath} is no row type of compo_pipeline.records"
+            )
+        self._filepath = Path(filepath)
+        self._row_type = row_type
+        self.metadata = metadata
+
+    def load(self) -> list[Any]:
+        """All rows of the file."""
+        import pyarrow.parquet as pq
+
+        try:
+            return list(records.from_table(pq.read_table(self._filepath), self._row_type))
+        except FileNotFoundError as error:
+            raise DatasetError(
+                f"{self._filepath} does not exist yet. Run the pipeline that writes it, or all of "
+                "them in order, `kedro run --pipeline=train_eval`"
+            ) from error
+        except ValueError as error:
+            raise DatasetError(f"{self._filepath}: {error}") from error
+
+    def save(self, data: Iterable[Any]) -> None:
+        """Write the rows; an existing file is replaced at the end."""
+        import pyarrow.parquet as pq
+
+        remaining = iter(data)
+        with (
+            atomic_file(self._filepath) as temporary,
+            pq.ParquetWriter(temporary, records.schema(self._row_type)) as writer,
+        ):
+            while group := list(islice(remaining, _ROWS_PER_GROUP)):
+                writer.write_table(records.to_table(group, self._row_type))
+
+    def preview(self, nrows: int = 10) -> TablePreview:
+        """The first rows, for `kedro viz`."""
+        import pyarrow.parquet as pq
+
+        first = next(pq.ParquetFile(self._filepath).iter_batches(batch_size=nrows), None)
+        rows = [] if first is None else first.to_pylist()
+        names = records.schema(self._row_type).names
+        table = {
+            "index": list(range(len(rows))),
+            "columns": names,
+            "data": [[row[name] for name in names] for row in rows],
+        }
+        return table
+
+    def _exists(self) -> bool:
+        return self._filepath.is_file()
+
+    def _describe(self) -> dict[str, Any]:
+        return {"filepath": str(self._filepath), "row": self._row_type.__name__}
+
+
+class FolderDataset(AbstractDataset[Path, Path]):
+    """A folder that a node writes to; nodes pass its path, not its content.
+
+    The node gets the path as a parameter (`params:paths.<entry>`) and returns it.
+    """
+
+    def __init__(self, *, filepath: str, metadata: dict[str, Any] | None = None) -> None:
+        """Name the folder.
+
+        Args:
+            filepath: the folder.
+            metadata: for viewers.
+        """
+        self._filepath = Path(filepath)
+        self.metadata = metadata
+
+    def load(self) -> Path:
+        """The folder's path.
+
+        Raises:
+            DatasetError: there is no such folder.
+        """
+        if not self._filepath.is_dir():
+            raise DatasetError(
+                f"there is no folder {self._filepath}: run the pipeline that writes it"
+            )
+        return self._filepath
+
+    def save(self, data: Path) -> None:
+        """Check that a node wrote where the catalog says.
+
+        Raises:
+            DatasetError: it wrote elsewhere, or nothing.
+        """
+        written = Path(data)
+        if written.resolve() != self._filepath.resolve():
+            raise DatasetError(
+                f"the node wrote to {written}, the catalog says {self._filepath}: "
+                "paths in conf/base/parameters_places.yml and conf/base/catalog.yml must agree"
+            )
+        if not written.is_dir():
+            raise DatasetError(f"the node returned {written}, but there is no such folder")
+
+    def _exists(self) -> bool:
+        return self._filepath.is_dir()
+
+    def _describe(self) -> dict[str, Any]:
+        return {"filepath": str(self._filepath)}
+
+
+class PageDataset(FolderDataset):
+    """A folder with a self-contained HTML page that `kedro viz` shows.
+
+    Example:
+        ```yaml
+        report:
+          type: compo_pipeline.datasets.catalog.PageDataset
+          filepath: data/08_reporting/report
+          metadata: {kedro-viz: {layer: reporting, preview_args: {page: report.html}}}
+        ```
+    """
+
+    def preview(self, page: str) -> HTMLPreview:
+        """The page, for `kedro viz`."""
+        return (self._filepath / page).read_text(encoding="utf-8")
