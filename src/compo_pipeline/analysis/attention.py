@@ -92,8 +92,8 @@ def attention_results(
     groups = [places[k : k + batch] for k in range(0, len(places), batch)]
     with ThreadPoolExecutor(workers) as pool:
         for group in track(groups, len(groups), f"{loaded.name}: batches of images attended to"):
-            asked = [of_image[place] for place in group]
-            yield from _batch(loaded, asked, list(pool.map(prepare, group)), embedded, scale)
+            grouped = [of_image[place] for place in group]
+            yield from _batch(loaded, grouped, list(pool.map(prepare, group)), embedded, scale)
 
 
 class _Decoded(NamedTuple):
@@ -105,21 +105,21 @@ class _Decoded(NamedTuple):
 
 def _batch(
     loaded: LoadedModel,
-    asked: Sequence[Sequence[Case]],
+    cases: Sequence[Sequence[Case]],
     found: Sequence[_Decoded | str],
     embedded: Mapping[str, Tensor],
     scale: float | None,
 ) -> Iterator[AttentionResult]:
     """The results of some images, or why they cannot be read."""
     readable = [
-        (got, own) for got, own in zip(found, asked, strict=True) if not isinstance(got, str)
+        (got, own) for got, own in zip(found, cases, strict=True) if not isinstance(got, str)
     ]
     maps: Iterator[list[Attention]] = iter(())
     if readable:
         pixels = torch.stack([got.pixels for got, _ in readable])
         phrases = [torch.stack([embedded[case.phrase] for case in own]) for _, own in readable]
         maps = iter(attend(loaded, pixels, phrases, scale))
-    for got, own in zip(found, asked, strict=True):
+    for got, own in zip(found, cases, strict=True):
         if isinstance(got, str):
             yield from (AttentionResult(case, problem=got) for case in own)
         else:
@@ -173,9 +173,9 @@ def attend(
     side = _side(patches.shape[1], loaded.name)
     factors = (1.0, scale_of(loaded.model) if scale is None else scale)
     found = []
-    for own, asked in zip(patches[:, None], phrases, strict=True):
+    for own, texts in zip(patches[:, None], phrases, strict=True):
         plain, scaled = (
-            attention(own, factor * asked)[0].reshape(-1, side, side).cpu().numpy()
+            attention(own, factor * texts)[0].reshape(-1, side, side).cpu().numpy()
             for factor in factors
         )
         found.append([Attention(*maps) for maps in zip(plain, scaled, strict=True)])

@@ -1,10 +1,10 @@
-"""Intervals, tests and what a comparison could have seen.
+"""Bootstrap intervals, significance tests and detectable differences.
 
-The unit that is resampled is the image: items of one image (its five captions, its appearance
-in several subtasks) are not independent. All figures of a benchmark, for all models, are computed
-on the same resamples, so that every difference between them is paired.
+Images are resampled, as items of one image (its five captions, its items in several subtasks) are
+not independent. All metrics of a benchmark, for all models, use the same resamples, so that every
+difference between models is paired.
 
-R resamples, S seeds, G images, C figures (a subtask's mean under one model).
+R resamples, S seeds, G images, C columns (a subtask's mean under one model).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def image_weights(images: int, resamples: int, generator: np.random.Generator) -
 def seed_weights(seeds: int, resamples: int, generator: np.random.Generator) -> Floats:
     """The share of each training seed in each resample: [R, S], rows sum to 1.
 
-    With one seed there is nothing to draw. Few seeds understate the spread between them: a
+    With one seed all shares are 1. Few seeds understate the spread between them: a
     bootstrap of 5 gives 4/5 of its variance on average.
     """
     return _draw_counts(seeds, resamples, generator).astype(np.float64) / seeds
@@ -50,7 +50,7 @@ def _draw_counts(size: int, resamples: int, generator: np.random.Generator) -> F
 
 
 def mean_draws(right: Floats, items: Floats, images: Floats, seeds: Floats) -> Floats:
-    """Means over items under every resample, for C figures at once.
+    """Means over items under every resample, for C columns at once.
 
     Args:
         right: [S, G, C], number of right items of each image under each seed.
@@ -70,8 +70,8 @@ def mean_draws(right: Floats, items: Floats, images: Floats, seeds: Floats) -> F
 def mean_of_parts(draws: Sequence[Floats]) -> Floats:
     """An average of several means under every resample: [R].
 
-    A part of few images (a rare class) is missing from some resamples; these average the parts
-    that they have.
+    A part of few images (a rare class) is missing from some resamples; these average their other
+    parts.
     """
     stacked = np.stack(draws)
     present = ~np.isnan(stacked)
@@ -83,22 +83,22 @@ def mean_of_parts(draws: Sequence[Floats]) -> Floats:
 def interval(draws: Floats, level: float = LEVEL) -> tuple[float, float]:
     """Percentile interval of draws; NaN draws are left out."""
     tail = 100 * (1 - level) / 2
-    kept = draws[~np.isnan(draws)]
-    if not len(kept):
+    valid = draws[~np.isnan(draws)]
+    if not len(valid):
         return float("nan"), float("nan")
-    low, high = np.percentile(kept, [tail, 100 - tail])
-    # An end that is zero must not look like a billionth above it.
+    low, high = np.percentile(valid, [tail, 100 - tail])
+    # Rounded, as an end of zero must not appear a billionth above it.
     return round(float(low), 9), round(float(high), 9)
 
 
 def bootstrap_p(draws: Floats) -> float:
     """Two-sided p of "no difference": how rarely draws of a difference cross zero.
 
-    Never below 2 / (R + 1): more resamples would be needed to say so.
+    Never below 2 / (R + 1), the resolution of R resamples.
     """
-    kept = draws[~np.isnan(draws)]
-    beyond = min(int((kept <= 0).sum()), int((kept >= 0).sum()))
-    return min(1.0, 2 * (beyond + 1) / (len(kept) + 1))
+    valid = draws[~np.isnan(draws)]
+    beyond = min(int((valid <= 0).sum()), int((valid >= 0).sum()))
+    return min(1.0, 2 * (beyond + 1) / (len(valid) + 1))
 
 
 def mcnemar(gained: int, lost: int) -> float:
@@ -127,7 +127,7 @@ def least_detectable(standard_error: float, power: float = POWER, level: float =
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """Holm's correction: adjusted p values that hold jointly over all the comparisons made."""
+    """Holm's correction: adjusted p values that hold jointly over all comparisons."""
     order = sorted(range(len(ps)), key=lambda k: ps[k])
     adjusted = [0.0] * len(ps)
     largest = 0.0

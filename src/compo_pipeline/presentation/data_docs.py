@@ -30,7 +30,7 @@ _REMOTE = re.compile(
     re.DOTALL,
 )
 _INDEX = "index.html"
-# Values stand in the pages unescaped, and image names are other people's texts: nothing may run.
+# Values are not escaped in these pages, and image names are untrusted texts: no script may run.
 _POLICY = (
     '<meta http-equiv="Content-Security-Policy" '
     "content=\"default-src 'none'; style-src 'unsafe-inline'\">"

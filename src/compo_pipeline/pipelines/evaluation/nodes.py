@@ -30,7 +30,7 @@ def score_models(
     dataset: str,
     data_root: str,
 ) -> tuple[list[Score], dict[str, Any], dict[str, Any]]:
-    """Scores of every item, figures by model for DVC, and the comparison of the models."""
+    """Scores of every item, metrics by model for DVC, and the comparison of the models."""
     from compo_pipeline.configuration import parse
     from compo_pipeline.evaluation import benchmarks as adapters
     from compo_pipeline.evaluation.comparison import CONTROL, FINE_TUNED, by_role
@@ -61,12 +61,11 @@ def score_models(
         if CONTROL in comparison.models:
             with tracking.adopt(tracking.child_run(record.run_id, CONTROL)) as beside:
                 beside.metrics(run_metrics(comparison.rows, CONTROL))
-        # Metrics bear the benchmarks' names in the code, official or not.
+        # Metrics are logged under the benchmarks' names in the code; the tags have their labels.
         found = {subtask.benchmark for subtask in subtasks}
         record.tags({f"benchmark.{name}": comparison.benchmarks[name] for name in sorted(found)})
         record.document(comparison.to_json(), "comparison.json")
-        asked = (subtasks, wanted.root, settings)
-        store_evaluation(record, scores, comparison, *asked)
+        store_evaluation(record, scores, comparison, subtasks, wanted.root, settings)
     return scores, metrics, comparison.to_json()
 
 
@@ -82,7 +81,7 @@ def write_report(
     command: Mapping[str, Any],
     paths: Mapping[str, str],
 ) -> Path:
-    """The page with figures and items, and the table on the terminal."""
+    """Write the report, log it to the run, and print the table of the comparison."""
     from compo_pipeline.configuration import parse
     from compo_pipeline.evaluation import benchmarks as adapters
     from compo_pipeline.evaluation.evaluate import Comparison
@@ -97,7 +96,7 @@ def write_report(
     folder = Path(paths["report"])
     trained = read_record(checkpoint).get("training", {}).get("fingerprint", {})
     settings = {key: trained[key] for key in ("objective", "training") if key in trained}
-    material = report.ReportInputs(
+    inputs = report.ReportInputs(
         comparison=found,
         scores=scores,
         subtasks=adapters.from_files(wanted),
@@ -116,7 +115,7 @@ def write_report(
         settings=settings,
         links=_links(folder, paths),
     )
-    written = report.write(material, folder)
+    written = report.write(inputs, folder)
     with tracking.adopt(run["run_id"]) as record:
         record.artefact(written, "report")
     show_comparison(found)
@@ -124,23 +123,23 @@ def write_report(
 
 
 def _benchmark_source(root: str | None, titles: Mapping[str, str]) -> str:
-    """Where the benchmarks' files are from, and which of them are not the official ones."""
+    """The folder of the benchmarks, and which of its files are not the official ones."""
     if root is None:
-        return "none named: retrieval over the data's own captions"
+        return "none: retrieval over the data's own captions"
     if not titles:
         return root
     return f"{root} (not the official files: {', '.join(titles.values())})"
 
 
 def _main_settings(training: Mapping[str, Any]) -> str:
-    """The settings of a training that matter most, by their YAML keys."""
+    """The main settings of a training by YAML key."""
     found = dict(flatten(training, "."))
     keys = ("epochs", "max_steps", "batch_size", "optimizer.lr", "precision")
     return ", ".join(f"{key} {found[key]}" for key in keys if found.get(key) is not None)
 
 
 def _links(folder: Path, paths: Mapping[str, str]) -> list[Link]:
-    """Pages of the same dataset and run; some are made by other pipelines, later or never."""
+    """Pages of the same dataset and run; some are written by other pipelines, later or never."""
     pages = {
         "Data Docs": ("data_docs", "index.html", "validation"),
         "Counterfactuals": ("counterfactuals_preview", "index.html", "counterfactuals"),
