@@ -1,4 +1,4 @@
-"""Experiments of the tests' MLflow store, what an evaluation found, and a served model."""
+"""Experiments of the tests' MLflow store, a comparison, and a served model."""
 
 import json
 import os
@@ -68,7 +68,7 @@ Post = Callable[[dict[str, Any]], tuple[int, dict[str, Any]]]
 
 @pytest.fixture(scope="session")
 def until() -> Callable[[Callable[[], bool]], None]:
-    """Waits until something has happened."""
+    """Waits until a condition holds."""
 
     def wait(happened: Callable[[], bool]) -> None:
         end = time.monotonic() + SECONDS

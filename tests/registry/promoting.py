@@ -1,7 +1,7 @@
 """A process that promotes: `python promoting.py <store> <model> <alias> <folder>`.
 
-Versions' scores are made up from their numbers, the later version being the better one. The
-process says in the folder that it compares, and waits to be told there that it may go on.
+Scores of versions are invented from their numbers: a later version is better. The process creates a
+file in the folder when it compares, and waits there for the file that lets it go on.
 """
 
 import json
@@ -33,7 +33,7 @@ def made_up(right: int) -> list[Score]:
 
 
 class Slow:
-    """Scores that take as long as they are made to."""
+    """Scores that wait for a callback."""
 
     def __init__(self, wait):
         self.wait = wait

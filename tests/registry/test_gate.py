@@ -69,7 +69,7 @@ def test_no_rise_that_could_be_chance() -> None:
     assert set(judged(scores(right(20)), scores(right(20)))) == {"itt"}
 
 
-def test_a_rise_below_what_is_asked() -> None:
+def test_a_rise_below_the_limit() -> None:
     rules = {"itt": replace(RISE, by=50)}
     assert "above 50" in judged(scores(right(36)), scores(right(20)), rules=rules)["itt"]
 
@@ -115,12 +115,12 @@ def test_tables_of_other_items() -> None:
     assert set(judged(scores(right(36)), scores(right(20), ()))) == {"same items"}
 
 
-def test_numbers_that_are_none_refuse_whoever_has_them() -> None:
+def test_nan_scores_of_either_model_refuse() -> None:
     good, bad = scores(right(36)), scores(right(20))
     spoilt = [replace(bad[0], similarities=(float("nan"), 0.1)), *bad[1:]]
     assert "1 items" in judged(good, spoilt)["scores"]
     assert "1 items" in judged(spoilt, bad)["scores"]
-    # What ranks below nothing is minus infinity, and a number.
+    # Minus infinity is a valid similarity.
     assert judged([replace(good[0], similarities=(0.5, float("-inf"))), *good[1:]], bad) == {}
 
 
@@ -131,7 +131,7 @@ def test_no_scores_or_scores_twice() -> None:
     assert "1 items" in judged([*good, good[0]], bad)["scores"]
 
 
-def test_contamination_where_it_was_looked_for() -> None:
+def test_measured_contamination_is_judged() -> None:
     found = Overlap("sugar_crepe_pp", "swap_att", 40, 1, 0, None, 80, 8)
     good, bad = scores(right(36)), scores(right(20))
     assert judged(good, bad) == {}
@@ -142,13 +142,13 @@ def test_contamination_where_it_was_looked_for() -> None:
     # A share that is the limit: 0.29 * 100 is less than 29.
     third = replace(found, images=100, same_bytes=29)
     assert judged(good, bad, [third], contamination=Contamination(0.29)) == {}
-    # Of other questions than were asked.
+    # Of a subtask that was not scored.
     assert judged(good, bad, [replace(found, subtask="swap_obj")]) == {}
     alike = replace(found, same_bytes=0, near=2)
     assert "2 of 40" in judged(good, bad, [alike])["contamination by images"]
 
 
-def test_subtasks_that_nobody_looked_at_are_named() -> None:
+def test_subtasks_without_a_contamination_check_are_listed() -> None:
     looked = Overlap("retrieval", "raw", 40, 0, 0, None, 80, 0)
     checks = judge(scores(right(36)), scores(right(20)), [looked], GATE, BOOTSTRAP)
     named = {check.rule: (check.subject, check.passed) for check in checks}
@@ -156,7 +156,7 @@ def test_subtasks_that_nobody_looked_at_are_named() -> None:
     assert named["contamination by images"] == ("1 subtasks", True)
 
 
-def test_classes_of_a_set_are_not_looked_at_again() -> None:
+def test_per_class_scores_need_no_contamination_check_of_their_own() -> None:
     """Their scores are those of the set's own images, once more."""
     classes = [
         replace(score, benchmark="zero_shot", subtask="things/cup", metric="per_class")

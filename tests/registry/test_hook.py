@@ -1,4 +1,4 @@
-"""The hook prepares MLflow for pipelines that write a record, and for no others."""
+"""The hook configures MLflow for pipelines that have a run, and for no others."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a served model reads as an image, what it refuses, and what it answers."""
+"""Images that the served model decodes and refuses, and its limits."""
 
 import base64
 import io

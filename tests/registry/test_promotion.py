@@ -1,4 +1,4 @@
-"""Aliases of a real (sqlite) registry move when, and only when, they should."""
+"""Aliases of a sqlite registry move when, and only when, the gate passes."""
 
 import itertools
 import json

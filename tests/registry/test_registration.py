@@ -76,7 +76,7 @@ def version_of(alias: str) -> Any:
     return mlflow.MlflowClient().get_model_version_by_alias("compo-clip", alias)
 
 
-def test_version_tells_where_it_came_from(registered: Registered, checkpoint: Path) -> None:
+def test_tags_of_a_version_name_its_origin(registered: Registered, checkpoint: Path) -> None:
     version = version_of("challenger")
     assert registered.fresh
     assert (int(version.version), version.run_id) == (registered.version, registered.run_id)
@@ -143,7 +143,7 @@ def test_same_checkpoint_makes_no_second_version(
     assert int(version_of("challenger").version) == registered.version
 
 
-def test_a_description_that_a_kill_prevented_is_made_up_for(
+def test_a_description_that_a_kill_prevented_is_added_later(
     registered: Registered, checkpoint: Path, comparison: Comparison, tmp_path: Path
 ) -> None:
     client = mlflow.MlflowClient()
@@ -153,7 +153,7 @@ def test_a_description_that_a_kill_prevented_is_made_up_for(
         assert version_of("challenger").description.startswith(expected)
 
 
-def test_without_an_alias_a_version_waits_for_nobody(
+def test_without_an_alias_no_alias_moves(
     registered: Registered, checkpoint: Path, comparison: Comparison, tmp_path: Path
 ) -> None:
     before = mlflow.MlflowClient().get_registered_model("compo-clip").aliases
@@ -164,7 +164,7 @@ def test_without_an_alias_a_version_waits_for_nobody(
     assert mlflow.MlflowClient().get_registered_model("compo-clip").aliases == before
 
 
-def test_versions_are_listed_with_what_made_them(registered: Registered) -> None:
+def test_versions_are_listed_with_their_origin(registered: Registered) -> None:
     console = Console(file=io.StringIO(), width=200)
     versions.show_table(console)
     assert isinstance(console.file, io.StringIO)
@@ -175,7 +175,7 @@ def test_versions_are_listed_with_what_made_them(registered: Registered) -> None
 
 
 @pytest.mark.parametrize("alias", ["champion", "previous"])
-def test_the_gates_own_aliases_are_refused(alias: str) -> None:
+def test_aliases_of_the_gate_are_refused(alias: str) -> None:
     with pytest.raises(SettingsError, match=f"registration.alias: '{alias}' is given by"):
         parse(RegistrationSettings, {"alias": alias}, "registration")
 

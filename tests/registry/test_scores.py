@@ -1,4 +1,4 @@
-"""Scores of versions: kept ones are found again, others are made; copies keep theirs."""
+"""Scores of versions: cached ones are reused, others are computed; copies have their scores."""
 
 import json
 from collections.abc import Callable
@@ -83,7 +83,7 @@ def scorer(subtask: Subtask, base: Path, **settings: bool) -> VersionScores:
 
 @pytest.fixture
 def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Notes which models are loaded to be scored."""
+    """Fingerprints of the models that are loaded to be scored."""
     noted: list[str] = []
 
     def note(source: ModelSettings | Path, device: str) -> LoadedModel:
@@ -95,7 +95,7 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return noted
 
 
-def test_scores_are_made_once_and_kept_with_the_run(
+def test_scores_are_computed_once_and_stored_with_the_run(
     version: ModelVersion, subtask: Subtask, base: Path, loads: list[str]
 ) -> None:
     first = scorer(subtask, base)
@@ -108,7 +108,9 @@ def test_scores_are_made_once_and_kept_with_the_run(
     assert len(loads) == 2
 
 
-def test_nothing_is_kept_on_a_dry_run(version: ModelVersion, subtask: Subtask, base: Path) -> None:
+def test_nothing_is_stored_on_a_dry_run(
+    version: ModelVersion, subtask: Subtask, base: Path
+) -> None:
     assert scorer(subtask, base, store=False).of(version)
     assert mlflow.MlflowClient().list_artifacts(version.run_id) == []
 
@@ -148,7 +150,7 @@ def test_another_base_than_the_versions_is_refused(
         scorer(subtask, tiny_model(seed=1)).base_of(untold)
 
 
-def test_an_evaluation_keeps_what_a_version_will_ask_for(
+def test_an_evaluation_stores_the_scores_of_its_version_and_base(
     version: ModelVersion, subtask: Subtask, base: Path, comparison: Comparison, tmp_path: Path
 ) -> None:
     def made_up(model: str, right: bool) -> list[Score]:
@@ -182,7 +184,7 @@ def test_an_evaluation_keeps_what_a_version_will_ask_for(
         asked = ([subtask], str(tmp_path), settings)
         stored.store_evaluation(record, scores, replace(compared, overlaps=(seen,)), *asked)
     assert found.overlaps(version) == [near]
-    # What else is asked is no matter; another question is another subtask.
+    # Other subtasks do not matter; a subtask with other items is another one.
     other = replace(subtask, benchmark="sugar_crepe", items=subtask.items[1:])
     both = VersionScores([other, subtask], EVALUATION, ModelSettings(f"local-dir:{base}"))
     assert both.overlaps(version) == [near]
@@ -205,7 +207,7 @@ def test_scores_of_other_weights_say_so(
         found.of(version)
 
 
-def test_a_stamp_that_nobody_can_read_is_no_obstacle(
+def test_unreadable_fingerprints_are_ignored(
     version: ModelVersion, subtask: Subtask, base: Path
 ) -> None:
     client = mlflow.MlflowClient()
@@ -260,7 +262,7 @@ def test_copying_needs_a_place_and_a_version(version: ModelVersion) -> None:
         parse(CopySettings, {"gives": "champion"}, "promotion.copy")
 
 
-def test_a_stamp_changes_with_what_decides_scores(subtask: Subtask) -> None:
+def test_the_fingerprint_changes_with_everything_that_scores_depend_on(subtask: Subtask) -> None:
     ours = scores_fingerprint([subtask], EVALUATION)
     assert (
         scores_fingerprint([subtask], replace(EVALUATION, image_batch=7, workers=1)).id == ours.id
@@ -282,7 +284,7 @@ def test_a_stamp_changes_with_what_decides_scores(subtask: Subtask) -> None:
     assert scores_fingerprint([subtask], EVALUATION) == ours
 
 
-def test_the_stamp_knows_the_code_that_scores(project: Path) -> None:
+def test_the_fingerprint_covers_the_code_that_scores(project: Path) -> None:
     import grimp
 
     graph = grimp.build_graph("compo_pipeline", cache_dir=None)

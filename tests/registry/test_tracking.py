@@ -1,4 +1,4 @@
-"""One run holds what several stages have to say, whatever happened between them."""
+"""Several stages log into one run, also after failures and restores."""
 
 import subprocess
 from collections.abc import Callable, Iterator
@@ -20,7 +20,9 @@ def client(configure: Configure) -> mlflow.MlflowClient:
     return mlflow.MlflowClient()
 
 
-def test_store_lies_in_the_project(mlflow_project: Path, client: mlflow.MlflowClient) -> None:
+def test_the_default_store_is_in_the_project(
+    mlflow_project: Path, client: mlflow.MlflowClient
+) -> None:
     run_id = tracking.open_run("first", {"method": "clic"})
     assert mlflow.get_tracking_uri() == f"sqlite:///{mlflow_project}/mlruns/mlflow.db"
     assert (mlflow_project / "mlruns" / "mlflow.db").is_file()
@@ -76,10 +78,10 @@ def test_a_registry_that_cannot_be_used_is_named_without_its_password(
         "postgresql://host/db?sslpassword=secret&x=1",
     ],
 )
-def test_no_password_is_told(url: str) -> None:
-    told = tracking.masked(f"cannot use {url}: no answer")
-    assert "secret" not in told
-    assert told.startswith("cannot use postgresql://") and told.endswith("no answer")
+def test_passwords_are_masked(url: str) -> None:
+    shown = tracking.masked(f"cannot use {url}: no answer")
+    assert "secret" not in shown
+    assert shown.startswith("cannot use postgresql://") and shown.endswith("no answer")
 
 
 @pytest.mark.usefixtures("elsewhere")
@@ -272,5 +274,5 @@ def test_later_failure_is_noted(client: mlflow.MlflowClient) -> None:
         ("postgresql://team/mlflow", None),
     ],
 )
-def test_a_store_in_a_file_is_told_from_a_server(uri: str, file: str | None) -> None:
+def test_a_local_store_is_recognised(uri: str, file: str | None) -> None:
     assert tracking.local_file(uri) == (None if file is None else Path(file))

@@ -1,4 +1,4 @@
-"""The record of a study: a run, a run within it for each trial, whoever writes them."""
+"""MLflow record of a study: a run with a child run per trial, from any process."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

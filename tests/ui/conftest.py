@@ -1,4 +1,4 @@
-"""A base, a model that may have come of it, an image, and a browser."""
+"""A base, a fine-tuned model, an image, and a browser."""
 
 import json
 import shutil
@@ -61,7 +61,7 @@ def cosines() -> Callable[[LoadedModel, Image.Image, list[str]], list[float]]:
 
 
 class Page:
-    """What a person does with a page; `requests` are the addresses that it asked for."""
+    """A browser page driven by a test; `requests` are the URLs that it requested."""
 
     def __init__(self, socket: Any) -> None:
         self.requests: list[str] = []
@@ -116,7 +116,7 @@ class Page:
         self.command("DOM.setFileInputFiles", files=[str(path)], nodeId=node)
 
     def foreign(self) -> list[str]:
-        """What it asked of any other host than this one; data and blobs ask nobody."""
+        """Requests to other hosts, without data and blob URLs."""
         asked = [urlsplit(url) for url in self.requests]
         away = [url for url in asked if url.scheme not in ("data", "blob")]
         return [url.geturl() for url in away if url.hostname != "127.0.0.1"]

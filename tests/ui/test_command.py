@@ -46,15 +46,15 @@ def test_a_version_has_an_alias_or_a_number(version: ModelVersion) -> None:
     assert find("tried", "nobody", 1).version == version.version
 
 
-def test_what_is_not_there_is_told(version: ModelVersion) -> None:
+def test_missing_models_and_versions_are_named(version: ModelVersion) -> None:
     with pytest.raises(SettingsError, match=r"registration.name: .*no model 'missing'.*tracking"):
         find("missing", "champion", None)
     with pytest.raises(SettingsError, match=r"registration.name: .*no model 'missing'"):
         find("missing", "champion", 1)
     with pytest.raises(SettingsError, match=r"--version: tried has no version 7"):
         find("tried", "champion", 7)
-    told = r"--alias: .*'champion' .*known: challenger \(version 1\).*--pipeline=promotion"
-    with pytest.raises(SettingsError, match=told):
+    message = r"--alias: .*'champion' .*known: challenger \(version 1\).*--pipeline=promotion"
+    with pytest.raises(SettingsError, match=message):
         find("tried", "champion", None)
     with pytest.raises(SettingsError, match="did you mean 'challenger'"):
         find("tried", "chalenger", None)
@@ -76,7 +76,7 @@ def test_a_version_is_loaded_beside_its_base(
         load_pair(version, "challenger", other, "cpu")
 
 
-def test_a_busy_port_is_told_in_one_line() -> None:
+def test_a_busy_port_is_reported_in_one_line() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

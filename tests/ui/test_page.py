@@ -202,7 +202,7 @@ def test_a_file_that_is_no_image_is_refused_in_words(page: Any, tmp_path: Path) 
 
 @dataclass
 class Slow:
-    """Stands for two models that answer when they are told to."""
+    """Fake of a pair of models that answers when the event `told` is set."""
 
     asked: Event = field(default_factory=Event)
     told: Event = field(default_factory=Event)
@@ -279,7 +279,7 @@ def test_nothing_uploaded_outlives_the_page(served: Served) -> None:
     assert not list(served.temporary.glob("compo_ui_*"))
 
 
-def test_a_missing_alias_is_told_in_one_line(project: Path, folders: tuple[Path, Path]) -> None:
+def test_a_missing_alias_is_reported_in_one_line(project: Path, folders: tuple[Path, Path]) -> None:
     done = subprocess.run(
         command(project, folders, "--alias", "nobody"),
         cwd=project, capture_output=True, text=True, check=False,

@@ -179,7 +179,7 @@ def build(pair: VersionPair, examples: Sequence[PageExample]) -> gr.Blocks:
                 elem_id="examples",
             )
         phrase = gr.Textbox(
-            label="a phrase, to see where in the image it is looked for",
+            label="a phrase, for its attention in the image",
             submit_btn="Show",
             elem_id="phrase",
         )
