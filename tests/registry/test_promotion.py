@@ -287,3 +287,11 @@ def test_two_processes_one_after_the_other(
     # The second one found the first one's champion and was compared with it.
     assert (decision_of(first), decision_of(second)) == (("promoted", 1), ("promoted", 2))
     assert at(model) == {"challenger": 3, "champion": 3, "first": 2, "previous": 2, "second": 3}
+
+
+def test_a_contested_roll_back_moves_nothing(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(model, champion=3, previous=1)
+    monkeypatch.setattr(promotion, "_write_tags", lambda _: put(model, champion=2))
+    decided = roll_back(model, SETTINGS)
+    assert (decided.outcome, decided.failed) == ("contested", True)
+    assert at(model) == {"challenger": 3, "champion": 2, "previous": 1}
