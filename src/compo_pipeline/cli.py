@@ -18,7 +18,7 @@ from compo_pipeline.configuration import SettingsError, nearest
 if TYPE_CHECKING:
     from kedro.framework.startup import ProjectMetadata
 
-# What shells report for a program that Ctrl+C ended.
+# Exit status of a program that Ctrl+C ended.
 _INTERRUPTED = 130
 
 offline.disable_telemetry()
@@ -31,7 +31,7 @@ def cli() -> None:
 
 
 def _run(**given: Any) -> None:
-    """Kedro's `run`; a misspelt pipeline and Ctrl+C end in one line each."""
+    """Kedro's `run`, with one-line messages for a misspelt pipeline and for Ctrl+C."""
     from compo_pipeline.pipeline_registry import NAMES
 
     for name in filter(None, [given["pipeline"], *given["pipelines"]]):

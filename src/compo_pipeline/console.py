@@ -1,4 +1,4 @@
-"""Where results and log lines are printed, and how tables look."""
+"""Consoles, tables and log lines for terminals, files and pipes."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ class LineHandler(logging.Handler):
         self.setFormatter(logging.Formatter("%(asctime)s %(levelname)-8s %(message)s", "%H:%M:%S"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write to what is the standard output now: tests and notebooks replace it."""
+        """Write to the current standard output: tests and notebooks replace it."""
         sys.stdout.write(f"{self.format(record)}\n")
         sys.stdout.flush()
 
 
 def log_lines_off_terminals() -> None:
-    """Where there is no terminal, replace the handler of conf/logging.yml: it wraps at 80 columns.
+    """Without a terminal, replace the handler of conf/logging.yml, which wraps at 80 columns.
 
-    It draws tracebacks in frames of that width too; Python's own take their place.
+    Its framed tracebacks are replaced by Python's own.
     """
     root = logging.getLogger()
     framed = [handler for handler in root.handlers if isinstance(handler, RichHandler)]

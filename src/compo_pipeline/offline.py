@@ -41,7 +41,7 @@ def set_hub_offline(offline: bool) -> None:
 
 
 def _silence_viz() -> None:
-    """Kedro-Viz asks the package index for its newest version and has no switch for it."""
+    """Replace Kedro-Viz's look-up of its newest version, which has no switch."""
     from kedro_viz.integrations import pypi
 
     pypi.get_latest_version = lambda: None

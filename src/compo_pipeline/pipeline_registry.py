@@ -6,7 +6,7 @@ from importlib import import_module
 
 from kedro.pipeline import Pipeline
 
-# In the order of the chain; a model is trained and judged by all of them.
+# The whole chain in order: together they train and evaluate a model.
 TRAIN_EVAL = (
     "raw",
     "ingest",
@@ -17,9 +17,9 @@ TRAIN_EVAL = (
     "evaluation",
     "registration",
 )
-# These make what the package ships, and stand apart from the chain.
+# Pipelines of the artefacts that the package ships.
 APART = ("language", "pretraining")
-# Asked of what the chain has made: of views, of a finished run, of registered versions.
+# Pipelines on results of the chain: views, a finished run, registered versions.
 AFTERWARDS = ("tuning", "wise_ft", "attention", "export", "promotion")
 NAMES = (*TRAIN_EVAL, *APART, *AFTERWARDS, "train_eval", "__default__")
 
@@ -30,7 +30,7 @@ def register_pipelines() -> dict[str, Pipeline]:
         name: import_module(f"compo_pipeline.pipelines.{name}.pipeline").create_pipeline()
         for name in (*TRAIN_EVAL, *APART, *AFTERWARDS)
     }
-    # Groups of `kedro viz`, and names for `kedro run --namespaces`; catalog entries keep theirs.
+    # Groups of `kedro viz`, and names for `kedro run --namespaces`; catalog entries have none.
     for name in TRAIN_EVAL:
         pipelines[name] = Pipeline(
             pipelines[name], namespace=name, prefix_datasets_with_namespace=False

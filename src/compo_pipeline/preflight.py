@@ -97,7 +97,7 @@ def check_settings(parameters: Mapping[str, Any], pipeline: Pipeline) -> None:
     read = _read_parameters(pipeline)
     for key in sorted(read & SETTINGS.keys()):
         settings: type = pkgutil.resolve_name(SETTINGS[key])
-        parsed = parse(settings, value_at(parameters, key), key)
+        parsed: Any = parse(settings, value_at(parameters, key), key)
         if key in _PRECISIONS:
             _check_compute(parsed, key)
     if {METHOD_SETTINGS, f"{METHOD_SETTINGS}.views"} & read:
@@ -197,7 +197,7 @@ def check_resources(
         problems += _counterfactuals(parameters, data)
     if "training" in read:
         problems += _validation(parameters["training"], data, rendered=rendered)
-    # Training reads `benchmarks` only to keep their items out of validation.
+    # Training reads `benchmarks` only to exclude their items from validation.
     scored = {"benchmarks": {"benchmarks", "evaluation"}, "tuning.benchmarks": {"tuning"}}
     for key, needed in scored.items():
         if needed <= read:

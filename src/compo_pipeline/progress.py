@@ -1,4 +1,4 @@
-"""Progress of long loops: a bar on a terminal, a log line now and then elsewhere.
+"""Progress of long loops: a bar on a terminal, a log line every ten seconds elsewhere.
 
 On a terminal the bar is below the log lines and disappears when the loop ends. With this module's
 logger set to warnings there is neither.
@@ -23,7 +23,7 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 def track(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
-    """Pass items on and show how far the loop has come.
+    """Pass items on and show the progress of the loop.
 
     Args:
         items: what the loop runs over.
@@ -37,12 +37,12 @@ def track(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
 
 
 class Meter:
-    """Progress of a loop that may have figures to show.
+    """Progress of a loop, with optional figures.
 
     Args:
-        total: steps there will be.
-        what: what is done.
-        done: steps that an earlier run has done.
+        total: number of steps.
+        what: label of the loop.
+        done: steps of an earlier, interrupted run.
     """
 
     def __init__(self, total: int, what: str, done: int = 0) -> None:
@@ -52,7 +52,7 @@ class Meter:
         self._bar: Progress | None = None
 
     def __enter__(self) -> Meter:
-        """Show the bar, where there is a terminal."""
+        """Show the bar on a terminal."""
         self._bar = _bar()
         if self._bar is not None:
             self._bar.add_task(self._what, total=self._total, completed=self._done, figures="")
@@ -65,32 +65,32 @@ class Meter:
         self._figures = figures or self._figures
         now = time.monotonic()
         if self._bar is not None:
-            shown = ", ".join(self._words(now))
+            shown = ", ".join(self._figure_texts(now))
             self._bar.update(self._bar.task_ids[0], completed=self._done, figures=shown)
         elif now - self._logged >= _SECONDS_BETWEEN_LINES and self._done < self._total:
             self._logged = now
             left = (self._total - self._done) / self._rate(now)
             words = [
                 f"{self._done} of {self._total}",
-                *self._words(now),
+                *self._figure_texts(now),
                 f"about {left:.0f} s left",
             ]
             _log.info("%s: %s", self._what, ", ".join(words))
 
     def __exit__(self, error: type[BaseException] | None, *rest: object) -> None:
-        """Take the bar away, and say how long the loop took if it came to its end."""
+        """Remove the bar, and log the duration of a completed loop."""
         now = time.monotonic()
         if self._bar is not None:
             self._bar.stop()
         if error is None and self._done > self._begun:
             seconds = f"{self._done - self._begun} in {now - self._started:.1f} s"
-            _log.info("%s: %s", self._what, ", ".join([seconds, *self._words(now)]))
+            _log.info("%s: %s", self._what, ", ".join([seconds, *self._figure_texts(now)]))
 
     def _rate(self, now: float) -> float:
         """Steps a second."""
         return (self._done - self._begun) / max(now - self._started, 1e-9)
 
-    def _words(self, now: float) -> list[str]:
+    def _figure_texts(self, now: float) -> list[str]:
         figures = [f"{name} {value:.3g}" for name, value in self._figures.items()]
         return [*figures, f"{self._rate(now):.3g}/s"]
 

@@ -1,7 +1,7 @@
-"""Row types of the tables on disk, and their arrow schemas: the contract between the rooms.
+"""Row types of the tables on disk, and their arrow schemas: the interface between the packages.
 
 Every table is parquet with exactly the columns named here, in this order. `to_table` and
-`from_table` are the only two ways across.
+`from_table` convert between the two.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Fact:
     `row` is the row's number in `captions`. `image_hash` is the sha256 of the file's bytes, empty
     where there is none. `decode_error` is None for a readable image, else `reason: detail`. The
     flags say whether an earlier row holds the same sample_id, or, in the same split, the same
-    image and caption, and whether the same image (by bytes) stands in a later split: of a
+    image and caption, and whether the same image (by bytes) is in a later split: of a
     leak the row that trains is the one to drop, so that held-out data stay.
     """
 
@@ -98,10 +98,10 @@ class Parse:
 
 @dataclass(frozen=True, slots=True)
 class Counterfactual:
-    """One edit of one caption, and the image made for it.
+    """One edit of one caption, and the image generated for it.
 
     `sentence` is the index of the edited caption in the sample's sentences, `caption` itself;
-    `role` says whether the edit changes the meaning ("negative") or keeps it ("positive"). `text`
+    `role` says whether the edit changes the meaning ("negative") or not ("positive"). `text`
     is what became of the caption, `image` a path below the counterfactuals' own image folder,
     empty while there is none. `caption_editor` and `image_generator` are names
     (`image_generator` is empty where no images are asked for); `fingerprint` is a short hash of
@@ -128,7 +128,7 @@ class View:
     """What a method wants to see of one sample in one epoch.
 
     `sample_ids` and `images` have one entry (`kind` single) or two (composite): the anchor is
-    first in `sample_ids`, `images` stand in display order along `axis` ("vertical": one above the
+    first in `sample_ids`, `images` are in display order along `axis` ("vertical": one above the
     other, "horizontal": side by side, None for single). `positives` are ordered p1..p5 and a run
     uses the first k; `negatives` hold None where a generator found nothing. `phrases` are noun
     phrases of p1, `phrase_spans` their half-open character spans in it, flattened: start0, end0,
@@ -209,9 +209,9 @@ def to_table(rows: Iterable[Any], row_type: type) -> pa.Table:
     """Rows of one type as an arrow table, empty tables included."""
     import pyarrow as pa
 
-    kept = list(rows)
+    rows = list(rows)
     names = [field.name for field in fields(row_type)]
-    columns = {name: [getattr(row, name) for row in kept] for name in names}
+    columns = {name: [getattr(row, name) for row in rows] for name in names}
     return pa.table(columns, schema=schema(row_type))
 
 

@@ -1,6 +1,6 @@
-"""Randomness is an argument: generators seeded from what the draw is for, never from where it runs.
+"""Random generators seeded by what a draw is for, independent of process and order.
 
-The same (seed, epoch, sample_id) gives the same draw on any number of workers, in any order.
+The same (seed, epoch, sample_id) gives the same draw with any number of workers.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ def digest(*parts: str | int) -> int:
 
 
 def rng(*parts: str | int) -> random.Random:
-    """A `random.Random` for what the parts name, e.g. `rng(seed, epoch, sample_id)`."""
+    """A `random.Random` seeded by the parts, e.g. `rng(seed, epoch, sample_id)`."""
     return random.Random(digest(*parts))
 
 
 def numpy_rng(*parts: str | int) -> np.random.Generator:
-    """A numpy generator for what the parts name."""
+    """A numpy generator seeded by the parts."""
     import numpy as np
 
     return np.random.default_rng(digest(*parts))

@@ -13,6 +13,6 @@ DISABLE_HOOKS_FOR_PLUGINS = ("kedro-telemetry",)
 CONFIG_LOADER_ARGS = {
     "base_env": "base",
     "default_run_env": "local",
-    # Soft: one overridden value keeps its siblings, in an environment and in `--params` alike.
+    # Soft: an override replaces one value, not its siblings, in environments and `--params`.
     "merge_strategy": {"parameters": "soft", "catalog": "soft", "globals": "soft"},
 }

@@ -60,8 +60,8 @@ def test_splits_are_read_in_their_order_and_ids_stay_apart(tmp_path: Path) -> No
     ("entry", "reason"),
     [
         (caption(2, 99, "A dog."), "no entry of images has the id 99"),
-        (caption(2, 1, None), "None stands where a text is expected"),
-        (caption(2, 1, ["A dog."]), "['A dog.'] stands where a text is expected"),
+        (caption(2, 1, None), "None is not a text"),
+        (caption(2, 1, ["A dog."]), "['A dog.'] is not a text"),
         (caption(None, 1, "A dog."), "id is None"),
         ({"id": 2, "caption": "A dog."}, "image_id is None"),
         ("A dog.", "id is None"),

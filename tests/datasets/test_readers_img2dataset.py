@@ -111,7 +111,7 @@ def test_unusable_rows_are_kept_with_the_reason(tmp_path: Path) -> None:
     )
     silent, nameless, good = read(settings(tmp_path))
     assert isinstance(silent, Rejected)
-    assert "None stands where a text is expected" in silent.detail
+    assert "None is not a text" in silent.detail
     assert isinstance(nameless, Rejected)
     assert (nameless.sample_id, nameless.rule) == ("train-00000-1", "unparseable")
     assert "nothing in key" in nameless.detail

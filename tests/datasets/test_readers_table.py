@@ -123,7 +123,14 @@ def test_broken_json_lines_are_kept_with_the_reason(tmp_path: Path) -> None:
     assert details[0] == ""
     for detail, reason in zip(
         details[1:],
-        ["line 2", "expected an object", "nothing in caption", "5 stands", "UTF-8", "line 7"],
+        [
+            "line 2",
+            "expected an object",
+            "nothing in caption",
+            "5 is not a text",
+            "UTF-8",
+            "line 7",
+        ],
         strict=True,
     ):
         assert reason in detail

@@ -93,7 +93,7 @@ def test_the_tally_counts_each_caption_once() -> None:
         "share_cleaned": 2 / 3,
         "openings": {"The image shows": 1, "This image is": 1},
         "examples": [{"sample_id": "train-0", "before": captions[0], "after": "a dog on a sofa."}],
-        "sentences_kept": 2,
+        "sentences_used": 2,
         "sentences_dropped": {"too_few_words": 1, "too_many_words": 1},
         "captions_without_a_sentence": 1,
     }

@@ -1,9 +1,8 @@
-"""Configuration keys: what conf/base names is all there is, and everything else is a mistake.
+"""Check the keys of environments and of `--params`: unknown keys, which Kedro ignores, are errors.
 
-Kedro ignores an unknown key in silence. Here the trees of keys of `--params` and of an
-environment are held against the one of conf/base. Mappings whose keys the user chooses are
-listed, beside the mapping, under a top-level `_open` in the file of conf/base that holds them;
-null takes one of conf/base's names out of such a mapping.
+The known keys are those of conf/base. Mappings whose keys the user chooses are listed under a
+top-level `_open` in their file of conf/base; null removes one of conf/base's names from such a
+mapping.
 """
 
 from __future__ import annotations
@@ -47,21 +46,21 @@ def check(conf: Path, environment: str, runtime: Mapping[str, Any], base: str = 
         The parameters' open mappings, for `without_null`.
 
     Raises:
-        SettingsError: naming every unknown key, where it stands and the nearest known one; or
-            there is no such environment.
+        SettingsError: naming every unknown key, its file and the nearest known one; or there
+            is no such environment.
     """
     if not (conf / environment).is_dir():
-        there = sorted(folder.name for folder in conf.iterdir() if folder.is_dir())
-        hint = nearest(environment, there)
+        known = sorted(folder.name for folder in conf.iterdir() if folder.is_dir())
+        hint = nearest(environment, known)
         raise SettingsError(
-            f"--env: there is no folder conf/{environment}{hint} (known: {', '.join(there)})"
+            f"--env: there is no folder conf/{environment}{hint} (known: {', '.join(known)})"
         )
     problems: list[str] = []
     opened: set[str] = set()
     for kind in KINDS:
         known, open_mappings = known_keys(conf / base, kind)
         if kind == "catalog":
-            # What stands inside an entry is its dataset's business.
+            # The content of an entry is checked by its dataset.
             open_mappings = set(known)
         given: dict[str, Mapping[str, Any]] = {}
         if environment != base:
@@ -92,16 +91,16 @@ def known_keys(folder: Path, kind: str) -> tuple[dict[str, Any], set[str]]:
 
 
 def without_null(values: Mapping[str, Any], open_mappings: set[str]) -> dict[str, Any]:
-    """The same values, less the names that an environment took out of open mappings with null."""
+    """The values without names that an environment removed from open mappings with null."""
 
     def walk(mapping: Mapping[str, Any], path: str) -> dict[str, Any]:
-        kept = {}
+        result = {}
         for name, value in mapping.items():
             inner = f"{path}.{name}" if path else str(name)
             if value is None and path in open_mappings:
                 continue
-            kept[name] = walk(value, inner) if isinstance(value, Mapping) else value
-        return kept
+            result[name] = walk(value, inner) if isinstance(value, Mapping) else value
+        return result
 
     return walk(values, "")
 

@@ -128,7 +128,8 @@ def draw_sample(
         elif candidate > drawn[0]:
             heapq.heapreplace(drawn, candidate)
     passed += [(-place, record) for _, place, record in drawn]
-    report = {"split": settings.split, "seed": settings.seed, "records": seen, "taken": len(drawn)}
+    report: dict[str, int | str] = {"split": settings.split, "seed": settings.seed}
+    report |= {"records": seen, "taken": len(drawn)}
     return [record for _, record in sorted(passed, key=lambda entry: entry[0])], report
 
 

@@ -50,7 +50,7 @@ class Preparation:
         for text in (cleaned, *raw.own[1:]):
             for counted in _counted(text, self._settings.whole):
                 problem = self._problem(counted)
-                self._sentences[problem or "kept"] += 1
+                self._sentences[problem or "used"] += 1
                 if problem is None:
                     fit.append(counted)
         if not fit:
@@ -69,7 +69,7 @@ class Preparation:
             "share_cleaned": self._cleaned / self._captions if self._captions else 0.0,
             "openings": dict(self._openings.most_common()),
             "examples": self._examples,
-            "sentences_kept": self._sentences["kept"],
+            "sentences_used": self._sentences["used"],
             "sentences_dropped": {reason: self._sentences[reason] for reason in _REASONS},
             "captions_without_a_sentence": self._without_own,
         }

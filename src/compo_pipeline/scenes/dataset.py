@@ -176,11 +176,11 @@ def _write_benchmarks(
     for subtask in benchmark.SUGAR_CREPE:
         random_ = rng(settings.seed, "benchmark", split, subtask)
         order = random_.sample(scenes, len(scenes))
-        stream = benchmark.items(subtask, order, world, random_)
-        items = list(itertools.islice(stream, settings.items))
+        drawn = benchmark.items(subtask, order, world, random_)
+        items = list(itertools.islice(drawn, settings.items))
         if len(items) < settings.items:
             log.warning(
-                "The %s benchmark %s has %d items of the %d that scenes.items asks for: "
+                "The %s benchmark %s has %d of the %d items of scenes.items: "
                 "raise scenes.images (%d)",
                 *(split, subtask, len(items), settings.items, settings.images),
             )

@@ -116,13 +116,13 @@ class Scene:
 
 @dataclass(frozen=True)
 class World:
-    """The size of the world: which things and colours exist, and how scenes are made of them.
+    """The size of the world: which things and colours exist, and how scenes are drawn.
 
     Attributes:
         things: names of drawn things, of `shapes.SHAPES`.
         colours: names of colours, of `COLOURS`.
         counts: weights of scenes with one, two and three things.
-        nested: share of two-thing scenes in which one thing lies inside the other.
+        nested: share of two-thing scenes in which one thing is inside the other.
         distinct_colours: share of scenes whose things all differ in colour.
     """
 

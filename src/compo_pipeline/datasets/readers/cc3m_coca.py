@@ -1,6 +1,6 @@
 """CC3M with captions by CoCa, as FSC-CLIP trains on it: img2dataset's files and one more column.
 
-The caption stands in the column `coca_captions`, or in a folder of that name beside the shards,
+The caption is in the column `coca_captions`, or in a folder of that name beside the shards,
 as `<key>.txt`; `data.columns.caption` names another.
 """
 

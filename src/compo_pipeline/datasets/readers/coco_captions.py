@@ -98,7 +98,7 @@ def _load(data: DataSettings, source: str) -> dict[str, list[Any]]:
 
 
 def _image_problem(entry: Any, known: dict[Any, str]) -> str | None:
-    """What keeps an entry of `images` from naming an image."""
+    """Why an entry of `images` is invalid; None where it is valid."""
     image, name = _field(entry, "id"), _field(entry, "file_name")
     if not isinstance(image, int | str) or not isinstance(name, str):
         return f"images: {entry!r} lacks an id or a file_name"
@@ -108,7 +108,7 @@ def _image_problem(entry: Any, known: dict[Any, str]) -> str | None:
 
 
 def _caption_problem(entry: Any, files: dict[Any, str]) -> str | None:
-    """What keeps an entry of `annotations` from being a caption."""
+    """Why an entry of `annotations` is invalid; None where it is valid."""
     for name in ("id", "image_id"):
         if not isinstance(_field(entry, name), int | str):
             return f"annotations: {name} is {_field(entry, name)!r}, expected a number"

@@ -85,7 +85,7 @@ def _at(image: str, record: RawCaption) -> RawCaption:
 
 
 class _Downloads:
-    """What img2dataset made of each address."""
+    """The results of img2dataset by address."""
 
     def __init__(self, data: DataSettings) -> None:
         """Read its tables."""

@@ -7,7 +7,7 @@ image also has `00000/<key>.json` with the same values. `data.splits` names eith
 `--save_additional_columns`: `data.columns.caption` names the one that holds the caption, and
 `data.columns.image` another pattern of file names than `{key}.jpg`.
 
-Links rot: a row that was never downloaded is no bad row, and stands apart in the reports. Tars
+A row that was never downloaded is not bad, and is counted apart in the reports. Tars
 are not read, because everything after ingest reads images as files below the root.
 """
 
@@ -32,7 +32,7 @@ from compo_pipeline.records import Rejected
 _BATCH = 4096
 _KEY, _STATUS, _ERROR = "key", "status", "error_message"
 _SUCCESS = "success"
-# Where output_format is parquet the images themselves stand in this column.
+# Where output_format is parquet the images themselves are in this column.
 _PIXELS = "jpg"
 _TARS = "[0-9]*.tar"
 

@@ -1,4 +1,4 @@
-"""What a reader yields: one caption record as its source holds it, or why it is none."""
+"""The interface of readers, and the records they yield: raw captions or rejected ones."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.records import Rejected
 
 UNPARSEABLE = "unparseable"
-"""The rule under which a record that never became a row stands in quarantine."""
+"""Quarantine rule of records that could not be parsed into rows."""
 
 NOT_DOWNLOADED = "not_downloaded"
-"""The rule of a record whose image was never fetched: links rot, and no data are bad for it."""
+"""Quarantine rule of records whose image was never downloaded; they do not count as bad."""
 
 
 class SourceError(ClickException, ValueError):
-    """A source that cannot be read at all; the message says which key to mend."""
+    """A source that cannot be read; the message names the YAML key to change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Reader(Protocol):
 
 
 def rejected(sample_id: Any, image: Any, detail: str, rule: str = UNPARSEABLE) -> Rejected:
-    """A record that becomes no row: nothing of it is lost that a table can hold."""
+    """A rejected record; values that a table cannot hold are escaped."""
     return Rejected(-1, _storable(sample_id), _storable(image), rule, _storable(detail))
 
 
@@ -73,7 +73,7 @@ def checked(
     further: Sequence[Any],
     split: str,
 ) -> RawCaption | Rejected:
-    """A record of these values, or why they are not what a row needs."""
+    """A record of these values, or a rejected one with the reason."""
     if not image.strip():
         return rejected(sample_id, image, f"the image's name is {image!r}")
     for text in (sample_id, image, *own, *further):
@@ -84,9 +84,9 @@ def checked(
 
 
 def text_problem(value: Any) -> str | None:
-    """What keeps a value from being a text that a table can hold."""
+    """Why a value cannot be stored as text; None where it can."""
     if not isinstance(value, str):
-        return f"{value!r} stands where a text is expected"
+        return f"{value!r} is not a text"
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -42,10 +42,10 @@ def judge_pipeline(pipeline: Path, treebank: Path) -> dict[str, dict[str, float]
     from spacy.tokens import DocBin
 
     from compo_pipeline.artefacts import accuracy
-    from compo_pipeline.language import loading
+    from compo_pipeline.language import parsing
     from compo_pipeline.language.lexicon import RESOURCES
 
-    nlp = loading.load(str(pipeline))
+    nlp = parsing.load(str(pipeline))
     test = list(DocBin().from_disk(treebank / "test.spacy").get_docs(nlp.vocab))
     figures = accuracy.report(nlp, test, accuracy.read_gold(RESOURCES / "gold_captions.txt"))
     for part, values in figures.items():
