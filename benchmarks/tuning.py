@@ -1,7 +1,7 @@
 """What a trial costs beside a whole run, and whether it ranks recipes as whole runs do.
 
 Ranking: recipes drawn from CLIC's search space, the configured one first, are trained at a trial's
-length and in full, and judged on the validation questions. Cost: the configured recipe at a trial's
+length and in full, and scored on the validation items. Cost: the configured recipe at a trial's
 length, from images to figures, as a run of its own and as a trial whose images are embedded
 already. Run it on the raw, ingested and validated demo; what was done is not done again.
 """
@@ -36,7 +36,7 @@ TRIAL, FULL = "trial", "full"
 
 
 class Bench:
-    """The demo's data, questions and views, and what has been measured with them."""
+    """The demo's data, validation items and views, and measurements with them."""
 
     def __init__(self, seed: int) -> None:
         parameters = configured("base", "")
@@ -143,7 +143,7 @@ def saved_by_stopping(study: Path, whole: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure what was asked for and write the results."""
+    """Measure cost and ranking, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--recipes", type=int, default=5, help="that are ranked")
     parser.add_argument("--seed", type=int, default=0)

@@ -67,18 +67,18 @@ def test_the_page_opens_without_a_network(study, tmp_path, make):
 
 
 def test_the_head_says_what_was_found(page, study):
-    told = words(page(study, TunedRun("smoke", {"method": "clic"})))
-    assert "5 trials: 3 finished, 1 pruned, 1 failed; 2 of the finished trials meet" in told
-    assert "Trial 1 is the best: score 71.25." in told
-    assert "The configured values (trial 0) have score 66.5: a difference of +4.75." in told
-    assert "training.optimizer.lr 0.002 0.004 0.0001 to 0.01 (log scale)" in told
-    assert "kedro run --pipeline=train_eval --env=smoke --params method=clic,training" in told
+    text = words(page(study, TunedRun("smoke", {"method": "clic"})))
+    assert "5 trials: 3 finished, 1 pruned, 1 failed; 2 of the finished trials meet" in text
+    assert "Trial 1 is the best: score 71.25." in text
+    assert "The configured values (trial 0) have score 66.5: a difference of +4.75." in text
+    assert "training.optimizer.lr 0.002 0.004 0.0001 to 0.01 (log scale)" in text
+    assert "kedro run --pipeline=train_eval --env=smoke --params method=clic,training" in text
 
 
 def test_configured_values_that_break_a_constraint_are_told_as_measured(make, page):
     plain = make.trial(-20.0, lr=2e-3, positives=4, drop=9.0, user_attrs={"score": 70.0})
-    told = words(page(make.study(plain, make.trial(68.5, drop=-1.0))))
-    assert "have score 70, but violate a constraint: a difference of \u22121.5." in told
+    text = words(page(make.study(plain, make.trial(68.5, drop=-1.0))))
+    assert "have score 70, but violate a constraint: a difference of \u22121.5." in text
 
 
 def test_the_table_tells_each_trials_fate(make, study):
@@ -109,10 +109,10 @@ def test_reasons_are_text_and_never_markup(page, study):
 def test_a_front_is_told_as_one(make, page):
     trials = [make.trial(1.0, 9.0), make.trial(8.0, 8.0), make.trial(9.0, 1.0)]
     study = make.study(*trials, directions=("maximize", "maximize"))
-    told = words(page(study))
-    assert "The Pareto front has 3 trials; nearest to the best of each" in told
-    assert "is trial 1: objective 1 8, objective 2 8." in told
-    assert "The configured values have no finished trial to compare with." in told
+    text = words(page(study))
+    assert "The Pareto front has 3 trials; nearest to the best of each" in text
+    assert "is trial 1: objective 1 8, objective 2 8." in text
+    assert "The configured values have no finished trial to compare with." in text
     assert [line.remarks for line in rows(study, make.configured)] == [("front",)] * 3
 
 
@@ -125,14 +125,14 @@ def test_a_front_is_told_as_one(make, page):
     ],
 )
 def test_a_study_without_a_best_trial_has_a_page_too(make, page, trials, says):
-    told = words(page(make.study(*trials(make))))
-    assert f"There is no best trial: {says}. There is no best_params.yml." in told
-    assert "Best values" not in told
+    text = words(page(make.study(*trials(make))))
+    assert f"There is no best trial: {says}. There is no best_params.yml." in text
+    assert "Best values" not in text
 
 
 def test_configured_values_that_are_the_best_are_said_to_be(make, page):
-    told = words(page(make.study(make.trial(66.5, lr=2e-3, positives=4), make.trial(3.0))))
-    assert "These are the configured values: no other trial was better." in told
+    text = words(page(make.study(make.trial(66.5, lr=2e-3, positives=4), make.trial(3.0))))
+    assert "These are the configured values: no other trial was better." in text
 
 
 def test_a_running_study_has_a_page(make, page, study):
@@ -162,31 +162,31 @@ def test_what_counts_stands_on_the_page(page, study):
         row("the same", True, 0.5, -1.0, 2.0),
         row("details", False, 9.0, 8.0, 10.0),
     ]
-    # As the catalog keeps it.
-    kept = {"seeds": [1, 2], "comparison": as_comparison(rows_, "scenes", 50, {}).to_json()}
-    confirmation = parse(StoredConfirmation, json.loads(json.dumps(kept)), "confirmation")
+    # As stored in the catalog.
+    stored = {"seeds": [1, 2], "comparison": as_comparison(rows_, "scenes", 50, {}).to_json()}
+    confirmation = parse(StoredConfirmation, json.loads(json.dumps(stored)), "confirmation")
     html = page(study, confirmation=confirmation)
-    told = words(html)
-    assert "trained in full with 2 seeds that no trial had (1, 2), scored" in told
+    text = words(html)
+    assert "trained in full with 2 seeds that no trial had (1, 2), scored" in text
     assert (
-        "&lt;i&gt;better&lt;/i&gt; 40.0 50.0 53.2 +3.2 [+1.5, +5.0] +13.2 [+5.0, +15.0] 2.8" in told
+        "&lt;i&gt;better&lt;/i&gt; 40.0 50.0 53.2 +3.2 [+1.5, +5.0] +13.2 [+5.0, +15.0] 2.8" in text
     )
-    assert "worse 40.0 50.0 46.0 \u22124.0 [\u22126.0, \u22122.0] +6.0" in told
-    assert "details" not in told
-    assert "The next section has the unbiased comparison." in told
+    assert "worse 40.0 50.0 46.0 \u22124.0 [\u22126.0, \u22122.0] +6.0" in text
+    assert "details" not in text
+    assert "The next section has the unbiased comparison." in text
     differences = re.findall(r'<td class="(\w+)">[+\u2212]\d+\.\d \[', html)
     assert differences == ["met", "met", "broken", "met", "dim", "met"]
 
 
 def test_the_page_says_why_nothing_was_confirmed(page, study):
-    told = words(
+    text = words(
         page(study, confirmation=StoredConfirmation(reason="tuning.confirmation.seeds is 0"))
     )
     assert (
         "Confirmation on the reported items No confirmation: tuning.confirmation.seeds is 0."
-        in told
+        in text
     )
-    assert "needs the reported items and fresh seeds." in told
+    assert "needs the reported items and fresh seeds." in text
     assert "Confirmation" not in words(page(study))
 
 

@@ -157,9 +157,9 @@ def world(tmp_path_factory: pytest.TempPathFactory, tiny_clip: Path) -> World:
         device="cpu", image_precision="fp32", workers=1, bootstrap=Bootstrap(50)
     )
     inputs = TrialInputs("negclip", {"training": RECIPE, "negclip": own}, plan, scoring)
-    asked = [Subtask("play", name, ("image_to_text",), root, ()) for name in ("pairs", "known")]
-    pairs = replace(asked[0], items=tuple(_item(number) for number in range(12)))
-    known = _known(replace(asked[1], items=pairs.items), load(tiny_clip), scoring)
+    subtasks = [Subtask("play", name, ("image_to_text",), root, ()) for name in ("pairs", "known")]
+    pairs = replace(subtasks[0], items=tuple(_item(number) for number in range(12)))
+    known = _known(replace(subtasks[1], items=pairs.items), load(tiny_clip), scoring)
     return World(inputs, drawing, (pairs, known))
 
 

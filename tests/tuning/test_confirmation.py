@@ -138,7 +138,7 @@ def test_a_killed_confirmation_goes_on_where_it_was(
         confirmation.run(TUNED, SEEDS[:1])
     rows = confirmation.run(TUNED, SEEDS[:1])
     assert names == ["configured", "tuned", "tuned"]
-    # Killed after step 3, it goes on from the state of step 2.
+    # Killed after step 3, it continues from the state of step 2.
     assert len(steps) == 6 + 3 + 4
     undisturbed = replace(confirmation, folder=tmp_path / "undisturbed")
     assert repr(undisturbed.run(TUNED, SEEDS[:1])) == repr(rows)

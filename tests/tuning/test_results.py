@@ -63,7 +63,7 @@ def test_the_front_of_two_objectives(make):
         make.trial(8.0, 8.0),
         make.trial(7.0, 7.0),  # beaten by the second
         make.trial(9.0, 1.0),
-        make.trial(8.0, 8.0),  # stands there already
+        make.trial(8.0, 8.0),  # equal to the second
         directions=BOTH,
     )
     assert numbers(front(study)) == [0, 1, 3]

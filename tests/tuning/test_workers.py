@@ -101,11 +101,11 @@ def test_nothing_but_configuration_errors_stops_the_study(tmp_path: Path, record
     opened = open_study(plan(tmp_path, 10))
     assert states(opened.study) == ["FAIL"] * 3
 
-    mended = run(plan(tmp_path, 10), parabola, recorder)
-    first = [t.system_attrs.get("failed_trial", t.number) for t in mended.trials]
-    assert states(mended) == ["FAIL"] * 3 + ["COMPLETE"] * 10
+    corrected = run(plan(tmp_path, 10), parabola, recorder)
+    first = [t.system_attrs.get("failed_trial", t.number) for t in corrected.trials]
+    assert states(corrected) == ["FAIL"] * 3 + ["COMPLETE"] * 10
     assert sorted(set(first)) == [0, 1, 2, *range(6, 13)]
-    assert [t.params for t in mended.trials[3:6]] == [t.params for t in mended.trials[:3]]
+    assert [t.params for t in corrected.trials[3:6]] == [t.params for t in corrected.trials[:3]]
 
 
 def test_some_configuration_errors_do_not(tmp_path: Path, recorder: Any) -> None:

@@ -41,7 +41,7 @@ class TunedRun:
         return kedro_run("train_eval", self.env, {**self.given, **values})
 
     def advice(self) -> list[str]:
-        """Where to keep the values, and the command that reads them from there."""
+        """Where to store the values permanently, and the command that reads them from there."""
         if self.env in _PLAIN:
             env, place = "tuned", "copy this file to conf/tuned/parameters.yml"
         else:

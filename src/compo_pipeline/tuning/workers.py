@@ -1,7 +1,7 @@
 """Workers: they run the trials of a study in this process or in several.
 
 More workers may be started on the same study elsewhere at any time, with `run` as well. Optuna's
-MaxTrialsCallback stops its own process only; here the lock keeps the number of trials.
+MaxTrialsCallback stops its own process only; here the lock limits the trials of all together.
 """
 
 from __future__ import annotations

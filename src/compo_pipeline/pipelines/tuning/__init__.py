@@ -1,1 +1,1 @@
-"""Tuning: a search over a method's settings, and what its best values are worth."""
+"""Tuning: a search over a method's settings, and the confirmation of its best values."""
