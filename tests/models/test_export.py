@@ -42,9 +42,9 @@ for folder in folders:
     model.eval()
     with torch.no_grad():
         pixels = transform(Image.open(image))
-        image = model.encode_image(pixels[None])
+        embedded = model.encode_image(pixels[None])
         text = model.encode_text(tokens)
-    found = {"pixels": pixels, "tokens": tokens, "image": image, "text": text}
+    found = {"pixels": pixels, "tokens": tokens, "image": embedded, "text": text}
     save_file(found, folder + ".safetensors")
 assert "compo_pipeline" not in sys.modules
 """

@@ -74,7 +74,7 @@ def test_a_model_takes_the_result(tiny_clip: Path) -> None:
     [
         ({"w": torch.zeros(2, 3)}, r"w is \(2, 2\) in the base, \(2, 3\) in the tuned"),
         ({"n": torch.tensor([3, 5])}, "integers n differ"),
-        ({"lora_A": torch.zeros(1)}, r"1 names stand in one alone \(lora_A"),
+        ({"lora_A": torch.zeros(1)}, r"1 names are in one alone \(lora_A"),
     ],
 )
 def test_states_of_other_models_are_refused(changed: dict[str, Tensor], problem: str) -> None:

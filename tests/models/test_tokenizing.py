@@ -236,7 +236,7 @@ def test_without_the_hub_the_files_to_fetch_are_named_at_once(
 def test_a_silent_hub_is_given_up(cut_off: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes the question and never answers."""
     monkeypatch.undo()
-    monkeypatch.setattr("compo_pipeline.models.hub._PATIENCE", 0.2)
+    monkeypatch.setattr("compo_pipeline.models.hub._TIMEOUT", 0.2)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(cut_off))
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -260,9 +260,9 @@ def test_a_cached_tokenizer_needs_no_hub(cut_off: Path, siglip_tokenizer: Path) 
 def test_cached_weights_need_no_hub(cut_off: Path) -> None:
     """Whatever else of their repository is not there: a listing of it may name more."""
     keep(cut_off)
-    found = hub.kept(REPOSITORY, ("pytorch_model.bin", "open_clip_model.safetensors"))
+    found = hub.cached_file(REPOSITORY, ("pytorch_model.bin", "open_clip_model.safetensors"))
     assert found is not None and found.name == "open_clip_model.safetensors"
-    assert hub.kept(REPOSITORY, ("pytorch_model.bin",)) is None
+    assert hub.cached_file(REPOSITORY, ("pytorch_model.bin",)) is None
     with pytest.raises(SettingsError, match="its tokenizer is not there"):  # but the weights are
         load(ModelSettings("ViT-B-16-SigLIP", "webli"))
 

@@ -16,7 +16,6 @@ from compo_pipeline.configuration import parse
 from compo_pipeline.methods.contract import Method, ViewContext
 from compo_pipeline.methods.registry import method_type
 from compo_pipeline.methods.sparcl import Sparcl, SparclObjective
-from compo_pipeline.methods.triplet_clip import TripletClip, TripletClipObjective
 from compo_pipeline.methods.views import by_sample, write
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.records import Counterfactual
@@ -120,45 +119,6 @@ def test_scale_and_bias_stay_as_they_are(
     # What is not trained beside it would be another comparison.
     assert weights["control"]["logit_bias"].item() == -3.0
     assert torch.equal(weights["control"]["logit_scale"], base["logit_scale"])
-
-
-class Broken(Exception):
-    """The run ends here."""
-
-
-@pytest.mark.parametrize(
-    ("method", "kept"),
-    [
-        (Sparcl(Sparcl.views_type(), SparclObjective()), False),
-        (Sparcl(Sparcl.views_type(), SparclObjective(trains=("text",))), True),
-        (TripletClip(TripletClip.views_type(), TripletClipObjective()), False),
-    ],
-    ids=["SPARCL", "SPARCL on kept features", "TripletCLIP"],
-)
-def test_a_broken_run_ends_with_the_weights_of_one_that_was_not(
-    plan: TrainingInputs, tmp_path: Path, method: Method, kept: bool
-) -> None:
-    plan = replace(plan, settings=replace(plan.settings, cache_features=kept, workers=int(kept)))
-    whole = replace(plan, resume=tmp_path / "other")
-    progress = Trainer(whole).train(method, method.name, tmp_path / "whole", lambda _: None)
-
-    def stop(point: Mapping[str, Any]) -> None:
-        if point["step"] == 3:
-            raise Broken
-
-    with pytest.raises(Broken):
-        Trainer(plan).train(method, method.name, tmp_path / "resumed", stop)
-    assert Trainer(plan).steps_done(method, method.name) == 2
-    again = Trainer(plan).train(method, method.name, tmp_path / "resumed", lambda _: None)
-    one, other = (
-        load_file(tmp_path / name / "open_clip_model.safetensors") for name in ("whole", "resumed")
-    )
-    assert all(torch.equal(one[key], other[key]) for key in one)
-    # Twenty-four rows, twelve of each epoch: ten with both synthetic images, eleven with a text.
-    assert again.counts == progress.counts
-    shown = 1 if method.name == "triplet_clip" else 2
-    assert progress.counts["synthetic images"] == 2 * 10 * shown
-    assert progress.counts["rows without a negative"] == 2
 
 
 def test_other_images_under_the_same_texts_are_another_run(

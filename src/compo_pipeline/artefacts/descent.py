@@ -39,7 +39,7 @@ def descend(
     """
     norm = descent.step(loss, rate)
     figures = {"loss": loss.item(), "gradient_norm": norm.item()}
-    if non_finite(figures) and not descent.adapts():
+    if non_finite(figures) and not descent.overflow_is_normal():
         advice = f"Lower {key}, or set pretraining.precision=fp32"
         refuse_non_finite(figures, step, state=state, advice=advice)
     return figures["loss"]

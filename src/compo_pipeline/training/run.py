@@ -370,8 +370,8 @@ class Trainer:
         if inputs.features is None:
             self._embed_missing(images, loaded, preprocessor, patches)
         elif not self._features.rows.keys() >= set(images):
-            key = (loaded.image_fingerprint, inputs.data_hash)
-            key += (self.compute.precision, self.device.type)
+            precision, kind = self.compute.precision, self.device.type
+            key = (loaded.image_fingerprint, inputs.data_hash, precision, kind)
             store = FeatureStore(inputs.features, key, patches=patches, device=self.device)
             with store.locked():
                 self._features = store.read()

@@ -103,8 +103,13 @@ def train_model(
                 progress["control"] = _train(
                     trainer, inner, control_of(trained), "control", control_checkpoint, steps
                 )
-    run = {"run_id": record.run_id, "method": method, "label": label(method)}
-    run |= {"variant": variant, "seed": seed}
+    run = {
+        "run_id": record.run_id,
+        "method": method,
+        "label": label(method),
+        "variant": variant,
+        "seed": seed,
+    }
     return checkpoint, control_checkpoint, run, _curves(progress)
 
 
