@@ -50,7 +50,7 @@ class Bench:
         study = self.study
         plan = TrainingInputs(
             captions=study.rows,
-            data=study.data,
+            data_hash=study.data,
             views=self.folder / "views",
             root=study.root,
             model=study.base,

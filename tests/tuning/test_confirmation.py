@@ -174,7 +174,7 @@ def test_whatever_the_scores_hang_on_is_confirmed_anew(
     both = ["configured", "tuned"]
     assert run(confirmation) == both
     inputs = confirmation.inputs
-    other = replace(inputs, plan=replace(inputs.plan, data="other data"))
+    other = replace(inputs, plan=replace(inputs.plan, data_hash="other data"))
     assert run(replace(confirmation, inputs=other)) == both
     assert run(replace(confirmation, items=confirmation.items[:1])) == both
     # Other values leave what the configured ones have given.

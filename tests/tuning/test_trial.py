@@ -395,7 +395,7 @@ def test_images_are_embedded_once_before_the_first_trial(
             lambda one: with_parameters(one, "negclip", views={"careful": True}),
             "configuration of the method",
         ),
-        (lambda one: with_plan(one, data="other data"), "data"),
+        (lambda one: with_plan(one, data_hash="other data"), "data"),
         (lambda one: with_plan(one, seed=1), "seed"),
         (lambda one: with_plan(one, views=one.inputs.plan.root), "views"),
     ],
