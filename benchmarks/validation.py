@@ -13,8 +13,9 @@ import numpy as np
 import pandas as pd
 import yaml
 
+from compo_pipeline.configuration import parse
 from compo_pipeline.quality import quarantine, suite
-from compo_pipeline.quality.settings import ValidationSettings
+from compo_pipeline.quality.settings import DataValidationSettings
 
 RULES = Path(__file__).parents[1] / "conf" / "base" / "parameters_validation.yml"
 
@@ -49,7 +50,7 @@ def main() -> None:
     """Measure and print."""
     rows = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
     content = yaml.safe_load(RULES.read_text(encoding="utf-8"))
-    rules = ValidationSettings.parsed(content["validation"]).rules
+    rules = parse(DataValidationSettings, content["validation"], "validation").rules
     with tempfile.TemporaryDirectory() as folder:
         suite.check(facts(10), rules, Path(folder) / "warm")  # imports are not what is measured
         frame = facts(rows)

@@ -13,7 +13,7 @@ from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSet
 from compo_pipeline.methods.registry import METHODS, method_type
 from compo_pipeline.methods.views import ViewSettings
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.quality.settings import IngestSettings, ValidationSettings
+from compo_pipeline.quality.settings import DataValidationSettings, IngestSettings
 from compo_pipeline.training.settings import NOT_FINGERPRINTED, TrainingSettings
 
 # Reading conf/ takes twice the time while coverage is measured, and tests/test_hooks.py covers it.
@@ -295,7 +295,7 @@ def test_all_settings_parse_and_fit_together(parameters, env):
     params = parameters(env)
     parse(DataSettings, params["data"], "data")
     parse(IngestSettings, params["ingest"], "ingest")
-    rules = parse(ValidationSettings, params["validation"], "validation").rules
+    rules = parse(DataValidationSettings, params["validation"], "validation").rules
     sentences = params["ingest"]["sentences"]
     assert rules["shortest_sentence"].least == sentences["least_words"]
     assert rules["longest_sentence"].most == sentences["most_words"]

@@ -44,7 +44,7 @@ SETTINGS = {
     "tracking": "compo_pipeline.registry.settings:TrackingSettings",
     "training": "compo_pipeline.training.settings:TrainingSettings",
     "tuning": "compo_pipeline.tuning.settings:TuningSettings",
-    "validation": "compo_pipeline.quality.settings:ValidationSettings",
+    "validation": "compo_pipeline.quality.settings:DataValidationSettings",
     "views": "compo_pipeline.methods.views:ViewSettings",
     "wise_ft": "compo_pipeline.analysis.settings:SweepSettings",
 }

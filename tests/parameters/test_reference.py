@@ -7,7 +7,7 @@ import pytest
 from kedro.framework.startup import bootstrap_project
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.parameters.reference import Entry, chosen, collect, lines, markdown
+from compo_pipeline.parameters.reference import ParameterEntry, chosen, collect, lines, markdown
 from compo_pipeline.preflight import settings_classes
 
 
@@ -18,14 +18,14 @@ def conf(project: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def entries(conf: Path) -> list[Entry]:
+def entries(conf: Path) -> list[ParameterEntry]:
     return collect(conf, "smoke", settings_classes())
 
 
 @pytest.mark.parametrize(
     ("key", "type_", "default", "value"),
     [
-        ("training.log_every", "integer", 25, 1),
+        ("training.log_every", "integer > 0", 25, 1),
         ("training.optimizer.betas", "[number, number]", [0.9, 0.98], [0.9, 0.98]),
         ("training.crop_scale", "[number, number] or null", None, None),
         ("clic.views.images", "composite or single", "composite", "composite"),
@@ -38,14 +38,14 @@ def entries(conf: Path) -> list[Entry]:
     ],
 )
 def test_a_key_has_its_type_default_and_value(
-    entries: list[Entry], key: str, type_: str, default: Any, value: Any
+    entries: list[ParameterEntry], key: str, type_: str, default: Any, value: Any
 ) -> None:
     entry = next(entry for entry in entries if entry.key == key)
     assert (entry.type, entry.default, entry.value) == (type_, default, value)
     assert entry.meaning
 
 
-def test_settings_under_names_of_ones_own_are_explained_once(entries: list[Entry]) -> None:
+def test_settings_under_names_of_ones_own_are_explained_once(entries: list[ParameterEntry]) -> None:
     rules = chosen(entries, "promotion.gate.rules")
     keys = [entry.key.removeprefix("promotion.gate.rules") for entry in rules]
     assert keys == ["", ".<name>.figure", ".<name>.must", ".<name>.by"]
@@ -54,14 +54,14 @@ def test_settings_under_names_of_ones_own_are_explained_once(entries: list[Entry
     assert rules[0].value["zero_shot"]["by"] == 100.0
 
 
-def test_nearly_every_key_says_what_it_means(entries: list[Entry]) -> None:
+def test_nearly_every_key_says_what_it_means(entries: list[ParameterEntry]) -> None:
     silent = [
         entry.key for entry in entries if not entry.meaning and not entry.key.startswith("paths.")
     ]
     assert len(silent) < 0.1 * len(entries), silent
 
 
-def test_a_key_is_chosen_before_a_mere_prefix(entries: list[Entry]) -> None:
+def test_a_key_is_chosen_before_a_mere_prefix(entries: list[ParameterEntry]) -> None:
     assert {entry.key for entry in chosen(entries, "data")} & {"dataset"} == set()
     assert [entry.key for entry in chosen(entries, "training.log")] == ["training.log_every"]
     with pytest.raises(SettingsError, match="did you mean 'training'"):
@@ -70,10 +70,10 @@ def test_a_key_is_chosen_before_a_mere_prefix(entries: list[Entry]) -> None:
         chosen(entries, "batch_size")
 
 
-def test_a_line_of_a_pipe_names_what_an_environment_changes(entries: list[Entry]) -> None:
+def test_a_line_of_a_pipe_names_what_an_environment_changes(entries: list[ParameterEntry]) -> None:
     (line,) = lines(chosen(entries, "training.save_every"), "smoke")
     key, default, type_, meaning, changed = line.split("\t")
-    assert (key, default, type_) == ("training.save_every", "250", "integer")
+    assert (key, default, type_) == ("training.save_every", "250", "integer > 0")
     assert meaning and changed == "smoke: 2"
 
 

@@ -11,7 +11,7 @@ import yaml
 from compo_pipeline.configuration import parse
 from compo_pipeline.pipelines.validation.nodes import validate_facts
 from compo_pipeline.quality.quarantine import TooManyBadRows, refuse_too_many, valid_captions
-from compo_pipeline.quality.settings import RowRule, ValidationSettings
+from compo_pipeline.quality.settings import DataValidationSettings, RowRule
 from compo_pipeline.records import Caption, Fact, Rejected
 
 GOOD = Fact(
@@ -48,7 +48,7 @@ UNPARSEABLE = Rejected(-1, "train-x", "", "unparseable", "line 3: no JSON")
 
 
 def validate(
-    facts: list[Fact], unparseable: list[Rejected], settings: ValidationSettings, docs: Path
+    facts: list[Fact], unparseable: list[Rejected], settings: DataValidationSettings, docs: Path
 ) -> Outcome:
     return validate_facts(facts, unparseable, asdict(settings), str(docs))
 
@@ -58,21 +58,21 @@ def numbered(*facts: Fact) -> list[Fact]:
 
 
 @pytest.fixture(scope="module")
-def settings(project: Path) -> ValidationSettings:
+def settings(project: Path) -> DataValidationSettings:
     """The project's own rules."""
     content = yaml.safe_load((project / "conf/base/parameters_validation.yml").read_text())
-    return parse(ValidationSettings, content["validation"], "validation")
+    return parse(DataValidationSettings, content["validation"], "validation")
 
 
 @pytest.fixture(scope="module")
-def outcome(settings: ValidationSettings, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def outcome(settings: DataValidationSettings, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """A good row, then one row for each rule, then a good row."""
     facts = numbered(GOOD, *BREAKING.values(), GOOD)
     return validate(facts, [UNPARSEABLE], settings, tmp_path_factory.mktemp("docs") / "data_docs")
 
 
 def test_every_rule_of_the_project_finds_its_row(
-    settings: ValidationSettings,
+    settings: DataValidationSettings,
     outcome: Outcome,
 ) -> None:
     entries, result, _ = outcome
@@ -127,7 +127,7 @@ def test_the_index_profiles_the_data(outcome: Outcome) -> None:
 
 
 def test_nothing_in_an_image_name_runs_in_the_data_docs(
-    settings: ValidationSettings, tmp_path: Path
+    settings: DataValidationSettings, tmp_path: Path
 ) -> None:
     name = "<script>alert(1)</script><img src=x onerror=alert(2)>.jpg"
     facts = numbered(replace(GOOD, image=name, decode_error=f"missing: no file at '{name}'"))
@@ -141,7 +141,7 @@ def test_nothing_in_an_image_name_runs_in_the_data_docs(
 
 
 def test_a_second_site_replaces_the_first_but_nothing_else(
-    settings: ValidationSettings, tmp_path: Path
+    settings: DataValidationSettings, tmp_path: Path
 ) -> None:
     few = replace(settings, rules={"width": settings.rules["width"]})
     for _ in range(2):
@@ -155,7 +155,7 @@ def test_a_second_site_replaces_the_first_but_nothing_else(
     assert (tmp_path / "mine" / "thesis.txt").is_file()
 
 
-def test_good_rows_leave_quarantine_empty(settings: ValidationSettings, tmp_path: Path) -> None:
+def test_good_rows_leave_quarantine_empty(settings: DataValidationSettings, tmp_path: Path) -> None:
     entries, result, _ = validate(numbered(GOOD, GOOD), [], settings, tmp_path / "docs")
     assert entries == []
     assert result["bad_share"] == 0.0
@@ -210,7 +210,7 @@ def test_the_advice_of_a_refusal_is_true() -> None:
 
 
 def test_dead_links_are_counted_apart_from_bad_records(
-    settings: ValidationSettings, tmp_path: Path
+    settings: DataValidationSettings, tmp_path: Path
 ) -> None:
     gone = [Rejected(-1, f"train-{n}", "", "not_downloaded", "404") for n in range(9)]
     facts = numbered(*[GOOD] * 4)
@@ -236,7 +236,7 @@ def test_valid_rows_are_chosen_by_their_number() -> None:
 
 
 def test_a_rule_of_ones_own(tmp_path: Path) -> None:
-    settings = ValidationSettings(
+    settings = DataValidationSettings(
         tolerated_share=0.5,
         rules={"only_train": RowRule(column="split", expectation="one_of", values=("train",))},
     )
@@ -245,7 +245,7 @@ def test_a_rule_of_ones_own(tmp_path: Path) -> None:
     assert (entry.row, entry.detail) == (1, "split is 'test', expected train")
 
 
-def test_no_rows_and_no_rules(settings: ValidationSettings, tmp_path: Path) -> None:
+def test_no_rows_and_no_rules(settings: DataValidationSettings, tmp_path: Path) -> None:
     entries, result, _ = validate([], [UNPARSEABLE], settings, tmp_path / "docs")
     assert (entries, result["records"]) == ([UNPARSEABLE], 1)
     entries, _, _ = validate(numbered(GOOD), [], replace(settings, rules={}), tmp_path / "docs")

@@ -8,14 +8,14 @@ import yaml
 
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.parameters.keys import without_null
-from compo_pipeline.quality.settings import IngestSettings, RowRule, ValidationSettings
+from compo_pipeline.quality.settings import DataValidationSettings, IngestSettings, RowRule
 
 WIDTH = {"column": "width", "expectation": "between", "least": 32}
 
 
 def test_every_rule_of_the_project_is_a_rule(project: Path) -> None:
     content = yaml.safe_load((project / "conf/base/parameters_validation.yml").read_text())
-    rules = parse(ValidationSettings, content["validation"], "validation").rules
+    rules = parse(DataValidationSettings, content["validation"], "validation").rules
     assert len(rules) >= 10
     assert all(rule.means for rule in rules.values())
 
@@ -23,7 +23,7 @@ def test_every_rule_of_the_project_is_a_rule(project: Path) -> None:
 def test_null_takes_a_rule_away() -> None:
     values = {"tolerated_share": 0.1, "rules": {"width": None, "height": WIDTH}}
     kept = without_null({"validation": values}, {"validation.rules"})["validation"]
-    assert list(parse(ValidationSettings, kept, "validation").rules) == ["height"]
+    assert list(parse(DataValidationSettings, kept, "validation").rules) == ["height"]
 
 
 @pytest.mark.parametrize(
@@ -40,20 +40,20 @@ def test_null_takes_a_rule_away() -> None:
 def test_a_mistaken_rule_names_its_key(change: dict[str, Any], message: str) -> None:
     values = {"tolerated_share": 0.1, "rules": {"width": {**WIDTH, **change}}}
     with pytest.raises(SettingsError, match=message):
-        parse(ValidationSettings, values, "validation")
+        parse(DataValidationSettings, values, "validation")
 
 
 def test_two_names_of_one_rule() -> None:
     # Great Expectations would keep one of them in silence.
     values = {"tolerated_share": 0.1, "rules": {"one": WIDTH, "two": {**WIDTH, "means": "x"}}}
     with pytest.raises(SettingsError, match=r"rules\.one and rules\.two are the same"):
-        parse(ValidationSettings, values, "validation")
+        parse(DataValidationSettings, values, "validation")
 
 
 @pytest.mark.parametrize("share", [-0.1, 5])
 def test_a_share_that_is_none(share: float) -> None:
     with pytest.raises(SettingsError, match=rf"validation\.tolerated_share: .*\(got {share}\)"):
-        parse(ValidationSettings, {"tolerated_share": share, "rules": {}}, "validation")
+        parse(DataValidationSettings, {"tolerated_share": share, "rules": {}}, "validation")
 
 
 @pytest.mark.parametrize("pixels", [0, 200_000_000])

@@ -5,7 +5,6 @@ Types, bounds and meanings come from the settings classes, the rest from comment
 
 from __future__ import annotations
 
-import inspect
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,7 +43,7 @@ _PIPE = r"\|"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ParameterEntry:
     """A key of the parameters.
 
     Attributes:
@@ -78,8 +77,11 @@ class _Schema:
             # Defaults without a JSON form are left out: those of conf/base are shown.
             warnings.simplefilter("ignore", PydanticJsonSchemaWarning)
             content = pydantic.TypeAdapter(settings).json_schema()
-        docstrings = [content.get("description"), *map(inspect.getdoc, settings.__mro__[1:-1])]
-        content["description"] = "\n\n".join(filter(None, docstrings))
+        # Pydantic does not pass docstrings of fields on to subclasses.
+        for base in settings.__mro__[1:]:
+            for name, field in getattr(base, "__pydantic_fields__", {}).items():
+                if field.description:
+                    content["properties"][name].setdefault("description", field.description)
         return cls(content, content.get("$defs", {}))
 
     def within(self, content: Mapping[str, Any]) -> _Schema:
@@ -151,7 +153,7 @@ def _listed_fields(docstring: str) -> dict[str, str]:
     return meanings
 
 
-def collect(conf: Path, env: str, classes: Mapping[str, type]) -> list[Entry]:
+def collect(conf: Path, env: str, classes: Mapping[str, type]) -> list[ParameterEntry]:
     """All keys in the order of the files.
 
     Args:
@@ -174,7 +176,9 @@ def collect(conf: Path, env: str, classes: Mapping[str, type]) -> list[Entry]:
             place = path.parent if key in files else path
             files[key] = place.relative_to(conf.parent).as_posix()
 
-    def walk(tree: Mapping[str, Any], prefix: str, parent: _Schema | None) -> Iterator[Entry]:
+    def walk(
+        tree: Mapping[str, Any], prefix: str, parent: _Schema | None
+    ) -> Iterator[ParameterEntry]:
         fields = parent.fields() if parent else {}
         for name, value in tree.items():
             if name.startswith("_"):
@@ -189,7 +193,7 @@ def collect(conf: Path, env: str, classes: Mapping[str, type]) -> list[Entry]:
             meaning = (field.meaning if field else "") or (
                 own or comment if prefix else comment or own
             )
-            entry = Entry(key, meaning, file=files[key] if not prefix else "")
+            entry = ParameterEntry(key, meaning, file=files[key] if not prefix else "")
             if isinstance(value, Mapping) and key not in open_mappings:
                 yield entry
                 yield from walk(value, f"{key}.", settings)
@@ -206,12 +210,12 @@ def collect(conf: Path, env: str, classes: Mapping[str, type]) -> list[Entry]:
             names = list(default)
             yield replace(entry, type=_OPEN, default=names, value=differing or names)
             for name, each in settings.fields().items():
-                yield Entry(f"{key}.<name>.{name}", each.meaning, each.allowed())
+                yield ParameterEntry(f"{key}.<name>.{name}", each.meaning, each.allowed())
 
     return list(walk(tree, "", None))
 
 
-def chosen(entries: list[Entry], prefix: str) -> list[Entry]:
+def chosen(entries: list[ParameterEntry], prefix: str) -> list[ParameterEntry]:
     """The entry of a key and those below it, or else those whose key begins with a prefix.
 
     Raises:
@@ -227,7 +231,7 @@ def chosen(entries: list[Entry], prefix: str) -> list[Entry]:
     return found
 
 
-def show(entries: Sequence[Entry], env: str, console: Console) -> None:
+def show(entries: Sequence[ParameterEntry], env: str, console: Console) -> None:
     """Print entries on a terminal: a heading each, its meaning below."""
     from rich.padding import Padding
     from rich.text import Text
@@ -244,7 +248,7 @@ def show(entries: Sequence[Entry], env: str, console: Console) -> None:
             console.print(Padding(Text(entry.meaning), (0, 0, 0, 4)))
 
 
-def lines(entries: Sequence[Entry], env: str) -> Iterator[str]:
+def lines(entries: Sequence[ParameterEntry], env: str) -> Iterator[str]:
     """A line per entry: key, default, type, meaning and differing value, separated by tabs."""
     for entry in entries:
         other = f"{env}: {_one_line(entry.value)}" if entry.value != entry.default else ""
@@ -252,7 +256,7 @@ def lines(entries: Sequence[Entry], env: str) -> Iterator[str]:
         yield "\t".join(columns).rstrip()
 
 
-def markdown(entries: Sequence[Entry]) -> str:
+def markdown(entries: Sequence[ParameterEntry]) -> str:
     """A page with a table for each top-level mapping; single values come first."""
     page = [_HEAD.strip()]
     single = [entry for entry in entries if "." not in entry.key and entry.type]
@@ -266,7 +270,7 @@ def markdown(entries: Sequence[Entry]) -> str:
     return "\n".join(page) + "\n"
 
 
-def _row(entry: Entry) -> str:
+def _row(entry: ParameterEntry) -> str:
     default = f"`{given}`" if (given := _default(entry)) else ""
     cells = (f"`{entry.key}`", default, entry.type, _escaped(entry.meaning))
     return f"| {' | '.join(cell.replace('|', _PIPE) for cell in cells)} |"
@@ -277,7 +281,7 @@ def _escaped(meaning: str) -> str:
     return re.sub(r"(`[^`]*`)|<", lambda found: found[1] or "&lt;", meaning)
 
 
-def _default(entry: Entry) -> str:
+def _default(entry: ParameterEntry) -> str:
     return "" if not entry.type or "<" in entry.key else _one_line(entry.default)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from click import ClickException
 
 from compo_pipeline.datasets.readers.record import NOT_DOWNLOADED, UNPARSEABLE
-from compo_pipeline.quality.settings import RowRule, ValidationSettings
+from compo_pipeline.quality.settings import DataValidationSettings, RowRule
 from compo_pipeline.records import Caption, Rejected
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def summary(
     rows: int,
     entries: Sequence[Rejected],
     broken: Mapping[str, Sequence[int]],
-    settings: ValidationSettings,
+    settings: DataValidationSettings,
 ) -> dict[str, Any]:
     """Number of bad records, in total and by rule.
 

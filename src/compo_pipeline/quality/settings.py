@@ -103,7 +103,7 @@ class RowRule:
 
 
 @settings
-class ValidationSettings:
+class DataValidationSettings:
     """The rules, and how many bad records a run tolerates."""
 
     tolerated_share: Share

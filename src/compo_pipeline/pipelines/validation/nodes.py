@@ -22,11 +22,11 @@ def validate_facts(
     from compo_pipeline.configuration import parse
     from compo_pipeline.presentation import data_docs as pages
     from compo_pipeline.quality import quarantine, suite
-    from compo_pipeline.quality.settings import ValidationSettings
+    from compo_pipeline.quality.settings import DataValidationSettings
     from compo_pipeline.records import to_table
     from compo_pipeline.storage import atomic_folder
 
-    settings = parse(ValidationSettings, validation, "validation")
+    settings = parse(DataValidationSettings, validation, "validation")
     frame = to_table(facts, Fact).to_pandas()
     folder = Path(data_docs)
     pages.check_replaceable(folder)
