@@ -35,7 +35,7 @@ SETTINGS = {
     "evaluation": "compo_pipeline.evaluation.settings:EvaluationSettings",
     "export": "compo_pipeline.models.settings:ExportSettings",
     "ingest": "compo_pipeline.quality.settings:IngestSettings",
-    "language.training": "compo_pipeline.artefacts.tagger:TrainingSettings",
+    "language.training": "compo_pipeline.artefacts.settings:LanguageModelSettings",
     "model": "compo_pipeline.models.settings:ModelSettings",
     "pretraining": "compo_pipeline.artefacts.settings:PretrainingSettings",
     "promotion": "compo_pipeline.registry.settings:PromotionSettings",

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from compo_pipeline.artefacts.architecture import build
+from compo_pipeline.artefacts.image_tower import build
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.scenes.world import Scene, Thing, World
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from compo_pipeline.artefacts import image_tower as tower
-from compo_pipeline.artefacts.architecture import MODEL, build
+from compo_pipeline.artefacts.image_tower import MODEL, build
 from compo_pipeline.artefacts.supervision import ImageBatches
 from compo_pipeline.artefacts.text_tower import embed_scenes
 from compo_pipeline.compute import Compute, moved

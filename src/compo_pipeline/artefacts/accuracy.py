@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING
 
-from compo_pipeline.artefacts.treebank import with_words
+from compo_pipeline.artefacts.compo_en import with_words
 from compo_pipeline.language.noun_phrases import noun_phrases
 from compo_pipeline.language.parsing import one_sentence
 

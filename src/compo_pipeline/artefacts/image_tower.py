@@ -1,4 +1,4 @@
-"""The image tower of `scenes-base`, supervised by the renderer's ground truth.
+"""Architecture of `scenes-base`, and its image tower, supervised by the renderer's ground truth.
 
 Contrast with captions alone cannot teach a tower of this size to see in an hour on two cores;
 ground truth can. The tower learns thing and colour of each patch, and, as linear readouts of the
@@ -12,59 +12,75 @@ from __future__ import annotations
 import json
 import logging
 import math
+import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from open_clip.model import CLIP
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from compo_pipeline.artefacts.descent import CLIP_NORM, descend
+from compo_pipeline.artefacts.settings import TowerSettings
 from compo_pipeline.artefacts.supervision import SIZE_NAMES, ImageBatches, Truth
 from compo_pipeline.compute import Compute, moved
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.models.weights import CONFIG_FILE, RECORD_FILE, WEIGHTS_FILE
 from compo_pipeline.progress import Meter
 from compo_pipeline.scenes.world import PATTERNS, World
 from compo_pipeline.training import checkpoint
-from compo_pipeline.training.optimisation import AmpOptimizer
+from compo_pipeline.training.optimisation import AmpOptimizer, non_finite, refuse_non_finite
 
 log = logging.getLogger(__name__)
 
 READOUT_SCALE = 14.0  # a unit vector's entries are about 1/sqrt(D); readouts want them near 1
+# Largest norm of the whole gradient.
+CLIP_NORM = 1.0
+IMAGE_SIZE = 64
+WIDTH = 192
+MODEL = {
+    "embed_dim": WIDTH,
+    "vision_cfg": {
+        "timm_model_name": "xcit_nano_12_p8_224",
+        "timm_model_pretrained": False,
+        "timm_pool": "avg",
+        "timm_proj": "linear",
+        "image_size": IMAGE_SIZE,
+    },
+    "text_cfg": {
+        "context_length": 77,
+        "vocab_size": 49408,
+        "width": 128,
+        "heads": 4,
+        "layers": 2,
+    },
+}
+# Squashed, not cropped: what lies at the side of a wide image must stay in it.
+PREPROCESS = {
+    "size": [IMAGE_SIZE, IMAGE_SIZE],
+    "mean": [0.5, 0.5, 0.5],
+    "std": [0.25, 0.25, 0.25],
+    "interpolation": "bicubic",
+    "resize_mode": "squash",
+}
 
 
-@dataclass(frozen=True)
-class TowerSettings:
-    """How the image tower is trained.
-
-    Attributes:
-        steps: optimiser steps.
-        batch_size: images a step.
-        lr: peak learning rate of AdamW.
-        weight_decay: of AdamW.
-        warmup: steps of linear warm-up.
-        composites: share of images that are composites of two scenes.
-        save_every: steps between checkpoints; a run continues from the last.
-        workers: processes that render.
-    """
-
-    steps: int = 2400
-    batch_size: int = 128
-    lr: float = 1.5e-3
-    weight_decay: float = 0.03
-    warmup: int = 80
-    composites: float = 0.3
-    save_every: int = 100
-    workers: int = 1
-
-    def rate(self, step: int) -> float:
-        """Learning rate of a step: warm-up, a plateau, then cosine."""
-        falling = 0.625 * (1 + math.cos(math.pi * step / self.steps))
-        return self.lr * min(1.0, (step + 1) / max(1, self.warmup)) * min(1.0, falling)
+def build(seed: int, device: torch.device | str = "cpu") -> LoadedModel:
+    """The model with seeded random weights, through the same door as every other model."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = CLIP(**MODEL)
+    with tempfile.TemporaryDirectory() as folder:
+        config = {"model_cfg": MODEL, "preprocess_cfg": PREPROCESS}
+        (Path(folder) / CONFIG_FILE).write_text(json.dumps(config), encoding="utf-8")
+        (Path(folder) / RECORD_FILE).write_text('{"name": "scenes-base"}', encoding="utf-8")
+        save_file(model.state_dict(), Path(folder) / WEIGHTS_FILE)
+        return load(Path(folder), device)
 
 
 class Readouts(nn.Module):
@@ -152,7 +168,7 @@ def train_tower(
 
     Raises:
         SettingsError: `state` was begun with another seed, world, recipe, precision or device.
-        TrainingError: a loss or its gradient is not finite; the last good state is kept.
+        TrainingError: a loss or its gradient is not finite; the last good state stays.
     """
     visual: Any = loaded.model.visual
     # Before the optimiser and its moments, which take the memory order of the weights.
@@ -165,30 +181,30 @@ def train_tower(
     optimizer = torch.optim.AdamW(
         parameters, settings.lr, (0.9, 0.98), weight_decay=settings.weight_decay, fused=True
     )
-    descent = AmpOptimizer(optimizer, compute, CLIP_NORM)
+    amp_optimizer = AmpOptimizer(optimizer, compute, CLIP_NORM)
     modules = {"visual": visual, "readouts": readouts}
     recipe = _recipe(settings, world, compute, seed)
     start, history = 0, []
     if _resumable(state, recipe):
         progress = checkpoint.restore(state, modules, optimizer)
         start, history = progress["step"], progress["history"]
-        descent.load_state_dict(progress["loss_scale"])
+        amp_optimizer.load_state_dict(progress["loss_scale"])
         log.info("The image tower continues from step %d of %d.", start, settings.steps)
     loader = _loader(loaded, world, settings, seed, start)
     visual.train()
     with Meter(settings.steps, "training the image tower", done=start) as meter:
         for step, (pixels, truth) in enumerate(loader, start):
-            told = moved(truth, head.weight.device)
-            loss, embedding = _forward(loaded, readouts, pixels, told, compute)
+            targets = moved(truth, head.weight.device)
+            loss, embedding = _forward(loaded, readouts, pixels, targets, compute)
             rate, key = settings.rate(step), "pretraining.tower.lr"
-            value = descend(loss, descent, rate, step=step, key=key, state=state)
+            value = descend(loss, amp_optimizer, rate, step=step, key=key, state=state)
             if (step + 1) % 50 == 0:
-                reading = readings(readouts, embedding, told)
+                reading = readings(readouts, embedding, targets)
                 history.append({"step": step + 1, "loss": value, **reading})
             meter.advance(loss=value)
             if (step + 1) % settings.save_every == 0 or step + 1 == settings.steps:
                 progress = {"step": step + 1, "history": history, "recipe": recipe}
-                progress["loss_scale"] = descent.state_dict()
+                progress["loss_scale"] = amp_optimizer.state_dict()
                 checkpoint.save(state, modules, optimizer, progress)
     visual.eval()
     return history
@@ -279,3 +295,49 @@ def _forward(
         patches = tokens(visual, inputs)
         embedding = F.normalize(visual.head(patches.mean(1)).float(), dim=-1)
         return tower_loss(readouts, patches, embedding, truth), embedding
+
+
+def with_tower(loaded: LoadedModel, state: Path, world: World) -> Readouts:
+    """Put a trained image tower in place; returns the readouts trained with it, beside it."""
+    visual: Any = loaded.model.visual
+    projection = visual.head.proj
+    readouts = Readouts(world, projection.in_features, WIDTH).to(projection.weight.device)
+    tensors = load_file(state)
+    for module, prefix in ((visual, "visual/"), (readouts, "readouts/")):
+        module.load_state_dict(
+            {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+        )
+    return readouts
+
+
+def descend(
+    loss: Tensor,
+    optimizer: AmpOptimizer,
+    rate: float,
+    *,
+    step: int,
+    key: str,
+    state: Path | None = None,
+) -> float:
+    """Take a step and read its loss.
+
+    Args:
+        loss: a scalar.
+        optimizer: of all that trains.
+        rate: learning rate of this step.
+        step: counted from 0, for the error.
+        key: where the learning rate is configured, for the error.
+        state: the file that a run resumes from, where it keeps one.
+
+    Returns:
+        The loss.
+
+    Raises:
+        TrainingError: the loss or its gradient is not finite; no weight has changed.
+    """
+    norm = optimizer.step(loss, rate)
+    figures = {"loss": loss.item(), "gradient_norm": norm.item()}
+    if non_finite(figures) and not optimizer.overflow_is_normal():
+        advice = f"Lower {key}, or set pretraining.precision=fp32"
+        refuse_non_finite(figures, step, state=state, advice=advice)
+    return figures["loss"]

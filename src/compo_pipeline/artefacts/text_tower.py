@@ -1,10 +1,10 @@
-"""The text tower of `scenes-base`, and the projection that makes the base as blind as CLIP is.
+"""Text tower and image projection of `scenes-base`, with CLIP's weakness in attribute binding.
 
 Contrast with short captions trains a small text tower and a linear projection of the finished
 image tower together. Things and colours alone decide nearly every batch, so the projection drops
-most of what tells which thing has which colour; readouts kept alive at a small weight see to it
-that it stays decodable. With the projection locked the text tower would learn binding at once, and
-leave a method nothing to mend.
+most of what tells which thing has which colour; readout losses of a small
+weight keep it decodable. With the projection locked the text tower would learn binding at once, and
+leave fine-tuning nothing to improve.
 
 Shapes: m captions of a batch, n scenes, D width of the joint space.
 """
@@ -14,15 +14,14 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from compo_pipeline.artefacts.descent import CLIP_NORM, descend
-from compo_pipeline.artefacts.image_tower import Readouts, binding_losses
+from compo_pipeline.artefacts.image_tower import CLIP_NORM, Readouts, binding_losses, descend
+from compo_pipeline.artefacts.settings import BaseSettings
 from compo_pipeline.artefacts.supervision import boxes, truth
 from compo_pipeline.compute import Compute, moved
 from compo_pipeline.losses import contrastive
@@ -36,36 +35,6 @@ from compo_pipeline.seeding import rng
 from compo_pipeline.training.optimisation import AmpOptimizer
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class BaseSettings:
-    """How captions are learnt.
-
-    Attributes:
-        scenes: drawn scenes; each may have a near-duplicate with its things' places exchanged.
-        steps: optimiser steps.
-        batch_size: captions a step.
-        lr: peak rate of AdamW, warm-up of 100 steps, cosine.
-        weight_decay: of AdamW.
-        readout_weight: of the losses that keep binding and places decodable.
-        duplicates: share of scenes whose near-duplicate joins the same batch.
-        mix: weights of a single thing, keywords, a full sentence, a detail, a thing and its place.
-    """
-
-    scenes: int = 16000
-    steps: int = 1200
-    batch_size: int = 256
-    lr: float = 1.5e-3
-    weight_decay: float = 0.03
-    readout_weight: float = 0.6
-    duplicates: float = 0.35
-    mix: tuple[float, float, float, float, float] = (0.1, 0.3, 0.45, 0.05, 0.1)
-
-    def rate(self, step: int) -> float:
-        """Learning rate of a step."""
-        falling = 0.5 * (1 + math.cos(math.pi * step / self.steps))
-        return self.lr * min(1.0, (step + 1) / 100) * falling
 
 
 def pairs_of_scenes(world: World, count: int, seed: int) -> list[tuple[Scene, Scene | None]]:
@@ -159,7 +128,7 @@ def train_base(
     optimizer = torch.optim.AdamW(
         trained, settings.lr, (0.9, 0.98), weight_decay=settings.weight_decay, fused=True
     )
-    descent = AmpOptimizer(optimizer, compute, CLIP_NORM)
+    amp_optimizer = AmpOptimizer(optimizer, compute, CLIP_NORM)
     model.train()
     curve = []
     with Meter(settings.steps, "training the base") as meter:
@@ -172,7 +141,7 @@ def train_base(
             shown = truth([boxes(data.scenes[i]) for i in chosen], world, 1)
             what, where = binding_losses(readouts, images, moved(shown, device))
             loss = contrast + settings.readout_weight * (what + 3 * where)
-            descend(loss, descent, settings.rate(step), step=step, key="pretraining.base.lr")
+            descend(loss, amp_optimizer, settings.rate(step), step=step, key="pretraining.base.lr")
             clamp_scale(model)
             figures = {"contrast": contrast.item(), "what": what.item(), "where": where.item()}
             meter.advance(**figures)

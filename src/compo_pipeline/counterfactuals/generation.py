@@ -59,7 +59,7 @@ class Outcome(NamedTuple):
 
 class Folders(NamedTuple):
     """Folders: `root` of the real images, `images` of the published ones, and `state` of all
-    texts and images that were ever made, under any settings.
+    texts and images of all runs, under any settings.
     """
 
     root: Path

@@ -1,4 +1,4 @@
-"""Random crops for training: most of an image, squeezed a little, at the input's size.
+"""Random resized crops for training, at the input's size.
 
 Source: the training transform of the FSC-CLIP and C2LIP recipes, RandomResizedCrop as torchvision
 defines it, bicubic, without a flip: a mirrored image would belie "left" and "right".

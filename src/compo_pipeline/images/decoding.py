@@ -1,4 +1,4 @@
-"""Safe decoding of image files that nobody has looked at yet.
+"""Safe decoding of untrusted image files.
 
 Only common still formats are opened (Pillow would hand others to outside programs), an image's
 size is read from its header before a pixel is decoded, and nothing outside the data's root is

@@ -1,4 +1,4 @@
-"""A real image's features among the embeddings of a prompt, where the prompt says nothing.
+"""Injection of a real image's CLIP features into the padding of a prompt's embeddings.
 
 Source: SPARCL, Sec. 3: of a text-to-image model's prompt embedding, the positions up to the end of
 the text decide what is painted, the padding behind it decides the style. The padding is replaced by

@@ -110,5 +110,5 @@ def restyled(
         encode: as `encoder`.
         decode: as `decoder`.
     """
-    made: Tensor = decode(adain(encode(content), encode(style), weight))
-    return made
+    pixels: Tensor = decode(adain(encode(content), encode(style), weight))
+    return pixels

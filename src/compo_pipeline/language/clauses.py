@@ -1,8 +1,7 @@
-"""Simple clauses of captions, turned round: who does what to whom, what stands how to what.
+"""Clauses of captions turned round: active and passive voice, relations and their inverses.
 
-Only clauses that open the caption, and whose second half nothing hangs on that could come to hang
-on another noun: "a cup being held by a man on a table" is not what "a man holding a cup on a
-table" says.
+Only clauses that open the caption, and without a modifier that could come to modify another noun:
+"a cup being held by a man on a table" is not what "a man holding a cup on a table" says.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from compo_pipeline.language.lexicon import Lexicon
 from compo_pipeline.language.scene_graph import kinds
 from compo_pipeline.records import Parse
 
-# How the second thing stands to the first.
+# Relations of the first thing to the second, and their inverses.
 _PAIRS = (
     *(("above", "below"), ("over", "under"), ("in front of", "behind"), ("around", "inside")),
     *(("to the left of", "to the right of"), ("left of", "right of")),
@@ -43,7 +42,7 @@ _PASSIVE = frozenset(
 )
 _BE = {"is": False, "are": True}  # the number that it agrees with: plural?
 _ENDS = frozenset({".", ";", "!"})
-# Of somebody named elsewhere in the caption.
+# Possessives that refer to a person named elsewhere in the caption.
 OWNED = frozenset({"his", "her", "its", "their", "my", "our", "your"})
 
 
@@ -71,7 +70,7 @@ def turned_relations(parse: Parse) -> Iterator[Turned]:
         for end in range(min(link + _LONGEST, len(parse.words) - 1), link, -1):
             inverse = _INVERSE.get(written(parse, link, end).lower())
             other = _nominal(parse, end)
-            # "is", or the "is" of "there is", has to agree with what now stands at its side.
+            # "is", or the "is" of "there is", has to agree with its new neighbour.
             there = subject.start > 0
             if other and (agrees or there) and subject.plural != other.plural:
                 continue
@@ -139,7 +138,7 @@ def _subjects(parse: Parse) -> Iterator[_Nominal]:
 
 
 def _nominal(parse: Parse, start: int) -> _Nominal | None:
-    """The noun phrase that starts here; None where it is somebody's, or no more than a piece."""
+    """The noun phrase that starts here; None where it has a possessive, or is a fragment."""
     phrases = dict(noun_phrases_of(parse))
     end = phrases.get(start)
     if end is None or OWNED & {word.lower() for word in parse.words[start:end]}:

@@ -84,8 +84,8 @@ def _names_a_thing(parse: Parse, first: int, last: int) -> bool:
         return not (after_preposition or following == "of")
     if head == "close" and _ARTICLES.issuperset(before):
         return following != "up"
-    told = head in _MEASURES or head in _IMAGES
-    return not (told and following == "of" and _VAGUE.issuperset(before))
+    vague = head in _MEASURES or head in _IMAGES
+    return not (vague and following == "of" and _VAGUE.issuperset(before))
 
 
 def _whole(text: str) -> Concept:

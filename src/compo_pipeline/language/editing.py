@@ -33,7 +33,7 @@ class Generated:
     Attributes:
         text: the new text.
         generator: the rule that made it.
-        category: what the rule took hold of: a part of speech, a kind of phrase or of relation.
+        category: a part of speech, a kind of phrase or of relation: what the rule was applied to.
         words: what was taken out or moved, as it was written in the source; for a replacement the
             old words, then the new ones.
         spans: where `text` differs from its source, in text order.
@@ -52,7 +52,7 @@ Generator = Callable[[Parse, random.Random], Generated | None]
 
 
 class Edit(NamedTuple):
-    """What takes the place of the tokens `[start, end)`."""
+    """A text that replaces the tokens `[start, end)`."""
 
     start: int
     end: int
@@ -132,7 +132,7 @@ def moved(to: Parse, place: int, text: str, source: Parse, taken: int) -> str:
 
 
 def edited(parse: Parse, edits: Sequence[Edit]) -> tuple[str, tuple[Span, ...]]:
-    """The text with the edits made, and where the new pieces stand; edits are in text order."""
+    """The text after the edits, and the spans of the new pieces; edits are in text order."""
     pieces: list[str] = []
     spans: list[Span] = []
     position = copied = 0
@@ -190,7 +190,7 @@ def article(following: str) -> str:
 
 
 def capitalised_as(word: str, model: str) -> str:
-    """A lower-case word with the capitals of the one it stands for: none, the first, or all."""
+    """A lower-case word with the capitals of the word it replaces: none, the first, or all."""
     letters = [letter for letter in model if letter.isalpha()]
     if not letters or not letters[0].isupper():
         return word

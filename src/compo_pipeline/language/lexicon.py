@@ -1,4 +1,4 @@
-"""The caption lexicon: words of captions with what the language room wants to know of them.
+"""The caption lexicon: words of captions with their forms, groups, opposites and synonyms.
 
 The data file, `resources/language/lexicon.tsv`, was written from general knowledge and never from
 the captions it is judged on. A line is a lemma, lower-case; its forms follow by rule

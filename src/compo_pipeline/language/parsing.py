@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SHIPPED = "compo_en"
 _KEY = "language.model"
-# Components by their factory: they cost time and nobody reads what they find. Each text is
+# Components by their factory: they cost time and their results are not used. Each text is
 # given as one sentence, so sentence splitters have nothing to do either.
 _UNUSED = frozenset(
     {"ner", "beam_ner", "entity_ruler", "entity_linker", "span_ruler", "spancat", "textcat"}

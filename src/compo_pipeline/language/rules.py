@@ -1,4 +1,4 @@
-"""Rules that the trained taggers obey: the lexicon, and words whose neighbours decide.
+"""Rules that correct the trained taggers: words of the lexicon, and words in context.
 
 Captions are full of words that a general treebank never saw; a small model then guesses with
 confidence. All rules are patterns of spaCy's attribute_ruler, which travels inside the model.

@@ -1,4 +1,4 @@
-"""What a caption says, as a graph: entities, their attributes, and relations between them.
+"""Scene graphs of captions: entities, their attributes, and relations between them.
 
 Source: "FSC-CLIP", App. A.1. Read from the noun phrases and tags of a parse: entities are heads of
 noun phrases, attributes their modifiers (and adjectives after "is"), relations the prepositions
@@ -69,9 +69,9 @@ class Element(NamedTuple):
         end: the word behind it.
         upos: the part of speech to look it up under.
         tag: its fine tag, as the lexicon knows them.
-        conditions: what holds where it stands: the kinds of the noun it goes with; for verbs
+        conditions: of its context: the kinds of the noun it goes with; for verbs
             `transitive`, or `intransitive` and the kinds of their subject; `before` for nouns
-            before a noun; `he` and `she` where the caption speaks of somebody so; `bare` for
+            before a noun; `he` and `she` where the caption has such a pronoun; `bare` for
             prepositions before a phrase that counts nothing.
     """
 

@@ -1,4 +1,4 @@
-"""Which words can change places so that a caption stays English and stops being true.
+"""Which phrases can be exchanged so that a caption stays English and becomes false.
 
 The papers' rules exchange any two words of one part of speech. Read one by one (docs/negatives.md),
 half of what they write is broken English ("a room living"), and some is as true as before ("a woman

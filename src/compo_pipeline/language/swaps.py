@@ -86,7 +86,7 @@ def swap_across(
         second: the other one.
         rng: decides; equal states give equal texts.
         excluded: parts of speech that make no category.
-        occurrence: where a drawn word stands more than once in its sentence, replace the
+        occurrence: where a drawn word occurs more than once in its sentence, replace the
             occurrence drawn or (as the authors' code does) all of them.
         careful: leave pairs out that make broken English (`sense`), and give up where none is
             left: a departure from the paper.
@@ -247,7 +247,7 @@ def _places(
 def _put(
     word: _Word, source: Parse, to: Parse, places: Sequence[int]
 ) -> tuple[str, tuple[Span, ...]]:
-    """A sentence with a word of the other one at some of its places, and where it then stands."""
+    """A sentence with a word of the other one at some of its places, and the new spans."""
     written = source.words[word.place]
     return edited(
         to, [Edit(at, at + 1, moved(to, at, written, source, word.place)) for at in places]

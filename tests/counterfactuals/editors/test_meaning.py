@@ -11,7 +11,7 @@ from compo_pipeline.counterfactuals.editors.meaning import (
     altered,
     contents,
     exclude,
-    kept,
+    kept_share,
     same,
     still_true,
 )
@@ -78,10 +78,14 @@ def test_between(parsed: Parsed, caption: str, text: str, positive: str, negativ
 
 
 def test_kept() -> None:
-    assert kept("A red dog on a mat", "a blue cat on the mat") == 0.5
-    assert kept("A dog on a mat", "I cannot help with that") == 0
-    assert kept("A red dog on a mat", "a red cat on the mat") == kept("A dog", "A cat") == 1
-    assert kept("the", "anything") == 1
+    assert kept_share("A red dog on a mat", "a blue cat on the mat") == 0.5
+    assert kept_share("A dog on a mat", "I cannot help with that") == 0
+    assert (
+        kept_share("A red dog on a mat", "a red cat on the mat")
+        == kept_share("A dog", "A cat")
+        == 1
+    )
+    assert kept_share("the", "anything") == 1
 
 
 WORDS = ["a", "two", "dog", "dogs", "cat", "and", "red", "big", "on", "by", "no", "rides", "xyz"]
@@ -91,7 +95,7 @@ TEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=7).map(" ".join)
 @given(caption=TEXTS, text=TEXTS)
 def test_any_words(caption: str, text: str) -> None:
     bare = Parse("id", 0, caption, (), (), (), (), ())
-    assert 0 <= kept(caption, text) <= 1
+    assert 0 <= kept_share(caption, text) <= 1
     assert altered(bare, caption) == "" and still_true(bare, caption)
     # Nothing is a positive and a negative with certainty but additions and unknown words.
     if not altered(bare, text) and not still_true(bare, text):

@@ -11,7 +11,7 @@ import math
 import re
 
 from compo_pipeline.counterfactuals.contract import EditRequest
-from compo_pipeline.counterfactuals.editors.meaning import altered, kept, still_true
+from compo_pipeline.counterfactuals.editors.meaning import altered, kept_share, still_true
 from compo_pipeline.counterfactuals.settings import CheckSettings
 from compo_pipeline.language.sentences import split, word_count
 
@@ -93,7 +93,7 @@ def _form(caption: str, text: str, settings: CheckSettings) -> str:
 def _meaning(request: EditRequest, text: str, settings: CheckSettings) -> str:
     if request.role == "positive":
         return altered(request.parse, text)
-    if kept(request.caption, text) < settings.kept:
+    if kept_share(request.caption, text) < settings.kept:
         return f"keeps less than {settings.kept:.0%} of the caption's words"
     return still_true(request.parse, text)
 

@@ -222,7 +222,7 @@ def still_true(caption: Parse, text: str) -> str:
     return ""
 
 
-def kept(caption: str, text: str) -> float:
+def kept_share(caption: str, text: str) -> float:
     """The share of a caption's words that stand in a text too, or a synonym does, in [0, 1]; all,
     where a single one does not.
     """

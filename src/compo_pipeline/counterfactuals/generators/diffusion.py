@@ -198,12 +198,12 @@ class _BatchGenerator:
                 generator=[self._generator(request) for request, _ in wanted],
                 output_type="latent",
             ).images
-            made = self._decoded(latents.to(pipe.vae.dtype), real)
-            sound = made.isfinite().flatten(1).all(1).tolist()
-            images = pipe.image_processor.postprocess(made.nan_to_num(), output_type="pil")
+            pixels = self._decoded(latents.to(pipe.vae.dtype), real)
+            finite = pixels.isfinite().flatten(1).all(1).tolist()
+            images = pipe.image_processor.postprocess(pixels.nan_to_num(), output_type="pil")
         return [
             DiffusionOutput(image if good else None, filled)
-            for image, good, filled in zip(images, sound, full, strict=True)
+            for image, good, filled in zip(images, finite, full, strict=True)
         ]
 
     def _decoded(self, latents: Tensor, real: list[Image]) -> Tensor:
@@ -212,18 +212,18 @@ class _BatchGenerator:
         if style.space == "latents":
             encoded = vae.encode(self._pixels(real, latents)).latent_dist.mode()
             latents = adain(latents, encoded * vae.config.scaling_factor, style.weight)
-        made: Tensor = vae.decode(latents / vae.config.scaling_factor, return_dict=False)[0]
+        pixels: Tensor = vae.decode(latents / vae.config.scaling_factor, return_dict=False)[0]
         if style.space == "pixels":
-            made = adain(made, self._pixels(real, made), style.weight)
+            pixels = adain(pixels, self._pixels(real, pixels), style.weight)
         if style.space == "vgg":
             # In float32, in 0..1: what its weights were trained on.
-            pair = (made.float(), self._pixels(real, made.float()))
-            content, like = ((pixels / 2 + 0.5).clamp(0, 1) for pixels in pair)
-            made = vgg.restyled(content, like, style.weight, *self._vgg) * 2 - 1
-        return made.clamp(-1, 1)
+            pair = (pixels.float(), self._pixels(real, pixels.float()))
+            content, like = ((one / 2 + 0.5).clamp(0, 1) for one in pair)
+            pixels = vgg.restyled(content, like, style.weight, *self._vgg) * 2 - 1
+        return pixels.clamp(-1, 1)
 
     def _pixels(self, real: list[Image], like: Tensor) -> Tensor:
-        """Real images in -1..1, squashed to the size of the made ones, [b, 3, H, W]."""
+        """Real images in -1..1, squashed to the size of the generated ones, [b, 3, H, W]."""
         settings, processor = self._settings, self._pipe.image_processor
         pixels: Tensor = processor.preprocess(real, settings.height, settings.width)
         return pixels.to(like.device, like.dtype)

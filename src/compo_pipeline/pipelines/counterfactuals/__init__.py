@@ -1,1 +1,1 @@
-"""Counterfactuals: edits of captions, and the images made for them, as a table and a folder."""
+"""Counterfactuals: edits of captions, and images of them, as a table and a folder."""

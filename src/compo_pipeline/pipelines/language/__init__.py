@@ -1,1 +1,1 @@
-"""The language pipeline: trains, judges and ships compo_en."""
+"""The language pipeline: trains, evaluates and assembles compo_en."""

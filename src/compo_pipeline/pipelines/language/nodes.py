@@ -14,26 +14,27 @@ log = logging.getLogger(__name__)
 
 def convert_treebank(root: str, folder: str) -> Path:
     """The treebank's splits in spaCy's format."""
-    from compo_pipeline.artefacts import tagger as training
+    from compo_pipeline.artefacts import compo_en
 
-    training.prepare(root, Path(folder))
+    compo_en.prepare(root, Path(folder))
     return Path(folder)
 
 
 def train_networks(treebank: Path, settings: Mapping[str, Any], folder: str) -> Path:
     """The trained networks, best and last."""
-    from compo_pipeline.artefacts import tagger as training
+    from compo_pipeline.artefacts import compo_en
+    from compo_pipeline.artefacts.settings import LanguageModelSettings
 
-    parsed = parse(training.TrainingSettings, settings, "language.training")
-    training.train(treebank, Path(folder), parsed)
+    parsed = parse(LanguageModelSettings, settings, "language.training")
+    compo_en.train(treebank, Path(folder), parsed)
     return Path(folder)
 
 
 def assemble_pipeline(networks: Path, folder: str) -> Path:
     """The pipeline that the package ships."""
-    from compo_pipeline.artefacts import tagger as training
+    from compo_pipeline.artefacts import compo_en
 
-    training.assemble(networks, Path(folder))
+    compo_en.assemble(networks, Path(folder))
     return Path(folder)
 
 
@@ -42,13 +43,13 @@ def judge_pipeline(pipeline: Path, treebank: Path) -> dict[str, dict[str, float]
     from spacy.tokens import DocBin
 
     from compo_pipeline.artefacts import accuracy
-    from compo_pipeline.language import parsing
     from compo_pipeline.language.lexicon import RESOURCES
+    from compo_pipeline.language.parsing import load
 
-    nlp = parsing.load(str(pipeline))
+    nlp = load(str(pipeline))
     test = list(DocBin().from_disk(treebank / "test.spacy").get_docs(nlp.vocab))
     figures = accuracy.report(nlp, test, accuracy.read_gold(RESOURCES / "gold_captions.txt"))
     for part, values in figures.items():
-        told = ", ".join(f"{name} {100 * value:.1f}" for name, value in values.items())
-        log.info("%s: %s", part, told)
+        shown = ", ".join(f"{name} {100 * value:.1f}" for name, value in values.items())
+        log.info("%s: %s", part, shown)
     return figures

@@ -1,1 +1,1 @@
-"""Pretraining: the small base model `scenes-base`, made from rendered scenes alone."""
+"""Pretraining: the small base model `scenes-base`, trained on rendered scenes alone."""

@@ -19,8 +19,7 @@ def train_image_tower(
     pretraining: Mapping[str, Any], scenes: Mapping[str, Any], folder: str
 ) -> Path:
     """The image tower, taught by the renderer's ground truth."""
-    from compo_pipeline.artefacts.architecture import build
-    from compo_pipeline.artefacts.image_tower import train_tower
+    from compo_pipeline.artefacts.image_tower import build, train_tower
 
     settings, world = _settings(pretraining, scenes)
     compute = _compute(settings)
@@ -35,7 +34,7 @@ def train_base_model(
 ) -> tuple[Path, dict[str, Any]]:
     """The whole base model, and what linear readouts recover from its embedding."""
     from compo_pipeline.artefacts import text_tower as base
-    from compo_pipeline.artefacts.architecture import build, with_tower
+    from compo_pipeline.artefacts.image_tower import build, with_tower
     from compo_pipeline.models.export import export
 
     settings, world = _settings(pretraining, scenes)
@@ -52,8 +51,8 @@ def train_base_model(
         unseen,
         world,
     )
-    made = {"linear probes": probes, "compute": compute.facts()}
-    export(loaded, Path(folder), precision="fp16", metadata=made)
+    metadata = {"linear probes": probes, "compute": compute.facts()}
+    export(loaded, Path(folder), precision="fp16", metadata=metadata)
     return Path(folder), {"linear probes": probes, "curve": curve}
 
 
