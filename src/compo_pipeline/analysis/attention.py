@@ -21,7 +21,7 @@ from torch import Tensor
 from compo_pipeline.analysis.cases import Case, Mask
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.images.decoding import ImageError, Limits, load
-from compo_pipeline.models.dense import MEND, attention, encode_images_densely
+from compo_pipeline.models.dense import FIX, attention, encode_images_densely
 from compo_pipeline.models.encoding import encode_texts, scale_of
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.progress import track
@@ -215,6 +215,6 @@ def _side(patches: int, name: str) -> int:
     side = math.isqrt(patches)
     if side * side != patches:
         raise SettingsError(
-            f"model.name: '{name}' has {patches} patches, expected a square grid of them; {MEND}"
+            f"model.name: '{name}' has {patches} patches, expected a square grid of them; {FIX}"
         )
     return side

@@ -22,7 +22,7 @@ def belonging(owners: Tensor, images: int, labels: Tensor | None = None) -> Tens
     Source: C2LIP paper, z' of Eq. 5 and 7.
 
     Args:
-        owners: [K], row of the caption that each concept stands in.
+        owners: [K], row of the caption that contains each concept.
         images: m.
         labels: [K], equal where two concepts read alike; where given, a concept is true also of
             images that have it from a caption of their own (the paper does not do so).

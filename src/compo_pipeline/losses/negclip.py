@@ -13,7 +13,7 @@ from torch import Tensor
 def negclip(
     images: Tensor, texts: Tensor, negatives: Tensor, valid: Tensor, scale: Tensor
 ) -> Tensor:
-    """InfoNCE whose images also tell their caption from every hard negative of the batch.
+    """InfoNCE of images against all captions and all hard negatives of the batch.
 
     Image to text runs over the m captions and the N negatives, text to image over the m captions
     alone: a negative belongs to no image.

@@ -1,4 +1,4 @@
-"""Texts that say the same in another order shall mean the same.
+"""CLIC's uni-modal loss: distance between the embeddings of reordered captions.
 
 Shapes: m rows of a batch, D width of the joint space.
 """

@@ -31,7 +31,7 @@ NAMES = {NEGATIVE: "negative", POSITIVE: "rephrased caption"}
 
 
 class PairsBatch(NamedTuple):
-    """n rows of up to three pairs; images and texts stand kind by kind, without gaps."""
+    """n rows of up to three pairs; images and texts are ordered by kind, without gaps."""
 
     images: Tensor  # [P, 3, H, W], or [P] rows of features
     texts: Tensor  # [K, T]

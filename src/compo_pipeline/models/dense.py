@@ -26,7 +26,7 @@ from compo_pipeline.models.encoding import (
     text_tower,
 )
 
-MEND = "set model.name to a model whose towers are transformers (ViT-B-32-quickgelu, scenes-base)"
+FIX = "set model.name to a model whose towers are transformers (ViT-B-32-quickgelu, scenes-base)"
 
 
 class NoPatches(SettingsError):
@@ -41,7 +41,7 @@ class NoPatches(SettingsError):
     def __init__(self, name: str, reason: str, otherwise: str | None = None) -> None:
         super().__init__(
             f"model.name: '{name}' gives no features of patches and tokens in the joint space: "
-            f"{reason}; {MEND}, or {otherwise or 'take a method without a local loss'}"
+            f"{reason}; {FIX}, or {otherwise or 'take a method without a local loss'}"
         )
         self.reason = reason
 
@@ -157,7 +157,7 @@ def _refuse_unknown_trunk(visual: TimmModel, name: str) -> None:
 
 
 def _through_attention_pool(pool: Any, patches: Tensor) -> Tensor:
-    """What attention pooling gives for each patch [m, P, C] if all attention lies on it.
+    """What attention pooling gives for each patch [m, P, C] if all attention is on it.
 
     Source: C2LIP, Sec. 3 (t = out_proj(value(V_p)), then t + mlp(norm(t))).
     """
@@ -200,7 +200,7 @@ def encode_texts_densely(model: Any, tokens: Tensor, name: str) -> DenseTexts:
     """
     tower = _text_parts(model, name)
     if pool_type(tower) != "argmax":
-        # SigLIP's way: no <sot>, and <eot> is the padding; ids alone do not tell them apart.
+        # SigLIP's way: no <sot>, and <eot> is the padding; the two ids are equal.
         raise NoPatches(
             name,
             f"its text tower pools by '{pool_type(tower)}', so that token ids alone do not say "

@@ -70,7 +70,7 @@ def pool_type(tower: Any) -> str:
 
 
 def reads_padding(tower: Any) -> bool:
-    """Whether what stands behind a text changes its embedding."""
+    """Whether padding behind a text changes its embedding."""
     return tower.attn_mask is None or pool_type(tower) not in ("argmax", "eos")
 
 
@@ -99,7 +99,7 @@ def text_states(tower: Any, tokens: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def pool_texts(tower: Any, states: Tensor, tokens: Tensor) -> Tensor:
-    """The state [K, W] that stands for each text, of states [K, T, W] and token ids [K, T]."""
+    """The state [K, W] of each text, from states [K, T, W] and token ids [K, T]."""
     eos = tower.eos_id if isinstance(tower, TextTransformer) else tower.text_eos_id
     pooled: Tensor = text_global_pool(states, tokens, pool_type(tower), eos_token_id=eos)
     return pooled

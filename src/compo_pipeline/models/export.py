@@ -38,8 +38,8 @@ def export(
         loaded: the model; its weights may have changed since it was loaded.
         folder: replaced where it exists.
         precision: of the weights file. open_clip loads either as float32.
-        metadata: what the record (compo.json) shall say besides the model's identity: method,
-            base fingerprint, commit. The identity is always the written model's own.
+        metadata: fields of the record (compo.json) besides the model's fingerprints: method,
+            base fingerprint, commit. The fingerprints are always the written model's own.
 
     Raises:
         ValueError: a weight is not finite, or too large for fp16.

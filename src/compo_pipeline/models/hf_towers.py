@@ -369,7 +369,7 @@ def _fused(layer: nn.Linear, place: str) -> dict[str, Tensor]:
 
 
 def _pool_inputs(pool: Any) -> dict[str, Tensor]:
-    """The pool asks with a latent of its own: torch's attention keeps q, k and v in one."""
+    """The pool has its own latent query: torch's attention keeps q, k and v in one."""
     return {
         "head.probe": pool.latent,
         "head.attention.in_proj_weight": torch.cat([pool.q.weight, pool.kv.weight]),

@@ -189,7 +189,7 @@ class FusedAttention(MultiheadAttention):
 
     torch reads both weights without calling a layer, so peft adds the update to them before each
     call and subtracts it afterwards. That rounds: frozen weights drift by 1e-6 in 3,000 steps;
-    and it adds the out-projection's update twice (peft 0.21). Here the sums stand in for the
+    and it adds the out-projection's update twice (peft 0.21). Here the sums replace the
     weights during the call alone.
     """
 

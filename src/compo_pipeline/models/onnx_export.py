@@ -29,7 +29,7 @@ TOKENIZER_FILE = "tokenizer.json"
 TOLERANCE = 1e-3
 # A protobuf file ends at 2 GiB; larger weights lie in a file beside it.
 _MOST_BYTES = 1_900_000_000
-# Said of the ONNX folder where no file of its own holds the tokenizer.
+# Named in the notes where the ONNX folder has no tokenizer file.
 _OPEN_CLIPS = "open_clip.get_tokenizer('local-dir:<folder of the checkpoint>')"
 _PACKAGES = ("onnx", "onnxruntime", "onnxscript", "tokenizers")
 

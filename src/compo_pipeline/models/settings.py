@@ -70,7 +70,7 @@ def needs_network(model: ModelSettings) -> bool:
 
 
 def _takes_hub_tokenizer(architecture: str) -> bool:
-    """Whether the tokenizer of an architecture of open_clip lies on a hub.
+    """Whether the tokenizer of an architecture of open_clip is on a hub.
 
     Its configuration is read without open_clip, whose import takes seconds and fixes whether the
     hub may be asked.
