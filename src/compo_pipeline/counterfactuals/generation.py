@@ -50,7 +50,7 @@ _READABLE = 40  # characters of a sample_id in a file's name
 _log = logging.getLogger(__name__)
 
 
-class Outcome(NamedTuple):
+class TextOutcome(NamedTuple):
     """A text and the edit that made it, or no text and the reason."""
 
     text: str
@@ -184,13 +184,13 @@ def _locked(state: Path) -> Iterator[None]:
 
 def _texts(
     jobs: Sequence[Job], editor: CaptionEditor, parser: Parser, state: Path, *, retry: bool
-) -> list[Outcome]:
+) -> list[TextOutcome]:
     """The text of every job, or why there is none; only what is not stored is asked for.
 
     Failures that are not final are not stored: the next run asks again. With `retry`, stored
     failures are asked again, too.
     """
-    store = KeyValueStore(state / "texts.sqlite", Outcome)
+    store = KeyValueStore(state / "texts.sqlite", TextOutcome)
     source = ("text", editor.name, editor.settings_fingerprint, parser.language)
     keys = [job.key(*source) for job in jobs]
     texts = store.get(keys)
@@ -208,9 +208,9 @@ def _texts(
         final = {}
         for key, answer in batch:
             if isinstance(answer, EditedCaption):
-                texts[key] = final[key] = Outcome(answer.text, answer.detail)
+                texts[key] = final[key] = TextOutcome(answer.text, answer.detail)
             else:
-                texts[key] = Outcome("", answer.reason)
+                texts[key] = TextOutcome("", answer.reason)
                 if answer.final:
                     final[key] = texts[key]
         store.put(final)
@@ -233,7 +233,7 @@ def _edited(
 
 def _images(
     jobs: Sequence[Job],
-    texts: Sequence[Outcome],
+    texts: Sequence[TextOutcome],
     generator: ImageGenerator,
     settings: CounterfactualSettings,
     folders: Folders,
