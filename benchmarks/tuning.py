@@ -64,11 +64,11 @@ class Bench:
         self._draw_views()
 
     def _draw_views(self) -> None:
-        if not self.inputs.plan.views.is_dir():
+        if not self.inputs.training.views.is_dir():
             study = self.study
             method, _ = self.inputs.build()
-            drawing = ViewContext(study.parses, "", self.seed, 0)
-            write(method, study.rows, drawing, study.views.epochs, self.inputs.plan.views)
+            view_context = ViewContext(study.parses, "", self.seed, 0)
+            write(method, study.rows, view_context, study.views.epochs, self.inputs.training.views)
 
     def recipes(self) -> Iterator[Mapping[str, Value]]:
         """The configured recipe, then random ones."""
@@ -89,10 +89,10 @@ class Bench:
         inputs = self.inputs if length == FULL else self.inputs.for_trials(self.settings.trial)
         method, recipe = inputs.build(values)
         resume = self.folder / name
-        runner = Trainer(replace(inputs.plan, settings=recipe, resume=resume, **plan))
+        trainer = Trainer(replace(inputs.training, settings=recipe, resume=resume, **plan))
         started = time.perf_counter()
-        done = runner.train(method, METHOD, resume / "checkpoint", lambda point: None)
-        found = scorer(load(resume / "checkpoint", runner.device))
+        done = trainer.train(method, METHOD, resume / "checkpoint", lambda point: None)
+        found = scorer(load(resume / "checkpoint", trainer.device))
         return {
             "values": dict(values),
             "steps": done.step,
@@ -125,7 +125,7 @@ def cost(bench: Bench) -> dict[str, Any]:
     warm = bench.scorer()
     inputs = bench.inputs.for_trials(bench.settings.trial)
     method, recipe = inputs.build()
-    Trainer(replace(inputs.plan, settings=recipe)).store_features(method)
+    Trainer(replace(inputs.training, settings=recipe)).store_features(method)
     trial = bench.trained(TRIAL, bench.recipe, f"trial-cost-{time.time():.0f}", warm)
     started = time.perf_counter()
     run = bench.trained(

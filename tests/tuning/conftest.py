@@ -107,7 +107,7 @@ class World:
     """
 
     inputs: TrialInputs
-    drawing: ViewContext
+    view_context: ViewContext
     items: tuple[Subtask, ...]
 
     def objective(self, folder: Path, recorder: Any = None, **changes: Any) -> TrialObjective:
@@ -143,9 +143,9 @@ def world(tmp_path_factory: pytest.TempPathFactory, tiny_clip: Path) -> World:
         Image.fromarray(noise.integers(0, 256, (32, 32, 3), np.uint8)).save(root / f"{name}.png")
     rows = [_row(number) for number in range(12)]
     captions, parses = [row for row, _ in rows], {row.sample_id: row for _, row in rows}
-    drawing = ViewContext(parses, "hand", 0, 0)
+    view_context = ViewContext(parses, "hand", 0, 0)
     method = NegClip(NegClipViews(), NegClipObjective(("text",)))
-    write(method, captions, drawing, 2, root / "views")
+    write(method, captions, view_context, 2, root / "views")
     optimizer = OptimizerSettings(**RECIPE["optimizer"])
     plan = TrainingInputs(
         *(captions, "data", root / "views", root, ModelSettings(f"local-dir:{tiny_clip}")),
@@ -160,7 +160,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, tiny_clip: Path) -> World:
     subtasks = [Subtask("play", name, ("image_to_text",), root, ()) for name in ("pairs", "known")]
     pairs = replace(subtasks[0], items=tuple(_item(number) for number in range(12)))
     known = _known(replace(subtasks[1], items=pairs.items), load(tiny_clip), scoring)
-    return World(inputs, drawing, (pairs, known))
+    return World(inputs, view_context, (pairs, known))
 
 
 def _row(number: int) -> tuple[Caption, Parse]:

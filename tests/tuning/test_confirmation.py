@@ -25,7 +25,7 @@ SEEDS = (5, 6)
 
 @pytest.fixture
 def confirmation(world: Any, tmp_path: Path) -> Confirmation:
-    return Confirmation(world.inputs, world.drawing, 1, world.items, tmp_path / "confirmed")
+    return Confirmation(world.inputs, world.view_context, 1, world.items, tmp_path / "confirmed")
 
 
 def figures(world: Any, folder: Path, seed: int, tuned: dict[str, float]) -> dict[str, float]:
@@ -33,8 +33,10 @@ def figures(world: Any, folder: Path, seed: int, tuned: dict[str, float]) -> dic
     inputs = world.inputs
     method, recipe = inputs.build(tuned)
     views = folder / "views"
-    write(method, inputs.plan.captions, world.drawing._replace(seed=seed), 1, views)
-    plan = replace(inputs.plan, settings=recipe, seed=seed, views=views, resume=folder / "state")
+    write(method, inputs.training.captions, world.view_context._replace(seed=seed), 1, views)
+    plan = replace(
+        inputs.training, settings=recipe, seed=seed, views=views, resume=folder / "state"
+    )
     Trainer(plan).train(method, "hand", folder / "out", lambda _: None)
     embedded = Embedder(world.items, inputs.evaluation)(load(folder / "out"), "hand")
     found = (one for task in world.items for one in score("hand", task, embedded))
@@ -93,8 +95,8 @@ def test_every_seed_has_views_of_its_own_for_both_recipes(
 ) -> None:
     drawn, used = [], []
 
-    def noting(method: Any, captions: Any, drawing: Any, epochs: int, folder: Path) -> None:
-        write(method, captions, drawing, epochs, folder)
+    def noting(method: Any, captions: Any, view_context: Any, epochs: int, folder: Path) -> None:
+        write(method, captions, view_context, epochs, folder)
         drawn.append(fingerprint.folder_fingerprint(folder))
 
     def untrained(self: Trainer, method: Any, name: str, folder: Path, report_: Any) -> None:
@@ -106,7 +108,7 @@ def test_every_seed_has_views_of_its_own_for_both_recipes(
     confirmation.run(TUNED, SEEDS)
     study = tmp_path / "study"
     method, _ = world.inputs.build()
-    write(method, world.inputs.plan.captions, world.drawing, 1, study)
+    write(method, world.inputs.training.captions, world.view_context, 1, study)
     assert len(drawn) == 2 and len({*drawn, fingerprint.folder_fingerprint(study)}) == 3
     assert used == [
         (seed, name, views)
@@ -174,7 +176,7 @@ def test_whatever_the_scores_hang_on_is_confirmed_anew(
     both = ["configured", "tuned"]
     assert run(confirmation) == both
     inputs = confirmation.inputs
-    other = replace(inputs, plan=replace(inputs.plan, data_hash="other data"))
+    other = replace(inputs, training=replace(inputs.training, data_hash="other data"))
     assert run(replace(confirmation, inputs=other)) == both
     assert run(replace(confirmation, items=confirmation.items[:1])) == both
     # Other values leave what the configured ones have given.

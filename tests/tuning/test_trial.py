@@ -76,8 +76,8 @@ def test_the_value_is_the_score_less_the_penalty(world: Any, tmp_path: Path, rec
 
     # What trains is the configured recipe with the trial's values, and nothing else.
     method, recipe = world.inputs.build({LR: RUINOUS})
-    runner = Trainer(replace(world.inputs.plan, settings=recipe, resume=tmp_path / "alone"))
-    runner.train(method, "alone", tmp_path / "checkpoint", lambda _: None)
+    trainer = Trainer(replace(world.inputs.training, settings=recipe, resume=tmp_path / "alone"))
+    trainer.train(method, "alone", tmp_path / "checkpoint", lambda _: None)
     alone = objective.scorer(load(tmp_path / "checkpoint"))
     assert dict(alone.metrics) == ruinous.user_attrs["figures"]
 
@@ -268,7 +268,7 @@ def test_the_state_of_an_earlier_study_is_overwritten(
 ) -> None:
     method, recipe = world.inputs.build({LR: RUINOUS})
     folder = tmp_path / "trials" / "trial=0"
-    plan = replace(world.inputs.plan, settings=recipe, resume=folder)
+    plan = replace(world.inputs.training, settings=recipe, resume=folder)
     Trainer(plan).train(method, "negclip", tmp_path / "out", lambda _: None)
     objective = world.objective(tmp_path)
     (trial,) = run(world.plan(objective, tmp_path, GENTLE), objective, recorder).trials
@@ -341,7 +341,7 @@ def test_an_unknown_figure_is_refused_by_its_key(score: Any, objective: Any, key
 
 
 def test_metrics_are_those_of_the_items(world: Any) -> None:
-    plan, evaluation = world.inputs.plan, world.inputs.evaluation
+    plan, evaluation = world.inputs.training, world.inputs.evaluation
     base = load(plan.model)
     settings = ObjectiveSettings((KNOWN,), (), NONE, NONE)
     scorer = Scorer(world.items, evaluation, settings, base)
@@ -352,9 +352,9 @@ def test_metrics_are_those_of_the_items(world: Any) -> None:
     assert scorer(base).values == (0.0,)
 
 
-def with_plan(objective: TrialObjective, **changes: Any) -> TrialObjective:
-    plan = replace(objective.inputs.plan, **changes)
-    return replace(objective, inputs=replace(objective.inputs, plan=plan))
+def with_training(objective: TrialObjective, **changes: Any) -> TrialObjective:
+    training = replace(objective.inputs.training, **changes)
+    return replace(objective, inputs=replace(objective.inputs, training=training))
 
 
 def with_parameters(objective: TrialObjective, key: str, **changes: Any) -> TrialObjective:
@@ -366,7 +366,7 @@ def with_parameters(objective: TrialObjective, key: str, **changes: Any) -> Tria
 def test_images_are_embedded_once_before_the_first_trial(
     world: Any, tmp_path: Path, recorder: Any, embedded: list[str]
 ) -> None:
-    objective = with_plan(world.objective(tmp_path), features=tmp_path / "features")
+    objective = with_training(world.objective(tmp_path), features=tmp_path / "features")
     plan = world.plan(objective, tmp_path, 1e-6, 1e-3)
     broken = replace(plan.settings.storage, url="mysql://nobody@nowhere/db")
     with pytest.raises(SettingsError, match=r"tuning\.study\.storage\.url"):
@@ -395,9 +395,9 @@ def test_images_are_embedded_once_before_the_first_trial(
             lambda one: with_parameters(one, "negclip", views={"careful": True}),
             "configuration of the method",
         ),
-        (lambda one: with_plan(one, data_hash="other data"), "data"),
-        (lambda one: with_plan(one, seed=1), "seed"),
-        (lambda one: with_plan(one, views=one.inputs.plan.root), "views"),
+        (lambda one: with_training(one, data_hash="other data"), "data"),
+        (lambda one: with_training(one, seed=1), "seed"),
+        (lambda one: with_training(one, views=one.inputs.training.root), "views"),
     ],
 )
 def test_a_study_of_other_trials_is_not_joined(
@@ -415,9 +415,9 @@ def test_a_study_of_another_base_or_code_is_not_joined(
     objective = world.objective(tmp_path)
     world.plan(objective, tmp_path, 1e-3)
     monkeypatch.setattr(fingerprint, "code_fingerprint", lambda: "other code")
-    model = replace(objective.inputs.plan.model, name=f"local-dir:{tiny_model(1)}")
+    model = replace(objective.inputs.training.model, name=f"local-dir:{tiny_model(1)}")
     with pytest.raises(SettingsError, match="differs in base model, training code; its"):
-        world.plan(with_plan(objective, model=model), tmp_path, 1e-3)
+        world.plan(with_training(objective, model=model), tmp_path, 1e-3)
 
 
 def test_a_study_is_joined_where_no_value_is_changed(world: Any, tmp_path: Path) -> None:

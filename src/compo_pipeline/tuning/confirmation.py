@@ -62,7 +62,7 @@ class Confirmation:
 
     inputs: TrialInputs
     """With the parameters of a whole run."""
-    drawing: ViewContext
+    view_context: ViewContext
     """Inputs for sampling views; the seed is replaced."""
     epochs: int
     """Epochs of views."""
@@ -81,8 +81,8 @@ class Confirmation:
             seeds: to train with.
             processes: trainings at the same time.
         """
-        plan, settings = self.inputs.plan, self.inputs.evaluation
-        base = load(plan.model, Trainer(plan).device)
+        settings = self.inputs.evaluation
+        base = load(self.inputs.training.model, Trainer(self.inputs.training).device)
         work = self.folder / f"{self._fingerprint(base):016x}"
         scorer = _RunScorer(self.items, Embedder(self.items, settings))
         untrained = scorer(BASE, base)
@@ -104,19 +104,19 @@ class Confirmation:
 
     def _fingerprint(self, base: LoadedModel) -> int:
         """Everything that decides the scores, beside values and seed."""
-        plan, evaluation = self.inputs.plan, self.inputs.evaluation
-        resolved = Trainer(plan).compute
+        training, evaluation = self.inputs.training, self.inputs.evaluation
+        resolved = Trainer(training).compute
         return digest(
             fingerprint.code_fingerprint("evaluation", "language"),
-            plan.data_hash,
-            digest(*(row.sample_id for row in plan.captions)),
+            training.data_hash,
+            digest(*(row.sample_id for row in training.captions)),
             base.fingerprint,
             items_fingerprint(self.items),
             json.dumps(self.inputs.parameters, sort_keys=True),
             resolved.precision,
             resolved.device.type,
             self.epochs,
-            self.drawing.language,
+            self.view_context.language,
             evaluation.image_precision,
             evaluation.text_precision,
         )
@@ -155,9 +155,9 @@ class _Training:
         if not folder.is_dir():
             confirmation = self.confirmation
             method, _ = confirmation.inputs.build()
-            drawing = confirmation.drawing._replace(seed=self.seed)
-            captions = confirmation.inputs.plan.captions
-            write(method, captions, drawing, confirmation.epochs, folder)
+            view_context = confirmation.view_context._replace(seed=self.seed)
+            captions = confirmation.inputs.training.captions
+            write(method, captions, view_context, confirmation.epochs, folder)
         return folder
 
     def _train(self, scorer: _RunScorer) -> list[Score]:
@@ -165,12 +165,12 @@ class _Training:
         log.info("confirming: training with the %s values, seed %d", self.name, self.seed)
         method, recipe = inputs.build(self.values)
         state = self.work / self.file.stem  # other values are another training
-        plan = replace(
-            inputs.plan, settings=recipe, seed=self.seed, views=self.views(), resume=state
+        training = replace(
+            inputs.training, settings=recipe, seed=self.seed, views=self.views(), resume=state
         )
-        runner = Trainer(plan)
-        runner.train(method, self.name, state / "checkpoint", lambda point: None)
-        return scorer(self.name, load(state / "checkpoint", runner.device))
+        trainer = Trainer(training)
+        trainer.train(method, self.name, state / "checkpoint", lambda point: None)
+        return scorer(self.name, load(state / "checkpoint", trainer.device))
 
 
 def _run_in_processes(trainings: Sequence[_Training], processes: int) -> None:
@@ -179,7 +179,7 @@ def _run_in_processes(trainings: Sequence[_Training], processes: int) -> None:
         training.views()
     confirmation = trainings[0].confirmation
     light = replace(
-        confirmation, drawing=confirmation.drawing._replace(parses={}, counterfactuals={})
+        confirmation, view_context=confirmation.view_context._replace(parses={}, counterfactuals={})
     )
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, context, compute.use_cores, (processes,)) as pool:

@@ -65,7 +65,7 @@ class TrialInputs:
     method: str
     parameters: Mapping[str, Any]
     """`training` and the method's own parameters, as configured."""
-    plan: TrainingInputs
+    training: TrainingInputs
     """Of a training; each trial replaces its settings and the folder of its state."""
     evaluation: EvaluationSettings
 
@@ -88,7 +88,7 @@ class TrialInputs:
                 recipe[name] = value
         # A trial is scored by the study's objective, at its last step.
         recipe |= {"validation": {}, "keep": "last", "early_stopping": {}}
-        recipe["save_every"] = math.ceil(_steps(self.plan.views, recipe) / settings.looks)
+        recipe["save_every"] = math.ceil(_steps(self.training.views, recipe) / settings.looks)
         return replace(self, parameters={**self.parameters, "training": recipe})
 
 
@@ -181,10 +181,10 @@ class TrialObjective:
         method, recipe = self.inputs.build(self.space.suggest(trial))
         number = first_attempt(trial.storage.get_trial(trial._trial_id))
         folder = self.folder / f"trial={number}"
-        runner = Trainer(replace(self.inputs.plan, settings=recipe, resume=folder))
+        trainer = Trainer(replace(self.inputs.training, settings=recipe, resume=folder))
         try:
             with _silenced():
-                found = self._train(trial, runner, method, folder / "checkpoint")
+                found = self._train(trial, trainer, method, folder / "checkpoint")
         except (KeyboardInterrupt, UpdateFinishedTrialError):
             raise  # the next attempt continues from the state on disk
         except BaseException as error:
@@ -202,8 +202,8 @@ class TrialObjective:
     @cached_property
     def scorer(self) -> Scorer:
         """Scores models relative to the base, which is scored first."""
-        plan = self.inputs.plan
-        base = load(plan.model, Trainer(plan).device)
+        training = self.inputs.training
+        base = load(training.model, Trainer(training).device)
         return Scorer(self.items, self.inputs.evaluation, self.settings, base)
 
     def plan(
@@ -216,7 +216,7 @@ class TrialObjective:
             configured: configured values of the searched settings.
             folder: of the study's sqlite file.
         """
-        count = settings.processes(Trainer(self.inputs.plan).device)
+        count = settings.processes(Trainer(self.inputs.training).device)
         return StudyPlan(
             settings=replace(settings, workers=count),
             folder=folder,
@@ -224,18 +224,18 @@ class TrialObjective:
             configured=configured,
             directions=("maximize", "maximize") if self.settings.second else ("maximize",),
             fingerprint=self._fingerprint(),
-            seed=self.inputs.plan.seed,
+            seed=self.inputs.training.seed,
         )
 
     def _fingerprint(self) -> dict[str, str]:
         """Everything that decides a trial's value beside its parameters."""
-        inputs, plan = self.inputs, self.inputs.plan
+        inputs, training = self.inputs, self.inputs.training
         recipe = {
             key: value
             for key, value in inputs.parameters["training"].items()
             if key not in _NOT_FINGERPRINTED
         }
-        recipe["precision"] = Trainer(plan).compute.precision
+        recipe["precision"] = Trainer(training).compute.precision
         precisions = (inputs.evaluation.image_precision, inputs.evaluation.text_precision)
         return {
             "method": inputs.method,
@@ -247,19 +247,19 @@ class TrialObjective:
             "objective": json.dumps(asdict(self.settings)),
             "validation items": items_fingerprint(self.items),
             "scoring": " ".join(precisions),
-            "data": plan.data_hash,
-            "views": fingerprint.folder_fingerprint(plan.views),
-            "base model": load(plan.model).fingerprint,
+            "data": training.data_hash,
+            "views": fingerprint.folder_fingerprint(training.views),
+            "base model": load(training.model).fingerprint,
             "training code": fingerprint.code_fingerprint(),
-            "seed": str(plan.seed),
+            "seed": str(training.seed),
         }
 
     def _train(
-        self, trial: optuna.Trial, runner: Trainer, method: Method, checkpoint: Path
+        self, trial: optuna.Trial, trainer: Trainer, method: Method, checkpoint: Path
     ) -> TrialScore:
-        scorer, plan = self.scorer, runner.inputs
-        last, every = _steps(plan.views, asdict(plan.settings)), plan.settings.save_every
-        before = runner.steps_done(method, self.inputs.method)
+        scorer, views, recipe = self.scorer, trainer.inputs.views, trainer.inputs.settings
+        last, every = _steps(views, asdict(recipe)), recipe.save_every
+        before = trainer.steps_done(method, self.inputs.method)
 
         def look(step: int, model: LoadedModel) -> None:
             # The exported model is scored after the last step; pruning there would save nothing.
@@ -280,9 +280,9 @@ class TrialObjective:
 
         # With two objectives Optuna does not prune.
         callback = None if self.settings.second else look
-        done = runner.train(method, self.inputs.method, checkpoint, report, callback)
+        done = trainer.train(method, self.inputs.method, checkpoint, report, callback)
         trial.set_user_attr(STEPS, done.step - before)
-        return scorer(load(checkpoint, runner.device))
+        return scorer(load(checkpoint, trainer.device))
 
     def _penalised(self, trial: optuna.Trial, found: TrialScore) -> float:
         """The score minus the penalty; pruners ignore constraints."""
@@ -323,7 +323,7 @@ def search(
     # Embedding takes minutes; a storage that cannot be used is reported before.
     connect(plan.settings.storage, plan.folder).engine.dispose()
     method, recipe = objective.inputs.build()
-    Trainer(replace(objective.inputs.plan, settings=recipe)).store_features(method)
+    Trainer(replace(objective.inputs.training, settings=recipe)).store_features(method)
     prepare = partial(compute.use_cores, plan.settings.workers or 1)
     return run(plan, objective, recorder, prepare, on_progress)
 

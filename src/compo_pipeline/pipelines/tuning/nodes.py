@@ -37,25 +37,25 @@ def search_space(
 
     settings = parse(TuningSettings, tuning, "tuning")
     inputs = _inputs(benchmarks=benchmarks, **shared)
-    plan, captions = inputs.plan, shared["valid_captions"]
+    training, captions = inputs.training, shared["valid_captions"]
     space = _space(spaces, inputs.method, inputs.parameters)
     configured = space.configured(inputs.parameters)
     tags = {"dataset": dataset, "method": inputs.method, "variant": variant}
-    tags |= {"seed": str(plan.seed), "data_hash": plan.data_hash}
+    tags |= {"seed": str(training.seed), "data_hash": training.data_hash}
     recorder = TuningRecord.here(tags)
     workers = inputs.evaluation.workers
     objective = TrialObjective(
         inputs=inputs.for_trials(settings.trial),
         space=space,
         settings=settings.objective,
-        items=_validation_items(tuning["benchmarks"], benchmarks, captions, plan.root, workers),
+        items=_validation_items(tuning["benchmarks"], benchmarks, captions, training.root, workers),
         folder=Path(paths["tuning_trials"]) / f"{digest(settings.study.name):016x}",
         recorder=recorder,
     )
     folder = Path(paths["tuning"])
-    study_plan = objective.plan(settings.study, configured, folder)
+    plan = objective.plan(settings.study, configured, folder)
     with StudyDisplay(settings.study.trials, settings.study.retries) as display:
-        study = search(objective, study_plan, recorder, display.show)
+        study = search(objective, plan, recorder, display.show)
     results.write(study, configured, folder, _tuned_run(command))
     best = results.best(study)
     return {
@@ -102,13 +102,13 @@ def confirm_best(
     language = name_and_version(load(language_model)) if parses else ""
     confirmation = Confirmation(
         inputs=inputs,
-        drawing=ViewContext(first, language, 0, 0, by_sample(counterfactuals)),
+        view_context=ViewContext(first, language, 0, 0, by_sample(counterfactuals)),
         epochs=parse(ViewSettings, views_settings, "views").epochs,
-        items=adapters.gather(reported, shared["valid_captions"], inputs.plan.root),
+        items=adapters.gather(reported, shared["valid_captions"], inputs.training.root),
         folder=Path(paths["tuning_confirmed"]),
     )
-    seeds = [inputs.plan.seed + 1 + place for place in range(count)]
-    processes = min(settings.study.processes(Trainer(inputs.plan).device), 2 * count)
+    seeds = [inputs.training.seed + 1 + place for place in range(count)]
+    processes = min(settings.study.processes(Trainer(inputs.training).device), 2 * count)
     rows = confirmation.run(study["best"]["values"], seeds, processes)
     resamples = inputs.evaluation.bootstrap.resamples
     comparison = as_comparison(rows, dataset, resamples, adapters.titles(confirmation.items))
@@ -177,7 +177,7 @@ def _inputs(
     from compo_pipeline.training.run import training_inputs
     from compo_pipeline.tuning.trial import TrialInputs
 
-    plan = training_inputs(
+    shared = training_inputs(
         valid_captions,
         manifest,
         views,
@@ -193,7 +193,7 @@ def _inputs(
     )
     parameters = {"training": training, method: method_settings}
     return TrialInputs(
-        method, parameters, plan, parse(EvaluationSettings, evaluation, "evaluation")
+        method, parameters, shared, parse(EvaluationSettings, evaluation, "evaluation")
     )
 
 
