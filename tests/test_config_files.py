@@ -68,8 +68,8 @@ def test_file_parses_and_says_what_it_is_for(path):
 
 @pytest.fixture(scope="module")
 def base_names():
-    """The top-level names of conf/base's parameters; `command` comes from the session."""
-    names = {"command"}
+    """The top-level names of conf/base's parameters; two come from the hook."""
+    names = {"command", "method_settings"}
     for values in keys.read(CONF / "base", "parameters").values():
         names |= {name for name in values if not name.startswith("_")}
     return names
