@@ -7,6 +7,7 @@ import pytest
 import yaml
 from kedro.framework.project import pipelines
 from kedro.framework.startup import bootstrap_project
+from kedro.io import MemoryDataset
 
 from compo_pipeline.methods.registry import METHODS
 from compo_pipeline.parameters import keys
@@ -138,6 +139,8 @@ def test_every_entry_has_a_layer_and_a_place_of_its_own(context):
         if name.startswith("param"):
             continue
         dataset = catalog[name]
+        if isinstance(dataset, MemoryDataset):
+            continue
         assert dataset.metadata["kedro-viz"]["layer"] in LAYERS, name
         places.setdefault(str(dataset._filepath), []).append(name)
     assert [names for names in places.values() if len(names) > 1] == []
