@@ -45,8 +45,6 @@ SHIPPED = {
 RECORD = "run"
 # Keys that name places and runs, not results.
 PLACES = {"paths", "tracking"}
-# Passed between the nodes of one pipeline, not stored.
-IN_MEMORY = {"training_inputs"}
 
 
 @functools.cache
@@ -138,7 +136,7 @@ def test_outputs_are_those_of_the_pipeline(stages, catalogs, recipe, stage):
     declared = stages[recipe][stage]
     outs = paths(declared.get("outs")) | paths(declared.get("metrics"))
     made = {place(recipe, name, catalogs) for name in pipelines[stage].outputs()}
-    made |= {place(recipe, name, catalogs) for name in inner_entries(stage) - IN_MEMORY}
+    made |= {place(recipe, name, catalogs) for name in inner_entries(stage)}
     if recipe == "dvc.yaml" and stage == "raw":
         # Scenes are rendered; other sources are there already.
         made |= roots(recipe, stage, catalogs)

@@ -3,7 +3,6 @@
 import json
 import logging
 from collections.abc import Callable
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from compo_pipeline.methods.registry import METHODS
 from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.weights import read_record
-from compo_pipeline.pipelines.training.nodes import collect_inputs, log_views_preview, train_model
+from compo_pipeline.pipelines.training.nodes import log_views_preview, train_model
 from compo_pipeline.records import Caption, Parse
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.settings import TrackingSettings
@@ -103,13 +102,7 @@ def node(
         recipe = {**training, **small, **changes.pop("training", {})}
         given |= {"training": recipe, **changes}
 
-        def called(function: Callable[..., Any], **others: Any) -> Any:
-            return function(
-                **{n: v for n, v in given.items() if n in signature(function).parameters}, **others
-            )
-
-        inputs = called(collect_inputs, resume=given["paths"]["resume"])
-        return called(train_model, training_inputs=inputs)
+        return train_model(**given)
 
     return run
 

@@ -17,50 +17,26 @@ if TYPE_CHECKING:
     from compo_pipeline.methods.contract import Method
     from compo_pipeline.registry.tracking import RunLog
     from compo_pipeline.training.checkpoint import Progress
-    from compo_pipeline.training.run import Trainer, TrainingInputs
+    from compo_pipeline.training.run import Trainer
 
 NO_CONTROL = "no_control.json"
 
 
-def collect_inputs(
+def train_model(
     valid_captions: list[Caption],
     manifest: Mapping[str, Any],
     views: Path,
     counterfactual_images: Path,
+    counterfactuals_report: Mapping[str, Any],
     model: Mapping[str, Any],
     training: Mapping[str, Any],
     benchmarks: Mapping[str, Any],
-    split: str,
-    root: str,
-    seed: int,
-    resume: str,
-) -> TrainingInputs:
-    """Data, base model and recipe, which the method and its control share."""
-    from compo_pipeline.training.run import training_inputs
-
-    return training_inputs(
-        valid_captions,
-        manifest,
-        views,
-        counterfactual_images,
-        model,
-        training,
-        benchmarks,
-        split,
-        Path(root),
-        seed,
-        Path(resume),
-    )
-
-
-def train_model(
-    training_inputs: TrainingInputs,
     method: str,
     method_settings: Mapping[str, Any],
     control: bool,
-    model: Mapping[str, Any],
-    training: Mapping[str, Any],
-    counterfactuals_report: Mapping[str, Any],
+    split: str,
+    root: str,
+    seed: int,
     dataset: str,
     variant: str,
     paths: Mapping[str, str],
@@ -72,16 +48,29 @@ def train_model(
     """
     from compo_pipeline.methods.registry import build, label
     from compo_pipeline.registry import tracking
-    from compo_pipeline.training.run import Trainer, control_of
+    from compo_pipeline.training.run import Trainer, control_of, training_inputs
 
     trained = build(method, method_settings["views"], method_settings["objective"])
-    trainer, seed = Trainer(training_inputs), training_inputs.seed
+    inputs = training_inputs(
+        valid_captions,
+        manifest,
+        views,
+        counterfactual_images,
+        model,
+        training,
+        benchmarks,
+        split,
+        Path(root),
+        seed,
+        Path(paths["resume"]),
+    )
+    trainer = Trainer(inputs)
     trainer.steps_done(trained, method)  # a state of another configuration is refused here
     tags = {"dataset": dataset, "method": method, "variant": variant, "seed": str(seed)}
-    tags["data_hash"] = training_inputs.data_hash
+    tags["data_hash"] = inputs.data_hash
     run_id = _find_or_open_run(
         trainer.fingerprint(trained),
-        training_inputs.resume / "run.json",
+        inputs.resume / "run.json",
         f"{dataset}-{method}-{variant}-seed{seed}",
         tags,
     )
@@ -97,7 +86,7 @@ def train_model(
             _write_no_control(control_checkpoint, reason)
         else:
             # It trains as long as a method that stopped early, by the same schedule.
-            stops = training_inputs.settings.early_stopping.patience is not None
+            stops = inputs.settings.early_stopping.patience is not None
             steps = progress[method].step if stops else None
             with tracking.adopt(tracking.child_run(record.run_id, "control")) as inner:
                 progress["control"] = _train(

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.training.nodes import (
-    collect_inputs,
-    log_views_preview,
-    train_model,
-)
+from compo_pipeline.pipelines.training.nodes import log_views_preview, train_model
 
 
 def create_pipeline() -> Pipeline:
@@ -16,33 +12,22 @@ def create_pipeline() -> Pipeline:
     return Pipeline(
         [
             node(
-                collect_inputs,
+                train_model,
                 inputs={
                     "valid_captions": "valid_captions",
                     "manifest": "manifest",
                     "views": "views",
                     "counterfactual_images": "counterfactual_images",
+                    "counterfactuals_report": "counterfactuals_report",
                     "model": "params:model",
                     "training": "params:training",
                     "benchmarks": "params:benchmarks",
-                    "split": "params:views.split",
-                    "root": "params:data.root",
-                    "seed": "params:seed",
-                    "resume": "params:paths.resume",
-                },
-                outputs="training_inputs",
-                name="collect_inputs",
-            ),
-            node(
-                train_model,
-                inputs={
-                    "training_inputs": "training_inputs",
                     "method": "params:method",
                     "method_settings": "params:method_settings",
                     "control": "params:evaluation.control",
-                    "model": "params:model",
-                    "training": "params:training",
-                    "counterfactuals_report": "counterfactuals_report",
+                    "split": "params:views.split",
+                    "root": "params:data.root",
+                    "seed": "params:seed",
                     "dataset": "params:dataset",
                     "variant": "params:variant",
                     "paths": "params:paths",
