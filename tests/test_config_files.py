@@ -9,7 +9,7 @@ from kedro.framework.project import pipelines
 from kedro.framework.startup import bootstrap_project
 from kedro.io import MemoryDataset
 
-from compo_pipeline.methods.registry import METHOD_SETTINGS, METHODS
+from compo_pipeline.methods.registry import METHODS
 from compo_pipeline.parameters import keys
 from compo_pipeline.pipeline_registry import TRAIN_EVAL
 
