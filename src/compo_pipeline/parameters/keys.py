@@ -50,10 +50,10 @@ def check(conf: Path, environment: str, runtime: Mapping[str, Any], base: str = 
             is no such environment.
     """
     if not (conf / environment).is_dir():
-        known = sorted(folder.name for folder in conf.iterdir() if folder.is_dir())
-        hint = nearest(environment, known)
+        folders = sorted(folder.name for folder in conf.iterdir() if folder.is_dir())
+        hint = nearest(environment, folders)
         raise SettingsError(
-            f"--env: there is no folder conf/{environment}{hint} (known: {', '.join(known)})"
+            f"--env: there is no folder conf/{environment}{hint} (known: {', '.join(folders)})"
         )
     problems: list[str] = []
     opened: set[str] = set()
