@@ -6,15 +6,19 @@ import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
+import torch
 
 from compo_pipeline.configuration import parse, settings
 from compo_pipeline.datasets import readers
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.evaluation import benchmarks
 from compo_pipeline.evaluation.settings import BenchmarksSettings
+from compo_pipeline.methods import registry
+from compo_pipeline.methods.contract import Example, ViewContext
+from compo_pipeline.records import Caption
 
 
 @pytest.fixture(scope="module")
@@ -90,3 +94,23 @@ def test_a_benchmark(
     (task,) = benchmarks.from_files(chosen)
     assert (task.benchmark, task.name) == ("valse", "counting")
     assert (task.items[0].positives, task.items[0].negatives) == (("Two dogs.",), ("Three dogs.",))
+
+
+def test_a_method(example: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "METHODS", dict(registry.METHODS))
+    registry.register(example("Adding a method").ENTRY)
+    method = registry.build("cyclip", {}, {"in_modal": 0.5})
+    row = Caption("s", "i", "i.png", 40, 30, ("A red cube.",), "test", "train")
+    (view,) = method.views([row], ViewContext({}, "", 0, 0))
+    read = SimpleNamespace(images=lambda paths: torch.eye(2)[:1], tokens=lambda texts: texts)
+    batch, counts = method.collate([Example(row, view)], 0, read)
+    assert batch.texts == ["a red cube."] and counts == {"rows": 1}
+
+    images = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    texts = torch.tensor([[0.6, 0.8], [1.0, 0.0]])
+    encoder = SimpleNamespace(images=lambda _: images, texts=lambda _: texts, scale=torch.ones(()))
+    terms = method.loss(encoder, batch)
+    # The first image and second text have similarity 1, the second and first .8, both texts .6.
+    assert terms["cross_modal"].value.item() == pytest.approx(2 * 0.2**2 / 2)
+    assert terms["in_modal"].value.item() == pytest.approx(2 * 0.6**2 / 2)
+    assert [term.weight for term in terms.values()] == [1.0, 0.25, 0.5]
