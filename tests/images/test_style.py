@@ -79,5 +79,5 @@ def test_batch_and_channels_must_agree(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("weight", [-0.1, 1.1])
 def test_a_weight_outside_its_range(weight: float) -> None:
-    with pytest.raises(ValueError, match="within 0 and 1"):
+    with pytest.raises(ValueError, match=rf"weight .* from 0 to 1, got {weight}"):
         adain(maps(0), maps(1), weight)

@@ -168,7 +168,7 @@ def test_validations_are_in_the_curves_and_the_control_stops_with_its_method(nod
         assert list(own.step) == [0, 1, 2] and own[names].notna().all().all()
     for folder in (checkpoint, control):
         told = read_record(folder)["training"]
-        assert (told["steps"], told["planned_steps"], told["kept"]["by"]) == (2, 4, names[1])
+        assert (told["steps"], told["planned_steps"], told["selected"]["by"]) == (2, 4, names[1])
     points = mlflow.MlflowClient().get_metric_history(run["run_id"], names[0])
     assert [point.step for point in points] == [0, 1, 2]
     assert node(training=recipe)[2] == run  # finished: asked again it is the same run

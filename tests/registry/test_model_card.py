@@ -24,7 +24,7 @@ NOTED = {
         "fingerprint": {"objective": {"positives": 4}, "seed": 7, "code": "x"},
         "steps": 900,
         "planned_steps": 2400,
-        "kept": {"rule": "best", "step": 600, "by": "val/loss", "value": 1.23456, "base": 2.5},
+        "selected": {"rule": "best", "step": 600, "by": "val/loss", "value": 1.23456, "base": 2.5},
         "compute": {"device": "cuda", "hardware": "A100", "precision": "bf16", "threads": 8},
     },
 }

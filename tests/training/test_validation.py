@@ -179,7 +179,7 @@ def test_best_weights_and_patience_survive_a_kill_anywhere(
     settings = replace(plan.settings, early_stopping=stopping, save_every=1)
     plan = replace(plan, settings=settings)
     progress, weights, record = trained(replace(plan, resume=tmp_path / "whole"))
-    assert record["kept"]["step"] < progress.step < record["planned_steps"]
+    assert record["selected"]["step"] < progress.step < record["planned_steps"]
 
     owner, name = (Validator, "__call__") if dies_at == "validation" else (checkpoint, "save")
     call, calls = getattr(owner, name), []
@@ -209,7 +209,7 @@ def test_the_best_weights_are_those_after_so_many_steps(
     progress, weights, record = trained(plan)
     losses = dict(validated(progress))
     best = min((step for step in losses if step), key=lambda step: losses[step])
-    assert record["kept"] == {
+    assert record["selected"] == {
         "rule": "best",
         "step": best,
         "by": LOSS,
@@ -219,7 +219,7 @@ def test_the_best_weights_are_those_after_so_many_steps(
     assert 0 < best < progress.step == record["steps"] == record["planned_steps"]
     last = changed(plan, keep="last", validation=ValidationSettings())
     cut, expected, of_cut = trained(last, steps=best)
-    assert same(weights, expected) and of_cut["kept"] == {"rule": "last", "step": best}
+    assert same(weights, expected) and of_cut["selected"] == {"rule": "last", "step": best}
     assert [point["lr"] for point in cut.curve] == [point["lr"] for point in progress.curve[1:]][
         :best
     ]
@@ -235,7 +235,7 @@ def test_the_figure_is_the_one_that_evaluation_finds(
     settings = replace(plan.settings, validation=wanted, lora=LowRankSettings(lora), max_steps=6)
     settings = replace(settings, crop_scale=(0.5, 1.0))
     _, _, record = trained(replace(plan, settings=settings), method)
-    kept = record["kept"]
+    kept = record["selected"]
     assert kept["by"] == f"val/{FIGURE}"
     exported = load(plan.resume / "out")
     found = model_metrics(Embedder(data.subtasks, EvaluationSettings()), exported)
@@ -280,7 +280,7 @@ def test_the_control_takes_as_many_steps_as_a_method_that_stopped(plan: Training
     rates = [[p["lr"] for p in one.curve if p["step"]] for one in (method, control)]
     assert rates[0] == rates[1]
     # It is held to no patience of its own, and keeps its own best.
-    assert record["kept"]["rule"] == "best"
+    assert record["selected"]["rule"] == "best"
     with pytest.raises(FingerprintError, match="steps: "):
         trained(plan, control_of(CLIC), steps=method.step + 1)
 

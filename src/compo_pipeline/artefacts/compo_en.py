@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SPLITS = ("train", "dev", "test")
 
-# Subtypes that tell a reader of captions something; others only thin out the training data.
+# Subtypes that matter for captions; others only thin out the training data.
 KEPT_SUBTYPES = frozenset(
     {
         "nmod:poss",

@@ -60,7 +60,7 @@ MODEL = {
         "layers": 2,
     },
 }
-# Squashed, not cropped: what lies at the side of a wide image must stay in it.
+# Squashed, not cropped: the sides of a wide image must stay in it.
 PREPROCESS = {
     "size": [IMAGE_SIZE, IMAGE_SIZE],
     "mean": [0.5, 0.5, 0.5],
@@ -211,7 +211,7 @@ def train_tower(
 
 
 def _recipe(settings: TowerSettings, world: World, compute: Compute, seed: int) -> dict[str, Any]:
-    """What decides the weights, JSON-ready: how often they are saved and who renders does not."""
+    """Settings that determine the weights, JSON-ready; saving and rendering processes do not."""
     decisive = {k: v for k, v in asdict(settings).items() if k not in ("save_every", "workers")}
     recipe: dict[str, Any] = json.loads(
         json.dumps(

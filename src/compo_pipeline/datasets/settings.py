@@ -71,7 +71,7 @@ class DataSettings:
         default_factory=dict
     )
     """Relative sizes of splits that share one file without a split column; the hash of an image's
-    path decides its split, so added images do not move others."""
+    path determines its split, so added images do not move others."""
     shares_seed: int = 0
     """Seed of that hash."""
     sample: SampleSettings = field(default_factory=SampleSettings)

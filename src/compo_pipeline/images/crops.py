@@ -28,7 +28,7 @@ def random_resized_crop(
         image: in RGB.
         size: side of the result.
         scale: least and largest share of the image's area.
-        rng: decides the part; the same state gives the same pixels.
+        rng: random state; equal states give equal pixels.
     """
     box = crop_box(image.width, image.height, scale, rng)
     return image.crop(box).resize((size, size), Image.Resampling.BICUBIC)

@@ -74,13 +74,13 @@ class DecodedImage:
 
 
 def locate(root: Path, relative: str, limits: Limits) -> Path:
-    """The file of an image, which must lie under the root.
+    """The file of an image, which must be under the root.
 
     A path with `..` is refused even where it would stay inside: it says nothing that a plain
     path could not.
 
     Raises:
-        ImageError: it lies outside (out_of_root), or there is no such file (missing).
+        ImageError: it is outside the root (out_of_root), or there is no such file (missing).
     """
     plain = PurePath(relative)
     if plain.is_absolute() or ".." in plain.parts:
@@ -155,7 +155,7 @@ def _decode(file: IO[bytes], limits: Limits) -> Image.Image:
 
 
 def _unidentified(file: IO[bytes]) -> ImageError:
-    """Tell an empty file from one that is no image."""
+    """The reason for a file that is no image: empty, or not an image."""
     file.seek(0)
     if not file.read(1):
         return ImageError("empty", "the file has no bytes")

@@ -25,7 +25,7 @@ def adain(content: Tensor, style: Tensor, weight: float = 0.5) -> Tensor:
         [b, C, H, W] of the content's type; statistics are taken in float32 at least.
 
     Raises:
-        ValueError: batch or channels differ, or the weight lies outside 0 to 1.
+        ValueError: batch or channels differ, or the weight is outside 0 to 1.
     """
     if content.shape[:2] != style.shape[:2]:
         raise ValueError(
@@ -33,7 +33,7 @@ def adain(content: Tensor, style: Tensor, weight: float = 0.5) -> Tensor:
             "batch and channels"
         )
     if not 0 <= weight <= 1:
-        raise ValueError(f"the weight of the style must lie within 0 and 1, got {weight}")
+        raise ValueError(f"the weight of the style must be from 0 to 1, got {weight}")
     wide = content if content.dtype.itemsize > 2 else content.float()
     mean, deviation = _statistics(wide)
     style_mean, style_deviation = _statistics(style.to(wide.dtype))

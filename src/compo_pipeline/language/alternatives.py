@@ -31,7 +31,7 @@ _TRANSITIVE = frozenset({8, 9, 10, 11, 14, 15, 16, 17, 18, 19, 20, 21, 24, 25, 3
 
 class Alternative(NamedTuple):
     """A form that may replace a word: how likely it is drawn, and, of a singular noun, whether it
-    can follow "a" (countable) or stand without a determiner (mass).
+    can follow "a" (countable) or be without a determiner (mass).
     """
 
     word: str

@@ -160,7 +160,7 @@ def _closed(parse: Parse, place: int) -> bool:
 
 def _ends(parse: Parse, place: int) -> bool:
     """Whether the clause ends here but for what all of it shares: a background, which everything
-    stands before, or a further thing that is there "too".
+    is before it, or a further thing that is there "too".
     """
     if _closed(parse, place):
         return True

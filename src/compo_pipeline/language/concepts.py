@@ -3,7 +3,7 @@
 Source: "C2LIP", Sec. 3: noun phrases from a dependency parse. The authors' published code asks a
 language model for them instead, and leaves out generic places, repeated phrases and those of one
 character; a caption without any is its own. Phrases that name nothing to be seen are left out here
-too (docs/concepts.md): equal ones stand in captions of most unlike images, each of which would be
+too (docs/concepts.md): equal ones are in captions of unrelated images, each of which would be
 a negative of the other's phrase.
 """
 
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from compo_pipeline.language.editing import Span, extent, key, noun_phrases_of
 from compo_pipeline.records import Parse
 
-# Part of what is around a phrase, not of it, when they stand at its edge: "'s reflection".
+# Not part of a phrase when they are at its edge: "'s reflection".
 _EDGES = frozenset({"PART", "PUNCT"})
 _ARTICLES = frozenset({"a", "an", "the"})
 # Where something is, with these words alone before them: "in front", "on the left side of".
@@ -30,7 +30,7 @@ _MEASURES = frozenset(
     | {"lot", "lots", "number", "pair", "part", "parts", "piece", "pieces", "plenty", "sort"}
     | {"sorts", "type", "types", "variety"}
 )
-# Every image is one: they tell no two apart.
+# Every image is one: they distinguish no two.
 _IMAGES = frozenset(
     {"close-up", "closeup", "image", "photo", "photograph", "picture", "pictures", "shot", "view"}
 )

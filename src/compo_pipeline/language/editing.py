@@ -75,7 +75,7 @@ def key(text: str) -> str:
 
 
 def bare(text: str) -> str:
-    """A sentence without case and closing marks: what tells it from another one."""
+    """A sentence without case and closing punctuation, to compare sentences."""
     return key(text).rstrip(" .?!")
 
 
@@ -163,7 +163,7 @@ def replace_words(parse: Parse, phrase: Phrase, word: str) -> list[Edit]:
     edits = [Edit(start, end, new)]
     before = parse.words[start - 1] if start else ""
     if before.lower() in _ARTICLES and before.lower() != article(new):
-        # "A" is the capital of "a" and of "an" alike: the word behind decides.
+        # "A" is the capital of "a" and of "an" alike: it depends on the next word.
         shouted = new.isupper() and len(new) > 1
         model = before if len(before) > 1 or not shouted else "AN"
         edits.insert(0, Edit(start - 1, start, capitalised_as(article(new), model)))
@@ -171,7 +171,7 @@ def replace_words(parse: Parse, phrase: Phrase, word: str) -> list[Edit]:
 
 
 def _opens(parse: Parse, place: int) -> bool:
-    """Whether no word stands before this one in its sentence."""
+    """Whether this is the first word of its sentence."""
     return all(map(separates, parse.text[: parse.offsets[place]]))
 
 

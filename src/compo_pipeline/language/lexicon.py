@@ -60,8 +60,8 @@ class Lemma:
         upos: its universal part of speech.
         forms: form by fine tag (Penn Treebank); a tag that is not here has no form.
         unsure: tags whose form may have another reading in a caption.
-        countable: whether it may stand behind "a" ("dog", "pizza").
-        mass: whether it may stand in the singular without a determiner ("snow", "pizza").
+        countable: whether it may follow "a" ("dog", "pizza").
+        mass: whether it may be in the singular without a determiner ("snow", "pizza").
         pronoun: "he" or "she" for a person who is always one of the two, else empty.
         groups: names of its co-hyponyms. Members of a group exclude one another (dog, cat) but
             for those that `synonyms` and `also` name.
@@ -93,8 +93,8 @@ class Entry:
     Attributes:
         word: the form, lower-case.
         upos: its universal part of speech.
-        tag: its fine tag (Penn Treebank), which tells forms apart: NN and NNS, VBZ and VBG.
-        certain: whether the word has this reading wherever it stands in a caption. Words like
+        tag: its fine tag (Penn Treebank), which distinguishes forms: NN and NNS, VBZ and VBG.
+        certain: whether the word has this reading everywhere in a caption. Words like
             "orange", "light" or "watch" are not certain in any of theirs.
     """
 

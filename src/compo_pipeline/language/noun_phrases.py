@@ -16,7 +16,7 @@ _PREMODIFIERS = frozenset(
     {"det", "det:predet", "amod", "compound", "nummod", "nmod:poss"}
     | {"predet", "poss", "quantmod", "nmod", "nn"}
 )
-# They join the phrase only where a premodifier stands further out: "a very small dog".
+# They join the phrase only where a premodifier precedes them: "a very small dog".
 _BETWEEN = frozenset({"punct", "advmod", "cc", "conj"})
 # A noun under such a label is a part of the phrase of its head.
 _INNER = frozenset({"compound", "flat", "fixed", "goeswith", "nmod:poss", "poss", "nn"})
@@ -77,7 +77,7 @@ def _phrase(head: Token) -> tuple[int, int]:
             start = child.left_edge.i
         elif child.dep_ not in _BETWEEN or child.pos_ in _NOUNS:
             break
-    # A premodifier may have got what stands before the phrase: "over | a pink arrow".
+    # A premodifier may include what precedes the phrase: "over | a pink arrow".
     while start < head.i and _outside(head.doc[start]):
         start += 1
     # The parser hangs the determiner of "a gymnast leaps" on "leaps" when it takes that for a noun.

@@ -30,7 +30,7 @@ from compo_pipeline.language.lexicon import Lexicon, load_lexicon
 from compo_pipeline.language.scene_graph import scene_graph
 from compo_pipeline.records import Parse
 
-# What may stand before the first of two coordinated phrases without drawing it alone into
+# What may precede the first of two coordinated phrases without drawing it alone into
 # something else, and what may follow the second.
 _BEFORE = frozenset({"", "VERB", "AUX", "PUNCT", "PRON"})
 _AFTER = frozenset({"", "VERB", "AUX", "PUNCT", "SCONJ"})
@@ -107,7 +107,7 @@ def _orders(parse: Parse, lexicon: Lexicon) -> Iterator[_Draft]:
 def _plain(parse: Parse, place: int) -> bool:
     """Whether nothing before the adjectives around this "and" belongs to the first alone ("very
     big and red"), nothing behind to the second ("black and white striped"), and the article that
-    may stand there suits both.
+    may be there suits both.
     """
     before = parse.words[place - 2].lower() if place > 1 else ""
     suits = before not in ("a", "an") or before == article(parse.words[place + 1])

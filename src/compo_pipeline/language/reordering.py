@@ -45,7 +45,7 @@ def swap_phrases(parse: Parse, rng: random.Random, *, careful: bool = False) -> 
 
     Args:
         parse: the caption.
-        rng: decides.
+        rng: random state.
         careful: leave pairs out that make broken English, or a caption as true as before: a
             departure from the paper (`sense`).
 
@@ -153,7 +153,7 @@ def _written_words(parse: Parse) -> Iterator[Phrase]:
 
 
 def _apart(parse: Parse, place: int) -> bool:
-    """Whether a space stands between a token and the one before it."""
+    """Whether a space separates a token from the one before it."""
     before = parse.words[place - 1]
     gap = parse.offsets[place] > parse.offsets[place - 1] + len(before)
     return gap or before.isspace() or parse.words[place].isspace()

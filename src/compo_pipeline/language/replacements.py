@@ -78,7 +78,7 @@ class Replacer:
 
 
 def _use(parse: Parse, element: Element) -> Literal["counted", "mass", "any"]:
-    """How a singular noun is used, as the determiner of its phrase tells, or the lack of one."""
+    """How a singular noun is used, according to the determiner of its phrase or its lack."""
     if element.tag != "NN" or element.category != "entity":
         return "any"
     index = element.start - 1

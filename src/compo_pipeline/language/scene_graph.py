@@ -22,7 +22,7 @@ _PREPOSITIONS = frozenset({"ADP", "ADV", "SCONJ"})
 # How a tagger may tag what the lexicon lists under another tag.
 _TAGS = {"NNP": "NN", "NNPS": "NNS", "VBP": "VB"}
 _COPULAS = frozenset({"is", "are", "was", "were", "looks", "look"})
-# Groups of nouns that stand before nouns: "a wood table", "a kitchen chair".
+# Groups of nouns that precede nouns: "a wood table", "a kitchen chair".
 MODIFYING = frozenset({"material", "fabric", "room.kind"})
 # "covered with snow", "filled by water": the preposition belongs to the participle.
 _BOUND = frozenset({"with", "by", "in", "of", "as"})
@@ -103,7 +103,7 @@ class _Phrase:
 
 
 def kinds(lemma: Lemma | None) -> frozenset[str]:
-    """What kinds of thing a noun names, as its groups tell: animate, grown (animate, of no age),
+    """What kinds of thing a noun names, by its groups: animate, grown (animate, of no age),
     place, room (a place with walls), slope, worn, air (weather, light, times) or thing; nothing for
     a noun in no group.
     """
@@ -164,7 +164,7 @@ def _phrases(parse: Parse, lexicon: Lexicon, covered: set[int]) -> Iterator[_Phr
 
 
 def _entities(parse: Parse, phrases: list[_Phrase]) -> Iterator[Element]:
-    """Heads that stand alone ("bat" of "baseball bat" is no animal) and agree with their phrase."""
+    """Heads of phrases, without their compounds: "bat" of "baseball bat" is no animal."""
     named = {_PRONOUNS[word.lower()] for word in parse.words if word.lower() in _PRONOUNS}
     for phrase in phrases:
         modified = _NOUNS & set(parse.upos[phrase.start : phrase.head])
@@ -174,7 +174,7 @@ def _entities(parse: Parse, phrases: list[_Phrase]) -> Iterator[Element]:
 
 
 def _measures(parse: Parse, phrase: _Phrase) -> bool:
-    """Whether a noun tells how much, or what kind, of another ("a bed of flowers"); what stands in
+    """Whether a noun is an amount or kind of another ("a bed of flowers"); what stands in
     a kitchen can give way to the like of it ("a cup of tea").
     """
     groups = phrase.lemma.groups if phrase.lemma else ()
@@ -186,7 +186,7 @@ def _measures(parse: Parse, phrase: _Phrase) -> bool:
 
 def _number(parse: Parse, phrase: _Phrase) -> str | None:
     """The tag of the head, None where the phrase speaks against it: "a cats", "two giraffe"; and
-    where nothing tells the number of a word that has one form for both.
+    where nothing shows the number of a word that has one form for both.
     """
     tag = _TAGS.get(parse.tags[phrase.end - 1], parse.tags[phrase.end - 1])
     first = parse.words[phrase.start].lower()

@@ -2,7 +2,7 @@
 
 The papers' rules exchange any two words of one part of speech. Read one by one (docs/negatives.md),
 half of what they write is broken English ("a room living"), and some is as true as before ("a woman
-and a man"). The rules' careful variants ask here first. A parse alone decides; the words that are
+and a man"). The rules' careful variants check here first, by the parse alone; the words that are
 listed are function words.
 """
 
@@ -39,7 +39,7 @@ def unit(parse: Parse, phrase: Phrase) -> Phrase | None:
 
 
 def fits(parse: Parse, phrase: Phrase, source: Parse, taken: Phrase) -> bool:
-    """Whether a phrase of one parse can stand in the other's place, as far as grammar sees: with
+    """Whether a phrase of one parse can replace the other grammatically: with
     the same inflection, as much of an object after it, and the article before it.
     """
     return _form(parse, phrase) == _form(source, taken) and (
@@ -50,7 +50,7 @@ def fits(parse: Parse, phrase: Phrase, source: Parse, taken: Phrase) -> bool:
 
 def says_the_same(parse: Parse, one: Phrase, other: Phrase) -> bool:
     """Whether a caption says the same when two of its phrases, the earlier one first, change
-    places: both qualify one noun ("a big red car"), or stand in one list and differ in nothing
+    places: both qualify one noun ("a big red car"), or are in one list and differ in nothing
     else ("a man and a woman", but not "a black cat and a white dog").
     """
     first, second = _around(parse, one), _around(parse, other)
@@ -59,7 +59,7 @@ def says_the_same(parse: Parse, one: Phrase, other: Phrase) -> bool:
     # A bare second member shares what qualifies the first: "an old church and statue".
     if second != other and _rest(parse, first, one) != _rest(parse, second, other):
         return False
-    between = range(first[1], second[0])  # other members of the list may stand there
+    between = range(first[1], second[0])  # other members of the list may be there
     listed = _NOMINAL if parse.upos[one[1] - 1] in _NOUNS else frozenset[str]()
     return all(key(parse.words[at]) in _EITHER_WAY or parse.upos[at] in listed for at in between)
 

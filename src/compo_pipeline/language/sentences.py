@@ -16,7 +16,7 @@ _OPENING = re.compile(
     r"|a screenshot of)\b ?:? ?)+"
 )
 
-# Abbreviations that usually stand before a name. Those that as often end a sentence (etc., a.m.,
+# Abbreviations that usually precede a name. Those that as often end a sentence (etc., a.m.,
 # Inc.) are left out: a capital after them mostly opens the next one.
 _ABBREVIATION = re.compile(
     r"(?<![^\s(\[\"'“‘])"

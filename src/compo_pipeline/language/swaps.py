@@ -79,12 +79,12 @@ def swap_across(
     """Exchange a word of one sentence for a word of the other.
 
     A category common to both sentences is drawn, then a distinct word of each side; words that
-    stand in both sentences take no part. Without a common category, any two different words.
+    are in both sentences take no part. Without a common category, any two different words.
 
     Args:
         first: one sentence.
         second: the other one.
-        rng: decides; equal states give equal texts.
+        rng: random state; equal states give equal texts.
         excluded: parts of speech that make no category.
         occurrence: where a drawn word occurs more than once in its sentence, replace the
             occurrence drawn or (as the authors' code does) all of them.

@@ -94,7 +94,7 @@ def encode_images_densely(model: Any, pixels: Tensor, name: str) -> DenseImages:
         name: of the model, for errors.
 
     Raises:
-        SettingsError: the image tower is of no kind whose patches are known to lie in the joint
+        SettingsError: the image tower is of no kind whose patches are known to be in the joint
             space.
     """
     visual = model.visual

@@ -41,8 +41,8 @@ class LoadedModel:
         std: per channel, of `preprocess`.
         context_length: token ids of one text.
         quick_gelu: the activation the weights were trained with.
-        image_fingerprint: identity of the image tower and preprocessing as loaded.
-        fingerprint: identity of all of it as loaded.
+        image_fingerprint: of the image tower and preprocessing as loaded.
+        fingerprint: of the whole model as loaded.
         config: `model_cfg` and `preprocess_cfg` as open_clip_config.json holds them.
     """
 

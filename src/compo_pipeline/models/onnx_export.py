@@ -27,7 +27,7 @@ IMAGE_FILE, TEXT_FILE, NOTES_FILE = "image.onnx", "text.onnx", "compo_onnx.json"
 TOKENIZER_FILE = "tokenizer.json"
 # Of any number of a normalised embedding.
 TOLERANCE = 1e-3
-# A protobuf file ends at 2 GiB; larger weights lie in a file beside it.
+# A protobuf file ends at 2 GiB; larger weights are in a file beside it.
 _MOST_BYTES = 1_900_000_000
 # Named in the notes where the ONNX folder has no tokenizer file.
 _OPEN_CLIPS = "open_clip.get_tokenizer('local-dir:<folder of the checkpoint>')"

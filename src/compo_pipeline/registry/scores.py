@@ -88,7 +88,7 @@ class ScoresFingerprint:
     @property
     def id(self) -> str:
         """Sixteen hexadecimal digits of all fields."""
-        return _short_hash(json.dumps(asdict(self), sort_keys=True))
+        return _hash(json.dumps(asdict(self), sort_keys=True))
 
     def differences(self, other: ScoresFingerprint) -> list[str]:
         """Names of the fields that differ."""
@@ -112,7 +112,7 @@ def scores_fingerprint(
 
 def subtask_fingerprint(subtask: Subtask) -> str:
     """Sixteen hexadecimal digits of one subtask's items and of their images' bytes."""
-    return _short_hash(f"{_items_hash([subtask])} {_images_hash([subtask])}")
+    return _hash(f"{_items_hash([subtask])} {_images_hash([subtask])}")
 
 
 def store_evaluation(
@@ -375,7 +375,7 @@ def _images_hash(subtasks: Sequence[Subtask]) -> str:
     images = {(item.image, task.path(item)) for task in subtasks for item in task.items}
     present = sorted((name, path) for name, path in images if path.is_file())
     missing = sorted(name for name, path in images if not path.is_file())
-    return _short_hash(f"{files_fingerprint(present)} {missing}")
+    return _hash(f"{files_fingerprint(present)} {missing}")
 
 
 def _code_files() -> Iterator[tuple[str, Path]]:
@@ -386,5 +386,5 @@ def _code_files() -> Iterator[tuple[str, Path]]:
             yield str(file.relative_to(package)), file
 
 
-def _short_hash(text: str) -> str:
+def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]

@@ -1,4 +1,4 @@
-"""Scenes drawn anew: the same claims in other words and places, or from a sentence alone."""
+"""Scenes drawn again: the same claims in other words and places, or from a sentence alone."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Scenes and the world they are drawn from: things, colours, sizes, patterns, relations.
 
 A scene is a seeded, serialisable record; its image, captions, counterfactual scenes and benchmark
-items follow from it. A hash of its content decides its split, so train, validation and test share
-no scene.
+items follow from it. A hash of its content determines its split: no scene is in two splits.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ class Scene:
 
     @property
     def content(self) -> tuple[Any, ...]:
-        """The scene without places and shades; decides its split."""
+        """The scene without places and shades; determines its split."""
         return (
             self.background,
             *sorted((t.kind, t.colour, t.size, t.pattern) for t in self.things),
@@ -133,7 +132,7 @@ class World:
     distinct_colours: float = 0.8
 
     def draw(self, random_: random.Random, scene_id: str, things: int | None = None) -> Scene:
-        """Draw a scene; `things` fixes how many it holds, else `counts` decides."""
+        """Draw a scene; `things` fixes how many it holds, else `counts` does."""
         while True:
             count = things or random_.choices((1, 2, 3), self.counts)[0]
             scene = self._try(random_, scene_id, count)

@@ -183,7 +183,7 @@ class PendingLosses:
 
 
 class TrainingError(ClickException, RuntimeError):
-    """Training cannot go on; the last good checkpoint is kept.
+    """Training cannot continue; the last good checkpoint stays valid.
 
     `problem` is the message without its advice.
     """
@@ -214,7 +214,7 @@ def refuse_non_finite(
     """
     if wrong := non_finite(losses):
         saved = state is not None and state.exists()
-        left = f"the state of an earlier step is kept in {state}" if saved else "no state"
+        left = f"the state of an earlier step is stored in {state}" if saved else "no state"
         raise TrainingError(
             f"step {step}: {', '.join(wrong)} is not finite ({dict(losses)})", f"; {left}. {advice}"
         )

@@ -332,17 +332,17 @@ class Trainer:
     def _outcome(self, progress: Progress, planned: int) -> dict[str, Any]:
         """Number of steps and the choice of the exported weights, JSON-ready."""
         selection = Selection.of(self.inputs.settings)
-        kept: dict[str, Any] = {"rule": "last", "step": progress.step}
+        selected: dict[str, Any] = {"rule": "last", "step": progress.step}
         if selection.keeps_best:
             best = selection.best(progress.curve)
-            kept = {
+            selected = {
                 "rule": "best",
                 "step": int(best["step"]),
                 "by": selection.name,
                 "value": best[selection.name],
                 "base": progress.curve[0][selection.name],
             }
-        return {"steps": progress.step, "planned_steps": planned, "kept": kept}
+        return {"steps": progress.step, "planned_steps": planned, "selected": selected}
 
     def _precomputes(self, method: Method, name: str) -> bool:
         """Whether images are embedded before training."""
@@ -405,8 +405,10 @@ class Trainer:
 
 def _summary(outcome: Mapping[str, Any]) -> str:
     """Steps and exported weights as text."""
-    steps, kept = f"{outcome['steps']} of {outcome['planned_steps']} steps", outcome["kept"]
-    if kept["rule"] == "last":
+    steps = f"{outcome['steps']} of {outcome['planned_steps']} steps"
+    selected = outcome["selected"]
+    if selected["rule"] == "last":
         return steps
-    value, base = kept["value"], kept["base"]
-    return f"{steps}, weights of step {kept['step']} ({kept['by']} {value:.4g}, base {base:.4g})"
+    value, base = selected["value"], selected["base"]
+    by = f"{selected['by']} {value:.4g}, base {base:.4g}"
+    return f"{steps}, weights of step {selected['step']} ({by})"

@@ -154,7 +154,7 @@ class TrainingSettings:
     """Embed every image once, before training; needs a frozen image tower."""
 
     crop_scale: tuple[float, float] | None = None
-    """Least and greatest share of an image's area that a random crop keeps, drawn anew at each
+    """Least and greatest share of an image's area that a random crop keeps, drawn again at each
     step; null shows single images as evaluation does. Composites are never cropped.
     """
 
@@ -212,7 +212,7 @@ class TrainingSettings:
             )
         if self.cache_features:
             raise ValueError(
-                "cache_features: images that are cropped anew at each step cannot be embedded "
+                "cache_features: images that are cropped at random at each step cannot be embedded "
                 "once; set it to false, or crop_scale to null"
             )
 

@@ -103,7 +103,7 @@ class Confirmation:
         return compare(list(tables.values()), ROLES, settings.bootstrap, scorer.chance, named)
 
     def _fingerprint(self, base: LoadedModel) -> int:
-        """Everything that decides the scores, beside values and seed."""
+        """Everything that determines the scores, besides values and seed."""
         training, evaluation = self.inputs.training, self.inputs.evaluation
         resolved = Trainer(training).compute
         return digest(

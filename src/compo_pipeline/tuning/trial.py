@@ -52,7 +52,7 @@ _LOGGERS = tuple(
     f"compo_pipeline.{name}" for name in ("evaluation", "models", "progress", "training")
 )
 # Where Optuna stores constraints. `Trial.set_constraint` refuses to replace a value, but later
-# looks at the same trial measure anew.
+# evaluations of the same trial are new measurements.
 _CONSTRAINT = "constraints:{}"
 
 log = logging.getLogger(__name__)
@@ -228,7 +228,7 @@ class TrialObjective:
         )
 
     def _fingerprint(self) -> dict[str, str]:
-        """Everything that decides a trial's value beside its parameters."""
+        """Everything that determines a trial's value besides its parameters."""
         inputs, training = self.inputs, self.inputs.training
         recipe = {
             key: value

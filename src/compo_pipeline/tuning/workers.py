@@ -103,7 +103,7 @@ def run(
         SettingsError: the storage or study cannot be used, or every trial ended with a
             configuration error.
         KeyboardInterrupt: stopped by Ctrl-C or SIGTERM; the same call continues the study.
-        RuntimeError: the workers ended, or kept being killed, before the study was complete.
+        RuntimeError: the workers ended, or were killed repeatedly, before the study was complete.
     """
     with Interrupts() as interrupts:
         shared = open_study(plan)

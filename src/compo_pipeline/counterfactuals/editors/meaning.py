@@ -223,7 +223,7 @@ def still_true(caption: Parse, text: str) -> str:
 
 
 def kept_share(caption: str, text: str) -> float:
-    """The share of a caption's words that stand in a text too, or a synonym does, in [0, 1]; all,
+    """The share of a caption's words that a text contains, or a synonym of them, in [0, 1]; all,
     where a single one does not.
     """
     ours = _plain(caption)
@@ -335,7 +335,7 @@ def _orders(words: _Words) -> Iterator[list[Content]]:
 
 
 def _listed(before: _Words, one: _Words, other: _Words) -> bool:
-    """Whether what stands on both sides of "and" says as much the other way round."""
+    """Whether exchanging both sides of "and" preserves the meaning."""
     if any(word.joins or word.links for word in (*one, *other)):
         return False
     if len(one) == len(other) == 1 and one[0].may_be("ADJ") and other[0].may_be("ADJ"):

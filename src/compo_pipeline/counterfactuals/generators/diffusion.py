@@ -72,9 +72,9 @@ class DiffusionGenerator:
             SettingsError: they are not there.
         """
         values = {k: v for k, v in asdict(self._settings).items() if k != "batch"}
-        values["model"] = _folder_identity(self._folders.pipeline)
+        values["model"] = _folder_fingerprint(self._folders.pipeline)
         tower = self._folders.tower
-        values["vision"] = _folder_identity(tower) if tower else None
+        values["vision"] = _folder_fingerprint(tower) if tower else None
         style = values["adain"]
         if style["space"] == "vgg":
             files = ((name, Path(style[name]).expanduser()) for name in ("vgg", "decoder"))
@@ -158,7 +158,7 @@ def _read(path: Path) -> Image | str:
         return f"the real image: {error}"
 
 
-def _folder_identity(folder: Path) -> str:
+def _folder_fingerprint(folder: Path) -> str:
     """Of the configuration and weights in a folder, nothing hidden among them."""
     names = (path.relative_to(folder) for path in sorted(folder.rglob("*")))
     return files_fingerprint(

@@ -52,7 +52,7 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
 
 
 def _refuse_packed(found: list[Path], root: Path) -> None:
-    """Refuse tars of images that lie beside the shards, or anywhere where there are none."""
+    """Refuse tars of images beside the shards, or anywhere where there are none."""
     beside = {path.parent.parent if path.suffix == ".json" else path.parent for path in found}
     tars = {tar for folder in beside for tar in folder.glob(_TARS)}
     if not found:
@@ -102,7 +102,7 @@ class _Shard:
         if data.images or data.columns.sentences:
             raise SourceError(
                 "data.images and data.columns.sentences say nothing of img2dataset's files: the "
-                "images lie beside their metadata, and a caption is one text"
+                "images are beside their metadata, and a caption is one text"
             )
         self.path = path
         self.text = data.columns.caption or caption

@@ -1,6 +1,6 @@
 """PixelProse's parquet files (RedCaps, CC12M, CommonPool), captioned by a vision-language model.
 
-The files name images by address only. Images fetched with img2dataset as files lie at
+The files name images by address only. Images downloaded with img2dataset as files are at
 `<first five digits of key>/<key>.jpg`, and its metadata tables, which carry `vlm_caption` along,
 are read just as well. `data.columns` overrides what is assumed here.
 """

@@ -11,7 +11,7 @@ from compo_pipeline.configuration import parse
 def prepare_source(data: Mapping[str, Any], scenes: Mapping[str, Any]) -> dict[str, Any]:
     """Render scenes where `data.format` is `scenes`, and say what the source holds.
 
-    Rendered scenes lie in COCO's own layout and are read as such from here on.
+    Rendered scenes have COCO's layout and are read as such from here on.
     """
     from compo_pipeline.datasets.readers import locate
     from compo_pipeline.datasets.settings import SCENES, DataSettings
