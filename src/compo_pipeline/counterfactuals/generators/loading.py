@@ -40,7 +40,7 @@ _LIBRARIES = ("diffusers", "transformers")
 _OFF = f"or set {KEY}.injection to false"
 
 
-class Folders(NamedTuple):
+class ModelFolders(NamedTuple):
     """Folders of the pipeline, and of the image tower with its preprocessing; None without
     injection.
     """
@@ -103,7 +103,7 @@ def lacking(folder: Path) -> str:
     return ""
 
 
-def folders(pipeline: Path, vision: Path | None, injection: bool) -> Folders:
+def folders(pipeline: Path, vision: Path | None, injection: bool) -> ModelFolders:
     """The folders of all parts, after checks that they are of the right kind and fit together.
 
     Args:
@@ -121,7 +121,7 @@ def folders(pipeline: Path, vision: Path | None, injection: bool) -> Folders:
         )
     kind = _checked_pipeline(pipeline)
     if not injection:
-        return Folders(pipeline, None, None)
+        return ModelFolders(pipeline, None, None)
     if kind not in _ONE_ENCODER:
         raise SettingsError(
             f"{KEY}.model: features are injected into the prompt of one CLIP text encoder, {kind} "
@@ -138,7 +138,7 @@ def folders(pipeline: Path, vision: Path | None, injection: bool) -> Folders:
     elif lack := lacking(vision):
         raise SettingsError(f"{KEY}.vision: '{vision}' is no CLIP, it has no {lack}")
     _check_width(pipeline, tower)
-    return Folders(pipeline, tower, preprocessing)
+    return ModelFolders(pipeline, tower, preprocessing)
 
 
 def _checked_pipeline(folder: Path) -> str:
@@ -208,7 +208,7 @@ def load_pipeline(folder: Path, dtype: torch.dtype, device: str) -> Any:
     return pipe
 
 
-def load_vision(places: Folders, dtype: torch.dtype, device: str) -> tuple[Any, Any]:
+def load_vision(places: ModelFolders, dtype: torch.dtype, device: str) -> tuple[Any, Any]:
     """The CLIP image tower and its preprocessing.
 
     Raises:
