@@ -178,7 +178,9 @@ class DiffusionOutput(NamedTuple):
 class _BatchGenerator:
     """Loads pipeline, image tower and VGG when each is first needed, and keeps them."""
 
-    def __init__(self, settings: DiffusionSettings, folders: loading.ModelFolders, device: str) -> None:
+    def __init__(
+        self, settings: DiffusionSettings, folders: loading.ModelFolders, device: str
+    ) -> None:
         self._settings, self._folders, self._device = settings, folders, device
 
     def generate(self, wanted: Sequence[tuple[ImageRequest, Image]]) -> list[DiffusionOutput]:
