@@ -65,7 +65,7 @@ def test_an_unknown_method_is_told_before_anything_runs(workspace):
     done = kedro(workspace, "run", "--params", "method=clicc")
     assert done.returncode == 1
     known = "c2lip, clic, clip, fsc_clip, negclip, siglip, sparcl, triplet_clip"
-    expected = f"Error: method: 'clicc' is unknown; did you mean 'clic'? (known: {known})"
+    expected = f"Error: method: 'clicc' is unknown; did you mean 'clic'? (allowed: {known})"
     assert done.stderr.strip() == expected
 
 

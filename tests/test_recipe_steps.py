@@ -119,8 +119,13 @@ RECIPES = {
     "sparcl_coco": (coco_2014, None, "tiny_clip", "sparcl", {"image", "text"}),
 }
 
+FAST = ("coco", "siglip_cc3m")
 
-@pytest.mark.parametrize("env", RECIPES)
+
+@pytest.mark.parametrize(
+    "env",
+    [env if env in FAST else pytest.param(env, marks=pytest.mark.slow) for env in RECIPES],
+)
 def test_two_steps_on_data_in_the_recipes_own_format(
     workspace, request, tmp_path, monkeypatch, env
 ):

@@ -84,6 +84,7 @@ def weights(loaded: LoadedModel) -> dict[str, torch.Tensor]:
     return {k: v for k, v in loaded.model.state_dict().items() if k.startswith("visual.")}
 
 
+@pytest.mark.slow
 def test_an_interrupted_tower_ends_with_the_same_weights(
     fresh: LoadedModel,
     copy: Callable[[], LoadedModel],

@@ -25,6 +25,7 @@ from compo_pipeline.scenes.world import Scene, World
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
 def test_the_whole_pipeline_in_small(
     world: World, wide: Scene, tmp_path: Path, device: str

@@ -44,6 +44,7 @@ def test_near_duplicates_share_a_batch(fresh: LoadedModel, world: World) -> None
     assert any(scene in twin for scene in chosen)
 
 
+@pytest.mark.slow
 def test_probes_find_what_is_there_and_nothing_in_noise(world: World) -> None:
     shown, unseen = (
         list(itertools.islice(world.scenes(0, split, "probe", 2), 150))

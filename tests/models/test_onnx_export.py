@@ -48,10 +48,12 @@ def agree(folder: Path, loaded: LoadedModel) -> None:
         np.testing.assert_allclose(text(ids[:rows]), texts[:rows], atol=1e-3)
 
 
+@pytest.mark.slow
 def test_files_give_what_torch_gives(exported: Path, tiny_clip: Path) -> None:
     agree(exported, load(tiny_clip))
 
 
+@pytest.mark.slow
 def test_notes_say_how_to_feed_the_files(exported: Path, tiny_clip: Path) -> None:
     loaded = load(tiny_clip)
     notes = json.loads((exported / "compo_onnx.json").read_text())
@@ -125,12 +127,14 @@ def test_a_tokenizer_that_a_file_cannot_hold_is_named(
     assert ("it would give other token ids: use open_clip.get_tokenizer" in caplog.text) != held
 
 
+@pytest.mark.slow
 def test_files_tell_no_paths_of_this_machine(exported: Path) -> None:
     for name in ("image.onnx", "text.onnx"):
         content = (exported / name).read_bytes()
         assert b"open_clip" not in content and b"File " not in content
 
 
+@pytest.mark.slow
 def test_other_numbers_are_refused_and_the_older_files_stay(
     tiny_clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

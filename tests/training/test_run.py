@@ -111,7 +111,7 @@ slow = partial(pytest.param, marks=pytest.mark.slow)
         (CLIC, {"workers": 0, "cache_features": True}, "control"),
         slow(CLIC, {"workers": 1}, "clic"),
         slow(FSC, {"workers": 0, "cache_features": True}, "control"),
-        (FSC_LORA, {"workers": 1, **LORA}, "fsc_clip"),
+        slow(FSC_LORA, {"workers": 1, **LORA}, "fsc_clip"),
         slow(C2LIP, {"workers": 0, "cache_features": True}, "control"),
         slow(C2LIP_BOTH, {"workers": 1}, "c2lip"),
     ],

@@ -48,7 +48,11 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize(
     ("method", "name"),
-    [(C2LIP, "c2lip"), (ON_TOKENS, "c2lip"), (control_of(C2LIP), "siglip")],
+    [
+        (C2LIP, "c2lip"),
+        pytest.param(ON_TOKENS, "c2lip", marks=pytest.mark.slow),
+        pytest.param(control_of(C2LIP), "siglip", marks=pytest.mark.slow),
+    ],
     ids=["C2LIP", "C2LIP on pooled tokens", "SigLIP"],
 )
 def test_a_broken_run_ends_with_the_weights_of_one_that_was_not(

@@ -131,6 +131,7 @@ def chaos(folder: Path, url: str, kills: int, seed: int = 0, **options: Any) -> 
     return done
 
 
+@pytest.mark.slow
 def test_killed_workers_lose_nothing(tmp_path: Path) -> None:
     done = chaos(tmp_path, sqlite(tmp_path), kills=2, trials=8, workers=2, seconds=0.4)
     assert done["retried"] >= 1

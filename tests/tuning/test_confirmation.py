@@ -117,6 +117,7 @@ def test_every_seed_has_views_of_its_own_for_both_recipes(
     ]
 
 
+@pytest.mark.slow
 def test_a_killed_confirmation_goes_on_where_it_was(
     world: Any,
     confirmation: Confirmation,
@@ -165,6 +166,7 @@ def test_other_values_begin_anew_where_those_before_were_killed(
     assert repr(undisturbed.run({LR: 0.4}, SEEDS[:1])) == repr(rows)
 
 
+@pytest.mark.slow
 def test_whatever_the_scores_hang_on_is_confirmed_anew(
     confirmation: Confirmation, trained: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
