@@ -134,9 +134,9 @@ def test_demo_is_reproduced_once(demo):
     assert ran(said["second"]) == []
 
 
-def test_one_run_is_recorded_for_all_stages(demo):
+def test_one_run_is_recorded_for_all_stages_and_one_within_it_for_the_control(demo):
     _, said = demo
-    assert [status for _, status in said["runs"]] == ["FINISHED"]
+    assert [status for _, status in said["runs"]] == ["FINISHED", "FINISHED"]
 
 
 def test_a_loss_weight_concerns_training_and_what_follows(demo):

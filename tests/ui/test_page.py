@@ -123,9 +123,10 @@ def page(served: Served, chromium: Browser, tmp_path: Path) -> Iterator[Any]:
 
 
 def emptied(page: Any) -> None:
-    """Take the image away, as its own button does."""
+    """Remove the image with its own button, and wait for the change that clears the results."""
     page.click("#image button[aria-label='Remove Image']")
     page.wait("!document.querySelector('#image img')")
+    page.wait(f"({ROWS}).length == 0")
 
 
 def compared(page: Any, captions: list[str]) -> list[list[list[str]]]:
@@ -197,7 +198,7 @@ def test_a_file_that_is_no_image_is_refused_in_words(page: Any, tmp_path: Path) 
     broken.write_bytes(b"no image at all")
     emptied(page)
     page.upload("#image input[type=file]", broken)
-    page.wait("document.querySelector('#problem').innerText.includes('no image of a format')")
+    page.wait("document.querySelector('#problem').innerText.includes('not an image of a supported format')")
 
 
 @dataclass
