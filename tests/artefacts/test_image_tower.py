@@ -144,7 +144,7 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_state(
         return loss * (math.nan if next(calls) == 2 else 1), embedding
 
     monkeypatch.setattr(tower, "_forward", lost)
-    with pytest.raises(TrainingError, match=r"step 2: loss.*kept in .*pretraining\.tower\.lr"):
+    with pytest.raises(TrainingError, match=r"step 2: loss.*stored in .*pretraining\.tower\.lr"):
         train_tower(spoilt, world, TOWER, COMPUTE, seed=0, state=state)
     progress = checkpoint.read_progress(state)
     assert progress is not None and progress["step"] == 2

@@ -48,7 +48,6 @@ def agree(folder: Path, loaded: LoadedModel) -> None:
         np.testing.assert_allclose(text(ids[:rows]), texts[:rows], atol=1e-3)
 
 
-@pytest.mark.slow
 def test_files_give_what_torch_gives(exported: Path, tiny_clip: Path) -> None:
     agree(exported, load(tiny_clip))
 
