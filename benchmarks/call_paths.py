@@ -103,9 +103,9 @@ def run(folder: Path, pipelines: str) -> None:
 
     bootstrap_project(folder)
     for name in pipelines.split(","):
-        with KedroSession.create(
-            folder, env="smoke", runtime_params={"tuning": {"study": {"trials": 1, "workers": 1}}}
-        ) as session:
+        one_trial = {"tuning": {"study": {"trials": 1, "workers": 1}}}
+        session: Any = KedroSession.create(folder, env="smoke", runtime_params=one_trial)
+        with session:
             session.run(pipeline_name=name)
 
 
@@ -121,7 +121,7 @@ def follow(folder: Path, name: str) -> list[str]:
         run(folder, pipelines)
     finally:
         sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]
+        threading.setprofile(None)
     if not called.done:
         raise SystemExit(f"{name}: {last} was not run")
     return sorted(called.files)

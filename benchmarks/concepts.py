@@ -25,6 +25,7 @@ import study
 import tables
 from compo_pipeline.analysis.cases import Case, read_regions
 from compo_pipeline.analysis.localisation import Located, compare_located, located
+from compo_pipeline.compute import resolve
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
 from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.language.concepts import concepts
@@ -102,7 +103,7 @@ def arms(parameters: Mapping[str, Any]) -> dict[str, Arm]:
 
 
 def phrase_by_phrase(parts: Study) -> Subtask:
-    """The questions about swapped attributes, asked of each phrase alone.
+    """The items with swapped attributes, with each noun phrase as an item of its own.
 
     "A red ball and a blue box" against "a blue ball and a red box" becomes "a red ball" against "a
     blue ball", and the same of the box: what is lost between a phrase and its caption.
@@ -120,10 +121,10 @@ def phrase_by_phrase(parts: Study) -> Subtask:
     found = {key: concepts(parsed) for key, parsed in parts.parsed(texts.items()).items()}
     items = []
     for item in whole.items:
-        told = found[f"{item.item} true"], found[f"{item.item} false"]
-        if len(told[0]) != len(told[1]):
-            continue  # parsed in two ways: which phrase became which is not known
-        for number, (true, false) in enumerate(zip(*told, strict=True)):
+        true_phrases, false_phrases = found[f"{item.item} true"], found[f"{item.item} false"]
+        if len(true_phrases) != len(false_phrases):
+            continue  # the two parses differ: the phrases cannot be paired
+        for number, (true, false) in enumerate(zip(true_phrases, false_phrases, strict=True)):
             if true.text.lower() != false.text.lower():
                 name = f"{item.item}-{number}"
                 items.append(Item(name, item.image, (true.text,), (false.text,)))
@@ -131,7 +132,7 @@ def phrase_by_phrase(parts: Study) -> Subtask:
 
 
 def same_recipe(parts: Study, seed: int, name: str, method: Method) -> None:
-    """Refuse to go on with what another recipe has made.
+    """Refuse to continue with the files of another recipe.
 
     Raises:
         SystemExit: naming the file and the ways out.
@@ -143,15 +144,16 @@ def same_recipe(parts: Study, seed: int, name: str, method: Method) -> None:
         "wise_ft": str(parts.training.wise_ft),
         "evaluation": str(parts.embedder.settings),
     }
-    mark = fingerprint.run_fingerprint(method, parts.training, seed, inputs)
+    compute = resolve(parts.training.device, parts.training.precision, key="training")
+    recipe = fingerprint.run_fingerprint(method, parts.training, compute, seed, inputs)
     note = parts.file(seed, name).with_suffix(".json")
     if not note.exists():
         note.parent.mkdir(parents=True, exist_ok=True)
-        note.write_text(json.dumps(mark, indent=1), encoding="utf-8")
-    elif json.loads(note.read_text(encoding="utf-8")) != mark:
+        note.write_text(json.dumps(recipe, indent=1), encoding="utf-8")
+    elif json.loads(note.read_text(encoding="utf-8")) != recipe:
         raise SystemExit(
-            f"{note}: what lies beside it was made with another recipe; give this one a place of "
-            "its own with --params variant=<name>, or remove the folder"
+            f"{note}: the files beside it were made with another recipe; give this recipe a "
+            "folder of its own with --params variant=<name>, or remove the folder"
         )
 
 
@@ -165,7 +167,7 @@ def measured(
             same_recipe(parts, seed, name, rows[name].method)
         scores += parts.scores(seed, name, model)
         file = parts.file(seed, f"attention/{name}")
-        looks[name] = study.kept(file, Located, partial(_located, parts, model, cases))
+        looks[name] = study.stored(file, Located, partial(_located, parts, model, cases))
     return scores, looks
 
 

@@ -71,11 +71,10 @@ def measured(params: str, precision: str) -> Cost:
             inputs = (scenes.rows, scenes.data, views, scenes.root, scenes.base, settings)
             return Trainer(TrainingInputs(*inputs, 0, resume, features=Path(folder) / "features"))
 
-        whole = runner(None, "whole").plan
-        base = load(scenes.base)
-        batches = whole.batches(clic, ModelPreprocessor(base, scenes.root))
+        preprocessor = ModelPreprocessor(load(scenes.base), scenes.root)
+        batches = runner(None, "whole").batches(clic, preprocessor)
         short = runner(WARM_UP + MEASURED, "short")
-        shown = short.plan.batches(clic, ModelPreprocessor(base, scenes.root)).images()
+        shown = short.batches(clic, preprocessor).images()
         started = time.perf_counter()
         short.store_features(clic)
         images_a_second = len(shown) / (time.perf_counter() - started)

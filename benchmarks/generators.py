@@ -26,7 +26,7 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from compo_pipeline.language import loading, parsing
+from compo_pipeline.language import parsing
 from compo_pipeline.language.paraphrases import paraphrase
 from compo_pipeline.language.reordering import shuffle_bigrams, swap_phrases
 from compo_pipeline.language.replacements import replace
@@ -72,7 +72,7 @@ def of_coco(files: Sequence[Path]) -> list[Parse]:
         for row in json.loads(file.read_text(encoding="utf-8"))["annotations"]
     )
     items = ((str(number), 0, text) for number, text in enumerate(texts))
-    return list(parsing.parse(loading.load(loading.SHIPPED), items))
+    return list(parsing.parse(parsing.load(parsing.SHIPPED), items))
 
 
 def seconds(work: Work, parses: Sequence[Parse], epoch: int) -> float:

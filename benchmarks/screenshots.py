@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from kedro.framework.project import pipelines
 from kedro.framework.session import KedroSession
@@ -19,7 +20,7 @@ from kedro.framework.startup import bootstrap_project
 from PIL import Image
 from rich.console import Console
 
-from compo_pipeline import afterwards
+from compo_pipeline import next_steps
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.presentation.tables import show_comparison
 
@@ -60,12 +61,13 @@ def main() -> None:
     parser.add_argument("--project", type=Path, default=Path.cwd(), help="where the demo has run")
     project = parser.parse_args().project.absolute()
     bootstrap_project(project)
-    with KedroSession.create(project, env="base") as session:
+    session: Any = KedroSession.create(project, env="base")
+    with session:
         context = session.load_context()
     screen = Console(record=True, force_terminal=True, width=COLUMNS, file=io.StringIO())
     show_comparison(Comparison.from_json(context.catalog.load("comparison")), screen)
     typed = {**context.params, "command": {"env": None, "params": {}}}
-    afterwards.show(pipelines["train_eval"], context.catalog, typed, screen)
+    next_steps.show_results(pipelines["train_eval"], context.catalog, typed, screen)
     # Rich names a font on a server; the viewer's own does.
     drawn = re.sub(r"@font-face \{.*?\}", "", screen.export_svg(title="make demo"), flags=re.DOTALL)
     (IMAGES / "terminal.svg").write_text(drawn, encoding="utf-8")

@@ -1,7 +1,7 @@
-"""What studies of methods on the scenes share: counterfactuals, training, keeping scores.
+"""Parts common to the studies of methods on the scenes: counterfactuals, training, stored scores.
 
-A study trains several methods for each seed on the same views, and scores them. What it has made is
-kept under data/*/scenes/<name> and not made again, so that a study that was stopped goes on.
+A study trains several methods for each seed on the same views, and scores them. Its results are
+stored under data/*/scenes/<name> and not computed again, so a stopped study can be resumed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
@@ -48,6 +47,7 @@ from compo_pipeline.records import (
     to_table,
     training_rows,
 )
+from compo_pipeline.storage import atomic_file
 from compo_pipeline.training.run import Trainer, TrainingInputs
 from compo_pipeline.training.settings import TrainingSettings
 from tables import BASE
@@ -56,8 +56,9 @@ PROJECT = Path(__file__).parents[1]
 
 
 class Arm(NamedTuple):
-    """What trains, the method whose views it trains on, and the counterfactuals, by the name of
-    their settings, that these show.
+    """A method that trains, the method that draws its views, and the counterfactuals in these.
+
+    `edits` is the name of the counterfactuals' settings; empty for none.
     """
 
     method: Method
@@ -65,11 +66,11 @@ class Arm(NamedTuple):
     edits: str = ""
 
 
-Kept = TypeVar("Kept")
+Row = TypeVar("Row")
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
-    """What every study can be asked for."""
+    """The command line options of every study."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--split", choices=("val", "test"), default="test")
@@ -112,7 +113,7 @@ def chosen(
 
 
 class Study:
-    """Captions, parses and questions, read once for all seeds and arms."""
+    """Captions, parses and benchmark items, read once for all seeds and arms."""
 
     def __init__(
         self,
@@ -129,13 +130,17 @@ class Study:
         self.rows = training_rows(self.captions, "train")
         self.nlp = load_language(parameters["language"]["model"])
         self.parses = self.parsed((row.sample_id, row.sentences[0]) for row in self.rows)
-        questions = parse(BenchmarksSettings, dict(parameters["benchmarks"]), "benchmarks")
-        where = Path(questions.root).parent / split
-        retrieval = dataclasses.replace(questions.retrieval, split=split)
-        questions = dataclasses.replace(
-            questions, root=str(where), images=str(where / "images"), retrieval=retrieval
+        configured = parse(BenchmarksSettings, dict(parameters["benchmarks"]), "benchmarks")
+        if configured.root is None:
+            raise SystemExit("benchmarks.root: expected the folder of the scenes' benchmarks")
+        root = Path(configured.root).parent / split
+        wanted = dataclasses.replace(
+            configured,
+            root=str(root),
+            images=str(root / "images"),
+            retrieval=dataclasses.replace(configured.retrieval, split=split),
         )
-        self.subtasks = [*adapters.gather(questions, self.captions, self.root)]
+        self.subtasks = [*adapters.gather(wanted, self.captions, self.root)]
         settings = parse(EvaluationSettings, parameters["evaluation"], "evaluation")
         self.embedder = Embedder(self.subtasks, settings)
         self.base = parse(ModelSettings, parameters["model"], "model")
@@ -165,10 +170,10 @@ class Study:
 
     def scores(self, seed: int, name: str, model: Callable[[], LoadedModel]) -> list[Score]:
         """All scores of a model under a seed."""
-        return kept(self.file(seed, name), Score, lambda: self._scored(name, model()))
+        return stored(self.file(seed, name), Score, lambda: self._scored(name, model()))
 
     def file(self, seed: int, name: str) -> Path:
-        """Where a table of a seed is kept."""
+        """The file of a table of a seed."""
         return self.output / f"seed={seed}" / f"{name}.parquet"
 
     def _scored(self, name: str, model: LoadedModel) -> Iterator[Score]:
@@ -216,20 +221,18 @@ class Study:
 
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / "in_use.lock"):
-            return images, kept(file, Counterfactual, make)
+            return images, stored(file, Counterfactual, make)
 
 
 def _trained(name: str, method: Method, runner: Callable[[], Trainer]) -> LoadedModel:
-    folder = runner().plan.resume / "checkpoints" / name
+    folder = runner().inputs.resume / "checkpoints" / name
     runner().train(method, name, folder, lambda point: None)
     return load(folder)
 
 
-def kept(file: Path, kind: type[Kept], make: Callable[[], Iterable[Kept]]) -> list[Kept]:
-    """The rows of a table, which is made where it is not there."""
+def stored(file: Path, kind: type[Row], make: Callable[[], Iterable[Row]]) -> list[Row]:
+    """The rows of a table, which is computed and written if it does not exist."""
     if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        partial_file = file.with_name(f".{file.name}.{os.getpid()}")
-        pq.write_table(to_table(make(), kind), partial_file)
-        partial_file.rename(file)
+        with atomic_file(file) as temporary:
+            pq.write_table(to_table(make(), kind), temporary)
     return list(from_table(pq.read_table(file), kind))

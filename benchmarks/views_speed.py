@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from spacy.language import Language
 
-from compo_pipeline.language import loading, parsing
+from compo_pipeline.language import parsing
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.records import Caption, Parse
@@ -68,7 +68,14 @@ def of_coco(file: Path) -> list[Caption]:
     rows = json.loads(file.read_text(encoding="utf-8"))["annotations"][:ROWS]
     return [
         Caption(
-            *(str(row[key]) for key in ("id", "image_id")), "", 4, 3, (row["caption"],) * 2, *"ct"
+            sample_id=str(row["id"]),
+            image_id=str(row["image_id"]),
+            image="",
+            width=4,
+            height=3,
+            sentences=(row["caption"],) * 2,
+            source="coco",
+            split="train",
         )
         for row in rows
     ]
@@ -100,9 +107,10 @@ def naive(nlp: Language, captions: list[Caption], epoch: int) -> float:
 def main() -> None:
     """Measure and print."""
     captions = of_coco(Path(sys.argv[1])) if len(sys.argv) > 1 else of_scenes()
-    nlp = loading.load(loading.SHIPPED)
+    nlp = parsing.load(parsing.SHIPPED)
     ours(nlp, captions[:100], 1), naive(nlp, captions, 0)
-    slow, fast = [], {epochs: [] for epochs in EPOCHS}
+    slow: list[float] = []
+    fast: dict[int, list[float]] = {epochs: [] for epochs in EPOCHS}
     for number in range(ROUNDS):
         slow.append(naive(nlp, captions, number))
         for epochs in EPOCHS:

@@ -179,7 +179,7 @@ class Trainer:
         settings, seed = self.inputs.settings, self.inputs.seed
         loaded = self._base(method)
         preprocessor = self._preprocessor(loaded)
-        batches = self._batches(method, preprocessor)
+        batches = self.batches(method, preprocessor)
         run_fingerprint = self.fingerprint(method, steps)
         features = None
         if self._precomputes(method, name) and not self._is_finished(name, run_fingerprint):
@@ -246,7 +246,7 @@ class Trainer:
         if self._precomputes(method, method.name):
             loaded = self._base(method)
             preprocessor = self._preprocessor(loaded)
-            batches = self._batches(method, preprocessor)
+            batches = self.batches(method, preprocessor)
             self._precomputed(loaded, batches, preprocessor, method.uses_patches)
 
     @cached_property
@@ -301,7 +301,8 @@ class Trainer:
             counterfactual_images=self.inputs.counterfactual_images,
         )
 
-    def _batches(self, method: Method, preprocessor: ModelPreprocessor) -> Batches:
+    def batches(self, method: Method, preprocessor: ModelPreprocessor) -> Batches:
+        """The batches of all steps of a method."""
         settings = self.inputs.settings
         return Batches(
             self.inputs.captions,
