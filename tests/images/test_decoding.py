@@ -5,6 +5,7 @@ import struct
 import zlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -150,6 +151,20 @@ def test_every_colour_mode_becomes_rgb(tmp_path: Path, mode: str) -> None:
     Image.new(mode, (5, 4)).save(tmp_path / f"a.{suffix}")
     image = load(tmp_path, f"a.{suffix}", LIMITS)
     assert (image.mode, image.size) == ("RGB", (5, 4))
+
+
+@pytest.mark.parametrize("suffix", ["PNG", "PPM"])
+def test_of_16_bits_the_upper_8_count(tmp_path: Path, suffix: str) -> None:
+    values = np.arange(0, 65536, 16, dtype=np.uint16).reshape(64, 64)
+    Image.fromarray(values).save(tmp_path / "a", suffix)
+    found = np.asarray(load(tmp_path, "a", LIMITS))
+    assert (found == (values // 256)[:, :, None]).all()
+    assert inspect(tmp_path, "a", LIMITS).error is None
+
+
+def test_floats_are_no_pixels(tmp_path: Path) -> None:
+    Image.new("F", (40, 40)).save(tmp_path / "a", "PPM")
+    assert str(inspect(tmp_path, "a", LIMITS).error).startswith("unsupported: ")
 
 
 @settings(max_examples=300, deadline=None)

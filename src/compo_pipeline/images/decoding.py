@@ -1,9 +1,16 @@
-"""Safe decoding of untrusted image files.
+"""Safe decoding of untrusted image files: the one decoder of training, evaluation and pages.
 
 Only common still formats are opened (Pillow would hand others to outside programs), an image's
 size is read from its header before a pixel is decoded, and nothing outside the data's root is
-ever touched. EXIF orientation is honoured: widths, heights and pixels are those of the upright
-image, because CLIC pairs images by orientation.
+ever touched. What every image becomes is 8-bit RGB:
+
+- EXIF orientation is applied: widths, heights and pixels are those of the upright image.
+- Of 16 bits the upper 8 count, in grey as in colour.
+- Grey, palettes and CMYK are converted by Pillow; colour profiles are ignored.
+- Transparency is dropped: a pixel has the colour that the file stores for it.
+- Of an animation the first frame counts.
+
+`registry/model.py` decodes by the same rules, in code of its own.
 """
 
 from __future__ import annotations
@@ -14,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import IO
 
+import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 # Not TIFF: whole tiles of it are unpacked, gigabytes for an image of one pixel.
@@ -36,7 +44,8 @@ _TURNS = {
 class ImageError(ValueError):
     """An image that cannot be used.
 
-    `reason` is one of missing, out_of_root, empty, not_an_image, oversized, truncated, corrupt.
+    `reason` is one of missing, out_of_root, empty, not_an_image, oversized, unsupported, truncated,
+    corrupt.
     """
 
     def __init__(self, reason: str, detail: str) -> None:
@@ -137,11 +146,15 @@ def _decode(file: IO[bytes], limits: Limits) -> Image.Image:
                 "oversized",
                 f"{image.width} x {image.height} pixels, allowed are {limits.max_pixels}",
             )
+        if image.mode == "F":
+            raise ImageError("unsupported", "pixels are floats, expected 8 or 16 bits a channel")
         image.load()
         turn = _TURNS.get(image.getexif().get(_ORIENTATION, 1))
-        if turn is not None:
-            image = image.transpose(turn)
-        return image if image.mode == "RGB" else image.convert("RGB")
+        if image.mode == "I" or image.mode.startswith("I;16"):
+            image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+        if image.mode != "RGB":
+            image = image.convert("RGB")
+        return image if turn is None else image.transpose(turn)
     except ImageError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:

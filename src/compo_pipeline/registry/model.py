@@ -11,8 +11,8 @@ the values common to all rows. The output has a row for each input row, in the s
               params.templates             probabilities of all labels
 
 A similarity is a cosine. An image is base64, a data URI or, if COMPO_CLIP_IMAGE_ROOT names a
-folder, the path of a file below it; never a URL. It is decoded as in training: upright, in RGB,
-without its transparency, the first frame of several.
+folder, the path of a file below it; never a URL. It is decoded as in training: upright, in 8-bit
+RGB (of 16 bits the upper 8), without its transparency, the first frame of several.
 
 n rows, K texts, D width of the embeddings.
 """
@@ -379,12 +379,14 @@ def read_image(value: str, limits: RequestLimits) -> Image.Image:
             raise InvalidRequest(
                 f"has {image.width} x {image.height} pixels, at most {limits.pixels} are read"
             )
-        if image.mode in ("F", "I") or image.mode.startswith("I;"):
-            # Pillow would clip values above 255.
-            raise InvalidRequest(f"has the mode {image.mode}, expected 8 bits a channel")
+        if image.mode == "F":
+            raise InvalidRequest("has floats as pixels, expected 8 or 16 bits a channel")
         image.load()
         turn = _TURNS.get(image.getexif().get(_ORIENTATION, 1))
-        return (image if turn is None else image.transpose(turn)).convert("RGB")
+        if image.mode == "I" or image.mode.startswith("I;16"):
+            image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+        image = image.convert("RGB")
+        return image if turn is None else image.transpose(turn)
     except InvalidRequest:
         raise
     except UnidentifiedImageError:
