@@ -8,6 +8,7 @@ import yaml
 from kedro.framework.project import pipelines
 from kedro.framework.startup import bootstrap_project
 from kedro.io import MemoryDataset
+from kedro.pipeline import Pipeline
 
 from compo_pipeline.methods.registry import METHODS
 from compo_pipeline.parameters import keys
@@ -144,6 +145,24 @@ def test_every_entry_has_a_layer_and_a_place_of_its_own(context):
         assert dataset.metadata["kedro-viz"]["layer"] in LAYERS, name
         places.setdefault(str(dataset._filepath), []).append(name)
     assert [names for names in places.values() if len(names) > 1] == []
+
+
+def test_what_a_run_decides_lies_in_the_run_s_own_folder(context):
+    """Else the next run of another method, variant or seed overwrites it."""
+    base, other = context("base"), context("base", method="sparcl", variant="other", seed=7)
+    runs = [other, *(context(env) for env in ENVIRONMENTS if env.endswith("_scenes"))]
+    graph = sum(pipelines.values(), Pipeline([]))
+
+    def decided_by_a_run(name):
+        # The command is printed on pages.
+        if name == "params:command" or not name.startswith("params:"):
+            return False
+        return any(run.catalog.load(name) != base.catalog.load(name) for run in runs)
+
+    decided = graph.from_inputs(*filter(decided_by_a_run, graph.inputs())).all_outputs()
+    assert {"parses", "views", "checkpoint", "metrics"} <= decided
+    for name in decided & set(base.catalog):
+        assert "/sparcl/other/seed=7/" in str(other.catalog[name]._filepath), name
 
 
 def test_entries_are_the_datasets_of_the_pipelines_and_no_others(context):
