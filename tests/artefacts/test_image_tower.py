@@ -28,7 +28,7 @@ from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.scenes.render import image
 from compo_pipeline.scenes.world import Scene, World
 from compo_pipeline.training import checkpoint
-from compo_pipeline.training.optimisation import TrainingError
+from compo_pipeline.training.checkpoint import TrainingError
 
 
 def test_the_tower_is_trained_on_what_the_model_will_see(fresh: LoadedModel, wide: Scene) -> None:

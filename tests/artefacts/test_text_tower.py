@@ -15,7 +15,7 @@ from compo_pipeline.artefacts.text_tower import BaseSettings, pairs_of_scenes, p
 from compo_pipeline.compute import Compute
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.scenes.world import Scene, World
-from compo_pipeline.training.optimisation import TrainingError
+from compo_pipeline.training.checkpoint import TrainingError
 
 COMPUTE = Compute(torch.device("cpu"), "fp32")
 

@@ -208,7 +208,7 @@ def test_training_states_and_exports_go_on_as_before(tiny_clip: Path, tmp_path: 
     for _ in range(2):
         encode_images(loaded.model, images)[:, 0].sum().backward()
         optimizer.step()
-    checkpoint.save(tmp_path / "state.safetensors", {"model": loaded.model}, optimizer, {})
+    checkpoint.save(tmp_path / "state.safetensors", {"model": loaded.model}, optimizer, {}, step=0)
     checkpoint.restore(tmp_path / "state.safetensors", {"model": other.model}, other_optimizer)
     for one, two in zip(
         loaded.model.state_dict().values(), other.model.state_dict().values(), strict=True

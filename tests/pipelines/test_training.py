@@ -24,8 +24,8 @@ from compo_pipeline.pipelines.training.nodes import log_views_preview, train_mod
 from compo_pipeline.records import Caption, Parse
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.settings import TrackingSettings
+from compo_pipeline.training.checkpoint import TrainingError
 from compo_pipeline.training.fingerprint import FingerprintError
-from compo_pipeline.training.optimisation import TrainingError
 
 Node = Callable[..., tuple[Path, Path, dict[str, Any], pd.DataFrame]]
 CLIC_POINTS = {"contrastive", "s_neg", "unimodal", "clip"}

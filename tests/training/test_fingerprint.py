@@ -30,7 +30,7 @@ def state(tmp_path: Path, recipe: Any) -> Path:
     mark = run_fingerprint(CLIC, recipe(), COMPUTE, 0, INPUTS)
     saved = {"fingerprint": mark, "progress": {"step": 6}}
     path = tmp_path / "clic.safetensors"
-    checkpoint.save(path, {"model": model}, torch.optim.AdamW(model.parameters()), saved)
+    checkpoint.save(path, {"model": model}, torch.optim.AdamW(model.parameters()), saved, step=6)
     return path
 
 

@@ -18,11 +18,11 @@ from compo_pipeline.methods.contract import NoViewSettings, Term
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.batches import Batches, ModelPreprocessor
-from compo_pipeline.training.checkpoint import Point, Progress
+from compo_pipeline.training.checkpoint import Point, Progress, TrainingError
 from compo_pipeline.training.features import Features, embed
 from compo_pipeline.training.fingerprint import FingerprintError
 from compo_pipeline.training.loop import Training
-from compo_pipeline.training.optimisation import TrainingError, learning_rate
+from compo_pipeline.training.optimisation import AmpOptimizer, learning_rate
 
 CPU = torch.device("cpu")
 CLIC = Clic(ClicViews(), ClicObjective())
@@ -178,7 +178,8 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_state(
     with pytest.raises(TrainingError) as error:
         run(tiny, method, state=state)
     assert f"step 3: {named} is not finite" in str(error.value)
-    assert str(state) in str(error.value) and "training.optimizer.lr" in str(error.value)
+    assert f"the state after 2 steps, stored in {state}" in str(error.value)
+    assert "training.optimizer.lr" in str(error.value)
     assert all(tensor.isfinite().all() for tensor in weights(tiny).values())
     saved = checkpoint.read_progress(state)
     assert saved is not None and saved["progress"]["step"] == 2
@@ -188,6 +189,33 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_state(
     run(good, healthy, state=tmp_path / "good.safetensors")
     run(again, healthy, state=state)  # goes on from the good state
     assert changed(weights(good), again) == set()
+
+
+@pytest.mark.parametrize("what", ["weights", "scale", "moments"])
+def test_a_state_that_overflows_at_a_saving_step_is_not_saved(
+    tiny: LoadedModel, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Loss and gradient of the step are finite: only what they lead to is not."""
+    state, step = tmp_path / "state.safetensors", AmpOptimizer.step
+
+    def overflowing(self: AmpOptimizer, loss: Tensor, rate: float) -> Tensor:
+        norm, adamw = step(self, loss, rate), self._optimizer
+        scale = tiny.model.logit_scale
+        weight = tiny.model.text_projection
+        if adamw.state[weight]["step"] == 4:
+            spoilt = {"weights": weight, "scale": scale, "moments": adamw.state[weight]["exp_avg"]}
+            spoilt[what].data.view(-1)[0] = float("nan" if what == "scale" else "inf")
+        return norm
+
+    monkeypatch.setattr(AmpOptimizer, "step", overflowing)
+    named = {"weights": "model/text_projection", "scale": "model/logit_scale"}
+    with pytest.raises(TrainingError) as error:
+        run(tiny, Clip(NoViewSettings(), ClipObjective()))
+    message = str(error.value)
+    assert "after 4 steps is not finite" in message and named.get(what, "exp_avg") in message
+    assert f"the state after 2 steps, stored in {state}" in message and "\n" not in message
+    saved = checkpoint.read_progress(state)
+    assert saved is not None and saved["progress"]["step"] == 2
 
 
 class Overflowing(Spoilt):
@@ -291,8 +319,8 @@ def test_a_run_cut_short_ends_as_one_that_was_not(
     cut = load(tiny_clip)
     save, saves = checkpoint.save, []
 
-    def interrupted(*args: Any) -> None:
-        save(*args)
+    def interrupted(*args: Any, **options: Any) -> None:
+        save(*args, **options)
         saves.append(args)
         if len(saves) == 2:
             raise KeyboardInterrupt

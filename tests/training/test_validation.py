@@ -1,7 +1,6 @@
 """Validation while training: what is measured, what is kept, when it stops, how it goes on."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -153,12 +152,10 @@ def test_every_method_is_validated_and_goes_on_from_between_validation_and_save(
 
     save = checkpoint.save
 
-    def killed(
-        path: Path, modules: Any, optimizer: Any, saved: Mapping[str, Any], best: Any
-    ) -> None:
-        if saved["progress"]["step"] == 6:
+    def killed(*args: Any, step: int, **options: Any) -> None:
+        if step == 6:
             raise KeyboardInterrupt
-        save(path, modules, optimizer, saved, best)
+        save(*args, step=step, **options)
 
     monkeypatch.setattr(checkpoint, "save", killed)
     with pytest.raises(KeyboardInterrupt):
@@ -184,11 +181,11 @@ def test_best_weights_and_patience_survive_a_kill_anywhere(
     owner, name = (Validator, "__call__") if dies_at == "validation" else (checkpoint, "save")
     call, calls = getattr(owner, name), []
 
-    def dying(*given: Any) -> Any:
+    def dying(*given: Any, **options: Any) -> Any:
         calls.append(given)
         if len(calls) == 3 and dies_at != "saved":
             raise KeyboardInterrupt
-        result = call(*given)
+        result = call(*given, **options)
         if len(calls) == 3:
             raise KeyboardInterrupt
         return result

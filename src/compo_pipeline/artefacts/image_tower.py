@@ -168,7 +168,8 @@ def train_tower(
 
     Raises:
         SettingsError: `state` was begun with another seed, world, recipe, precision or device.
-        TrainingError: a loss or its gradient is not finite; the last good state stays.
+        TrainingError: a loss, its gradient or a state to be saved is not finite; the last good
+            state stays.
     """
     visual: Any = loaded.model.visual
     # Before the optimiser and its moments, which take the memory order of the weights.
@@ -205,7 +206,9 @@ def train_tower(
             if (step + 1) % settings.save_every == 0 or step + 1 == settings.steps:
                 progress = {"step": step + 1, "history": history, "recipe": recipe}
                 progress["loss_scale"] = amp_optimizer.state_dict()
-                checkpoint.save(state, modules, optimizer, progress)
+                checkpoint.save(
+                    state, modules, optimizer, progress, step=step + 1, advice=_advice(key)
+                )
     visual.eval()
     return history
 
@@ -338,6 +341,10 @@ def descend(
     norm = optimizer.step(loss, rate)
     figures = {"loss": loss.item(), "gradient_norm": norm.item()}
     if non_finite(figures) and not optimizer.overflow_is_normal():
-        advice = f"Lower {key}, or set pretraining.precision=fp32"
-        refuse_non_finite(figures, step, state=state, advice=advice)
+        refuse_non_finite(figures, step, state=state, advice=_advice(key))
     return figures["loss"]
+
+
+def _advice(key: str) -> str:
+    """What to change where training is not finite; `key` names the learning rate."""
+    return f"Lower {key}, or set pretraining.precision=fp32"

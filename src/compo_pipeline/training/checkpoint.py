@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from click import ClickException
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -22,8 +23,20 @@ from torch import Tensor, nn
 from compo_pipeline.storage import atomic_file
 
 _BEST = "best/"
+_NAMED = 3  # tensors that an error names
 
 Point = dict[str, float]
+
+
+class TrainingError(ClickException, RuntimeError):
+    """Training cannot continue; the last good state stays valid.
+
+    `problem` is the message without its advice.
+    """
+
+    def __init__(self, problem: str, advice: str = "") -> None:
+        super().__init__(problem + advice)
+        self.problem = problem
 
 
 @dataclass
@@ -83,8 +96,11 @@ def save(
     optimizer: torch.optim.Optimizer,
     progress: Mapping[str, Any],
     best: Mapping[str, Tensor] | None = None,
+    *,
+    step: int,
+    advice: str = "",
 ) -> None:
-    """Write modules, optimiser and progress atomically.
+    """Write modules, optimiser and progress atomically; a state that is not finite is refused.
 
     Args:
         path: the file, `*.safetensors`.
@@ -94,6 +110,11 @@ def save(
         progress: JSON-ready (step, fingerprint, history, ...).
         best: weights of the best validation so far, in the same file so that they always belong
             to the progress beside them.
+        step: number of steps done.
+        advice: which keys to change, for the error.
+
+    Raises:
+        TrainingError: a tensor is not finite; the file is as it was. Waits for the device once.
     """
     tensors = {
         f"optimizer/{index}/{name}": value if isinstance(value, Tensor) else torch.tensor(value)
@@ -103,13 +124,38 @@ def save(
     for name, module in modules.items():
         tensors |= {f"{name}/{key}": value for key, value in module.state_dict().items()}
     tensors |= {f"{_BEST}{key}": value for key, value in (best or {}).items()}
+    if wrong := _non_finite(tensors):
+        more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
+        raise TrainingError(
+            f"the state after {step} steps is not finite ({', '.join(wrong[:_NAMED])}{more})",
+            f"; {last_good(path)}. {advice}",
+        )
     # Copies: safetensors refuses tensors that share memory.
     copies = {
         key: value.detach().clone(memory_format=torch.contiguous_format)
         for key, value in tensors.items()
     }
     with atomic_file(path) as file:
-        save_file(copies, file, metadata={"progress": json.dumps(dict(progress))})
+        metadata = {"progress": json.dumps(dict(progress)), "step": str(step)}
+        save_file(copies, file, metadata=metadata)
+
+
+def _non_finite(tensors: Mapping[str, Tensor]) -> list[str]:
+    """Names of the tensors that are not finite, in one transfer from the device."""
+    device = next(iter(tensors.values())).device
+    finite = [value.isfinite().all().to(device, non_blocking=True) for value in tensors.values()]
+    return [
+        name for name, good in zip(tensors, torch.stack(finite).tolist(), strict=True) if not good
+    ]
+
+
+def last_good(path: Path | None) -> str:
+    """What to resume from, for an error; None is a training that saves no state."""
+    if path is None or not path.exists():
+        return "no state is stored"
+    with safe_open(path, framework="pt") as file:
+        step = file.metadata()["step"]
+    return f"the same command resumes from the state after {step} steps, stored in {path}"
 
 
 def read_best(path: Path) -> dict[str, Tensor]:

@@ -104,7 +104,7 @@ class Training:
         best validation.
 
         Raises:
-            TrainingError: a loss or the gradient is not finite.
+            TrainingError: a loss, the gradient or a state to be saved is not finite.
             FingerprintError: the state belongs to another configuration.
         """
         self._resume()
@@ -229,7 +229,11 @@ class Training:
             "progress": self.progress.as_dict(),
             "loss_scale": self._optimizer.state_dict(),
         }
-        checkpoint.save(self.state, {"model": self.loaded.model}, self._adamw, saved, self._best)
+        checkpoint.save(
+            *(self.state, {"model": self.loaded.model}, self._adamw, saved, self._best),
+            step=step,
+            advice=ADVICE,
+        )
         if self.eval_callback is not None:
             with self._eval_mode(step) as evaluated:
                 self.eval_callback(step, evaluated)

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from click import ClickException
 from torch import Tensor, nn
 
 from compo_pipeline.compute import Compute
 from compo_pipeline.configuration import SettingsError, nearest
 from compo_pipeline.methods.contract import Tower
+from compo_pipeline.training.checkpoint import TrainingError, last_good
 from compo_pipeline.training.settings import OptimizerSettings
 
 
@@ -182,17 +182,6 @@ class PendingLosses:
         return [{name: next(numbers) for name in step} for step in steps]
 
 
-class TrainingError(ClickException, RuntimeError):
-    """Training cannot continue; the last good checkpoint stays valid.
-
-    `problem` is the message without its advice.
-    """
-
-    def __init__(self, problem: str, advice: str = "") -> None:
-        super().__init__(problem + advice)
-        self.problem = problem
-
-
 def non_finite(losses: Mapping[str, float]) -> list[str]:
     """Names of the losses that are not finite."""
     return [name for name, value in losses.items() if not math.isfinite(value)]
@@ -213,8 +202,7 @@ def refuse_non_finite(
         TrainingError: naming what is not finite.
     """
     if wrong := non_finite(losses):
-        saved = state is not None and state.exists()
-        left = f"the state of an earlier step is stored in {state}" if saved else "no state"
         raise TrainingError(
-            f"step {step}: {', '.join(wrong)} is not finite ({dict(losses)})", f"; {left}. {advice}"
+            f"step {step}: {', '.join(wrong)} is not finite ({dict(losses)})",
+            f"; {last_good(state)}. {advice}",
         )

@@ -28,8 +28,7 @@ from compo_pipeline.methods.registry import build
 from compo_pipeline.methods.views import EpochViews
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.training import fingerprint
-from compo_pipeline.training.checkpoint import Point
-from compo_pipeline.training.optimisation import TrainingError
+from compo_pipeline.training.checkpoint import Point, TrainingError
 from compo_pipeline.training.run import Trainer, TrainingInputs
 from compo_pipeline.training.settings import TrainingSettings
 from compo_pipeline.tuning.retries import first_attempt
