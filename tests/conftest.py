@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import is_hypothesis_test, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from compo_pipeline import compute
@@ -40,16 +40,6 @@ _TRICKY = (
     *("👩\u200d🚀", "50%", "dogs'", "(red)", "…"),
 )
 _PIECES = st.one_of(st.sampled_from(_TRICKY), st.text(min_size=1, max_size=8))
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run property tests and pipelines without coverage, which makes them twice as slow.
-
-    The lines that they execute are covered by the tests of the single functions.
-    """
-    for item in items:
-        if is_hypothesis_test(getattr(item, "obj", None)) or "pipelines" in item.path.parts:
-            item.add_marker("no_cover")
 
 
 @pytest.fixture(scope="session")

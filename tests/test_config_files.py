@@ -14,9 +14,6 @@ from compo_pipeline.methods.registry import METHODS
 from compo_pipeline.parameters import keys
 from compo_pipeline.pipeline_registry import TRAIN_EVAL
 
-# Reading conf/ takes twice the time while coverage is measured, and tests/test_hooks.py covers it.
-pytestmark = pytest.mark.no_cover
-
 PROJECT = Path(__file__).parents[1]
 CONF = PROJECT / "conf"
 FILES = sorted(path for path in CONF.rglob("*.yml") if "local" not in path.parts)

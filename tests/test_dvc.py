@@ -16,9 +16,6 @@ from compo_pipeline.methods.registry import METHOD_SETTINGS, METHODS
 from compo_pipeline.parameters import keys
 from compo_pipeline.pipeline_registry import TRAIN_EVAL
 
-# Reading conf/ takes twice the time while coverage is measured, and tests/test_hooks.py covers it.
-pytestmark = pytest.mark.no_cover
-
 PROJECT = Path(__file__).parents[1]
 PACKAGE = "compo_pipeline"
 # Registration acts outside the workspace.

@@ -16,9 +16,6 @@ from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.quality.settings import DataValidationSettings, IngestSettings
 from compo_pipeline.training.settings import NOT_FINGERPRINTED, TrainingSettings
 
-# Reading conf/ takes twice the time while coverage is measured, and tests/test_hooks.py covers it.
-pytestmark = pytest.mark.no_cover
-
 PROJECT = Path(__file__).parents[1]
 
 # Whose values no paper gives, or that say where and how a run proceeds.

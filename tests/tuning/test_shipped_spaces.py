@@ -9,9 +9,6 @@ from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.methods.registry import METHODS
 from compo_pipeline.tuning.space import applied, at, read, searchable
 
-# Reading conf/ takes twice the time while coverage is measured, and tests/test_hooks.py covers it.
-pytestmark = pytest.mark.no_cover
-
 PROJECT = Path(__file__).parents[2]
 ENVIRONMENTS = sorted(folder.name for folder in (PROJECT / "conf").iterdir() if folder.is_dir())
 SEARCHED = {
