@@ -1,24 +1,31 @@
 """Atomic writes, the key-value store, and fingerprints of files."""
 
+import errno
 import json
 import logging
+import random
 import signal
 import sqlite3
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.storage import (
+    NO_CHECKSUM,
+    DamagedFileError,
+    DiskFullError,
     KeyValueStore,
     atomic_file,
     atomic_folder,
     file_sha256,
     files_fingerprint,
+    verify_checksum,
+    write_checksum,
     write_json,
 )
 
@@ -50,12 +57,103 @@ def test_a_write_replaces_what_was_there_and_an_error_changes_nothing(
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_folder_left_by_a_kill_is_not_part_of_the_next_one(tmp_path: Path) -> None:
-    (tmp_path / ".result.new").mkdir()
-    (tmp_path / ".result.new" / "half").touch()
-    with atomic_folder(tmp_path / "result") as temporary:
-        (temporary / "whole").touch()
-    assert [path.name for path in tmp_path.rglob("*")] == ["result", "whole"]
+@pytest.mark.parametrize("folder", [False, True])
+def test_the_next_write_removes_what_a_kill_left(tmp_path: Path, folder: bool) -> None:
+    atomic = "atomic_folder" if folder else "atomic_file"
+    program = (
+        "import os, signal, sys\nfrom pathlib import Path\nfrom compo_pipeline import storage\n"
+        f"with storage.{atomic}(Path(sys.argv[1])) as temporary:\n"
+        "    (temporary.parent / '.tmpAbCd').touch()\n"  # as safetensors writes
+        "    (temporary / 'half' if temporary.is_dir() else temporary).touch()\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    path = tmp_path / "result"
+    killed = subprocess.run([sys.executable, "-c", program, str(path)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert not path.exists() and len(list(tmp_path.rglob("*"))) > 2
+    with (atomic_folder if folder else atomic_file)(path) as temporary:
+        _fill(temporary, folder, "whole")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("locks", [True, False], ids=["locks", "no locks"])
+def test_a_second_writer_leaves_the_first_alone(
+    tmp_path: Path, locks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not locks:
+
+        def refuse(descriptor: int, operation: int) -> None:
+            raise OSError(errno.EBADF, "as NFS does for folders")
+
+        monkeypatch.setattr("fcntl.flock", refuse)
+    path = tmp_path / "result"
+    with atomic_file(path) as first:
+        first.write_text("first")
+        with atomic_file(path) as second:
+            second.write_text("second")
+        assert path.read_text() == "second"
+    assert path.read_text() == "first"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "full"),
+        RuntimeError("I/O error: No space left on device (os error 28)"),
+    ],
+)
+def test_a_full_disk_names_the_file_and_leaves_the_old_one(
+    tmp_path: Path, error: Exception
+) -> None:
+    write_json(tmp_path / "value.json", 1)
+    with (
+        pytest.raises(DiskFullError, match=r"value\.json.*resume"),
+        atomic_file(tmp_path / "value.json") as temporary,
+    ):
+        temporary.write_text("")
+        raise error
+    assert (tmp_path / "value.json").read_text() == "1\n"
+
+
+def test_a_full_disk_under_a_store_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = KeyValueStore(tmp_path / "store.db", str)
+    store.put({"a": "stored"})
+    connect = sqlite3.connect
+
+    def small(*given: Any, **named: Any) -> sqlite3.Connection:
+        connection = connect(*given, **named)
+        connection.execute("PRAGMA max_page_count=3")
+        return connection
+
+    monkeypatch.setattr("sqlite3.connect", small)
+    with pytest.raises(DiskFullError, match=r"store\.db"):
+        store.put({"b": "x" * 99_999})
+    assert store.get("ab") == {"a": "stored"}
+
+
+def _flip(path: Path, bit: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+def test_any_flipped_bit_is_found_by_the_checksum(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text(f"before {NO_CHECKSUM} after")
+    write_checksum(path)
+    verify_checksum(path)
+    whole = path.read_bytes()
+    for bit in range(0, len(whole) * 8, 7):
+        _flip(path, bit)
+        with pytest.raises(DamagedFileError, match="file is damaged"):
+            verify_checksum(path)
+        path.write_bytes(whole)
+    path.write_bytes(b"")
+    with pytest.raises(DamagedFileError, match="empty"):
+        verify_checksum(path)
 
 
 def test_json_is_readable_and_ends_with_a_newline(tmp_path: Path) -> None:
@@ -98,6 +196,37 @@ def test_unreadable_values_count_as_absent(
     with caplog.at_level(logging.WARNING):
         assert store.get("ab") == {"b": Point(2, "two")}
     assert "1 unreadable" in caplog.text
+
+
+def test_a_value_that_has_changed_or_is_of_another_key_counts_as_absent(tmp_path: Path) -> None:
+    store = KeyValueStore(tmp_path / "store.db", Point)
+    store.put({key: Point(1, key) for key in "abc"})
+    with sqlite3.connect(tmp_path / "store.db") as connection:
+        connection.execute("UPDATE entries SET value = replace(value, '[1', '[3') WHERE key = 'a'")
+        other = "(SELECT value FROM entries WHERE key = 'c')"
+        connection.execute(f"UPDATE entries SET value = {other} WHERE key = 'b'")
+    assert store.get("abc") == {"c": Point(1, "c")}
+
+
+def test_no_flipped_bit_of_a_store_gives_another_value(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "store.db"
+    store = KeyValueStore(path, int)
+    values = {str(number): number for number in range(200)}
+    store.put(values)
+    whole = path.read_bytes()
+    damaged = random.Random(0).sample(range(len(whole) * 8), 40)
+    for bit in [*damaged, 101 * 8]:  # the last one is in the schema
+        path.write_bytes(whole)
+        _flip(path, bit)
+        try:
+            assert store.get(values).items() <= values.items()
+        except SettingsError as error:
+            assert "move it away" in str(error)
+    assert "begun anew" in caplog.text and (tmp_path / "store.db.damaged").exists()
+    store.put({"more": 1})
+    assert store.get(["more"]) == {"more": 1}
 
 
 def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:

@@ -1,20 +1,26 @@
-"""Files on disk: atomic writes, a resumable key-value store, and fingerprints of files."""
+"""Files on disk: atomic writes, checksums, a resumable key-value store, fingerprints of files."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
+import itertools
 import json
 import logging
+import mmap
 import os
 import shutil
 import sqlite3
-import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, BinaryIO, Generic, TypeVar
 
 import pydantic
+from click import ClickException
 
 from compo_pipeline.configuration import SettingsError
 
@@ -23,26 +29,75 @@ Value = TypeVar("Value")
 # Pieces read from a large file for its fingerprint: their number, and bytes of each.
 _PIECES, _PIECE = 64, 2**16
 _LOCK_TIMEOUT = 60.0  # seconds to wait for another process's write
+_NO_LOCKS = (errno.EBADF, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
+_Work = Callable[[sqlite3.Connection], list[tuple[str, str]]]
+_CHECKSUM, _BLANK = b"file-sha256:", b"0" * 64
+NO_CHECKSUM = (_CHECKSUM + _BLANK).decode()
+"""Text that a file's metadata must hold where `write_checksum` is to put the checksum."""
 
 log = logging.getLogger(__name__)
 
 
+class DamagedFileError(ClickException, ValueError):
+    """A file that does not hold what was written."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path} is damaged: {reason}")
+        self.path = path
+
+
+class DiskFullError(ClickException, OSError):
+    """No space is left for a file."""
+
+    def __init__(self, path: Path) -> None:
+        usage = shutil.disk_usage(next(place for place in path.parents if place.is_dir()))
+        super().__init__(
+            f"no space is left for {path} ({usage.free / 2**20:.0f} MiB of "
+            f"{usage.total / 2**30:.1f} GiB are free). Free some and run the same command again: "
+            "data/06_models/**/resume of finished runs, other folders of runs in data/ that are "
+            "no longer needed, and runs in mlruns/ can be deleted"
+        )
+
+
+def is_full_disk(error: BaseException | None) -> bool:
+    """Whether an error, or one that it followed from, says that a disk or a quota is full."""
+    while error is not None:
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        # Errors of SQLite and of libraries in Rust have no errno.
+        if any(text in str(error) for text in ("No space left on device", "disk is full")):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+@contextmanager
+def _full_disk_names(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if is_full_disk(error) and not isinstance(error, DiskFullError):
+            raise DiskFullError(path) from error
+        raise
+
+
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; the file written there replaces `path` at the end.
+    """Yield a temporary path of the same name; the file written there replaces `path` at the end.
 
-    After an error or a kill, `path` is as it was before. Several processes may write the same
-    path: the last one to finish replaces it. Missing parent folders are created.
+    After an error or a kill, `path` is as it was before. What a kill leaves beside it is removed by
+    the next write of the same path. Several processes may write the same path: the last one to
+    finish replaces it. Missing parent folders are created.
+
+    Raises:
+        DiskFullError: no space is left.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
-    try:
+    with _workspace(path) as folder:
+        temporary = folder / path.name
         yield temporary
         with temporary.open("r+b") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -50,21 +105,60 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
     """Yield an empty temporary folder, which replaces `folder` as a whole at the end.
 
     After an error, `folder` is as it was before; after a kill it is the old one, the new one or,
-    between two renames, absent. Only one process at a time may write the same folder.
+    between two renames, absent. What a kill leaves beside it is removed by the next write of the
+    same folder. Only one process at a time may write the same folder.
+
+    Raises:
+        DiskFullError: no space is left.
     """
-    temporary = folder.with_name(f".{folder.name}.new")
-    replaced = folder.with_name(f".{folder.name}.old")
-    for leftover in (temporary, replaced):
-        shutil.rmtree(leftover, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    try:
+    with _workspace(folder) as place:
+        temporary = place / folder.name
+        temporary.mkdir()
         yield temporary
         if folder.exists():
-            folder.rename(replaced)
+            folder.rename(place / "replaced")
         temporary.rename(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        shutil.rmtree(replaced, ignore_errors=True)
+
+
+@contextmanager
+def _workspace(path: Path) -> Iterator[Path]:
+    """Yield an empty hidden folder beside `path`, of this writer alone; it is removed at the end.
+
+    Libraries that write under a name of their own first leave nothing outside it when killed.
+    """
+    with _full_disk_names(path), ExitStack() as lock:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        folder = _locked_folder(path, lock)
+        lock.callback(shutil.rmtree, folder, ignore_errors=True)
+        for leftover in folder.iterdir():
+            shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+        yield folder
+
+
+def _locked_folder(path: Path, held: ExitStack) -> Path:
+    """Make the first of `.<name>.0`, `.<name>.1`, ... that no other writer has; locked by `held`.
+
+    The system releases the lock of a killed process, so the next one gets what it left. File
+    systems that cannot lock folders (NFS) get a random name, and leftovers stay there.
+    """
+    for number in itertools.count():
+        folder = path.with_name(f".{path.name}.{number}")
+        folder.mkdir(exist_ok=True)
+        try:
+            descriptor = os.open(folder, os.O_RDONLY)
+            held.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Whoever had the lock before may have removed the folder.
+            if os.path.samestat(os.fstat(descriptor), folder.stat()):
+                return folder
+        except (BlockingIOError, FileNotFoundError):
+            continue
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            folder.rmdir()
+            break
+    return Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
 
 
 def write_text(path: Path, text: str) -> None:
@@ -82,7 +176,8 @@ class KeyValueStore(Generic[Value]):
     """Values by key in one SQLite file, shared safely between threads and processes.
 
     Values are committed before `put` returns, so a process may be killed at any moment. A key
-    must cover everything that its value depends on; deleting the file is always safe.
+    must cover everything that its value depends on; deleting the file is always safe, and a damaged
+    one is set aside.
     """
 
     def __init__(self, path: Path, value_type: type[Value]) -> None:
@@ -99,7 +194,7 @@ class KeyValueStore(Generic[Value]):
     def get(self, keys: Iterable[str]) -> dict[str, Value]:
         """Stored values of those keys that have one, in the order of the keys.
 
-        Unreadable values count as absent.
+        Unreadable values, and values that do not fit their checksum, count as absent.
 
         Raises:
             SettingsError: the file is not such a store.
@@ -108,13 +203,19 @@ class KeyValueStore(Generic[Value]):
             return {}
         asked = list(keys)
         query = "SELECT key, value FROM entries WHERE key IN (SELECT value FROM json_each(?))"
-        with self._connected() as connection:
-            rows: dict[str, str] = dict(connection.execute(query, [json.dumps(asked)]))
+        rows: dict[str, Any] = dict(
+            self._transaction(
+                lambda entries: entries.execute(query, [json.dumps(asked)]).fetchall()
+            )
+        )
         found, unreadable = {}, 0
         for key in filter(rows.__contains__, asked):
+            checksum, _, text = str(rows[key]).partition(" ")
             try:
-                found[key] = self._type.validate_json(rows[key])
-            except pydantic.ValidationError:
+                if checksum != _entry_checksum(key, text):
+                    raise ValueError
+                found[key] = self._type.validate_json(text)
+            except ValueError:
                 unreadable += 1
         if unreadable:
             log.warning("%s: %d unreadable entries are ignored", self._path, unreadable)
@@ -125,28 +226,91 @@ class KeyValueStore(Generic[Value]):
 
         Raises:
             SettingsError: the file is not such a store.
+            DiskFullError: no space is left.
         """
-        conflict = "REPLACE" if replace else "IGNORE"
-        rows = [(key, self._type.dump_json(value).decode()) for key, value in values.items()]
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._connected() as connection:
-            connection.executemany(f"INSERT OR {conflict} INTO entries VALUES (?, ?)", rows)
+        query = f"INSERT OR {'REPLACE' if replace else 'IGNORE'} INTO entries VALUES (?, ?)"
+        texts = {key: self._type.dump_json(value).decode() for key, value in values.items()}
+        rows = [(key, f"{_entry_checksum(key, text)} {text}") for key, text in texts.items()]
+        with _full_disk_names(self._path):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._transaction(lambda entries: entries.executemany(query, rows).fetchall())
 
-    @contextmanager
-    def _connected(self) -> Iterator[sqlite3.Connection]:
-        """One transaction."""
+    def _transaction(self, work: _Work) -> list[tuple[str, str]]:
+        """What `work` returns of the store, in one transaction; a damaged store is begun anew."""
         try:
-            opened = sqlite3.connect(self._path, timeout=_LOCK_TIMEOUT)
-            with closing(opened) as connection, connection:
-                connection.execute(
-                    "CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, value TEXT)"
-                )
-                yield connection
+            return self._attempt(work)
         except sqlite3.DatabaseError as error:
-            raise SettingsError(
-                f"{self._path}: expected a store of this program, got another kind of file or a "
-                f"broken one ({error}); move it away and run again"
-            ) from error
+            if is_full_disk(error):
+                raise
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_CORRUPT:
+                raise SettingsError(
+                    f"{self._path}: expected a store of this program, got another kind of file or "
+                    f"a broken one ({error}); move it away and run again"
+                ) from error
+            aside = self._path.with_name(f"{self._path.name}.damaged")
+            log.warning(
+                "%s is damaged (%s): begun anew; the old file is %s", self._path, error, aside
+            )
+        self._path.replace(aside)
+        self._path.with_name(f"{self._path.name}-journal").unlink(missing_ok=True)
+        return self._attempt(work)
+
+    def _attempt(self, work: _Work) -> list[tuple[str, str]]:
+        with closing(sqlite3.connect(self._path, timeout=_LOCK_TIMEOUT)) as connection, connection:
+            connection.text_factory = partial(str, encoding="utf-8", errors="replace")
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, value TEXT)"
+            )
+            return work(connection)
+
+
+def _entry_checksum(key: str, value: str) -> str:
+    return hashlib.sha256(f"{key}\0{value}".encode()).hexdigest()[:16]
+
+
+def write_checksum(path: Path) -> None:
+    """Replace the `NO_CHECKSUM` in a file by the SHA-256 of the file as it is."""
+    with path.open("r+b") as file:
+        with _mapped(file) as content:
+            start, _, actual = _checksums(content)
+        file.seek(start)
+        file.write(actual)
+
+
+def verify_checksum(path: Path) -> None:
+    """Check a file that `write_checksum` has completed.
+
+    Raises:
+        DamagedFileError: its content has changed since, or it has no checksum.
+    """
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            raise DamagedFileError(path, "it is empty")
+        with _mapped(file) as content:
+            start, recorded, actual = _checksums(content)
+    if start < 0:
+        raise DamagedFileError(path, "it has no checksum, or another version wrote it")
+    if recorded != actual:
+        raise DamagedFileError(path, "its content does not fit its checksum")
+
+
+@contextmanager
+def _mapped(file: BinaryIO) -> Iterator[mmap.mmap]:
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        yield content
+
+
+def _checksums(content: mmap.mmap) -> tuple[int, bytes, bytes]:
+    """Place of a file's checksum, -1 without one, what it is, and what it should be."""
+    start = content.rfind(_CHECKSUM) + len(_CHECKSUM)
+    end = start + len(_BLANK)
+    if start < len(_CHECKSUM):
+        return -1, b"", b""
+    with memoryview(content) as view:
+        hashed = hashlib.sha256(view[:start])
+        hashed.update(_BLANK)
+        hashed.update(view[end:])
+    return start, content[start:end], hashed.hexdigest().encode()
 
 
 def files_fingerprint(files: Iterable[tuple[str, Path]]) -> str:
