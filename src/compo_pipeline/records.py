@@ -1,7 +1,8 @@
 """Row types of the tables on disk, and their arrow schemas: the interface between the packages.
 
-Every table is parquet with exactly the columns named here, in this order. `to_table` and
-`from_table` convert between the two.
+Every table is parquet with exactly the columns named here, in this order. `write_rows` and
+`read_rows` are the way to disk and back: equal rows give equal bytes, and a file whose bytes have
+changed since is refused.
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ import typing
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from functools import cache
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from compo_pipeline.storage import NO_CHECKSUM, atomic_file, verify_checksum, write_checksum
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -177,6 +182,8 @@ PER_CLASS = "per_class"
 
 Row = TypeVar("Row")
 
+_ROWS_PER_GROUP = 50_000
+
 
 def _arrow_type(hint: Any) -> tuple[pa.DataType, bool]:
     """Arrow type of a field's annotation, and whether it may be null."""
@@ -230,6 +237,47 @@ def from_table(table: pa.Table, row_type: type[Row]) -> Iterator[Row]:
     for batch in table.to_batches(max_chunksize=10_000):
         for values in batch.to_pylist():
             yield row_type(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+
+
+def write_rows(path: Path, rows: Iterable[Any], row_type: type) -> None:
+    """Write a table atomically; a generator is never in memory as a whole."""
+    remaining = iter(rows)
+    groups = iter(lambda: list(islice(remaining, _ROWS_PER_GROUP)), [])
+    write_table(path, (to_table(group, row_type) for group in groups), schema(row_type))
+
+
+def read_rows(path: Path, row_type: type[Row]) -> list[Row]:
+    """All rows of a table that `write_rows` wrote.
+
+    Raises:
+        DamagedFileError: its bytes have changed since.
+        ValueError: its columns are not those of the row type.
+    """
+    return list(from_table(read_table(path), row_type))
+
+
+def write_table(path: Path, groups: Iterable[pa.Table], columns: pa.Schema) -> None:
+    """Write an arrow table, group by group, as parquet with a checksum of the file."""
+    import pyarrow.parquet as pq
+
+    with atomic_file(path) as temporary:
+        with pq.ParquetWriter(temporary, columns) as writer:
+            for group in groups:
+                writer.write_table(group)
+            writer.add_key_value_metadata({"checksum": NO_CHECKSUM})
+        write_checksum(temporary)
+
+
+def read_table(path: Path) -> pa.Table:
+    """The table that `write_table` wrote.
+
+    Raises:
+        DamagedFileError: its bytes have changed since.
+    """
+    import pyarrow.parquet as pq
+
+    verify_checksum(path)
+    return pq.read_table(path)
 
 
 def training_rows(captions: Iterable[Caption], split: str) -> list[Caption]:

@@ -1,5 +1,8 @@
 """Tables on disk: rows come back as they were, and a broken save leaves the old file alone."""
 
+import random
+
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -7,7 +10,7 @@ from hypothesis import strategies as st
 from kedro.io import DatasetError
 
 from compo_pipeline import records
-from compo_pipeline.datasets.catalog import FolderDataset, RowsDataset
+from compo_pipeline.datasets.catalog import FolderDataset, FrameDataset, JsonDataset, RowsDataset
 
 ROW_TYPES = (
     records.Caption,
@@ -49,12 +52,45 @@ def test_any_rows_come_back_as_they_were(tmp_path_factory, row_type, data):
 
 
 def test_generator_is_saved_in_groups(tmp_path, monkeypatch):
-    monkeypatch.setattr("compo_pipeline.datasets.catalog._ROWS_PER_GROUP", 2)
+    monkeypatch.setattr("compo_pipeline.records._ROWS_PER_GROUP", 2)
     path = tmp_path / "t.parquet"
     dataset = RowsDataset(filepath=str(path), row="Caption")
     dataset.save(caption(number, "one.", "two.") for number in range(5))
     assert pq.ParquetFile(path).num_row_groups == 3
     assert [row.sample_id for row in dataset.load()] == ["id0", "id1", "id2", "id3", "id4"]
+
+
+def test_equal_rows_give_equal_bytes_and_no_flipped_bit_gives_other_rows(tmp_path):
+    path = tmp_path / "t.parquet"
+    dataset = RowsDataset(filepath=str(path), row="Caption")
+    dataset.save(caption(number, "one.", "two.") for number in range(9))
+    whole = path.read_bytes()
+    dataset.save(dataset.load())
+    assert path.read_bytes() == whole
+    for bit in random.Random(0).sample(range(len(whole) * 8), 100):
+        content = bytearray(whole)
+        content[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(content)
+        with pytest.raises(DatasetError, match=r"t\.parquet is damaged"):
+            dataset.load()
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_frame_comes_back_without_its_index(tmp_path, suffix):
+    dataset = FrameDataset(filepath=str(tmp_path / f"t.{suffix}"))
+    frame = pd.DataFrame({"step": [1, 2], "loss": [0.5, float("nan")]}, index=[7, 8])
+    dataset.save(frame)
+    pd.testing.assert_frame_equal(dataset.load(), frame.reset_index(drop=True))
+    assert dataset.preview(1) == {"index": [0], "columns": ["step", "loss"], "data": [[1, 0.5]]}
+
+
+def test_json_that_is_cut_off_is_damaged(tmp_path):
+    dataset = JsonDataset(filepath=str(tmp_path / "value.json"))
+    dataset.save({"name": "café"})
+    assert dataset.load() == {"name": "café"}
+    (tmp_path / "value.json").write_text('{"na')
+    with pytest.raises(DatasetError, match=r"value\.json is damaged"):
+        dataset.load()
 
 
 def test_interrupted_save_keeps_the_old_table_and_leaves_no_rubbish(tmp_path):

@@ -1,26 +1,100 @@
-"""Kedro datasets of the catalog: tables of row types, folders, and folders with a page."""
+"""Kedro datasets of the catalog: tables of row types, data frames, JSON, folders, pages.
+
+All files are written atomically: kedro-datasets writes in place, and an interrupted run would leave
+half a file that the next one reads.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import is_dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kedro.io import AbstractDataset, DatasetError
 
 from compo_pipeline import records
-from compo_pipeline.storage import atomic_file
+from compo_pipeline.storage import DamagedFileError, atomic_file, write_json
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     # Kedro-Viz recognises a preview by the name of its return type.
-    from kedro_datasets._typing import HTMLPreview, TablePreview
-
-_ROWS_PER_GROUP = 50_000
+    from kedro_datasets._typing import HTMLPreview, JSONPreview, TablePreview
 
 
-class RowsDataset(AbstractDataset[Iterable[Any], list[Any]]):
+class _FileDataset(AbstractDataset[Any, Any]):
+    """A file by its path."""
+
+    def __init__(self, *, filepath: str, metadata: dict[str, Any] | None = None) -> None:
+        """Name the file.
+
+        Args:
+            filepath: the file.
+            metadata: for viewers.
+        """
+        self._filepath = Path(filepath)
+        self.metadata = metadata
+
+    def _exists(self) -> bool:
+        return self._filepath.is_file()
+
+    def _describe(self) -> dict[str, Any]:
+        return {"filepath": str(self._filepath)}
+
+
+class JsonDataset(_FileDataset):
+    """A JSON file."""
+
+    def load(self) -> Any:
+        """The file's value.
+
+        Raises:
+            DatasetError: there is no such file, or it is not JSON.
+        """
+        try:
+            return json.loads(self._filepath.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise DamagedFileError(self._filepath, f"it is not JSON ({error})") from error
+
+    def save(self, data: Any) -> None:
+        """Write a value."""
+        write_json(self._filepath, data)
+
+    def preview(self) -> JSONPreview:
+        """The text, for `kedro viz`."""
+        return self._filepath.read_text(encoding="utf-8")
+
+
+class FrameDataset(_FileDataset):
+    """A pandas DataFrame without its index, in a CSV file or in parquet with a checksum."""
+
+    def load(self) -> pd.DataFrame:
+        """The table."""
+        import pandas as pd
+
+        if self._filepath.suffix == ".csv":
+            return pd.read_csv(self._filepath)
+        return records.read_table(self._filepath).to_pandas()
+
+    def save(self, data: pd.DataFrame) -> None:
+        """Write the table."""
+        import pyarrow as pa
+
+        if self._filepath.suffix == ".csv":
+            with atomic_file(self._filepath) as temporary:
+                data.to_csv(temporary, index=False)
+        else:
+            table = pa.Table.from_pandas(data, preserve_index=False)
+            records.write_table(self._filepath, [table], table.schema)
+
+    def preview(self, nrows: int = 10) -> TablePreview:
+        """The first rows, for `kedro viz`."""
+        return dict(self.load().head(nrows).to_dict(orient="split"))
+
+
+class RowsDataset(_FileDataset):
     """Parquet on disk, a list of one row type of `compo_pipeline.records` in memory.
 
     Saving takes any iterable and writes it atomically in groups of rows, so a generator is never
@@ -51,16 +125,13 @@ class RowsDataset(AbstractDataset[Iterable[Any], list[Any]]):
             raise DatasetError(
                 f"catalog: row '{row}' of {filepath} is no row type of compo_pipeline.records"
             )
-        self._filepath = Path(filepath)
+        super().__init__(filepath=filepath, metadata=metadata)
         self._row_type = row_type
-        self.metadata = metadata
 
     def load(self) -> list[Any]:
         """All rows of the file."""
-        import pyarrow.parquet as pq
-
         try:
-            return list(records.from_table(pq.read_table(self._filepath), self._row_type))
+            return records.read_rows(self._filepath, self._row_type)
         except FileNotFoundError as error:
             raise DatasetError(
                 f"{self._filepath} does not exist yet. Run the pipeline that writes it, or all of "
@@ -71,15 +142,7 @@ class RowsDataset(AbstractDataset[Iterable[Any], list[Any]]):
 
     def save(self, data: Iterable[Any]) -> None:
         """Write the rows; an existing file is replaced at the end."""
-        import pyarrow.parquet as pq
-
-        remaining = iter(data)
-        with (
-            atomic_file(self._filepath) as temporary,
-            pq.ParquetWriter(temporary, records.schema(self._row_type)) as writer,
-        ):
-            while group := list(islice(remaining, _ROWS_PER_GROUP)):
-                writer.write_table(records.to_table(group, self._row_type))
+        records.write_rows(self._filepath, data, self._row_type)
 
     def preview(self, nrows: int = 10) -> TablePreview:
         """The first rows, for `kedro viz`."""
@@ -95,11 +158,8 @@ class RowsDataset(AbstractDataset[Iterable[Any], list[Any]]):
         }
         return table
 
-    def _exists(self) -> bool:
-        return self._filepath.is_file()
-
     def _describe(self) -> dict[str, Any]:
-        return {"filepath": str(self._filepath), "row": self._row_type.__name__}
+        return {**super()._describe(), "row": self._row_type.__name__}
 
 
 class FolderDataset(AbstractDataset[Path, Path]):

@@ -11,14 +11,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 from pydantic import PositiveInt
 
 from compo_pipeline.configuration import settings
 from compo_pipeline.language.concepts import Concept
 from compo_pipeline.language.editing import Generated
 from compo_pipeline.methods.contract import Example, ImageInput, Method, ViewContext
-from compo_pipeline.records import Caption, Counterfactual, View, from_table, to_table
+from compo_pipeline.records import Caption, Counterfactual, View, read_rows, write_rows
 from compo_pipeline.storage import atomic_folder
 
 log = logging.getLogger(__name__)
@@ -141,7 +140,7 @@ def write(
                 )
             if epoch == 0:
                 _log_counts(method, captions, views)
-            pq.write_table(to_table(views, View), new / f"epoch={epoch:02d}.parquet")
+            write_rows(new / f"epoch={epoch:02d}.parquet", views, View)
 
 
 def _log_counts(method: Method, captions: Sequence[Caption], views: Sequence[View]) -> None:
@@ -207,7 +206,7 @@ class EpochViews:
         return EpochViews, (self.folder,)
 
     def _read_table(self, number: int) -> list[View]:
-        return list(from_table(pq.read_table(self.files[number]), View))
+        return read_rows(self.files[number], View)
 
     def epoch(self, epoch: int) -> list[View]:
         """The views of an epoch; after the last table the first comes again."""

@@ -16,8 +16,6 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
 from compo_pipeline import compute
 from compo_pipeline.evaluation.benchmarks import Key, Subtask, titles
 from compo_pipeline.evaluation.comparison import BASE, CONTROL, FINE_TUNED, Row, compare
@@ -29,9 +27,8 @@ from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import LoadedModel, load
-from compo_pipeline.records import Score, from_table, to_table
+from compo_pipeline.records import Score, read_rows, write_rows
 from compo_pipeline.seeding import digest
-from compo_pipeline.storage import atomic_file
 from compo_pipeline.training import fingerprint
 from compo_pipeline.training.run import Trainer
 from compo_pipeline.tuning.space import Value
@@ -145,9 +142,8 @@ class _Training:
     def scores(self, scorer: _RunScorer) -> list[Score]:
         """Stored scores, or those of a model that is trained now; a state on disk is continued."""
         if not self.file.exists():
-            with atomic_file(self.file) as file:
-                pq.write_table(to_table(self._train(scorer), Score), file)
-        return list(from_table(pq.read_table(self.file), Score))
+            write_rows(self.file, self._train(scorer), Score)
+        return read_rows(self.file, Score)
 
     def views(self) -> Path:
         """Views of the seed; both recipes use the same, because only their losses differ."""
