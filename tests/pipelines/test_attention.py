@@ -15,11 +15,10 @@ import yaml
 from kedro.framework.cli.utils import _split_params
 from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
-from kedro_datasets.pandas import ParquetDataset
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.datasets.catalog import FolderDataset
+from compo_pipeline.datasets.catalog import FolderDataset, FrameDataset
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.weights import RECORD_FILE
@@ -74,7 +73,7 @@ def catalog(
         "params:paths.attention_report": str(tmp_path / "report"),
     }
     outputs: dict[str, Any] = {
-        "attention": ParquetDataset(filepath=str(tmp_path / "attention.parquet")),
+        "attention": FrameDataset(filepath=str(tmp_path / "attention.parquet")),
         "attention_report": FolderDataset(filepath=str(tmp_path / "report")),
     }
     return DataCatalog({**{k: MemoryDataset(v) for k, v in inputs.items()}, **outputs})

@@ -95,7 +95,25 @@ def test_a_save_that_fails_leaves_the_last_one(
     monkeypatch.undo()
     checkpoint.save(path, {"model": module}, optimizer, {"step": 2}, step=2)
     assert checkpoint.read_progress(path) == {"step": 2}
-    assert [file.name for file in tmp_path.iterdir()] == ["state.safetensors"]
+    assert {file.name for file in tmp_path.iterdir()} == {path.name, checkpoint.before(path).name}
+
+
+def test_a_damaged_state_gives_way_to_the_one_before_it_and_then_to_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "state.safetensors"
+    module, optimizer = trained(1)
+    for number in (1, 2):
+        checkpoint.save(path, {"model": module}, optimizer, {"step": number}, step=number)
+    for left, said in (({"step": 1}, "the state before"), (None, "starting afresh")):
+        content = bytearray(path.read_bytes())
+        content[-3] ^= 1
+        path.write_bytes(content)
+        caplog.clear()
+        assert checkpoint.read_progress(path) == left
+        assert checkpoint.read_progress(path) == left
+        assert len(caplog.records) == 1 and said in caplog.text
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_another_architecture_is_refused(tmp_path: Path) -> None:

@@ -136,13 +136,27 @@ def test_parts_come_back_with_their_patches(tmp_path: Path) -> None:
     ]
     for part in parts:
         store.add(part)
-    (store.folder / ".0003.safetensors.partial").write_bytes(b"half a")
     found = store.read()
     assert list(found.rows) == images
     assert torch.equal(found.values, torch.cat([part.values for part in parts]))
     assert found.patches is not None and found.patches.dtype == torch.bfloat16
     assert torch.equal(found.patches[1], parts[1].patches[0])  # type: ignore[index]
     assert FeatureStore(tmp_path, ("a",), patches=False, device=CPU).read().rows == {}
+
+
+def test_a_damaged_part_is_embedded_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = FeatureStore(tmp_path, ("a",), patches=False, device=CPU)
+    images = [ImageInput((name,)) for name in ("a", "b", "c")]
+    for image in images[:2]:
+        store.add(Features({image: 0}, torch.randn(1, 4)))
+    part = store.folder / "0000.safetensors"
+    content = bytearray(part.read_bytes())
+    content[-1] ^= 1
+    part.write_bytes(content)
+    assert list(store.read().rows) == images[1:2]
+    assert "embedded again" in caplog.text
+    store.add(Features({images[2]: 0}, torch.randn(1, 4)))
+    assert list(store.read().rows) == images[1:]
 
 
 def test_a_look_at_the_model_changes_nothing(plan: TrainingInputs) -> None:

@@ -33,6 +33,7 @@ from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.weights import CONFIG_FILE, RECORD_FILE, WEIGHTS_FILE
 from compo_pipeline.progress import Meter
 from compo_pipeline.scenes.world import PATTERNS, World
+from compo_pipeline.storage import verify_checksum
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.optimisation import AmpOptimizer, non_finite, refuse_non_finite
 
@@ -209,6 +210,7 @@ def train_tower(
                 checkpoint.save(
                     state, modules, optimizer, progress, step=step + 1, advice=_advice(key)
                 )
+    checkpoint.before(state).unlink(missing_ok=True)  # `state` is a result
     visual.eval()
     return history
 
@@ -305,6 +307,7 @@ def with_tower(loaded: LoadedModel, state: Path, world: World) -> Readouts:
     visual: Any = loaded.model.visual
     projection = visual.head.proj
     readouts = Readouts(world, projection.in_features, WIDTH).to(projection.weight.device)
+    verify_checksum(state)
     tensors = load_file(state)
     for module, prefix in ((visual, "visual/"), (readouts, "readouts/")):
         module.load_state_dict(

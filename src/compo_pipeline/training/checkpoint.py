@@ -1,13 +1,14 @@
 """The state of a training: its progress, and its file on disk.
 
-The file is one safetensors file, written atomically, without pickle. Randomness need not be saved:
-every draw is seeded from (seed, epoch, step), so weights, optimiser moments and the step number are
-the whole state.
+The file is one safetensors file, written atomically, with a checksum, without pickle; the state
+before it is stored beside it. Randomness need not be saved: every draw is seeded from (seed, epoch,
+step), so weights, optimiser moments and the step number are the whole state.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,10 +21,18 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from compo_pipeline.storage import atomic_file
+from compo_pipeline.storage import (
+    NO_CHECKSUM,
+    DamagedFileError,
+    atomic_file,
+    verify_checksum,
+    write_checksum,
+)
 
 _BEST = "best/"
 _NAMED = 3  # tensors that an error names
+
+log = logging.getLogger(__name__)
 
 Point = dict[str, float]
 
@@ -100,7 +109,9 @@ def save(
     step: int,
     advice: str = "",
 ) -> None:
-    """Write modules, optimiser and progress atomically; a state that is not finite is refused.
+    """Write modules, optimiser and progress atomically; the former state stays as `before`.
+
+    A state that is not finite is refused.
 
     Args:
         path: the file, `*.safetensors`.
@@ -135,9 +146,27 @@ def save(
         key: value.detach().clone(memory_format=torch.contiguous_format)
         for key, value in tensors.items()
     }
+    metadata = {
+        "progress": json.dumps(dict(progress)),
+        "step": str(step),
+        "checksum": NO_CHECKSUM,
+    }
     with atomic_file(path) as file:
-        metadata = {"progress": json.dumps(dict(progress)), "step": str(step)}
         save_file(copies, file, metadata=metadata)
+        write_checksum(file)
+        if path.exists():
+            path.replace(before(path))
+
+
+def before(path: Path) -> Path:
+    """The file of the state before the one in `path`."""
+    return path.with_suffix(".before.safetensors")
+
+
+def remove(path: Path) -> None:
+    """Delete a state and the one before it."""
+    for file in (path, before(path)):
+        file.unlink(missing_ok=True)
 
 
 def _non_finite(tensors: Mapping[str, Tensor]) -> list[str]:
@@ -166,9 +195,22 @@ def read_best(path: Path) -> dict[str, Tensor]:
 
 
 def read_progress(path: Path) -> dict[str, Any] | None:
-    """What `save` recorded as progress, None where there is no file."""
+    """What `save` recorded as progress; None without a state.
+
+    A damaged state is deleted: the one before it takes its place.
+    """
+    if not path.exists() and before(path).exists():
+        before(path).replace(path)
     if not path.exists():
         return None
+    try:
+        verify_checksum(path)
+    except DamagedFileError as error:
+        path.unlink()
+        earlier = read_progress(path)
+        follows = "starting afresh" if earlier is None else "going on from the state before it"
+        log.warning("%s; %s.", error.message, follows)
+        return earlier
     with safe_open(path, framework="pt") as file:
         progress: dict[str, Any] = json.loads(file.metadata()["progress"])
         return progress

@@ -6,6 +6,7 @@ Shapes: n images, m images and K texts of a batch, P patches, T tokens, D width 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,12 +34,20 @@ from compo_pipeline.models.encoding import bias_of, encode_images, encode_texts,
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.progress import track
 from compo_pipeline.seeding import digest
-from compo_pipeline.storage import atomic_file
+from compo_pipeline.storage import (
+    NO_CHECKSUM,
+    DamagedFileError,
+    atomic_file,
+    verify_checksum,
+    write_checksum,
+)
 from compo_pipeline.training.batches import ModelPreprocessor
 
 # Towers round by the number of images that they get at a time. It is always this one, so that an
 # image has the same features beside any others: a resumed run ends as an uninterrupted one.
 BATCH = 256
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,9 +255,15 @@ class FeatureStore:
             yield
 
     def read(self) -> Features:
-        """All stored features, on the device."""
+        """All stored features, on the device; a damaged part is deleted."""
         found = Features({}, torch.empty(0, device=self.device))
-        for file in sorted(self.folder.glob("*.safetensors")):
+        for file in self._parts():
+            try:
+                verify_checksum(file)
+            except DamagedFileError as error:
+                log.warning("%s; its images are embedded again.", error.message)
+                file.unlink()
+                continue
             with safe_open(file, framework="pt", device=str(self.device)) as part:
                 images = [
                     ImageInput(tuple(paths), axis, counterfactual)
@@ -265,6 +280,10 @@ class FeatureStore:
         tensors = {"values": features.values}
         if features.patches is not None:
             tensors["patches"] = features.patches
-        number = len(list(self.folder.glob("*.safetensors")))
+        number = max((int(part.stem) + 1 for part in self._parts()), default=0)
         with atomic_file(self.folder / f"{number:04d}.safetensors") as file:
-            save_file(tensors, file, metadata={"images": images})
+            save_file(tensors, file, metadata={"images": images, "checksum": NO_CHECKSUM})
+            write_checksum(file)
+
+    def _parts(self) -> list[Path]:
+        return sorted(self.folder.glob("*.safetensors"))

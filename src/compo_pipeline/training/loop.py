@@ -134,6 +134,7 @@ class Training:
 
     def _resume(self) -> None:
         if not check(self.state, self.fingerprint, overwrite=self.settings.overwrite):
+            checkpoint.remove(self.state)
             return
         saved = checkpoint.restore(self.state, {"model": self.loaded.model}, self._adamw)
         self._optimizer.load_state_dict(saved["loss_scale"])
