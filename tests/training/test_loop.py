@@ -191,6 +191,21 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_state(
     assert changed(weights(good), again) == set()
 
 
+def test_a_finite_spike_is_in_the_curve_and_stops_nothing(tiny: LoadedModel, run: Run) -> None:
+    class Spiking(Clip):
+        steps = 0
+
+        def loss(self, encoder: Any, batch: Any) -> dict[str, Term]:
+            self.steps += 1
+            (term,) = super().loss(encoder, batch).values()
+            return {"clip": Term(term.value * (1e9 if self.steps == 3 else 1.0), 1.0)}
+
+    curve = run(tiny, Spiking(NoViewSettings(), ClipObjective())).curve
+    assert [point["step"] for point in curve if point["loss"] > 1e6] == [3] and len(curve) == 6
+    assert curve[2]["gradient_norm"] > 1e6
+    assert all(tensor.isfinite().all() for tensor in weights(tiny).values())
+
+
 @pytest.mark.parametrize("what", ["weights", "scale", "moments"])
 def test_a_state_that_overflows_at_a_saving_step_is_not_saved(
     tiny: LoadedModel, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str

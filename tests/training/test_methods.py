@@ -1,16 +1,22 @@
 """What the loop relies on, of every method of the registry."""
 
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import islice
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from compo_pipeline.compute import Compute
-from compo_pipeline.methods.contract import Method, ViewContext
+from compo_pipeline.methods.contract import Example, Method, ViewContext
 from compo_pipeline.methods.registry import METHODS, method_type
 from compo_pipeline.methods.views import by_sample, write
+from compo_pipeline.models.encoding import MOST_SCALE
 from compo_pipeline.models.loading import LoadedModel, give_bias
 from compo_pipeline.records import Counterfactual
 from compo_pipeline.training.batches import Batches, ModelPreprocessor
@@ -50,6 +56,17 @@ def test_views_are_the_same_each_time_and_in_the_captions_order(
     assert shown == sorted(set(shown)) and len(shown) > 1
 
 
+def trained_on(method: Method, loaded: LoadedModel, batch: Any) -> tuple[dict[str, float], Tensor]:
+    """Losses of a batch by name, and their weighted sum, of which the model gets the gradient."""
+    freeze(loaded.model, method.trains, scale=method.trains_scale)
+    compute = Compute(torch.device("cpu"), "fp32")
+    encoder = ModelEncoder(loaded.model, loaded.name, None, "image" in method.trains, compute)
+    terms = method.loss(encoder, batch)
+    total = torch.stack([weight * value for value, weight in terms.values()]).sum()
+    total.backward()
+    return {name: value.item() for name, (value, _) in terms.items()}, total
+
+
 @every_method
 def test_a_batch_is_the_same_each_time_and_trains_the_method_s_towers_alone(
     method: Method, world: Any, context: ViewContext, tiny: LoadedModel, tmp_path: Path
@@ -66,12 +83,97 @@ def test_a_batch_is_the_same_each_time_and_trains_the_method_s_towers_alone(
     shown = {image for row in batches.examples(0) for image in method.images(row, 0)}
     assert shown <= set(batches.images())
 
-    freeze(loaded.model, method.trains, scale=method.trains_scale)
-    compute = Compute(torch.device("cpu"), "fp32")
-    terms = method.loss(ModelEncoder(loaded.model, loaded.name, None, False, compute), batch)
-    total = torch.stack([weight * value for value, weight in terms.values()]).sum()
+    _, total = trained_on(method, loaded, batch)
     assert total.isfinite() and total.ndim == 0
-    total.backward()
     got = {name for name, one in loaded.model.named_parameters() if one.grad is not None}
     assert got and not any(name.startswith("visual.") for name in got)
     assert ("logit_scale" in got) == method.trains_scale
+
+
+def without_negatives(rows: list[Example], _: LoadedModel) -> list[Example]:
+    """No rule found a negative, a phrase or an edit for any row."""
+    return [
+        Example(
+            row.caption,
+            replace(
+                row.view,
+                negatives=(None,) * len(row.view.negatives),
+                positives=row.view.positives[:1] * len(row.view.positives),
+                phrases=(),
+                phrase_spans=(),
+                counterfactuals=("",) * len(row.view.counterfactuals),
+            ),
+        )
+        for row in rows
+    ]
+
+
+def one_row(rows: list[Example], _: LoadedModel) -> list[Example]:
+    return rows[:1]
+
+
+def equal_captions(rows: list[Example], _: LoadedModel) -> list[Example]:
+    """Other images with the first row's texts: its positives are false negatives."""
+    first = rows[0].view
+    texts = {"positives": first.positives, "negatives": first.negatives}
+    phrases = {"phrases": first.phrases, "phrase_spans": first.phrase_spans}
+    return [Example(row.caption, replace(row.view, **texts, **phrases)) for row in rows]
+
+
+def least_scale(rows: list[Example], loaded: LoadedModel) -> list[Example]:
+    loaded.model.logit_scale.data.fill_(0.0)
+    return rows
+
+
+def greatest_scale(rows: list[Example], loaded: LoadedModel) -> list[Example]:
+    loaded.model.logit_scale.data.fill_(math.log(MOST_SCALE))
+    return rows
+
+
+def no_embeddings(rows: list[Example], loaded: LoadedModel) -> list[Example]:
+    """Every image and every text is embedded as zero, which has no direction."""
+    loaded.model.text_projection.data.zero_()
+    loaded.model.visual.proj.data.zero_()
+    return rows
+
+
+DEGENERATE = (
+    without_negatives,
+    one_row,
+    equal_captions,
+    least_scale,
+    greatest_scale,
+    no_embeddings,
+)
+# A softmax over the batch, and what compares a row with its own negatives alone.
+CONTRAST = {"clip", "real", "negclip", "contrastive"}
+OF_NEGATIVES = {"s_neg", "local_hn", "global_hn"}
+
+
+@every_method
+@pytest.mark.parametrize("degenerate", DEGENERATE, ids=lambda case: case.__name__)
+def test_a_degenerate_batch_has_a_finite_loss_and_gradient(
+    name: str,
+    degenerate: Callable[[list[Example], LoadedModel], list[Example]],
+    world: Any,
+    context: ViewContext,
+    tiny: LoadedModel,
+) -> None:
+    kind = method_type(name)
+    method = kind(kind.views_type(), kind.objective_type(trains=("image", "text")))
+    loaded = tiny if method.bias is None else give_bias(tiny, method.bias)
+    views = method.views(world.captions, context)
+    captions = {caption.sample_id: caption for caption in world.captions}
+    rows = [Example(captions[view.sample_id], view) for view in islice(views, 4)]
+    batch, _ = method.collate(degenerate(rows, loaded), 0, ModelPreprocessor(loaded, world.root))
+    losses, total = trained_on(method, loaded, batch)
+    assert total.isfinite()
+    gradients = [one.grad for one in loaded.model.parameters() if one.grad is not None]
+    assert all(gradient.isfinite().all() for gradient in gradients)
+    softmax = CONTRAST & losses.keys() if method.bias is None else set()
+    if degenerate is one_row and name == "clip":
+        assert total == 0 and not any(gradient.any() for gradient in gradients)
+    if degenerate is without_negatives:
+        assert all(losses[term] == 0 for term in OF_NEGATIVES & losses.keys())
+    if degenerate in (equal_captions, no_embeddings):
+        assert all(losses[term] >= 0.999 * math.log(len(rows)) / 2 for term in softmax)

@@ -77,15 +77,16 @@ class C2lipObjective:
 class ConceptBatch(NamedTuple):
     """m images with their captions, and the concepts of all captions, flat.
 
-    `phrases` holds the concepts in one of two ways: it is [U, T] token ids of the distinct
-    ones, or [K, T] bool, the caption's tokens that each consists of.
+    `phrases` holds the concepts in one of two ways: it is [U, T] token ids of the distinct ones
+    (of the empty text where there is none), or [K, T] bool, the caption's tokens that each
+    consists of.
     """
 
     images: Tensor  # [m, 3, H, W], or [m] rows of features
     texts: Tensor  # [m, T]
     owners: Tensor  # [K], the row that a concept belongs to
     labels: Tensor  # [K], which of the U distinct concepts it is
-    phrases: Tensor  # [U, T] token ids, or [K, T] bool
+    phrases: Tensor  # [max(U, 1), T] token ids, or [K, T] bool
 
 
 class C2lip(Method):
@@ -129,7 +130,8 @@ class C2lip(Method):
         labels = torch.tensor([place[text] for text in texts], dtype=torch.long)
         counts = {"rows": len(examples), "concepts": len(texts), "distinct concepts": len(distinct)}
         if self.objective.phrases == "text":
-            phrases = preprocessor.tokens(distinct)
+            # No tower embeds zero texts: where no caption has a concept, the empty one is unused.
+            phrases = preprocessor.tokens(distinct or [""])
         else:
             spans = [span for example in examples for span in _spans(example.view)]
             within = preprocessor.spans(captions, rows, spans)

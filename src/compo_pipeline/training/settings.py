@@ -133,8 +133,8 @@ class TrainingSettings:
     """Passes over the training rows; where views hold fewer epochs, they repeat, in another order.
     """
 
-    batch_size: PositiveInt
-    """Rows a step."""
+    batch_size: Annotated[int, Field(ge=2)]
+    """Rows a step; one alone has nothing to be contrasted with."""
 
     optimizer: OptimizerSettings
     """AdamW and its schedule."""
