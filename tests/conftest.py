@@ -281,6 +281,36 @@ def mlflow_project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
+def version_files(
+    tiny_clip: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., dict[str, str]]:
+    """Writes a model as the folder of a version, with probes; returns the version's tags."""
+    import mlflow
+
+    from compo_pipeline.models.export import export
+    from compo_pipeline.models.loading import LoadedModel
+    from compo_pipeline.models.weights import read_record
+    from compo_pipeline.registry import registration, verification
+
+    logged = tmp_path_factory.mktemp("logged") / "model"
+    mlflow.pyfunc.save_model(
+        logged,
+        python_model=str(verification.SERVED_CODE),
+        artifacts={verification.ARTEFACT: str(tiny_clip)},
+        pip_requirements=registration.requirements(tiny_clip),
+    )
+
+    def write(loaded: LoadedModel, folder: Path, **metadata: Any) -> dict[str, str]:
+        shutil.copytree(logged, folder, dirs_exist_ok=True)
+        exported = folder / "artifacts" / tiny_clip.name
+        export(loaded, exported, metadata=metadata)
+        verification.write_probes(exported)
+        return {"fingerprint": str(read_record(exported)["fingerprint"])}
+
+    return write
+
+
+@pytest.fixture(scope="session")
 def imported() -> ForkServerContext:
     """Context of processes of their own, which need not import again what takes seconds."""
     context = multiprocessing.get_context("forkserver")

@@ -179,14 +179,19 @@ def check_resources(
         SettingsError: something is missing or cannot be used; one line each.
     """
     read = _read_parameters(pipeline)
+    problems: list[str] = []
+    if "registration" in read:
+        problems += _signing(
+            parameters["registration"], signs="registered" in pipeline.all_outputs()
+        )
     # Rolling back and copying versions need no data, and promoting rarely needs a base.
     promotes = "promotion" in read
     if promotes and parameters["promotion"]["action"] != "promote":
+        _refuse(problems)
         return
     data = parse(DataSettings, parameters["data"], "data")
     outputs = pipeline.all_outputs()
     rendered = data.format == SCENES and "source" in outputs
-    problems: list[str] = []
     if "source" in outputs and not rendered:
         problems += _data(data)
     elif "valid_captions" in pipeline.inputs() and not data.root.is_dir():
@@ -207,6 +212,10 @@ def check_resources(
     if "model" in read and not promotes:
         problems += _model(parameters["model"])
     problems += _folders(outputs, catalog)
+    _refuse(problems)
+
+
+def _refuse(problems: list[str]) -> None:
     if problems:
         raise SettingsError("\n".join(problems))
 
@@ -241,6 +250,15 @@ def _data(data: DataSettings) -> Iterator[str]:
                 f"below {data.root} (such as '{images[0]}'); expected the folder that their paths "
                 "start from, below data.root"
             )
+
+
+def _signing(values: Mapping[str, Any], *, signs: bool) -> Iterator[str]:
+    from compo_pipeline.registry.settings import RegistrationSettings
+    from compo_pipeline.registry.signing import key_problems
+
+    signing = parse(RegistrationSettings, values, "registration").signing
+    if signing is not None:
+        yield from key_problems(signing, signs=signs)
 
 
 def _split(name: str | None, key: str, data: DataSettings) -> Iterator[str]:

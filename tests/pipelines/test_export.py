@@ -9,8 +9,16 @@ from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
 
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.models import hf_export, onnx_export
+from compo_pipeline.models.loading import load
 from compo_pipeline.pipelines.export.pipeline import create_pipeline
+
+
+def compared(fingerprint: str) -> dict[str, Any]:
+    """The comparison of a checkpoint."""
+    found = Comparison("toy", {}, {}, (), 20, (), (), (), {"fine_tuned": fingerprint})
+    return found.to_json()
 
 
 @pytest.fixture
@@ -18,6 +26,7 @@ def entries(tiny_clip: Path, tmp_path: Path, project: Path) -> dict[str, Any]:
     written = yaml.safe_load((project / "conf" / "base" / "parameters_export.yml").read_text())
     return {
         "checkpoint": tiny_clip,
+        "comparison": compared(load(tiny_clip).fingerprint),
         "params:export": written["export"],
         "params:paths.exported": str(tmp_path / "exported"),
     }
@@ -48,6 +57,12 @@ def test_the_configured_default_writes_both(
         monkeypatch.setattr(module, "needs", lambda: None)
     run(entries)
     assert asked == ["hugging_face", "onnx"]
+
+
+def test_a_checkpoint_that_was_not_evaluated_is_not_exported(entries: dict[str, Any]) -> None:
+    entries["comparison"] = compared("f" * 64)
+    with pytest.raises(SettingsError, match=r"comparison: .*f{16}.*--pipeline=evaluation"):
+        run({**entries, "params:export": {"onnx": False}})
 
 
 def test_a_missing_package_stops_before_any_work(

@@ -15,7 +15,6 @@ from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.datasets.catalog import FolderDataset
-from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
 from compo_pipeline.pipelines.promotion.pipeline import create_pipeline
 from compo_pipeline.registry import tracking
@@ -46,6 +45,7 @@ def run(
     project: Path,
     data: Path,
     tiny_model: Callable[..., Path],
+    version_files: Callable[..., dict[str, str]],
     mlflow_project: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -54,12 +54,12 @@ def run(
     monkeypatch.chdir(mlflow_project)
     tracking.configure(TrackingSettings(), mlflow_project)
     base = tiny_model(seed=5)
-    export(load(base), tmp_path / "version" / "model")
+    tags = version_files(load(base), tmp_path / "version")
     client = mlflow.MlflowClient()
     client.create_registered_model(NAME)
     for alias in ("previous", "champion", "challenger"):
         run_id = tracking.open_run("promoted", {})
-        made = client.create_model_version(NAME, str(tmp_path / "version"), run_id)
+        made = client.create_model_version(NAME, str(tmp_path / "version"), run_id, tags=tags)
         client.set_registered_model_alias(NAME, alias, made.version)
     conf = project / "conf" / "base"
     promotion = yaml.safe_load((conf / "parameters_promotion.yml").read_text())["promotion"]

@@ -7,6 +7,7 @@ import mlflow
 import pytest
 from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
+from safetensors.torch import load_file, save_file
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.comparison import compare
@@ -44,7 +45,10 @@ def entries(tiny_clip: Path, tmp_path: Path, mlflow_project: Path) -> dict[str, 
             "seed": 3,
         },
         "manifest": {"data_hash": "d" * 64, "count": 3},
-        "comparison": FOUND.to_json(),
+        "comparison": {
+            **FOUND.to_json(),
+            "fingerprints": {"fine_tuned": load(checkpoint).fingerprint},
+        },
         "params:data.root": str(tmp_path),
         "params:paths.export": str(tmp_path / "export"),
         "params:registration": {"name": "pipeline-clip", "alias": "fresh", "precision": "fp16"},
@@ -76,6 +80,17 @@ def test_a_checkpoint_becomes_a_version_in_its_own_run(entries: dict[str, Any]) 
     card = (Path(entries["params:paths.export"]) / "README.md").read_text()
     assert registered["run_id"] in card and "| 75.0 [" in card and "variant wide" in card
     assert run(entries) == {**registered, "fresh": False}
+
+
+def test_a_comparison_of_other_weights_is_refused(entries: dict[str, Any]) -> None:
+    weights = entries["checkpoint"] / "open_clip_model.safetensors"
+    state = load_file(weights)
+    state["text_projection"][:4] += 1
+    save_file(state, weights)
+    message = rf"comparison: .*{load(entries['checkpoint']).fingerprint[:16]}; .*evaluation"
+    with pytest.raises(SettingsError, match=message):
+        run(entries)
+    assert not Path(entries["params:paths.export"]).exists()
 
 
 def test_unknown_setting_is_refused(entries: dict[str, Any]) -> None:

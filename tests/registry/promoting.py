@@ -27,8 +27,8 @@ def made_up(right: int) -> list[Score]:
     """Scores of a model that has so many items right."""
     name = ("m", "sugar_crepe_pp", "swap_att", "itt")
     return [
-        Score(*name, str(item), f"{item}.png", (0.5, 0.1), item < right, None)
-        for item in range(ITEMS)
+        Score(*name, str(item), f"{item}.png", (0.5, 0.4, 0.1 if good else 0.45), good, None)
+        for item, good in ((item, item < right) for item in range(ITEMS))
     ]
 
 
@@ -37,6 +37,9 @@ class Slow:
 
     def __init__(self, wait):
         self.wait = wait
+
+    def verified(self, version):
+        pass
 
     def of(self, version):
         self.wait()

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import mlflow
 import pytest
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.contamination import Overlap
+from compo_pipeline.models.loading import load
 from compo_pipeline.registry import promotion, tracking
 from compo_pipeline.registry.gate import fingerprint
 from compo_pipeline.registry.promotion import (
@@ -51,6 +52,9 @@ class Known:
         assert version.version == 3
         return self.measured
 
+    def verified(self, version: Any) -> None:
+        assert version.version == 3
+
     def of(self, version: Any) -> list[Any]:
         self.meanwhile()
         count = self.right[int(version.version)]
@@ -67,8 +71,25 @@ class Known:
 numbers = itertools.count()
 
 
+class Files(NamedTuple):
+    """Of a version, with its tags."""
+
+    folder: Path
+    tags: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def files(
+    version_files: Callable[..., dict[str, str]],
+    tiny_model: Callable[..., Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Files:
+    folder = tmp_path_factory.mktemp("promoted")
+    return Files(folder, version_files(load(tiny_model(seed=1)), folder) | {"base_model": "b"})
+
+
 @pytest.fixture
-def model(configure: Callable[[str], None], tmp_path: Path) -> Iterator[str]:
+def model(configure: Callable[[str], None], files: Files) -> Iterator[str]:
     """A registered model of three versions, the third of them the challenger."""
     configure("promotion")
     client = mlflow.MlflowClient()
@@ -76,7 +97,7 @@ def model(configure: Callable[[str], None], tmp_path: Path) -> Iterator[str]:
     client.create_registered_model(name)
     for _ in range(3):
         run_id = tracking.open_run("made", {})
-        client.create_model_version(name, str(tmp_path), run_id, tags={"base_model": "b"})
+        client.create_model_version(name, str(files.folder), run_id, tags=files.tags)
     client.set_registered_model_alias(name, "challenger", "3")
     yield name
 

@@ -55,7 +55,8 @@ def registered_in_a_run(
 ) -> Registered:
     run_id = tracking.open_run("registering", {})
     run = {**RUN, "run_id": run_id}
-    export_with_card(checkpoint, folder, run, MANIFEST, comparison, settings)
+    scored = replace(comparison, fingerprints={"fine_tuned": load(checkpoint).fingerprint})
+    export_with_card(checkpoint, folder, run, MANIFEST, scored, settings)
     with tracking.adopt(run_id) as record:
         return register(folder, record, MANIFEST, comparison, str(folder.parent), settings)
 
@@ -95,7 +96,7 @@ def test_tags_of_a_version_name_its_origin(registered: Registered, checkpoint: P
         "git_commit": commit,
         "checkpoint_sha256": file_sha256(checkpoint / "open_clip_model.safetensors"),
         "precision": "fp32",
-        "export_format": "1",
+        "export_format": "2",
         "benchmarks": '{"retrieval/i2t_r1/raw": 95.0, "retrieval/t2i_r1/raw": 50.0}',
     }
     assert mlflow.get_run(registered.run_id).data.metrics == {

@@ -192,7 +192,8 @@ def make(tiny_clip: Path, scorer: VersionScores, comparison: Comparison, tmp_pat
         run_id = tracking.open_run("made", {})
         run = {**RUN, "run_id": run_id}
         folder = tmp_path / "export"
-        export_with_card(checkpoint, folder, run, MANIFEST, comparison, settings)
+        scored = replace(comparison, fingerprints={"fine_tuned": load(checkpoint).fingerprint})
+        export_with_card(checkpoint, folder, run, MANIFEST, scored, settings)
         weights = str(read_record(folder)["fingerprint"])
         scores = {weights: PROMOTING.made_up(right), base: PROMOTING.made_up(20)}
         with tracking.adopt(run_id) as record:
@@ -371,7 +372,7 @@ def test_a_copy_from_a_server_to_a_file(make: Make, scorer: VersionScores, tmp_p
     make("fetched", 1.5, 36)
     file = f"sqlite:///{tmp_path / 'other' / 'mlflow.db'}"
     (tmp_path / "other").mkdir()
-    copy_version("fetched", CopySettings(to=file, alias="challenger"))
+    copy_version("fetched", CopySettings(to=file, alias="challenger"), None)
     tracking.configure(TrackingSettings(uri=file), tmp_path)
     assert mlflow.pyfunc.load_model("models:/fetched@challenger").unwrap_python_model()
     found = mlflow.MlflowClient().get_model_version("fetched", "1")

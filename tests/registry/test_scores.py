@@ -16,14 +16,14 @@ from compo_pipeline.evaluation.benchmarks import Item, Subtask
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
 from compo_pipeline.records import Score
 from compo_pipeline.registry import scores as stored
-from compo_pipeline.registry import tracking, versions
+from compo_pipeline.registry import tracking, verification, versions
 from compo_pipeline.registry.scores import ScoresMissing, VersionScores, scores_fingerprint
 from compo_pipeline.registry.settings import CopySettings
 from compo_pipeline.registry.tracking import RunLog
+from compo_pipeline.registry.verification import VersionError
 from compo_pipeline.registry.versions import copy_version
 
 IMAGES = 4
@@ -53,21 +53,22 @@ def version(
     configure: Callable[[str], None],
     tiny_model: Callable[..., Path],
     base: Path,
+    version_files: Callable[..., dict[str, str]],
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> ModelVersion:
     """A version with an export among its files and nothing scored."""
     configure("scores")
-    folder = tmp_path / "version" / "artifacts" / "model"
     training = {"fingerprint": {"model": load(base).fingerprint}}
-    export(load(tiny_model(seed=2)), folder, metadata={"training": training})
+    loaded = load(tiny_model(seed=2))
+    written = version_files(loaded, tmp_path / "version", training=training)
     client = mlflow.MlflowClient()
     name = f"scored-{request.node.name}".replace("[", "-").replace("]", "")
     client.create_registered_model(name)
     run_id = tracking.open_run("scored", {})
     tags = {
+        **written,
         "base_fingerprint": training["fingerprint"]["model"],
-        "fingerprint": load(folder).fingerprint,
         "checkpoint_sha256": "c" * 64,
         "precision": "fp32",
     }
@@ -86,12 +87,13 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Fingerprints of the models that are loaded to be scored."""
     noted: list[str] = []
 
-    def note(source: ModelSettings | Path, device: str) -> LoadedModel:
+    def note(source: ModelSettings | Path, device: str = "cpu") -> LoadedModel:
         loaded = load(source, device)
         noted.append(loaded.fingerprint)
         return loaded
 
-    monkeypatch.setattr(versions, "load", note)
+    for module in (verification, versions):
+        monkeypatch.setattr(module, "load", note)
     return noted
 
 
@@ -133,7 +135,7 @@ def test_files_of_other_weights_than_the_tag_says_are_refused(
 ) -> None:
     mlflow.MlflowClient().set_model_version_tag(version.name, version.version, "fingerprint", "f0")
     changed = mlflow.MlflowClient().get_model_version(version.name, version.version)
-    with pytest.raises(SettingsError, match="of other weights than its tag"):
+    with pytest.raises(VersionError, match=r"version 1 .*the fingerprint \w{16}.*names .*f0"):
         scorer(subtask, base).of(changed)
 
 
@@ -155,7 +157,7 @@ def test_an_evaluation_stores_the_scores_of_its_version_and_base(
 ) -> None:
     def made_up(model: str, right: bool) -> list[Score]:
         name = (model, "sugar_crepe_pp", "swap_att", "itt")
-        return [Score(*name, "0", "0.png", (0.1, 0.2), right, None)]
+        return [Score(*name, "0", "0.png", (0.3, 0.4, 0.2 if right else 0.35), right, None)]
 
     scores = [*made_up("base", False), *made_up("control", False), *made_up("clic", True)]
     record = RunLog(version.run_id)
@@ -228,10 +230,10 @@ def test_a_copy_is_a_version_with_files_tags_and_scores(
     target = mlflow.MlflowClient(tracking_uri=other, registry_uri=other)
     target.create_experiment("copies", (tmp_path / "artifacts").as_uri())
     settings = CopySettings(to=other, experiment="copies")
-    assert copy_version(version.name, settings, dry_run=True) is None
+    assert copy_version(version.name, settings, None, dry_run=True) is None
     assert target.search_registered_models() == []
-    assert copy_version(version.name, settings) == 1
-    assert copy_version(version.name, settings) == 1, "the same checkpoint is there once"
+    assert copy_version(version.name, settings, None) == 1
+    assert copy_version(version.name, settings, None) == 1, "the same checkpoint is there once"
 
     copied = target.get_model_version_by_alias(version.name, "challenger")
     assert copied.description == "A card."
@@ -245,8 +247,8 @@ def test_a_copy_is_a_version_with_files_tags_and_scores(
     try:
         mlflow.set_tracking_uri(other)
         mlflow.set_registry_uri(other)
-        there = versions.downloaded(copied, tmp_path / "downloaded")
-        assert json.loads((there / "compo.json").read_text())["precision"] == "fp32"
+        there = verification.verified(copied, tmp_path, None)
+        assert json.loads((there.export / "compo.json").read_text())["precision"] == "fp32"
         assert scorer(subtask, base, reevaluate=False).of(copied) == made
     finally:
         mlflow.set_tracking_uri(here)
@@ -255,9 +257,9 @@ def test_a_copy_is_a_version_with_files_tags_and_scores(
 
 def test_copying_needs_a_place_and_a_version(version: ModelVersion) -> None:
     with pytest.raises(SettingsError, match=r"promotion\.copy\.to"):
-        copy_version(version.name, CopySettings())
+        copy_version(version.name, CopySettings(), None)
     with pytest.raises(SettingsError, match=r"promotion\.copy\.alias.*'nobody'"):
-        copy_version(version.name, CopySettings(to=mlflow.get_tracking_uri(), alias="nobody"))
+        copy_version(version.name, CopySettings(to=mlflow.get_tracking_uri(), alias="nobody"), None)
     with pytest.raises(SettingsError, match=r"copy\.gives: 'champion' is given by"):
         parse(CopySettings, {"gives": "champion"}, "promotion.copy")
 

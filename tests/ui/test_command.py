@@ -2,6 +2,7 @@
 
 import json
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import mlflow
@@ -12,7 +13,6 @@ from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.settings import BenchmarksSettings
-from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import LoadedModel, ModelSettings
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.settings import TrackingSettings
@@ -27,15 +27,16 @@ from compo_pipeline.ui.version import load_pair
 def version(
     mlflow_project: Path,
     models: tuple[LoadedModel, LoadedModel],
+    version_files: Callable[..., dict[str, str]],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> ModelVersion:
     """The challenger `tried`, version 1."""
     tracking.configure(TrackingSettings(), mlflow_project)
     source = tmp_path_factory.mktemp("version")
-    export(models[1], source / "artifacts" / "model")
+    tags = version_files(models[1], source)
     client = mlflow.MlflowClient()
     client.create_registered_model("tried")
-    tags = {"base_fingerprint": models[0].fingerprint, "method": "clic"}
+    tags |= {"base_fingerprint": models[0].fingerprint, "method": "clic"}
     made = client.create_model_version("tried", str(source), tags=tags)
     client.set_registered_model_alias("tried", "challenger", made.version)
     return made

@@ -19,7 +19,6 @@ from typing import Any, cast
 import pytest
 from PIL import Image
 
-from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.settings import TrackingSettings
@@ -59,16 +58,21 @@ def command(project: Path, folders: tuple[Path, Path], *arguments: str) -> list[
 
 
 @pytest.fixture(scope="module")
-def project(workspace: Path, models: tuple[LoadedModel, LoadedModel], mlflow_project: Path) -> Path:
+def project(
+    workspace: Path,
+    models: tuple[LoadedModel, LoadedModel],
+    mlflow_project: Path,
+    version_files: Callable[..., dict[str, str]],
+) -> Path:
     """A project whose champion is version 1, with one benchmark of one item."""
     import mlflow
 
     tracking.configure(TrackingSettings(), workspace)
     try:
-        export(models[1], workspace / "version" / "artifacts" / "model")
+        tags = version_files(models[1], workspace / "version")
         client = mlflow.MlflowClient()
         client.create_registered_model("compo-clip")
-        tags = {"base_fingerprint": models[0].fingerprint, "method": "clic"}
+        tags |= {"base_fingerprint": models[0].fingerprint, "method": "clic"}
         client.create_model_version("compo-clip", str(workspace / "version"), tags=tags)
         client.set_registered_model_alias("compo-clip", "champion", "1")
     finally:

@@ -121,6 +121,19 @@ class Comparison:
                 lines.append(f"{self.benchmarks.get(benchmark, benchmark)}: {'; '.join(parts)}")
         return lines
 
+    def require(self, fingerprint: str) -> None:
+        """Check that the fine-tuned model that was scored is the one with this fingerprint.
+
+        Raises:
+            SettingsError: another one was scored.
+        """
+        scored = self.fingerprints.get(FINE_TUNED, "")
+        if scored != fingerprint:
+            raise SettingsError(
+                f"comparison: it is of weights with the fingerprint {scored[:16] or '(none)'}, the "
+                f"checkpoint's is {fingerprint[:16]}; run `kedro run --pipeline=evaluation` again"
+            )
+
     def to_json(self) -> dict[str, Any]:
         """Plain mappings and lists, floats to six significant digits."""
         plain: dict[str, Any] = _rounded(asdict(self))

@@ -91,6 +91,12 @@ def ranking(
     return best, rivals
 
 
+def ranked(best: Floats, rivals: Floats) -> Bools:
+    """Whether each query's best match is above its rival, both [q] of `ranking`."""
+    correct: Bools = best > rivals
+    return correct
+
+
 def ranking_chance(candidates: int, matches: int, k: int) -> float:
     """Chance level at k: a random order has one of the matches among the first k."""
     if candidates - matches < k:

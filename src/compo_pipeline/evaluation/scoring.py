@@ -10,6 +10,8 @@ What a row's `similarities` are, and when it is correct:
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -73,6 +75,88 @@ def score(model: str, subtask: Subtask, embedded: Embedded) -> Iterator[Scored]:
         yield from _PROTOCOLS[protocol](_Scorer(model, subtask, embedded))
 
 
+def check_verdicts(rows: Sequence[Score], subtasks: Iterable[Subtask]) -> None:
+    """Check that the verdicts of stored rows follow from their similarities.
+
+    Args:
+        rows: of one model.
+        subtasks: that were scored.
+
+    Raises:
+        ValueError: a similarity is missing or not finite, or the protocol gives another verdict;
+            names the first such item.
+    """
+    shapes = {
+        (task.benchmark, task.name, item.item): (len(item.positives), len(item.negatives))
+        for task in subtasks
+        for item in task.items
+    }
+    gallery = _gallery(rows, shapes)
+    groups: dict[tuple[str, int, int], list[Score]] = {}
+    for row in rows:
+        if row.correct is None and row.skipped is not None and not row.similarities:
+            continue
+        matches, length, finite = _expected(row, shapes, gallery)
+        values = row.similarities
+        if len(values) != length or not all(map(math.isfinite, values[:finite])):
+            raise ValueError(
+                f"{_place(row)} has the similarities {list(values)}, expected {length} finite ones"
+            )
+        groups.setdefault((row.metric, matches, length), []).append(row)
+    for (metric, matches, _), group in groups.items():
+        similarities = np.array([row.similarities for row in group])
+        if metric == "tot":
+            correct = protocols.text_only(*similarities.T)
+        elif metric in ("accuracy", "itt"):
+            correct = protocols.image_to_text(similarities[:, :matches], similarities[:, matches:])
+        else:
+            correct = protocols.ranked(*similarities.T)
+        for row, verdict in zip(group, correct.tolist(), strict=True):
+            if row.correct is not verdict:
+                raise ValueError(
+                    f"{_place(row)} is stored as correct={row.correct}, its similarities "
+                    f"{list(row.similarities)} give {verdict}"
+                )
+
+
+# Benchmark, subtask and item, to the numbers of the item's positives and negatives.
+_Shapes = Mapping[tuple[str, str, str], tuple[int, int]]
+
+
+def _gallery(rows: Iterable[Score], shapes: _Shapes) -> Counter[tuple[str, str, str]]:
+    """Number of candidates of retrieval, by benchmark, subtask and direction."""
+    found: Counter[tuple[str, str, str]] = Counter()
+    for row in rows:
+        if row.metric == f"i2t_r{RECALLS[0]}" and row.correct is not None:
+            captions, _ = shapes.get((row.benchmark, row.subtask, row.item), (0, 0))
+            found[row.benchmark, row.subtask, "i2t"] += captions
+            found[row.benchmark, row.subtask, "t2i"] += 1
+    return found
+
+
+def _expected(
+    row: Score, shapes: _Shapes, gallery: Mapping[tuple[str, str, str], int]
+) -> tuple[int, int, int]:
+    """How many similarities of a row are of matches, how many there are, how many are finite."""
+    if row.metric == "tot":
+        return 1, 3, 3
+    direction, _, k = row.metric.partition("_r")
+    item = row.item.rpartition("#")[0] if direction == "t2i" else row.item
+    positives, negatives = shapes.get((row.benchmark, row.subtask, item), (0, 0))
+    if row.metric in ("accuracy", "itt"):
+        return positives, positives + negatives, positives + negatives
+    if k:
+        # The k-th best of fewer candidates that do not match is -inf.
+        matches = positives if direction == "i2t" else 1
+        enough = gallery[row.benchmark, row.subtask, direction] - matches >= int(k)
+        return 1, 2, 2 if enough else 1
+    return 1, 2, 2
+
+
+def _place(row: Score) -> str:
+    return f"{row.benchmark} {row.subtask} {row.metric}, item '{row.item}'"
+
+
 class _Scorer:
     """Builds the rows of one model on one subtask."""
 
@@ -131,7 +215,8 @@ class _Scorer:
         """Rows of several k: best matches [q], rivals [q, metrics]; `metrics` to chance levels."""
         for column, (metric, chance) in enumerate(metrics.items()):
             pairs = np.stack([best, rivals[:, column]], axis=1)
-            yield self.scored(metric, chance, names, pairs, pairs[:, 0] > pairs[:, 1], skipped)
+            correct = protocols.ranked(best, rivals[:, column])
+            yield self.scored(metric, chance, names, pairs, correct, skipped)
 
 
 def _image_to_text(scorer: _Scorer) -> Iterator[Scored]:
@@ -229,7 +314,7 @@ def _zero_shot(scorer: _Scorer) -> Iterator[Scored]:
             1 / classes,
             [names[k] for k in own],
             pairs[own],
-            pairs[own, 0] > pairs[own, 1],
+            protocols.ranked(best[own], rivals[own, 0]),
             subtask=f"{task.name}/{name}",
         )
 

@@ -64,6 +64,11 @@ class LoadedModel:
         """Device of the weights."""
         return next(self.model.parameters()).device
 
+    def to(self, device: str | torch.device) -> LoadedModel:
+        """The same model, its weights moved to a device."""
+        self.model.to(device)
+        return self
+
 
 def load(source: ModelSettings | Path, device: str | torch.device = "cpu") -> LoadedModel:
     """Build a model and its preprocessing and tokenizer.

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import logging
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Literal
 
 from click import ClickException
@@ -21,8 +23,14 @@ from filelock import FileLock, Timeout
 from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.registry import gate, tracking
 from compo_pipeline.registry.gate import Check
-from compo_pipeline.registry.scores import ScoresMissing, VersionScores
-from compo_pipeline.registry.settings import CHAMPION, PREVIOUS, PromotionSettings
+from compo_pipeline.registry.scores import ScoresInvalid, ScoresMissing, VersionScores
+from compo_pipeline.registry.settings import (
+    CHAMPION,
+    PREVIOUS,
+    PromotionSettings,
+    SigningSettings,
+)
+from compo_pipeline.registry.verification import VersionError, verified
 from compo_pipeline.registry.versions import DECISION_TAG, OUTCOME
 
 Outcome = Literal["promoted", "refused", "unchanged", "contested", "rolled back"]
@@ -145,6 +153,8 @@ def promote(
 ) -> Decision:
     """Compare the challenger with the champion, or with its base if there is none, and decide.
 
+    A challenger whose files are not those that were registered is refused.
+
     Args:
         name: the registered model.
         alias: of the challenger.
@@ -185,13 +195,21 @@ def promote(
         return decision
 
 
-def roll_back(name: str, settings: PromotionSettings) -> Decision:
+def roll_back(
+    name: str, settings: PromotionSettings, signing: SigningSettings | None = None
+) -> Decision:
     """Give the alias `champion` back to the previous champion.
 
     The alias `previous` is deleted: a second rollback must not restore what was rolled back.
 
+    Args:
+        name: the registered model.
+        settings: dry run.
+        signing: the configured keys.
+
     Raises:
         PromotionError: there is no champion, or no previous one.
+        VersionError: the previous champion's files are not those that were registered.
     """
     with _aliases(name, settings) as aliases:
         champion, previous = aliases.version(CHAMPION), aliases.version(PREVIOUS)
@@ -200,6 +218,8 @@ def roll_back(name: str, settings: PromotionSettings) -> Decision:
                 f"promotion.action: there is nothing to roll back in {name}: champion is version "
                 f"{champion or 'none'}, previous is version {previous or 'none'}"
             )
+        with tempfile.TemporaryDirectory() as folder:
+            verified(_client().get_model_version(name, str(previous)), Path(folder), signing)
         decision = Decision(
             name=name,
             version=champion,
@@ -269,10 +289,13 @@ def _judged(
         champion = _client().get_model_version(decision.name, str(decision.previous))
         opponent = f"champion, version {decision.previous}"
     try:
+        scorer.verified(challenger)
         ours = scorer.of(challenger)
         theirs = scorer.of(champion) if champion else scorer.base_of(challenger)
-    except ScoresMissing as error:
+    except (ScoresMissing, ScoresInvalid) as error:
         checks: tuple[Check, ...] = (Check("scores", "", False, error.message),)
+    except VersionError as error:
+        checks = (Check("files", "", False, error.message),)
     else:
         overlaps = scorer.overlaps(challenger)
         checks = gate.judge(ours, theirs, overlaps, settings.gate, bootstrap, scorer.titles)

@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import logging
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -22,6 +23,14 @@ from compo_pipeline.models.weights import CONFIG_FILE, read_record
 from compo_pipeline.registry import scores
 from compo_pipeline.registry.settings import CHAMPION, PREVIOUS, RegistrationSettings
 from compo_pipeline.registry.tracking import UNKNOWN_COMMIT, RunLog
+from compo_pipeline.registry.verification import (
+    ARTEFACT,
+    SERVED_CODE,
+    SERVING_PACKAGES,
+    TOKENIZER_PACKAGE,
+    sign,
+    write_probes,
+)
 from compo_pipeline.registry.versions import same_model
 from compo_pipeline.storage import file_sha256
 
@@ -30,24 +39,11 @@ if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
     from mlflow.models import ModelSignature
 
-# Packages that the served model imports. MLflow's own inference would load the model in a new
-# process and look packages up.
-SERVING_PACKAGES = (
-    "mlflow",
-    "numpy",
-    "open_clip_torch",
-    "pandas",
-    "pillow",
-    "safetensors",
-    "timm",
-    "torch",
-    "torchvision",
-)
 CARD = "README.md"
 # Tags that identify a run for readers.
 RUN_TAGS = ("dataset", "method", "variant", "seed")
 # Version of the exported folder's files and of compo.json, for readers of registered folders.
-EXPORT_FORMAT = 1
+EXPORT_FORMAT = 2
 # Limit of a server's database.
 _DESCRIPTION_LENGTH = 5000
 
@@ -74,7 +70,7 @@ def export_with_card(
     comparison: Comparison,
     settings: RegistrationSettings,
 ) -> Path:
-    """Write a checkpoint as the folder to register: weights, provenance, model card.
+    """Write a checkpoint as the folder to register: weights, provenance, probes, model card.
 
     Args:
         checkpoint: of a run.
@@ -83,14 +79,21 @@ def export_with_card(
         manifest: of the data.
         comparison: result of the run's evaluation.
         settings: name, precision and licence.
+
+    Raises:
+        SettingsError: the comparison is of another checkpoint.
     """
+    loaded = load(checkpoint)
+    comparison.require(loaded.fingerprint)
     metadata = {
         **read_record(checkpoint),
         **{name: {**run, "dataset": comparison.dataset}[name] for name in RUN_TAGS},
         "export_format": EXPORT_FORMAT,
         "checkpoint_sha256": file_sha256(weights.find(checkpoint)),
+        "scores": scores.digests(run["run_id"]),
     }
-    export(load(checkpoint), folder, precision=settings.precision, metadata=metadata)
+    export(loaded, folder, precision=settings.precision, metadata=metadata)
+    write_probes(folder)
     write_card(folder, settings, manifest, comparison, run["run_id"])
     return folder
 
@@ -154,10 +157,10 @@ def register(
     root: str,
     settings: RegistrationSettings,
 ) -> Registered:
-    """Log an exported folder to the active run as a model, and register it.
+    """Log an exported folder to the active run as a model, sign it if configured, and register it.
 
-    If a version of the same checkpoint in the same precision exists, that version gets the alias,
-    and no second one is created.
+    If an intact version of the same checkpoint in the same precision exists, that version gets the
+    alias, and no second one is created.
 
     Args:
         folder: written by `export_with_card`.
@@ -165,15 +168,18 @@ def register(
         manifest: of the data (`data_hash`).
         comparison: result of the run's evaluation; the model's figures are linked to it.
         root: folder of the data.
-        settings: name and alias.
+        settings: name, alias and keys.
+
+    Raises:
+        SettingsError: a key cannot be used.
     """
     import mlflow
 
     client, name = mlflow.MlflowClient(), settings.name
     tags = _tags(folder, run, manifest, comparison)
     run.dataset(comparison.dataset, manifest["data_hash"], root, "training")
-    existing = same_model(client, name, tags)
-    registered = existing or _new_version(folder, run, tags, comparison, name)
+    existing = same_model(client, name, tags, settings.signing)
+    registered = existing or _new_version(folder, run, tags, comparison, settings)
     if existing is None:
         summary = ", ".join(tags[tag] for tag in (*RUN_TAGS, "headline") if tags.get(tag))
         log.info("%s version %s is registered: %s", name, registered.version, summary)
@@ -202,7 +208,7 @@ def requirements(folder: Path) -> list[str]:
     config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
     names = list(SERVING_PACKAGES)
     if config["model_cfg"]["text_cfg"].get("hf_tokenizer_name"):
-        names.append("transformers")
+        names.append(TOKENIZER_PACKAGE)
     # A local build's suffix (+cpu) is on no package index.
     return [f"{name}=={version(name).partition('+')[0]}" for name in names]
 
@@ -237,21 +243,31 @@ def _tags(
 
 
 def _new_version(
-    folder: Path, run: RunLog, tags: Mapping[str, str], comparison: Comparison, name: str
+    folder: Path,
+    run: RunLog,
+    tags: Mapping[str, str],
+    comparison: Comparison,
+    settings: RegistrationSettings,
 ) -> ModelVersion:
     import mlflow
 
     info = mlflow.pyfunc.log_model(
         name="model",
-        python_model=str(Path(__file__).with_name("model.py")),
-        artifacts={"model": str(folder)},
+        python_model=str(SERVED_CODE),
+        artifacts={ARTEFACT: str(folder)},
         signature=_signature(),
         input_example=_example(),
         pip_requirements=requirements(folder),
         tags=dict(tags),
     )
     run.metrics(scores.run_metrics(comparison.rows, FINE_TUNED), model_id=info.model_id)
-    return mlflow.register_model(info.model_uri, name, tags=dict(tags))
+    if settings.signing is not None:
+        # MLflow writes MLmodel itself, so the logged folder is what can be signed.
+        with tempfile.TemporaryDirectory() as temporary:
+            logged = Path(mlflow.artifacts.download_artifacts(info.model_uri, dst_path=temporary))
+            signature = sign(logged, tags["fingerprint"], settings.signing)
+            mlflow.MlflowClient().log_model_artifact(info.model_id, str(signature))
+    return mlflow.register_model(info.model_uri, settings.name, tags=dict(tags))
 
 
 def _model_description(dataset: str, alias: str | None) -> str:

@@ -3,6 +3,7 @@
 Artefacts of a run:
 
     scores/<fingerprint>/<weights>.parquet    scores of one model
+    scores/<fingerprint>/<weights>.sha256     digest of that file
     scores/<fingerprint>/fingerprint.json     what the fingerprint covers
     overlaps/<subtask>_<exact or near>.json   contamination of a subtask by the training data
 """
@@ -30,13 +31,16 @@ from compo_pipeline.evaluation.conclusions import main_metric
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.evaluate import Comparison
-from compo_pipeline.evaluation.scoring import score_model
+from compo_pipeline.evaluation.scoring import check_verdicts, score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.loading import LoadedModel, ModelSettings
 from compo_pipeline.records import Score, from_table, to_table
+from compo_pipeline.registry import tracking
+from compo_pipeline.registry.settings import SigningSettings
 from compo_pipeline.registry.tracking import RunLog
-from compo_pipeline.registry.versions import OVERLAPS, SCORES, load_base, load_version, run_of
-from compo_pipeline.storage import files_fingerprint
+from compo_pipeline.registry.verification import VerifiedVersion, verified
+from compo_pipeline.registry.versions import OVERLAPS, SCORES, load_base, run_of
+from compo_pipeline.storage import file_sha256, files_fingerprint
 
 if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
@@ -60,6 +64,7 @@ _FINGERPRINT_FILE = "fingerprint.json"
 # that a comparison of bytes alone does not replace one that also found near-duplicates.
 _KINDS = {False: "exact", True: "near"}
 _DIGITS = 16
+_DIGEST = ".sha256"
 Stored = TypeVar("Stored", Overlap, "ScoresFingerprint")
 
 log = logging.getLogger(__name__)
@@ -67,6 +72,10 @@ log = logging.getLogger(__name__)
 
 class ScoresMissing(ClickException, RuntimeError):
     """A version has no comparable scores, and `promotion.reevaluate` is off."""
+
+
+class ScoresInvalid(ClickException, RuntimeError):
+    """Stored scores were changed after they were computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +170,25 @@ def store_scores(
         for weights, scores in by_weights.items():
             file = Path(temporary) / f"{weights[:_DIGITS]}.parquet"
             pq.write_table(to_table(scores, Score), file)
+            file.with_suffix(_DIGEST).write_text(file_sha256(file), encoding="utf-8")
         run.artefact(Path(temporary), folder)
+
+
+def digests(run_id: str) -> dict[str, str]:
+    """sha256 of every table of scores that is stored with a run, by its path in the artefacts.
+
+    Raises:
+        ScoresInvalid: a table is not the one that was stored.
+    """
+    if tracking.find(run_id) is None:
+        return {}
+    names = [name for scored in _artefacts(run_id, SCORES) for name in _artefacts(run_id, scored)]
+    with tempfile.TemporaryDirectory() as folder:
+        return {
+            name: _table(run_id, name, Path(folder))[1]
+            for name in names
+            if name.endswith(".parquet")
+        }
 
 
 def run_metrics(rows: Sequence[Row], role: str) -> dict[str, float]:
@@ -208,6 +235,8 @@ class VersionScores:
         base: the base model's settings.
         reevaluate: whether missing scores are computed.
         store: whether computed scores are stored with the version's run.
+        signing: the configured keys; with keys, only stored scores that were signed with a version
+            are used.
     """
 
     subtasks: Sequence[Subtask]
@@ -215,7 +244,12 @@ class VersionScores:
     base: ModelSettings
     reevaluate: bool = True
     store: bool = True
+    signing: SigningSettings | None = None
     _embedder: Embedder = field(init=False)
+    _folder: tempfile.TemporaryDirectory[str] = field(
+        init=False, default_factory=tempfile.TemporaryDirectory
+    )
+    _verified: dict[str, VerifiedVersion] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         """Create the embedder: versions with one image tower share the images' embeddings."""
@@ -231,25 +265,39 @@ class VersionScores:
         """Titles of benchmarks that are not the official ones."""
         return titles(self.subtasks)
 
+    def verified(self, version: ModelVersion) -> VerifiedVersion:
+        """A version's verified files, copied once.
+
+        Raises:
+            VersionError: they are not those that were registered.
+        """
+        if version.version not in self._verified:
+            folder = Path(self._folder.name) / str(version.version)
+            folder.mkdir()
+            self._verified[version.version] = verified(version, folder, self.signing)
+        return self._verified[version.version]
+
     def of(self, version: ModelVersion) -> list[Score]:
         """A version's scores.
 
         Raises:
             ScoresMissing: none are cached, and `reevaluate` is off.
+            ScoresInvalid: the cached ones were changed.
+            VersionError: its files are needed and are not those that were registered.
         """
-        with tempfile.TemporaryDirectory() as folder:
-
-            def load() -> LoadedModel:
-                return load_version(version, Path(folder), self._device)
-
-            weights = version.tags.get("fingerprint") or load().fingerprint
-            return self._scores(version, weights, f"version {version.version}", load)
+        weights = version.tags.get("fingerprint", "")
+        return self._scores(
+            version,
+            weights,
+            f"version {version.version}",
+            lambda: self.verified(version).model.to(self._device),
+        )
 
     def base_of(self, version: ModelVersion) -> list[Score]:
         """The scores of the base that a version was fine-tuned from.
 
         Raises:
-            ScoresMissing: as `of`.
+            ScoresMissing, ScoresInvalid, VersionError: as `of`.
             SettingsError: `model` names another base.
         """
         weights = version.tags.get("base_fingerprint", "")
@@ -288,9 +336,13 @@ class VersionScores:
         self, version: ModelVersion, weights: str, name: str, load: Callable[[], LoadedModel]
     ) -> list[Score]:
         run_id = run_of(version)
-        cached = _cached(run_id, self.fingerprint, weights) if run_id else None
-        if cached is not None:
-            return cached
+        signed = None if self.signing is None else self.verified(version).scores
+        if run_id and (table := _cached(run_id, self.fingerprint, weights, signed)) is not None:
+            try:
+                check_verdicts(table, self.subtasks)
+            except ValueError as error:
+                raise ScoresInvalid(f"the stored scores of {name}: {error}") from None
+            return table
         reason = _why_not_cached(run_id, self.fingerprint) if run_id else "the store has no run"
         if not self.reevaluate:
             raise ScoresMissing(
@@ -304,9 +356,13 @@ class VersionScores:
         return scores
 
 
-def _cached(run_id: str, fingerprint: ScoresFingerprint, weights: str) -> list[Score] | None:
-    """A run's stored scores of a model; None if there are none with this fingerprint."""
-    import mlflow
+def _cached(
+    run_id: str, fingerprint: ScoresFingerprint, weights: str, signed: Mapping[str, str] | None
+) -> list[Score] | None:
+    """A run's stored scores of a model; None if there are none with this fingerprint.
+
+    `signed` has the digests of the tables that a version's signature covers; others do not count.
+    """
     import pyarrow.parquet as pq
 
     folder = f"{SCORES}/{fingerprint.id}"
@@ -314,12 +370,36 @@ def _cached(run_id: str, fingerprint: ScoresFingerprint, weights: str) -> list[S
     if name not in _artefacts(run_id, folder):
         return None
     with tempfile.TemporaryDirectory() as temporary:
-        path = mlflow.MlflowClient().download_artifacts(run_id, name, temporary)
+        path, digest = _table(run_id, name, Path(temporary))
+        if signed is not None and signed.get(name) != digest:
+            log.info("The scores %s of the run %s are not signed.", name, run_id)
+            return None
         try:
             return list(from_table(pq.read_table(path), Score))
         except ValueError as error:
             log.warning("The scores %s of the run %s cannot be read: %s", name, run_id, error)
             return None
+
+
+def _table(run_id: str, name: str, folder: Path) -> tuple[Path, str]:
+    """A copy of a stored table, and its sha256.
+
+    Raises:
+        ScoresInvalid: it is not the digest that was stored with it.
+    """
+    import mlflow
+
+    client = mlflow.MlflowClient()
+    recorded = str(Path(name).with_suffix(_DIGEST))
+    table = Path(client.download_artifacts(run_id, name, str(folder)))
+    digest = file_sha256(table)
+    known = recorded in _artefacts(run_id, str(Path(name).parent))
+    if not known or mlflow.artifacts.load_text(f"runs:/{run_id}/{recorded}") != digest:
+        raise ScoresInvalid(
+            f"the scores {name} of the run {run_id} do not have the sha256 in "
+            f"{Path(recorded).name}; delete them from the run's artefacts to score again"
+        )
+    return table, digest
 
 
 def _why_not_cached(run_id: str, fingerprint: ScoresFingerprint) -> str:

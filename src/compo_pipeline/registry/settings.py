@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, FiniteFloat, NonNegativeFloat, PositiveInt
@@ -38,6 +39,18 @@ class TrackingSettings:
 
 
 @settings
+class SigningSettings:
+    """The YAML key `registration.signing`: PEM files of an elliptic-curve key."""
+
+    public_key: Path
+    """The public key, which verifies."""
+    private_key: Path | None = None
+    """The private key, which signs at registration; null on machines that only verify."""
+    password_env: str | None = None
+    """Name of the environment variable with the private key's password; null: it has none."""
+
+
+@settings
 class RegistrationSettings:
     """The YAML key `registration`."""
 
@@ -50,6 +63,9 @@ class RegistrationSettings:
     licence: str | None = None
     """Licence of the weights in the model card, as Hugging Face's hub names it; null: the card says
     that the licences of the base and of the data apply."""
+    signing: SigningSettings | None = None
+    """Keys to sign versions with; with keys, unsigned versions are neither promoted, copied nor
+    served. null: versions are not signed."""
 
 
 @settings

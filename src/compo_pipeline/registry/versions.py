@@ -1,4 +1,4 @@
-"""Versions of a registered model: find, load, list and copy them."""
+"""Versions of a registered model: find, list and copy them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from compo_pipeline.configuration import SettingsError, nearest
 from compo_pipeline.console import table as plain_table
 from compo_pipeline.console import terminal
 from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
-from compo_pipeline.models.weights import CONFIG_FILE
 from compo_pipeline.registry import tracking
-from compo_pipeline.registry.settings import CopySettings
+from compo_pipeline.registry.settings import CopySettings, SigningSettings
+from compo_pipeline.registry.verification import VersionError, verified
 
 if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
@@ -63,26 +63,6 @@ def find(name: str, alias: str, number: int | None) -> ModelVersion:
     return client.get_model_version(name, str(aliases[alias]))
 
 
-def load_version(version: ModelVersion, folder: Path, device: str) -> LoadedModel:
-    """Load a version's model.
-
-    Args:
-        version: of the registry.
-        folder: for a copy of its files.
-        device: of the weights.
-
-    Raises:
-        SettingsError: its files are not those that were registered.
-    """
-    loaded = load(downloaded(version, folder), device)
-    if version.tags.get("fingerprint") not in (None, loaded.fingerprint):
-        raise SettingsError(
-            f"registration.name: the files of version {version.version} are of other weights "
-            "than its tag fingerprint says; register the model again"
-        )
-    return loaded
-
-
 def load_base(version: ModelVersion, base: ModelSettings, device: str) -> LoadedModel:
     """Load the base that a version was fine-tuned from.
 
@@ -99,37 +79,40 @@ def load_base(version: ModelVersion, base: ModelSettings, device: str) -> Loaded
     return loaded
 
 
-def downloaded(version: ModelVersion, folder: Path) -> Path:
-    """Copy a version's artefacts below a folder and return the open_clip folder among them."""
-    import mlflow
-
-    uri = f"models:/{version.name}/{version.version}"
-    artefacts = Path(mlflow.artifacts.download_artifacts(uri, dst_path=str(folder)))
-    config = next(artefacts.rglob(CONFIG_FILE), None)
-    if config is None:
-        raise SettingsError(
-            f"registration.name: {uri} holds no {CONFIG_FILE}: it was not registered by this "
-            "project; take the alias from it"
-        )
-    return config.parent
-
-
-def same_model(client: Any, name: str, tags: Mapping[str, str]) -> ModelVersion | None:
-    """The latest version of the same checkpoint in the same precision, if there is one.
+def same_model(
+    client: Any,
+    name: str,
+    tags: Mapping[str, str],
+    signing: SigningSettings | None,
+    store: str | None = None,
+) -> ModelVersion | None:
+    """The latest version of the same checkpoint in the same precision, if it is intact.
 
     Args:
         client: of the registry.
         name: of the model.
         tags: of the version to find again.
+        signing: the configured keys.
+        store: URI of the registry; None is the configured one.
     """
     if any(tag not in tags for tag in _SAME_MODEL):
         return None
     same = " AND ".join(f"tags.{tag} = '{tags[tag]}'" for tag in _SAME_MODEL)
-    found = client.search_model_versions(f"name = '{name}' AND {same}")
-    return max(found, key=lambda each: int(each.version), default=None)
+    versions = client.search_model_versions(f"name = '{name}' AND {same}")
+    found = max(versions, key=lambda each: int(each.version), default=None)
+    if found is not None:
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                verified(found, Path(folder), signing, store)
+        except VersionError as error:
+            log.warning("Not used again: %s", error.message)
+            return None
+    return found
 
 
-def copy_version(name: str, settings: CopySettings, *, dry_run: bool = False) -> int | None:
+def copy_version(
+    name: str, settings: CopySettings, signing: SigningSettings | None, *, dry_run: bool = False
+) -> int | None:
     """Copy a version, under the same name, to another registry.
 
     The copy is a version of a new run, which has its files and scores. A version of the same
@@ -138,6 +121,7 @@ def copy_version(name: str, settings: CopySettings, *, dry_run: bool = False) ->
     Args:
         name: of the model.
         settings: source and target.
+        signing: the configured keys.
         dry_run: change nothing.
 
     Returns:
@@ -145,6 +129,7 @@ def copy_version(name: str, settings: CopySettings, *, dry_run: bool = False) ->
 
     Raises:
         SettingsError: no registry is named or none answers, or no version has the alias.
+        VersionError: the version's files are not those that were registered.
     """
     import mlflow
     from mlflow.exceptions import MlflowException
@@ -158,17 +143,17 @@ def copy_version(name: str, settings: CopySettings, *, dry_run: bool = False) ->
         raise SettingsError(
             f"promotion.copy.alias: no version of {name} has '{settings.alias}' ({error.message})"
         ) from None
-    with tracking.store_errors(settings.to, "promotion.copy.to"):
-        target = mlflow.MlflowClient(tracking_uri=settings.to, registry_uri=settings.to)
-        copied = same_model(target, name, version.tags)
-    if dry_run:
-        return int(copied.version) if copied else None
-    if copied is None:
+    with tempfile.TemporaryDirectory() as temporary:
+        files = verified(version, Path(temporary), signing).folder
+        with tracking.store_errors(settings.to, "promotion.copy.to"):
+            target = mlflow.MlflowClient(tracking_uri=settings.to, registry_uri=settings.to)
+            existing = same_model(target, name, version.tags, signing, settings.to)
+        if dry_run:
+            return int(existing.version) if existing else None
         experiment = tracking.experiment_in(settings.to, settings.experiment, "promotion.copy.to")
-        copied = _copied(target, version, experiment)
-        log.info("Copied %s version %s as version %s.", name, version.version, copied.version)
-    else:
-        log.info("%s version %s was copied before, as %s.", name, version.version, copied.version)
+        copied = existing or _copied(target, version, files, experiment)
+    done = "Copied" if existing is None else "Was copied before:"
+    log.info("%s %s version %s as version %s.", done, name, version.version, copied.version)
     target.set_registered_model_alias(name, settings.gives, copied.version)
     return int(copied.version)
 
@@ -205,7 +190,7 @@ def show_table(console: Console | None = None) -> None:
         console.print(table)
 
 
-def _copied(target: Any, version: ModelVersion, experiment: str) -> ModelVersion:
+def _copied(target: Any, version: ModelVersion, files: Path, experiment: str) -> ModelVersion:
     import mlflow
     from mlflow.exceptions import MlflowException
 
@@ -214,12 +199,11 @@ def _copied(target: Any, version: ModelVersion, experiment: str) -> ModelVersion
     name = f"copy of {version.name} {version.version}"
     run = target.create_run(experiment, run_name=name, tags=tags)
     run_id = run.info.run_id
-    with tempfile.TemporaryDirectory() as temporary:
-        files = mlflow.artifacts.download_artifacts(origin, dst_path=f"{temporary}/{_MODEL}")
-        target.log_artifacts(run_id, files, _MODEL)
-        if source_run := run_of(version):
-            source = mlflow.MlflowClient()
-            stored = {file.path for file in source.list_artifacts(source_run)}
+    target.log_artifacts(run_id, str(files), _MODEL)
+    if source_run := run_of(version):
+        source = mlflow.MlflowClient()
+        stored = {file.path for file in source.list_artifacts(source_run)}
+        with tempfile.TemporaryDirectory() as temporary:
             for folder in stored.intersection((SCORES, OVERLAPS)):
                 path = source.download_artifacts(source_run, folder, temporary)
                 target.log_artifacts(run_id, path, folder)

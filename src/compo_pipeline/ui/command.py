@@ -55,7 +55,7 @@ def run(
     label = alias if version is None else f"version {version}"
     device = str(choose_device(evaluation.device, key="evaluation.device"))
     use_cores()
-    pair = load_pair(found, label, base, device)
+    pair = load_pair(found, label, base, device, registration.signing)
     log.info("%s version %s and its base are loaded.", pair.name, pair.version)
     # One line per request otherwise.
     logging.getLogger(progress.__name__).setLevel(logging.WARNING)

@@ -21,7 +21,9 @@ from compo_pipeline.methods import registry as methods
 from compo_pipeline.models.encoding import encode_images, encode_texts
 from compo_pipeline.models.loading import LoadedModel, ModelSettings
 from compo_pipeline.presentation.attention_plots import panels_of, render
-from compo_pipeline.registry.versions import load_base, load_version
+from compo_pipeline.registry.settings import SigningSettings
+from compo_pipeline.registry.verification import verified
+from compo_pipeline.registry.versions import load_base
 
 if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
@@ -126,7 +128,13 @@ class VersionPair:
         return render([replace(panel, image="", names=("base", self.label))])
 
 
-def load_pair(version: ModelVersion, label: str, base: ModelSettings, device: str) -> VersionPair:
+def load_pair(
+    version: ModelVersion,
+    label: str,
+    base: ModelSettings,
+    device: str,
+    signing: SigningSettings | None = None,
+) -> VersionPair:
     """Load a version and the base that it was fine-tuned from.
 
     Args:
@@ -134,14 +142,15 @@ def load_pair(version: ModelVersion, label: str, base: ModelSettings, device: st
         label: of the version beside its base.
         base: the base's settings.
         device: for both.
+        signing: the configured keys.
 
     Raises:
-        SettingsError: `model` names another base, or the version was not registered by this
-            project.
+        SettingsError: `model` names another base.
+        VersionError: the version's files are not those that were registered.
     """
     base_model = load_base(version, base, device)
     with tempfile.TemporaryDirectory() as folder:
-        tuned = load_version(version, Path(folder), device)
+        tuned = verified(version, Path(folder), signing).model.to(device)
     method = version.tags.get("method", "unknown method")
     return VersionPair(
         name=version.name,

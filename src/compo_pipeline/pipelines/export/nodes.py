@@ -11,14 +11,19 @@ from typing import Any
 _log = logging.getLogger(__name__)
 
 
-def export_formats(checkpoint: Path, export: Mapping[str, Any], folder: str) -> Path:
+def export_formats(
+    checkpoint: Path, comparison: Mapping[str, Any], export: Mapping[str, Any], folder: str
+) -> Path:
     """A folder for each format; one that is off is removed, as it may be of older weights.
 
     Raises:
-        SettingsError: a package is missing, or a format cannot hold the model.
+        SettingsError: a package is missing, a format cannot hold the model, or another checkpoint
+            was evaluated.
     """
     from compo_pipeline.configuration import parse
+    from compo_pipeline.evaluation.evaluate import Comparison
     from compo_pipeline.models import hf_export, onnx_export
+    from compo_pipeline.models.loading import load
     from compo_pipeline.models.settings import ExportSettings
 
     settings = parse(ExportSettings, export, "export")
@@ -30,6 +35,7 @@ def export_formats(checkpoint: Path, export: Mapping[str, Any], folder: str) -> 
     for wanted, needs, _ in formats.values():
         if wanted:
             needs()
+    Comparison.from_json(comparison).require(load(checkpoint).fingerprint)
     for name, (wanted, _, write) in formats.items():
         target = Path(folder) / name
         if wanted:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from compo_pipeline.registry.scores import VersionScores
-    from compo_pipeline.registry.settings import PromotionSettings
+    from compo_pipeline.registry.settings import PromotionSettings, SigningSettings
 
 
 def act(
@@ -52,17 +52,21 @@ def act(
     )
     facts = provenance(command, "promotion")
     if settings.action == "copy":
-        copied = copy_version(registered.name, settings.copy, dry_run=settings.dry_run)
+        copied = copy_version(
+            registered.name, settings.copy, registered.signing, dry_run=settings.dry_run
+        )
         promotion_page.write_copy(registered.name, settings, copied, facts, links, folder)
         return folder
     if settings.action == "rollback":
-        decision = promotions.roll_back(registered.name, settings)
+        decision = promotions.roll_back(registered.name, settings, registered.signing)
     else:
         if registered.alias is None:
             raise SettingsError(
                 "registration.alias: expected the alias of the version to promote, got null"
             )
-        scorer = _scorer(settings, evaluation, benchmarks, model, Path(data_root))
+        scorer = _scorer(
+            settings, registered.signing, evaluation, benchmarks, model, Path(data_root)
+        )
         bootstrap = parse(EvaluationSettings, evaluation, "evaluation").bootstrap
         decision = promotions.promote(
             registered.name, registered.alias, scorer, settings, bootstrap
@@ -78,6 +82,7 @@ def act(
 
 def _scorer(
     settings: PromotionSettings,
+    signing: SigningSettings | None,
     evaluation: Mapping[str, Any],
     benchmarks: Mapping[str, Any],
     model: Mapping[str, Any],
@@ -106,4 +111,5 @@ def _scorer(
         base=parse(ModelSettings, model, "model"),
         reevaluate=settings.reevaluate,
         store=not settings.dry_run,
+        signing=signing,
     )
