@@ -1,5 +1,6 @@
 """Every session checks its configuration first, in the project itself."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -7,8 +8,15 @@ import pytest
 from kedro.framework.cli.utils import _split_params
 from kedro.framework.session import KedroSession
 from kedro.framework.startup import bootstrap_project
+from kedro.io import DataCatalog, DatasetError, MemoryDataset
+from kedro.pipeline import node, pipeline
 
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.datasets.catalog import FolderDataset, RowsDataset
+from compo_pipeline.hooks import ProjectHooks
+from compo_pipeline.methods.views import EpochViews
+from compo_pipeline.records import View, write_rows
+from compo_pipeline.storage import DamagedFileError, DiskFullError, atomic_file
 
 
 @pytest.fixture
@@ -102,3 +110,74 @@ def test_what_the_user_set_in_the_environment_stays(parameters, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     parameters(model={"name": "hf-hub:somebody/model"})
     assert os.environ["HF_HUB_OFFLINE"] == "1"
+
+
+@pytest.fixture
+def failed(project, tmp_path):
+    """What the hook makes of a pipeline's error; its entries `captions` and `views` exist."""
+    bootstrap_project(project)
+    hooks = ProjectHooks()
+    hooks._parameters = {"command": {"env": "smoke", "params": {"seed": 1}}}
+    entries = {
+        "captions": RowsDataset(filepath=str(tmp_path / "captions.parquet"), row="Caption"),
+        "views": FolderDataset(filepath=str(tmp_path / "views")),
+        "params:seed": MemoryDataset(1),
+    }
+    run = pipeline([node(lambda *inputs: None, list(entries), "nothing", name="reader")])
+
+    def show(action):
+        with pytest.raises(Exception) as raised:
+            action(entries)
+        hooks.on_pipeline_error(raised.value, run, DataCatalog(entries))
+
+    return show
+
+
+def test_a_damaged_table_names_its_file_and_the_command_that_writes_it(failed, tmp_path):
+    path = tmp_path / "captions.parquet"
+
+    def load(entries):
+        entries["captions"].save([])
+        path.write_bytes(path.read_bytes().replace(b"PAR1", b"PAR2", 1))
+        entries["captions"].load()
+
+    again = "captions.parquet is damaged.*kedro run --pipeline=ingest --env=smoke --params seed=1"
+    with pytest.raises(SettingsError, match=again):
+        failed(load)
+
+
+def test_damaged_views_name_the_pipeline_of_their_folder(failed, tmp_path):
+    def read(_):
+        file = tmp_path / "views" / "epoch=00.parquet"
+        write_rows(file, [], View)
+        file.write_bytes(file.read_bytes()[:-1])
+        EpochViews(file.parent).epoch(0)
+
+    with pytest.raises(SettingsError, match=r"epoch=00.parquet is damaged.*--pipeline=views"):
+        failed(read)
+
+
+def test_a_damaged_file_of_no_entry_is_named_alone(failed, tmp_path):
+    def read(_):
+        raise DatasetError("elsewhere") from DamagedFileError(tmp_path / "x.parquet", "cut off")
+
+    with pytest.raises(SettingsError, match=r"x.parquet is damaged: cut off; run again"):
+        failed(read)
+
+
+def test_a_full_disk_is_one_line_with_the_file_where_it_is_known(failed, tmp_path):
+    def full(_):
+        with atomic_file(tmp_path / "x.parquet"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def full_elsewhere(_):
+        raise RuntimeError("MLflow") from OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(DiskFullError, match=r"left for .*/x.parquet"):
+        failed(full)
+    with pytest.raises(DiskFullError, match=r"left for .*resume"):
+        failed(full_elsewhere)
+
+
+def test_any_other_error_stays(failed):
+    failed(lambda _: 1 / 0)

@@ -24,6 +24,7 @@ from compo_pipeline.storage import (
     atomic_folder,
     file_sha256,
     files_fingerprint,
+    read_record,
     verify_checksum,
     write_checksum,
     write_json,
@@ -161,6 +162,17 @@ def test_json_is_readable_and_ends_with_a_newline(tmp_path: Path) -> None:
     text = (tmp_path / "value.json").read_text("utf-8")
     assert "café" in text and text.endswith("}\n")
     assert json.loads(text) == {"name": "café"}
+
+
+def test_an_unreadable_record_counts_as_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "value.json"
+    assert read_record(file) is None and not caplog.records
+    write_json(file, [1])
+    assert read_record(file) == [1]
+    file.write_bytes(b"")
+    assert read_record(file) is None and "value.json is unreadable" in caplog.text
 
 
 def test_values_come_back_with_their_type(tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
-"""Kedro hooks of every run: checks of the configuration, one log line per node, results."""
+"""Kedro hooks of every run: checks of the configuration, log lines, one-line errors, results."""
 
 from __future__ import annotations
 
 import logging
 import os
 import re
+import shutil
 from pathlib import Path
+from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any, cast
 
 from kedro.framework.hooks import hook_impl
@@ -16,6 +18,7 @@ from compo_pipeline.datasets.settings import SCENES
 from compo_pipeline.methods.registry import METHOD_SETTINGS, find
 from compo_pipeline.models.settings import ModelSettings, needs_network
 from compo_pipeline.parameters import keys
+from compo_pipeline.storage import DamagedFileError, DiskFullError, causes, is_full_disk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +37,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 class ProjectHooks:
-    """Checks before a run, log lines of nodes, and the list of results after it."""
+    """Checks before a run, log lines of nodes, and the results or an error after it."""
 
     def __init__(self) -> None:
         self._parameters: Mapping[str, Any] = {}
@@ -88,6 +91,39 @@ class ProjectHooks:
     def after_pipeline_run(self, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> None:
         """Print the results and the usual next commands."""
         next_steps.show_results(pipeline, catalog, self._parameters)
+
+    @hook_impl(trylast=True)
+    def on_pipeline_error(
+        self, error: Exception, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]
+    ) -> None:
+        """Replace the error of a full disk or a damaged file, and its traceback, by one line.
+
+        Raises:
+            DiskFullError: naming the file, or the disk with the least space.
+            SettingsError: naming the damaged file and the pipeline that writes it.
+        """
+        if is_full_disk(error):
+            named = (each for each in causes(error) if isinstance(each, DiskFullError))
+            disks = Path.cwd() / "data", Path(gettempdir()) / "temporary files"
+            fullest = min(disks, key=lambda path: shutil.disk_usage(path.parent).free)
+            raise next(named, DiskFullError(fullest)) from None
+        for each in causes(error):
+            if isinstance(each, DamagedFileError):
+                again = self._writing(each.path, pipeline, catalog)
+                raise SettingsError(f"{each.message}; {again}") from None
+
+    def _writing(self, path: Path, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> str:
+        """How to write a file of the catalog again, or one in a folder of the catalog."""
+        own = path.resolve()
+        for entry in sorted(pipeline.datasets()):
+            dataset: Any = catalog.get(entry)
+            filepath = dataset._describe().get("filepath") if dataset else None
+            if filepath and Path(filepath).resolve() in (own, *own.parents):
+                writer = preflight.writer_of(entry)
+                if writer:
+                    command = self._parameters["command"]
+                    return f"write it again: {next_steps.kedro_run(writer, **command)}"
+        return "run again the pipeline that writes it"
 
     @hook_impl
     def before_node_run(self, node: Node) -> None:

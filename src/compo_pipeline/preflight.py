@@ -139,7 +139,6 @@ def check_inputs(pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> None
     Raises:
         MissingInput: naming the catalog entries, their paths, and the pipelines that write them.
     """
-    from kedro.framework.project import pipelines
     from kedro.io import AbstractDataset
 
     missing = []
@@ -152,9 +151,7 @@ def check_inputs(pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> None
         described: Mapping[str, Any] = dataset._describe()
         path = described.get("filepath")  # absolute
         place = os.path.relpath(path) if path else str(dict(described))
-        # The sums of other pipelines are registered last.
-        writers = (name for name, each in pipelines.items() if entry in each.all_outputs())
-        writer = next(writers, None)
+        writer = writer_of(entry)
         by = f"written by the pipeline {writer}" if writer else "written by no pipeline"
         missing.append(f"  {entry}: {place}, {by}")
     if missing:
@@ -163,6 +160,14 @@ def check_inputs(pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> None
             "or the pipelines named, with the same --env and --params: dataset, method, variant "
             "and seed name the folders"
         )
+
+
+def writer_of(entry: str) -> str | None:
+    """The pipeline that writes a catalog entry."""
+    from kedro.framework.project import pipelines
+
+    # The sums of other pipelines are registered last.
+    return next((name for name, each in pipelines.items() if entry in each.all_outputs()), None)
 
 
 def check_resources(

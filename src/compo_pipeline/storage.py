@@ -59,16 +59,22 @@ class DiskFullError(ClickException, OSError):
         )
 
 
-def is_full_disk(error: BaseException | None) -> bool:
-    """Whether an error, or one that it followed from, says that a disk or a quota is full."""
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and those that it followed from."""
     while error is not None:
-        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
-            return True
-        # Errors of SQLite and of libraries in Rust have no errno.
-        if any(text in str(error) for text in ("No space left on device", "disk is full")):
-            return True
+        yield error
         error = error.__cause__ or error.__context__
-    return False
+
+
+def is_full_disk(error: BaseException) -> bool:
+    """Whether an error, or one that it followed from, says that a disk or a quota is full."""
+    numbers = (errno.ENOSPC, errno.EDQUOT)
+    # Errors of SQLite and of libraries in Rust have no errno.
+    texts = ("No space left on device", "disk is full")
+    return any(
+        getattr(each, "errno", None) in numbers or any(text in str(each) for text in texts)
+        for each in causes(error)
+    )
 
 
 @contextmanager
@@ -165,6 +171,17 @@ def write_text(path: Path, text: str) -> None:
     """Write a UTF-8 text file atomically."""
     with atomic_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def read_record(path: Path) -> Any:
+    """The value of a JSON file that can be made again; None if it is missing or unreadable."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        log.warning("%s is unreadable (%s): it is made again.", path, error)
+        return None
 
 
 def write_json(path: Path, value: Any, *, indent: int | None = 2) -> None:

@@ -20,7 +20,11 @@ from compo_pipeline.methods.registry import METHODS
 from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.weights import read_record
-from compo_pipeline.pipelines.training.nodes import log_views_preview, train_model
+from compo_pipeline.pipelines.training.nodes import (
+    _find_or_open_run,
+    log_views_preview,
+    train_model,
+)
 from compo_pipeline.records import Caption, Parse
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.settings import TrackingSettings
@@ -208,6 +212,15 @@ def test_another_configuration_is_refused_before_a_run_is_opened(
     _, _, other, curves = node(training={"epochs": 1, "overwrite": True})
     assert other["run_id"] != run["run_id"]
     assert list(curves[curves.model == "clic"].step) == [1, 2]
+
+
+def test_an_unreadable_record_of_the_run_opens_another_one(
+    mlflow_project: Path, tmp_path: Path
+) -> None:
+    tracking.configure(TrackingSettings(), mlflow_project)
+    (tmp_path / "run.json").write_text("")
+    opened = [_find_or_open_run({"a": 1}, tmp_path / "run.json", "x", {}) for _ in range(2)]
+    assert opened[0] == opened[1]
 
 
 def test_an_interrupted_training_goes_on_in_its_run(

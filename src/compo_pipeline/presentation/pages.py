@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from compo_pipeline.images.decoding import ImageError, Limits, load
+from compo_pipeline.storage import write_text
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -78,8 +79,7 @@ def render(template: str, context: Mapping[str, Any]) -> str:
 
 def write(file: Path, template: str, context: Mapping[str, Any]) -> Path:
     """Render a template to a file and return the file."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(render(template, context), encoding="utf-8")
+    write_text(file, render(template, context))
     return file
 
 

@@ -343,13 +343,17 @@ def child_run(run_id: str, name: str) -> str:
 
 
 def mark_failed(run_id: str, error: Exception) -> None:
-    """Mark a run as failed after it was closed."""
+    """Mark a run as failed after it was closed; a store that does not answer is logged."""
     import mlflow
 
-    if find(run_id) is not None:
-        client = mlflow.MlflowClient()
-        client.set_tag(run_id, ERROR, f"{type(error).__name__}: {error}"[:500])
-        client.set_terminated(run_id, "FAILED")
+    try:
+        with store_errors(mlflow.get_tracking_uri(), "tracking.uri"):
+            if find(run_id) is not None:
+                client = mlflow.MlflowClient()
+                client.set_tag(run_id, ERROR, f"{type(error).__name__}: {error}"[:500])
+                client.set_terminated(run_id, "FAILED")
+    except SettingsError as problem:
+        log.warning("the run is not marked as failed: %s", problem)
 
 
 def find(run_id: str) -> Run | None:

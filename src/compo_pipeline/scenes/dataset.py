@@ -23,6 +23,7 @@ from compo_pipeline.scenes.render import image
 from compo_pipeline.scenes.shapes import SHAPES
 from compo_pipeline.scenes.world import COLOURS, Scene, World
 from compo_pipeline.seeding import rng
+from compo_pipeline.storage import write_text
 
 log = logging.getLogger(__name__)
 
@@ -136,8 +137,7 @@ def _file(scene: Scene) -> str:
 
 
 def _write_json(value: Any, path: Path, indent: int | None = 1) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(value, indent=indent), encoding="utf-8")
+    write_text(path, json.dumps(value, indent=indent))
 
 
 def _write_captions(scenes: list[Scene], split: str, root: Path, seed: int) -> None:
@@ -163,7 +163,7 @@ def _write_captions(scenes: list[Scene], split: str, root: Path, seed: int) -> N
         instances(scenes, images), root / "annotations" / f"instances_{split}.json", indent=None
     )
     records = "".join(json.dumps(scene.as_dict()) + "\n" for scene in scenes)
-    (root / "annotations" / f"scenes_{split}.jsonl").write_text(records, encoding="utf-8")
+    write_text(root / "annotations" / f"scenes_{split}.jsonl", records)
 
 
 def _write_benchmarks(

@@ -16,6 +16,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from compo_pipeline.next_steps import kedro_run
+from compo_pipeline.storage import write_text
 from compo_pipeline.tuning.space import Value, overlay
 from compo_pipeline.tuning.trial import SCORE, STEPS
 
@@ -186,7 +187,7 @@ def write(
     for path, trial in files.items():
         header = "".join(f"# {line}\n" for line in _header(study, trial, configured, run))
         values = yaml.safe_dump(overlay(trial.params), sort_keys=False, allow_unicode=True)
-        path.write_text(header + values, encoding="utf-8")
+        write_text(path, header + values)
     return folder / BEST
 
 

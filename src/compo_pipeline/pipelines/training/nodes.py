@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -151,12 +150,11 @@ def _find_or_open_run(
     A training that was interrupted, or is asked for again, logs where it began.
     """
     from compo_pipeline.registry import tracking
-    from compo_pipeline.storage import write_json
+    from compo_pipeline.storage import read_record, write_json
 
-    if note.exists():
-        known = json.loads(note.read_text(encoding="utf-8"))
-        if known["fingerprint"] == fingerprint:
-            return str(known["run_id"])
+    known = read_record(note)
+    if known and known["fingerprint"] == fingerprint:
+        return str(known["run_id"])
     run_id = tracking.open_run(name, tags)
     write_json(note, {"run_id": run_id, "fingerprint": fingerprint})
     return run_id
@@ -174,6 +172,7 @@ def _no_control(method: Method, wanted: bool) -> str | None:
 
 def _write_no_control(folder: Path, reason: str) -> None:
     """Replace the control's folder, which may be of an earlier run, by the reason for none."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / NO_CONTROL).write_text(json.dumps({"reason": reason}))
+    from compo_pipeline.storage import atomic_folder
+
+    with atomic_folder(folder) as new:
+        (new / NO_CONTROL).write_text(json.dumps({"reason": reason}))
