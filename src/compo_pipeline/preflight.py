@@ -262,7 +262,7 @@ def _signing(values: Mapping[str, Any], *, signs: bool) -> Iterator[str]:
     from compo_pipeline.registry.signing import key_problems
 
     signing = parse(RegistrationSettings, values, "registration").signing
-    if signing is not None:
+    if signing.public_key is not None:
         yield from key_problems(signing, signs=signs)
 
 

@@ -28,10 +28,12 @@ from compo_pipeline.registry.promotion import (
     roll_back,
 )
 from compo_pipeline.registry.scores import ScoresMissing
+from compo_pipeline.registry.settings import SigningSettings
 
 SCRIPT = Path(__file__).with_name("promoting.py")
 made = SimpleNamespace(**runpy.run_path(str(SCRIPT)))
 SETTINGS = made.SETTINGS
+UNSIGNED = SigningSettings()
 
 
 class Known:
@@ -199,9 +201,9 @@ def test_nothing_to_promote(model: str) -> None:
 def test_rolling_back_restores_the_previous_champion_once(model: str) -> None:
     put(model, champion=1)
     promoted(model, Known({1: 10, 3: 36}))
-    assert roll_back(model, replace(SETTINGS, dry_run=True)).outcome == "rolled back"
+    assert roll_back(model, replace(SETTINGS, dry_run=True), UNSIGNED).outcome == "rolled back"
     assert at(model) == {"challenger": 3, "champion": 3, "previous": 1}
-    decided = roll_back(model, SETTINGS)
+    decided = roll_back(model, SETTINGS, UNSIGNED)
     assert (decided.version, decided.outcome) == (3, "rolled back")
     assert at(model) == {"challenger": 3, "champion": 1}
     written = tags(model, 3)
@@ -209,7 +211,7 @@ def test_rolling_back_restores_the_previous_champion_once(model: str) -> None:
     # The checks of its promotion stay.
     assert json.loads(written["promotion.checks"])[0]["passed"]
     with pytest.raises(PromotionError, match="nothing to roll back"):
-        roll_back(model, SETTINGS)
+        roll_back(model, SETTINGS, UNSIGNED)
     assert at(model)["champion"] == 1
     # The same scores would pass again: a user has to delete the tag.
     with pytest.raises(PromotionError, match=r"version 3 .*was rolled back.*promotion\.outcome"):
@@ -246,10 +248,10 @@ def test_a_roll_back_is_recorded_before_the_alias_moves(
 ) -> None:
     put(killed, champion=3, previous=1)
     with pytest.raises(KeyboardInterrupt):
-        roll_back(killed, SETTINGS)
+        roll_back(killed, SETTINGS, UNSIGNED)
     assert tags(killed, 3)["promotion.outcome"] == "rolled back"
     monkeypatch.undo()
-    assert roll_back(killed, SETTINGS).outcome == "rolled back"
+    assert roll_back(killed, SETTINGS, UNSIGNED).outcome == "rolled back"
     assert at(killed) == {"challenger": 3, "champion": 1}
 
 
@@ -313,6 +315,6 @@ def test_two_processes_one_after_the_other(
 def test_a_contested_roll_back_moves_nothing(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     put(model, champion=3, previous=1)
     monkeypatch.setattr(promotion, "_write_tags", lambda _: put(model, champion=2))
-    decided = roll_back(model, SETTINGS)
+    decided = roll_back(model, SETTINGS, UNSIGNED)
     assert (decided.outcome, decided.failed) == ("contested", True)
     assert at(model) == {"challenger": 3, "champion": 2, "previous": 1}

@@ -34,6 +34,7 @@ from compo_pipeline.registry.scores import VersionScores, store_scores
 from compo_pipeline.registry.settings import (
     CopySettings,
     RegistrationSettings,
+    SigningSettings,
     TrackingSettings,
 )
 from compo_pipeline.registry.versions import copy_version
@@ -280,10 +281,10 @@ def test_the_gate_decides_and_a_rollback_restores(
     tags = [client.get_model_version(name, str(n)).tags for n in (1, 2, 3)]
     assert [each["promotion.outcome"] for each in tags] == ["promoted", "refused", "promoted"]
     assert tags[2]["promotion.gate"] == fingerprint(PROMOTING.GATE, PROMOTING.BOOTSTRAP)
-    assert roll_back(name, SETTINGS).outcome == "rolled back"
+    assert roll_back(name, SETTINGS, SigningSettings()).outcome == "rolled back"
     assert aliases(client, name) == {"challenger": 3, "champion": 1}
     with pytest.raises(PromotionError, match="nothing to roll back"):
-        roll_back(name, SETTINGS)
+        roll_back(name, SETTINGS, SigningSettings())
 
 
 def test_a_contest_between_two_processes_is_reported(
@@ -372,7 +373,7 @@ def test_a_copy_from_a_server_to_a_file(make: Make, scorer: VersionScores, tmp_p
     make("fetched", 1.5, 36)
     file = f"sqlite:///{tmp_path / 'other' / 'mlflow.db'}"
     (tmp_path / "other").mkdir()
-    copy_version("fetched", CopySettings(to=file, alias="challenger"), None)
+    copy_version("fetched", CopySettings(to=file, alias="challenger"), SigningSettings())
     tracking.configure(TrackingSettings(uri=file), tmp_path)
     assert mlflow.pyfunc.load_model("models:/fetched@challenger").unwrap_python_model()
     found = mlflow.MlflowClient().get_model_version("fetched", "1")

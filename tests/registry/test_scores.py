@@ -21,13 +21,14 @@ from compo_pipeline.records import Score
 from compo_pipeline.registry import scores as stored
 from compo_pipeline.registry import tracking, verification, versions
 from compo_pipeline.registry.scores import ScoresMissing, VersionScores, scores_fingerprint
-from compo_pipeline.registry.settings import CopySettings
+from compo_pipeline.registry.settings import CopySettings, SigningSettings
 from compo_pipeline.registry.tracking import RunLog
 from compo_pipeline.registry.verification import VersionError
 from compo_pipeline.registry.versions import copy_version
 
 IMAGES = 4
 EVALUATION = EvaluationSettings(device="cpu")
+UNSIGNED = SigningSettings()
 
 
 @pytest.fixture(scope="module")
@@ -230,10 +231,10 @@ def test_a_copy_is_a_version_with_files_tags_and_scores(
     target = mlflow.MlflowClient(tracking_uri=other, registry_uri=other)
     target.create_experiment("copies", (tmp_path / "artifacts").as_uri())
     settings = CopySettings(to=other, experiment="copies")
-    assert copy_version(version.name, settings, None, dry_run=True) is None
+    assert copy_version(version.name, settings, UNSIGNED, dry_run=True) is None
     assert target.search_registered_models() == []
-    assert copy_version(version.name, settings, None) == 1
-    assert copy_version(version.name, settings, None) == 1, "the same checkpoint is there once"
+    assert copy_version(version.name, settings, UNSIGNED) == 1
+    assert copy_version(version.name, settings, UNSIGNED) == 1, "the same checkpoint is there once"
 
     copied = target.get_model_version_by_alias(version.name, "challenger")
     assert copied.description == "A card."
@@ -247,7 +248,7 @@ def test_a_copy_is_a_version_with_files_tags_and_scores(
     try:
         mlflow.set_tracking_uri(other)
         mlflow.set_registry_uri(other)
-        there = verification.verified(copied, tmp_path, None)
+        there = verification.verified(copied, tmp_path, UNSIGNED)
         assert json.loads((there.export / "compo.json").read_text())["precision"] == "fp32"
         assert scorer(subtask, base, reevaluate=False).of(copied) == made
     finally:
@@ -257,9 +258,13 @@ def test_a_copy_is_a_version_with_files_tags_and_scores(
 
 def test_copying_needs_a_place_and_a_version(version: ModelVersion) -> None:
     with pytest.raises(SettingsError, match=r"promotion\.copy\.to"):
-        copy_version(version.name, CopySettings(), None)
+        copy_version(version.name, CopySettings(), UNSIGNED)
     with pytest.raises(SettingsError, match=r"promotion\.copy\.alias.*'nobody'"):
-        copy_version(version.name, CopySettings(to=mlflow.get_tracking_uri(), alias="nobody"), None)
+        copy_version(
+            version.name,
+            CopySettings(to=mlflow.get_tracking_uri(), alias="nobody"),
+            UNSIGNED,
+        )
     with pytest.raises(SettingsError, match=r"copy\.gives: 'champion' is given by"):
         parse(CopySettings, {"gives": "champion"}, "promotion.copy")
 

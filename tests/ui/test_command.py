@@ -15,7 +15,7 @@ from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.settings import BenchmarksSettings
 from compo_pipeline.models.loading import LoadedModel, ModelSettings
 from compo_pipeline.registry import tracking
-from compo_pipeline.registry.settings import TrackingSettings
+from compo_pipeline.registry.settings import SigningSettings, TrackingSettings
 from compo_pipeline.registry.versions import find
 from compo_pipeline.ui import page
 from compo_pipeline.ui.command import draw_examples
@@ -67,14 +67,14 @@ def test_a_version_is_loaded_beside_its_base(
     folders: tuple[Path, Path],
 ) -> None:
     base = ModelSettings(f"local-dir:{folders[0]}")
-    pair = load_pair(version, "challenger", base, "cpu")
+    pair = load_pair(version, "challenger", base, "cpu", SigningSettings())
     loaded = (pair.base.fingerprint, pair.tuned.fingerprint)
     assert loaded == (models[0].fingerprint, models[1].fingerprint)
     assert pair.label == "challenger"
     assert pair.title == f"tried, version 1: CLIC, fine-tuned from {pair.base.name}"
     other = ModelSettings(f"local-dir:{folders[1]}")
     with pytest.raises(SettingsError, match="fine-tuned from another model"):
-        load_pair(version, "challenger", other, "cpu")
+        load_pair(version, "challenger", other, "cpu", SigningSettings())
 
 
 def test_a_busy_port_is_reported_in_one_line() -> None:

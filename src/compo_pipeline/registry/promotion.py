@@ -195,9 +195,7 @@ def promote(
         return decision
 
 
-def roll_back(
-    name: str, settings: PromotionSettings, signing: SigningSettings | None = None
-) -> Decision:
+def roll_back(name: str, settings: PromotionSettings, signing: SigningSettings) -> Decision:
     """Give the alias `champion` back to the previous champion.
 
     The alias `previous` is deleted: a second rollback must not restore what was rolled back.

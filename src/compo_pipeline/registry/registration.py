@@ -261,7 +261,7 @@ def _new_version(
         tags=dict(tags),
     )
     run.metrics(scores.run_metrics(comparison.rows, FINE_TUNED), model_id=info.model_id)
-    if settings.signing is not None:
+    if settings.signing.public_key is not None:
         # MLflow writes MLmodel itself, so the logged folder is what can be signed.
         with tempfile.TemporaryDirectory() as temporary:
             logged = Path(mlflow.artifacts.download_artifacts(info.model_uri, dst_path=temporary))

@@ -244,7 +244,7 @@ class VersionScores:
     base: ModelSettings
     reevaluate: bool = True
     store: bool = True
-    signing: SigningSettings | None = None
+    signing: SigningSettings = field(default_factory=SigningSettings)
     _embedder: Embedder = field(init=False)
     _folder: tempfile.TemporaryDirectory[str] = field(
         init=False, default_factory=tempfile.TemporaryDirectory
@@ -336,7 +336,7 @@ class VersionScores:
         self, version: ModelVersion, weights: str, name: str, load: Callable[[], LoadedModel]
     ) -> list[Score]:
         run_id = run_of(version)
-        signed = None if self.signing is None else self.verified(version).scores
+        signed = None if self.signing.public_key is None else self.verified(version).scores
         if run_id and (table := _cached(run_id, self.fingerprint, weights, signed)) is not None:
             try:
                 check_verdicts(table, self.subtasks)

@@ -42,12 +42,18 @@ class TrackingSettings:
 class SigningSettings:
     """The YAML key `registration.signing`: PEM files of an elliptic-curve key."""
 
-    public_key: Path
-    """The public key, which verifies."""
+    public_key: Path | None = None
+    """The public key, which verifies. With it, unsigned versions are neither promoted, copied nor
+    served; null: versions are neither signed nor verified."""
     private_key: Path | None = None
     """The private key, which signs at registration; null on machines that only verify."""
-    password_env: str | None = None
+    password_variable: str | None = None
     """Name of the environment variable with the private key's password; null: it has none."""
+
+    def __post_init__(self) -> None:
+        """Refuse a key that signs without the one that verifies."""
+        if self.private_key is not None and self.public_key is None:
+            raise ValueError("public_key: expected the PEM file of the public key, got null")
 
 
 @settings
@@ -63,9 +69,8 @@ class RegistrationSettings:
     licence: str | None = None
     """Licence of the weights in the model card, as Hugging Face's hub names it; null: the card says
     that the licences of the base and of the data apply."""
-    signing: SigningSettings | None = None
-    """Keys to sign versions with; with keys, unsigned versions are neither promoted, copied nor
-    served. null: versions are not signed."""
+    signing: SigningSettings = field(default_factory=SigningSettings)
+    """Keys that versions are signed with."""
 
 
 @settings

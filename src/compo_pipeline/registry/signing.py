@@ -85,13 +85,13 @@ def signer(signing: SigningSettings) -> Signer:
     if signing.private_key is None:
         raise SettingsError(f"{key}: expected the PEM file of the key that signs, got null")
     password = None
-    if signing.password_env is not None:
-        if signing.password_env not in os.environ:
+    if signing.password_variable is not None:
+        if signing.password_variable not in os.environ:
             raise SettingsError(
-                "registration.signing.password_env: the environment variable "
-                f"'{signing.password_env}' is not set; expected the private key's password in it"
+                "registration.signing.password_variable: the environment variable "
+                f"'{signing.password_variable}' is not set; expected the key's password in it"
             )
-        password = os.environ[signing.password_env].encode()
+        password = os.environ[signing.password_variable].encode()
     _require_library()
     from model_signing.signing import Config
 
@@ -108,7 +108,7 @@ def signer(signing: SigningSettings) -> Signer:
     except (TypeError, ValueError) as error:
         raise SettingsError(
             f"{key}: cannot use '{signing.private_key}' ({error}); expected the PEM file of "
-            f"{_CURVES}, its password in registration.signing.password_env"
+            f"{_CURVES}, its password in registration.signing.password_variable"
         ) from None
 
 

@@ -92,7 +92,7 @@ class VerifiedVersion:
 def verified(
     version: ModelVersion,
     folder: Path,
-    signing: SigningSettings | None,
+    signing: SigningSettings,
     store: str | None = None,
 ) -> VerifiedVersion:
     """Copy a version's files and check that they are the model that was scored.
@@ -103,7 +103,7 @@ def verified(
     Args:
         version: of the registry.
         folder: for the copy.
-        signing: the configured keys; None checks no signature.
+        signing: the configured keys, if any.
         store: URI of the version's registry; None is the configured one.
 
     Raises:
@@ -112,7 +112,7 @@ def verified(
     """
     import mlflow
 
-    verifier = None if signing is None else signing_keys.verifier(signing)
+    verifier = None if signing.public_key is None else signing_keys.verifier(signing)
     name = f"{version.name} version {version.version}"
     uri = f"models:/{version.name}/{version.version}"
     try:

@@ -83,7 +83,7 @@ def same_model(
     client: Any,
     name: str,
     tags: Mapping[str, str],
-    signing: SigningSettings | None,
+    signing: SigningSettings,
     store: str | None = None,
 ) -> ModelVersion | None:
     """The latest version of the same checkpoint in the same precision, if it is intact.
@@ -111,7 +111,7 @@ def same_model(
 
 
 def copy_version(
-    name: str, settings: CopySettings, signing: SigningSettings | None, *, dry_run: bool = False
+    name: str, settings: CopySettings, signing: SigningSettings, *, dry_run: bool = False
 ) -> int | None:
     """Copy a version, under the same name, to another registry.
 

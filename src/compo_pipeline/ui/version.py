@@ -133,7 +133,7 @@ def load_pair(
     label: str,
     base: ModelSettings,
     device: str,
-    signing: SigningSettings | None = None,
+    signing: SigningSettings,
 ) -> VersionPair:
     """Load a version and the base that it was fine-tuned from.
 

@@ -82,7 +82,7 @@ def act(
 
 def _scorer(
     settings: PromotionSettings,
-    signing: SigningSettings | None,
+    signing: SigningSettings,
     evaluation: Mapping[str, Any],
     benchmarks: Mapping[str, Any],
     model: Mapping[str, Any],
