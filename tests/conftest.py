@@ -264,6 +264,26 @@ def tiny_siglip(tmp_path_factory: pytest.TempPathFactory, siglip_tokenizer: Path
 
 
 @pytest.fixture(scope="session")
+def plant_code() -> Callable[[Path, str], Path]:
+    """Adds Python code to a folder, and `auto_map` entries that name it to one of its files.
+
+    Returns the file that the code would write.
+    """
+
+    def plant(folder: Path, file: str) -> Path:
+        marker = folder / "ran"
+        (folder / "own.py").write_text(f"open({str(marker)!r}, 'w')\nclass Own: ...\n")
+        path = folder / file
+        config = json.loads(path.read_text()) if path.is_file() else {"model_type": "own"}
+        classes = dict.fromkeys(("AutoConfig", "AutoModel", "AutoModelForCausalLM"), "own.Own")
+        config["auto_map"] = {**classes, "AutoTokenizer": ["own.Own", "own.Own"]}
+        path.write_text(json.dumps(config))
+        return marker
+
+    return plant
+
+
+@pytest.fixture(scope="session")
 def mlflow_project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A project folder with an MLflow store; one for all tests, its database takes seconds.
 

@@ -1,5 +1,6 @@
 """spaCy pipelines, and rows of parses."""
 
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
@@ -83,6 +84,33 @@ def test_a_blank_pipeline_is_refused(tmp_path: Path) -> None:
     spacy.blank("en").to_disk(tmp_path)
     with pytest.raises(SettingsError, match="parts of speech, no fine tags, no dependencies"):
         load(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "named"),
+    [
+        ('factory = "tagger"', 'factory = "own_factory"', "components.tagger"),
+        ('factory = "tagger"', 'source = "folder_of_another"', "components.tagger"),
+        ('"spacy.Tagger.v2"', '"spacy-transformers.TransformerModel.v3"', "@architectures"),
+        ("before_creation = null", "", "nlp.before_creation.@callbacks"),
+    ],
+)
+def test_a_folder_may_name_nothing_but_spacys_own(
+    tmp_path: Path, before: str, after: str, named: str
+) -> None:
+    """Factories and functions of other packages may run code that the folder brings."""
+    folder = Path(shutil.copytree(str(RESOURCES / "compo_en"), tmp_path / "mine"))
+    (folder / "__init__.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    load(str(folder))
+    config = (folder / "config.cfg").read_text()
+    assert before in config
+    config = config.replace(before, after)
+    if not after:
+        config += '\n[nlp.before_creation]\n@callbacks = "spacy.copy_from_base_model.v1"\n'
+    (folder / "config.cfg").write_text(config)
+    with pytest.raises(SettingsError, match=rf"language\.model: .*config\.cfg: .*{named}"):
+        load(str(folder))
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_row(compo_en: Language) -> None:

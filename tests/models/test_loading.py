@@ -121,6 +121,16 @@ def test_random_weights_follow_the_seed_alone(architectures: None) -> None:
     torch.random.set_rng_state(state)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+def test_weights_that_are_not_finite_are_refused_by_name(folder: Path, value: float) -> None:
+    file = folder / "open_clip_model.safetensors"
+    state = load_file(file)
+    state["visual.proj"][3, 1] = value
+    save_file(state, file)
+    with pytest.raises(SettingsError, match=r"open_clip_model\.safetensors .*visual\.proj"):
+        load(folder)
+
+
 def test_fingerprints_tell_the_towers_apart(folder: Path) -> None:
     before = load(folder)
     weights = folder / "open_clip_model.safetensors"

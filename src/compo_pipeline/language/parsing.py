@@ -6,7 +6,7 @@ from importlib.resources import as_file
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration import SettingsError, leaves
 from compo_pipeline.language.lexicon import RESOURCES
 
 if TYPE_CHECKING:
@@ -32,6 +32,12 @@ _UNUSED = frozenset(
     {"ner", "beam_ner", "entity_ruler", "entity_linker", "span_ruler", "spancat", "textcat"}
     | {"textcat_multilabel", "lemmatizer", "trainable_lemmatizer", "senter", "sentencizer"}
 )
+# spaCy's own components.
+_FACTORIES = _UNUSED | {
+    *("attribute_ruler", "doc_cleaner", "future_entity_ruler", "merge_entities"),
+    *("merge_noun_chunks", "merge_subtokens", "morphologizer", "parser", "beam_parser"),
+    *("span_finder", "spancat_singlelabel", "tagger", "tok2vec", "token_splitter"),
+}
 _PROBE = "A small dog sits on the green sofa."
 
 
@@ -51,8 +57,11 @@ def load(model: str) -> Language:
         if model == SHIPPED:
             with as_file(RESOURCES / SHIPPED) as folder:
                 nlp = spacy.load(folder)
+        elif (folder := Path(model)).is_dir():
+            _refuse_foreign_code(folder)
+            nlp = spacy.load(folder)
         else:
-            nlp = spacy.load(Path(model) if Path(model).is_dir() else model)
+            nlp = spacy.load(model)
     except (OSError, ValueError, ImportError) as error:
         raise SettingsError(
             f"{_KEY}: cannot load {model!r} ({error}). Give '{SHIPPED}' (shipped), the name of an "
@@ -62,6 +71,30 @@ def load(model: str) -> Language:
     nlp.disable_pipes(*unused)
     _check(nlp, model)
     return nlp
+
+
+def _refuse_foreign_code(folder: Path) -> None:
+    """Refuse a folder whose components or functions are not spaCy's own.
+
+    Its configuration calls registered functions of any installed package, some of which run code
+    of a folder or load other pipelines.
+
+    Raises:
+        ValueError: names the file and the entry.
+    """
+    from spacy.util import load_config
+
+    path = folder / "config.cfg"
+    config = load_config(path, interpolate=True)
+    for name, component in config.get("components", {}).items():
+        factory = component.get("factory")
+        if factory not in _FACTORIES:
+            raise ValueError(f"{path}: components.{name}: factory {factory!r} is not spaCy's own")
+    for part in ("nlp", "components"):
+        for key, value in leaves(config.get(part, {}), f"{part}."):
+            _, registry, name = key.rpartition("@")
+            if registry and (name == "callbacks" or not str(value).startswith("spacy.")):
+                raise ValueError(f"{path}: {key}: {value!r} is not allowed in a folder")
 
 
 def name_and_version(nlp: Language) -> str:

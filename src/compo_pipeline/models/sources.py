@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from copy import deepcopy
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from compo_pipeline.configuration import SettingsError, nearest
-from compo_pipeline.models import hub, weights
+from compo_pipeline.models import foreign, hub, weights
 from compo_pipeline.models.settings import (
     HUB_PREFIX,
     LOCAL_PREFIX,
@@ -91,7 +90,8 @@ def _of_folder(folder: Path, name: str) -> ModelSource:
             f"model '{name}': no {CONFIG_FILE} in {folder}; expected a folder that `export` or "
             "open_clip wrote"
         )
-    config = json.loads(path.read_text(encoding="utf-8"))
+    config = foreign.read_config(path)
+    foreign.refuse_code(folder, f"model '{name}'")
     if "model_cfg" not in config:
         raise SettingsError(f"model '{name}': {path} has no 'model_cfg'")
     file = weights.find(folder)
@@ -132,7 +132,7 @@ def _of_architecture(settings: ModelSettings) -> ModelSource:
         _check_file_activation(settings, file, bool(model_cfg.get("quick_gelu", False)))
         beside = file.parent / CONFIG_FILE
         if beside.is_file():
-            preprocess_cfg = json.loads(beside.read_text()).get("preprocess_cfg", {})
+            preprocess_cfg = foreign.read_config(beside).get("preprocess_cfg", {})
         record = read_record(file.parent)
     elif pretrained is not None:
         preprocess_cfg = _check_tag(name, pretrained, model_cfg)

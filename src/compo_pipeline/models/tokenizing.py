@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.models import hub
+from compo_pipeline.models import foreign, hub
 from compo_pipeline.models.settings import LOCAL_PREFIX
 from compo_pipeline.models.sources import ModelSource
 from compo_pipeline.models.weights import tokenizer_fingerprint
@@ -72,12 +72,14 @@ def _hugging_face(plan: ModelSource, configured: str | None, text_cfg: dict[str,
         )
     repository = text_cfg.get("hf_tokenizer_name")
     source = _source(plan, configured, repository)
+    foreign.refuse_code(source, f"model '{plan.name}'")
     try:
         with _as_folder(source, _ENDS if repository in _OF_SIGLIP else {}) as folder:
             tokenize = HFTokenizer(
                 str(folder),
                 context_length=text_cfg.get("context_length", 77),
                 tokenizer_mode=text_cfg.get("tokenizer_mode"),
+                trust_remote_code=False,
                 **text_cfg.get("tokenizer_kwargs", {}),
             )
     except Exception as error:

@@ -122,7 +122,7 @@ def load_into(model: torch.nn.Module, path: Path, name: str) -> None:
     without a word, which is another model.
 
     Raises:
-        SettingsError: the weights are of another architecture.
+        SettingsError: the weights are of another architecture, or not finite.
     """
     from open_clip.convert import convert_state_dict
     from open_clip.model import convert_to_custom_text_state_dict
@@ -143,6 +143,11 @@ def load_into(model: torch.nn.Module, path: Path, name: str) -> None:
             f"the weights in {path} are not of the architecture '{name}': {'; '.join(problems)}. "
             "Set model.name to the architecture that they were trained with"
         )
+    for key, value in state.items():
+        if value.is_floating_point() and not torch.isfinite(value).all():
+            raise SettingsError(
+                f"the weights in {path} are damaged: {key} is not finite; get the file again"
+            )
     model.load_state_dict(state)
 
 

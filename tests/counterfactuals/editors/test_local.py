@@ -1,6 +1,7 @@
 """The editor with a model of its own, on a tiny random one; what it says is nonsense."""
 
 import gc
+import shutil
 import weakref
 from collections import Counter
 from collections.abc import Callable
@@ -209,3 +210,19 @@ def test_no_such_model(editor: Any, captions: list[EditRequest], tmp_path: Path)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(SettingsError, match=rf"{KEY}\.folder: cannot load"):
         list(editor(folder=str(tmp_path)).edit(captions))
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
+def test_code_of_the_folder_is_not_run(
+    model: Path,
+    editor: Callable[..., TransformersEditor],
+    captions: list[EditRequest],
+    plant_code: Callable[[Path, str], Path],
+    tmp_path: Path,
+    file: str,
+) -> None:
+    folder = Path(shutil.copytree(model, tmp_path / "foreign"))
+    marker = plant_code(folder, file)
+    with pytest.raises(SettingsError, match=rf"{KEY}\.folder: .*{file}: auto_map"):
+        list(editor(folder=str(folder)).edit(captions))
+    assert not marker.exists()

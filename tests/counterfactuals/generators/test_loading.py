@@ -72,6 +72,17 @@ def test_code_in_the_folder_is_not_run(tiny_diffusion: Callable[..., Path], tmp_
     assert not trace.exists()
 
 
+@pytest.mark.parametrize("file", ["text_encoder/config.json", "scheduler/scheduler_config.json"])
+def test_code_of_a_part_is_not_run(
+    tiny_diffusion: Callable[..., Path], plant_code: Callable[[Path, str], Path], file: str
+) -> None:
+    folder = tiny_diffusion()
+    marker = plant_code(folder, file)
+    with pytest.raises(SettingsError, match=rf"{KEY}\.model: .*{file}: auto_map"):
+        check(folder)
+    assert not marker.exists()
+
+
 def test_a_vae_that_shifts(tiny_diffusion: Callable[..., Path]) -> None:
     folder = tiny_diffusion()
     edit(folder / "vae" / "config.json", latents_mean=[0.0] * 4)

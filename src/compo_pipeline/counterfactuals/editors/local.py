@@ -27,6 +27,7 @@ from compo_pipeline.counterfactuals.editors.llm import (
     prompts_fingerprint,
 )
 from compo_pipeline.counterfactuals.settings import TransformersSettings
+from compo_pipeline.models import foreign
 from compo_pipeline.storage import KeyValueStore, files_fingerprint
 
 if TYPE_CHECKING:
@@ -147,13 +148,15 @@ class _Model:
             ) from error
         self._settings = settings
         self._device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        foreign.refuse_code(Path(settings.folder), f"{key}.folder")
         # transformers' annotations do not hold for what its Auto classes return.
         self._tokenizer: Any
         self._network: Any
         try:
-            self._tokenizer = AutoTokenizer.from_pretrained(settings.folder, local_files_only=True)
+            safe = {"local_files_only": True, "trust_remote_code": False}
+            self._tokenizer = AutoTokenizer.from_pretrained(settings.folder, **safe)
             self._network = AutoModelForCausalLM.from_pretrained(
-                settings.folder, local_files_only=True, use_safetensors=True, dtype=settings.dtype
+                settings.folder, use_safetensors=True, dtype=settings.dtype, **safe
             )
             self._network = self._network.to(self._device).eval()
         except (OSError, ValueError, KeyError, RuntimeError) as error:

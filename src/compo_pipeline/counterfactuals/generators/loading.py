@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.counterfactuals.settings import DiffusionAdainSettings
 from compo_pipeline.images import vgg
-from compo_pipeline.models import hub
+from compo_pipeline.models import foreign, hub
 
 if TYPE_CHECKING:
     import torch
@@ -58,11 +58,16 @@ def locate(name: str, key: str) -> Path:
         key: the YAML key that names it.
 
     Raises:
-        SettingsError: it is no folder, and no download.
+        SettingsError: it is no folder and no download, or asks for code of its own.
     """
     folder = Path(name).expanduser()
-    if folder.is_dir():
-        return folder
+    if not folder.is_dir():
+        folder = _downloaded(name, key)
+    foreign.refuse_code(folder, key)
+    return folder
+
+
+def _downloaded(name: str, key: str) -> Path:
     if not _REPOSITORY.fullmatch(name):
         raise SettingsError(
             f"{key}: '{name}' is no folder; expected one as save_pretrained of diffusers or "
@@ -240,7 +245,8 @@ def load_vgg(adain: DiffusionAdainSettings) -> tuple[Sequential, Sequential]:
 
 def _loaded(kind: Any, folder: Path, key: str, **how: Any) -> Any:
     try:
-        return kind.from_pretrained(folder, use_safetensors=True, local_files_only=True, **how)
+        safe = {"use_safetensors": True, "local_files_only": True, "trust_remote_code": False}
+        return kind.from_pretrained(folder, **safe, **how)
     except (OSError, ValueError, RuntimeError) as error:
         raise SettingsError(f"{KEY}.{key}: '{folder}' cannot be loaded ({error})") from error
 
