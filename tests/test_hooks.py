@@ -80,7 +80,7 @@ def test_an_unknown_runtime_key_is_refused_in_every_environment(parameters, env)
 
 @pytest.mark.parametrize("name", ["../elsewhere", "a/b", "", ".."])
 def test_names_that_would_leave_their_folder_are_refused(parameters, name):
-    with pytest.raises(SettingsError, match="variant: .* names a folder"):
+    with pytest.raises(SettingsError, match="^variant: "):
         parameters(variant=name)
 
 

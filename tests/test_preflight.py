@@ -66,6 +66,18 @@ def context(project: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
             {"promotion": {"gate": {"items": 0}}},
             "promotion.gate.items: ",
         ),
+        (
+            "counterfactuals",
+            {
+                "method": "sparcl",
+                "counterfactuals": {
+                    "caption_editor": "endpoint",
+                    "image_generator": None,
+                    "endpoint": {"url": "http://localhost/v1", "model": "m", "timeout": 0},
+                },
+            },
+            "counterfactuals.endpoint.timeout: ",
+        ),
         ("export", {"export": {"hugging_face": False, "onnx": False}}, "export: no format is"),
     ],
 )
@@ -255,6 +267,41 @@ def test_edits_of_scenes_are_refused_for_photos(problems: Problems) -> None:
     (line,) = problems(method="sparcl", counterfactuals={"caption_editor": "scenes"})
     assert line.startswith("counterfactuals.caption_editor: 'scenes' is for rendered scenes")
     assert problems(method="clip", counterfactuals={"caption_editor": "scenes"}) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "changes"),
+    [
+        ("model.tokenizer", {"model": {"tokenizer": "no/such/folder"}}),
+        (
+            "counterfactuals.transformers.folder",
+            {
+                "method": "sparcl",
+                "counterfactuals": {
+                    "caption_editor": "transformers",
+                    "image_generator": None,
+                    "transformers": {"folder": "no/such/folder"},
+                },
+            },
+        ),
+        (
+            "counterfactuals.diffusion.model",
+            {
+                "method": "sparcl",
+                "counterfactuals": {
+                    "caption_editor": "rules",
+                    "image_generator": "diffusion",
+                    "diffusion": {"model": "no/such/folder"},
+                },
+            },
+        ),
+    ],
+)
+def test_folders_of_models_must_be_there(
+    problems: Problems, key: str, changes: dict[str, Any]
+) -> None:
+    (line,) = problems(**changes)
+    assert line.startswith(f"{key}: ") and "no/such/folder" in line
 
 
 def test_a_folder_that_cannot_be_written_is_told_once(

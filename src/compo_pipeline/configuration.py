@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
+import reprlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, fields, is_dataclass
 from types import UnionType
@@ -25,6 +27,14 @@ from click import ClickException
 Settings = TypeVar("Settings")
 # A number from 0 to 1. Further bounds: pydantic's PositiveInt, NonNegativeFloat, ..., and Field.
 Share = Annotated[float, pydantic.Field(ge=0, le=1)]
+# A name that becomes a folder or part of a query.
+Name = Annotated[str, pydantic.Field(pattern="^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=100)]
+# A name in a database.
+Title = Annotated[str, pydantic.Field(min_length=1, max_length=250)]
+# Characters of a text and of a key; mappings and lists within one another.
+_LONGEST, _LONGEST_KEY, _DEEPEST = 10_000, 200, 32
+_SHOWN = reprlib.Repr()
+_SHOWN.maxstring = _SHOWN.maxother = 200
 _FIELD = re.compile(r"[a-z]\w*(\.\w+)*: ")
 
 
@@ -39,9 +49,10 @@ class SettingsError(ClickException, ValueError):
 def settings(cls: type[Settings]) -> type[Settings]:
     """Decorator of settings classes: a frozen dataclass whose types and bounds are validated.
 
-    Unknown fields are refused. The string literal below a field is its description.
+    Unknown fields and numbers that are not finite are refused. The string literal below a field is
+    its description.
     """
-    config = pydantic.ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    config = pydantic.ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
     decorated = pydantic.dataclasses.dataclass(frozen=True, config=config)(cls)
     return cast("type[Settings]", decorated)
 
@@ -59,13 +70,14 @@ def parse(cls: type[Settings], values: Mapping[str, Any], key: str) -> Settings:
         cls: a dataclass; its fields may be scalars, Literals, tuples, mappings and further
             dataclasses.
         values: the mapping as Kedro read it.
-        key: its YAML key (`training`, `clic`, ...), for the error.
+        key: its YAML key (`training`, `clic`, ...), for the error; empty for top-level keys.
 
     Raises:
         SettingsError: one line per problem, with key, value and what is allowed.
     """
     if not isinstance(values, Mapping):
-        raise SettingsError(f"{key}: expected a mapping, got {values!r}")
+        raise SettingsError(f"{key}: expected a mapping, got {_SHOWN.repr(values)}")
+    _refuse_unusable(values, key)
     _refuse_unknown(cls, values, key)
     try:
         return pydantic.TypeAdapter(cls).validate_python(dict(values))
@@ -92,37 +104,77 @@ def leaves(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 def _message(key: str, problem: Mapping[str, Any]) -> str:
     """One line for an error of pydantic's, with its YAML key."""
-    path = ".".join([key, *(str(part) for part in problem["loc"])])
+    path = _dotted(key, *problem["loc"])
     if problem["type"] == "value_error":
         # The message of a `__post_init__`; many begin with the field's name.
         own = str(problem["ctx"]["error"])
         return f"{path}{'.' if _FIELD.match(own) else ': '}{own}"
-    got = "" if problem["type"] == "missing" else f" (got {problem['input']!r})"
+    got = "" if problem["type"] == "missing" else f" (got {_SHOWN.repr(problem['input'])})"
     return f"{path}: {problem['msg']}{got}"
 
 
+def _refuse_unusable(values: Any, key: str) -> None:
+    """Refuse what no file, database or page holds: endless numbers, texts that are no Unicode."""
+    stack = [(key, values, 0)]
+    while stack:
+        path, value, depth = stack.pop()
+        if isinstance(value, Mapping | list | tuple):
+            if depth == _DEEPEST:
+                raise SettingsError(f"{path}: expected at most {_DEEPEST} levels of nesting")
+            items = value.items() if isinstance(value, Mapping) else enumerate(value)
+            for name, item in items:
+                if not str(name).isprintable() or len(str(name)) > _LONGEST_KEY:
+                    shown = _SHOWN.repr(name)
+                    raise SettingsError(f"{path}: expected short printable keys, got {shown}")
+                stack.append((_dotted(path, name), item, depth + 1))
+        elif problem := _unusable(value):
+            raise SettingsError(f"{path}: expected {problem}, got {_SHOWN.repr(value)}")
+
+
+def _unusable(value: Any) -> str:
+    """What a value should be; empty where nothing is wrong."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "a finite number"
+    if isinstance(value, int) and abs(value) >= 2**63:
+        return "a number of at most 63 bits"
+    if isinstance(value, str) and len(value) > _LONGEST:
+        return f"a text of at most {_LONGEST} characters"
+    if isinstance(value, str) and re.search("[\0\ud800-\udfff]", value):
+        return "a text without NUL and surrogates"
+    return ""
+
+
 def _refuse_unknown(hint: Any, value: Any, key: str) -> None:
-    """Refuse keys that are no fields of a dataclass, at any depth of the type `hint`."""
+    """Refuse keys that are no fields of a dataclass, and booleans in place of numbers.
+
+    At any depth of the type `hint`.
+    """
     inner = get_args(hint)
+    if hint in (int, float) and isinstance(value, bool):
+        raise SettingsError(f"{key}: expected a number, got {value}")
     if is_dataclass(hint) and isinstance(value, Mapping):
         hints = get_type_hints(hint)
         known = [field.name for field in fields(hint)]
         for name, item in value.items():
             if name not in known:
                 raise SettingsError(
-                    f"{key}.{name}: unknown key{nearest(str(name), known)} "
+                    f"{_dotted(key, name)}: unknown key{nearest(str(name), known)} "
                     f"(known: {', '.join(known)})"
                 )
-            _refuse_unknown(hints[name], item, f"{key}.{name}")
+            _refuse_unknown(hints[name], item, _dotted(key, name))
     elif isinstance(value, Mapping) and _is_mapping(hint):
         for name, item in value.items():
-            _refuse_unknown(inner[-1], item, f"{key}.{name}")
+            _refuse_unknown(inner[-1], item, _dotted(key, name))
     elif isinstance(value, list | tuple) and inner and not _is_union(hint):
         for index, item in enumerate(value):
-            _refuse_unknown(inner[0], item, f"{key}.{index}")
-    elif _is_union(hint):
+            _refuse_unknown(inner[0], item, _dotted(key, index))
+    elif _is_union(hint) and bool not in inner:
         for option in inner:
             _refuse_unknown(option, value, key)
+
+
+def _dotted(*parts: Any) -> str:
+    return ".".join(str(part) for part in parts if part != "")
 
 
 def _is_mapping(hint: Any) -> bool:

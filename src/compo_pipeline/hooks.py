@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import shutil
 from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any, cast
 
 from kedro.framework.hooks import hook_impl
+from pydantic import StrictInt
 
 from compo_pipeline import next_steps, offline, preflight
-from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.configuration import Name, SettingsError, parse, settings
 from compo_pipeline.datasets.settings import SCENES
 from compo_pipeline.methods.registry import METHOD_SETTINGS, find
 from compo_pipeline.models.settings import ModelSettings, needs_network
@@ -31,9 +31,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Parameters that become folder names.
-_NAMES = ("dataset", "method", "variant")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+@settings
+class RunNames:
+    """What names the folders of a run."""
+
+    dataset: Name
+    method: Name
+    variant: Name
+    seed: StrictInt
 
 
 class ProjectHooks:
@@ -154,10 +160,6 @@ def _with_own_benchmarks(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_names(parameters: Mapping[str, Any]) -> None:
-    if not isinstance(parameters["seed"], int):
-        raise SettingsError(f"seed: expected a whole number, got {parameters['seed']!r}")
-    for key in _NAMES:
-        if not _NAME.fullmatch(str(parameters[key])):
-            raise SettingsError(
-                f"{key}: {parameters[key]!r} names a folder: letters, digits, '_', '-' and '.' only"
-            )
+    # YAML reads a variant 2 as a number.
+    names = {name: str(parameters[name]) for name in ("dataset", "method", "variant")}
+    parse(RunNames, {**names, "seed": parameters["seed"]}, "")

@@ -58,6 +58,7 @@ _OF_COUNTERFACTUALS = {
     "counterfactuals.scenes": "compo_pipeline.scenes.counterfactuals:SceneEditSettings",
     "counterfactuals.diffusion": ("compo_pipeline.counterfactuals.settings:DiffusionSettings"),
 }
+_CHOICES = ("caption_editor", "image_generator")
 # Names of the precisions, for settings that choose a device.
 _PRECISIONS = {
     "evaluation": ("image_precision", "text_precision"),
@@ -103,10 +104,18 @@ def check_settings(parameters: Mapping[str, Any], pipeline: Pipeline) -> None:
     if {METHOD_SETTINGS, f"{METHOD_SETTINGS}.views"} & read:
         own = parameters[METHOD_SETTINGS]
         build(parameters["method"], own["views"], own["objective"])
+    if _edits_captions(read, parameters):
+        for name in {parameters["counterfactuals"][each] for each in _CHOICES} - {None}:
+            key = f"counterfactuals.{name}"
+            parse(pkgutil.resolve_name(_OF_COUNTERFACTUALS[key]), value_at(parameters, key), key)
 
 
 def _read_parameters(pipeline: Pipeline) -> set[str]:
     return {name.removeprefix(_PARAMS) for name in pipeline.inputs() if name.startswith(_PARAMS)}
+
+
+def _edits_captions(read: set[str], parameters: Mapping[str, Any]) -> bool:
+    return {"method", "counterfactuals"} <= read and find(parameters["method"]).counterfactuals
 
 
 def _check_compute(settings: Any, key: str) -> None:
@@ -203,7 +212,7 @@ def check_resources(
         problems.append(f"data.root: there is no folder '{data.root}' (seen from {Path.cwd()})")
     if {"views", "views.split"} & read:
         problems += _split(parameters["views"]["split"], "views.split", data)
-    if "method" in read and "counterfactuals" in read:
+    if _edits_captions(read, parameters):
         problems += _counterfactuals(parameters, data)
     if "training" in read:
         problems += _validation(parameters["training"], data, rendered=rendered)
@@ -275,16 +284,33 @@ def _split(name: str | None, key: str, data: DataSettings) -> Iterator[str]:
 
 
 def _counterfactuals(parameters: Mapping[str, Any], data: DataSettings) -> Iterator[str]:
-    if not find(parameters["method"]).counterfactuals or data.format == SCENES:
-        return
-    for key in ("caption_editor", "image_generator"):
-        if parameters["counterfactuals"][key] == SCENES:
+    """Whether editor and generator fit the data, and the folders of their models."""
+    from compo_pipeline.counterfactuals.settings import DiffusionSettings, TransformersSettings
+
+    chosen = {key: parameters["counterfactuals"][key] for key in _CHOICES}
+    for key, name in chosen.items():
+        if name == SCENES and data.format != SCENES:
             other = (
                 "diffusion or null"
                 if key == "image_generator"
                 else "rules, endpoint or transformers"
             )
             yield f"counterfactuals.{key}: 'scenes' is for rendered scenes; expected {other}"
+    try:
+        if chosen["caption_editor"] == "transformers":
+            from compo_pipeline.counterfactuals.editors.local import check_folder
+
+            key = "counterfactuals.transformers"
+            check_folder(
+                Path(parse(TransformersSettings, value_at(parameters, key), key).folder), key
+            )
+        if chosen["image_generator"] == "diffusion":
+            from compo_pipeline.counterfactuals.generators.diffusion import DiffusionGenerator
+
+            key = "counterfactuals.diffusion"
+            DiffusionGenerator(parse(DiffusionSettings, value_at(parameters, key), key)).check()
+    except SettingsError as error:
+        yield error.message
 
 
 def _benchmarks(
@@ -346,8 +372,11 @@ def _model(values: Mapping[str, Any]) -> Iterator[str]:
     from compo_pipeline.models import sources
     from compo_pipeline.models.settings import ModelSettings
 
+    settings = parse(ModelSettings, values, "model")
+    if settings.tokenizer is not None and not Path(settings.tokenizer).exists():
+        yield f"model.tokenizer: there is no file or folder '{settings.tokenizer}'"
     try:
-        sources.find_source(parse(ModelSettings, values, "model"))
+        sources.find_source(settings)
     except SettingsError as error:
         # Faults of a folder name no key: checkpoints are read by the same code.
         yield error.message if error.message.startswith("model.") else f"model.name: {error}"

@@ -101,6 +101,19 @@ def test_files_of_every_name_that_kedro_reads_are_checked(conf, name):
     assert f"conf/smoke/{name}: unknown key 'sede'" in refusal(conf, "smoke")
 
 
+@pytest.mark.parametrize("environment", ["..", "../conf/base", "base/..", ".", "", "/tmp"])
+def test_an_environment_is_a_folder_of_conf_itself(conf, environment):
+    write(conf, "globals.yml", {})
+    assert refusal(conf, environment).startswith("--env: there is no folder conf/")
+
+
+def test_a_file_that_is_no_yaml_is_named(conf):
+    for content in (b"a: [", b"a: \xff", b"a: " + b"[" * 5000):
+        write(conf, "parameters.yml", {})
+        (conf / "smoke" / "parameters.yml").write_bytes(content)
+        assert "smoke/parameters.yml: " in refusal(conf, "smoke")
+
+
 def test_an_unknown_environment_names_the_nearest(conf):
     write(conf, "globals.yml", {})
     message = refusal(conf, "smok")

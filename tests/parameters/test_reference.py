@@ -26,7 +26,12 @@ def entries(conf: Path) -> list[ParameterEntry]:
     ("key", "type_", "default", "value"),
     [
         ("training.log_every", "integer > 0", 25, 1),
-        ("training.optimizer.betas", "[number, number]", [0.9, 0.98], [0.9, 0.98]),
+        (
+            "training.optimizer.betas",
+            "[number >= 0 and < 1, number >= 0 and < 1]",
+            [0.9, 0.98],
+            [0.9, 0.98],
+        ),
         ("training.crop_scale", "[number, number] or null", None, None),
         ("clic.views.images", "composite or single", "composite", "composite"),
         ("siglip.objective.trains", "list of image or text", ["text"], ["text"]),

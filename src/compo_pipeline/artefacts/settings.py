@@ -56,7 +56,7 @@ class BaseSettings:
     """of the losses that keep binding and places decodable."""
     duplicates: Share = 0.35
     """share of scenes whose near-duplicate joins the same batch."""
-    mix: tuple[float, float, float, float, float] = (0.1, 0.3, 0.45, 0.05, 0.1)
+    mix: tuple[Share, Share, Share, Share, Share] = (0.1, 0.3, 0.45, 0.05, 0.1)
     """weights of a single thing, keywords, a full sentence, a detail, a thing and its place."""
 
     def rate(self, step: int) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from compo_pipeline.configuration import Share, settings
 
@@ -105,7 +105,7 @@ class RulesSettings:
 class RetrySettings:
     """How often and after how long a request is sent again."""
 
-    most: NonNegativeInt = 6
+    most: Annotated[int, Field(ge=0, le=100)] = 6
     """times that a request is sent again."""
     backoff: NonNegativeFloat = 1.0
     """seconds before the first time, doubled before each further one; at least half of them are
@@ -169,7 +169,7 @@ class TransformersSettings:
     """captions that are asked for together."""
     device: str | None = None
     """as torch names it; null: a GPU where there is one."""
-    dtype: str = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """of the weights; `auto` is as in the folder."""
     checks: CheckSettings = field(default_factory=CheckSettings)
     """checks of the texts."""
@@ -210,7 +210,7 @@ class DiffusionSettings:
     model's prompt; null takes the model's own `image_encoder`."""
     steps: PositiveInt = 4
     """of denoising."""
-    guidance: float = 7.5
+    guidance: NonNegativeFloat = 7.5
     """scale of the guidance by the prompt; models distilled without it want 0."""
     height: Pixels = 512
     """of the images, in pixels; a multiple of eight, as is the width."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import Field, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 
 from compo_pipeline.configuration import settings
 
@@ -67,9 +66,7 @@ class DataSettings:
     """Folder below the root from which the image paths of a table start."""
     columns: Columns = field(default_factory=Columns)
     """Columns of a table."""
-    shares: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = field(
-        default_factory=dict
-    )
+    shares: dict[str, PositiveFloat] = field(default_factory=dict)
     """Relative sizes of splits that share one file without a split column; the hash of an image's
     path determines its split, so added images do not move others."""
     shares_seed: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Literal
 
-from pydantic import PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 
 from compo_pipeline.configuration import settings
 
@@ -17,7 +17,7 @@ TextProtocol = Literal["raw", "clic"]
 class Bootstrap:
     """Resampling of the confidence intervals."""
 
-    resamples: int = 2000
+    resamples: PositiveInt = 2000
     """Number of resamples of the images."""
     seed: int = 0
     """Seed of the resamples."""
@@ -47,7 +47,7 @@ class EvaluationSettings:
     perceptual_hash: bool = False
     """Whether the contamination check decodes every training image to find altered copies of
     evaluation images."""
-    gallery: int = 24
+    gallery: NonNegativeInt = 24
     """Number of items shown in the report of each kind: fixed, broken, still wrong."""
 
 

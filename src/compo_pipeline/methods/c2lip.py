@@ -42,7 +42,7 @@ from compo_pipeline.records import Caption, View
 class C2lipWeights:
     """Weights of the three losses (paper, Eq. 8); 0 leaves one of the last two out."""
 
-    contrastive: float = 1.0
+    contrastive: NonNegativeFloat = 1.0
     npc: NonNegativeFloat = 1.0
     xac: NonNegativeFloat = 0.01
 

@@ -16,7 +16,7 @@ from dataclasses import field
 from typing import Annotated, ClassVar, Literal, NamedTuple, cast
 
 import torch
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 
 from compo_pipeline.configuration import settings
@@ -78,9 +78,9 @@ class ClicViews:
 class ClicWeights:
     """Weights of the three losses (paper, Eq. 7)."""
 
-    contrastive: float = 0.5
-    s_neg: float = 0.5
-    unimodal: float = 1.0
+    contrastive: NonNegativeFloat = 0.5
+    s_neg: NonNegativeFloat = 0.5
+    unimodal: NonNegativeFloat = 1.0
 
 
 @settings

@@ -36,9 +36,9 @@ class FscClipViews(NegativeViews):
 class FscClipWeights:
     """Weights of the three losses (paper, Eq. 11); 0 leaves one out."""
 
-    contrastive: float = 1.0
-    global_hn: float = 0.5
-    local_hn: float = 0.2
+    contrastive: NonNegativeFloat = 1.0
+    global_hn: NonNegativeFloat = 0.5
+    local_hn: NonNegativeFloat = 0.2
 
 
 @settings

@@ -34,7 +34,7 @@ def read(folder: Path, kind: str) -> dict[Path, dict[str, Any]]:
         if path.suffix in _SUFFIXES and any(part.startswith(kind) for part in parts):
             try:
                 found[path] = yaml.load(path.read_text(encoding="utf-8"), loader) or {}  # noqa: S506
-            except yaml.YAMLError as error:
+            except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
                 raise SettingsError(f"{path}: {error}") from None
     return found
 
@@ -49,8 +49,8 @@ def check(conf: Path, environment: str, runtime: Mapping[str, Any], base: str = 
         SettingsError: naming every unknown key, its file and the nearest known one; or there
             is no such environment.
     """
-    if not (conf / environment).is_dir():
-        folders = sorted(folder.name for folder in conf.iterdir() if folder.is_dir())
+    folders = sorted(folder.name for folder in conf.iterdir() if folder.is_dir())
+    if environment not in folders:
         hint = nearest(environment, folders)
         raise SettingsError(
             f"--env: there is no folder conf/{environment}{hint} (known: {', '.join(folders)})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -72,7 +73,13 @@ class RowRule:
     """What is wrong with a row that breaks the rule; shown in quarantine and Data Docs."""
 
     def __post_init__(self) -> None:
-        """Refuse an unknown column, missing bounds, and bounds of another expectation."""
+        """Refuse unknown columns, wrong patterns, and missing or superfluous bounds."""
+        try:
+            re.compile(self.pattern)
+        except re.error as error:
+            raise ValueError(
+                f"pattern: {self.pattern!r} is no regular expression ({error})"
+            ) from None
         columns = [column.name for column in fields(Fact)]
         if self.column not in columns:
             raise ValueError(

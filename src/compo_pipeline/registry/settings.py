@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, FiniteFloat, NonNegativeFloat, PositiveInt
+from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveInt
 
-from compo_pipeline.configuration import Share, settings
+from compo_pipeline.configuration import Name, Share, Title, settings
 
 CHAMPION, PREVIOUS = "champion", "previous"
+
+
+def _not_mlflows(alias: str) -> str:
+    if alias.lower() == "latest" or re.fullmatch("v[0-9]+", alias, re.IGNORECASE):
+        raise ValueError(f"MLflow reserves '{alias}' (latest, v1, v2, ...); choose another alias")
+    return alias
 
 
 def _not_reserved(alias: str) -> str:
@@ -22,8 +29,12 @@ def _not_reserved(alias: str) -> str:
     return alias
 
 
+# An alias that MLflow accepts.
+Alias = Annotated[
+    str, Field(pattern="^[A-Za-z0-9_-]+$", max_length=100), AfterValidator(_not_mlflows)
+]
 # An alias that a model can get without passing the gate.
-UngatedAlias = Annotated[str, AfterValidator(_not_reserved)]
+UngatedAlias = Annotated[Alias, AfterValidator(_not_reserved)]
 
 
 @settings
@@ -32,7 +43,7 @@ class TrackingSettings:
 
     uri: str | None = None
     """MLflow server or database; null is a sqlite file in mlruns/ of the project."""
-    experiment: str = "compo"
+    experiment: Title = "compo"
     """The experiment's name."""
     system_metrics: bool = False
     """Log the machine's load too."""
@@ -60,7 +71,7 @@ class SigningSettings:
 class RegistrationSettings:
     """The YAML key `registration`."""
 
-    name: str = "compo-clip"
+    name: Name = "compo-clip"
     """The registered model."""
     alias: UngatedAlias | None = "challenger"
     """Alias of the new version, taken from the version that had it; null gives none."""
@@ -82,7 +93,7 @@ class GateRule:
     must: Literal["rise", "hold"]
     """`rise`: the 95% interval of the difference is above `by`; `hold`: it does not reach below
     `-by`."""
-    by: Annotated[FiniteFloat, Field(ge=0)] = 0.0
+    by: NonNegativeFloat = 0.0
     """Points."""
 
 
@@ -119,11 +130,11 @@ class CopySettings:
 
     to: str | None = None
     """The other registry: MLflow's server or database; null refuses to copy."""
-    alias: str = CHAMPION
+    alias: Alias = CHAMPION
     """Alias of the version to copy."""
     gives: UngatedAlias = "challenger"
     """Alias of the copy in the other registry."""
-    experiment: str = "compo"
+    experiment: Title = "compo"
     """Experiment of the other store, for the run that holds the copy."""
 
 

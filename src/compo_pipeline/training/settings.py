@@ -5,41 +5,43 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from compo_pipeline.configuration import Share, nearest, settings
 from compo_pipeline.evaluation.benchmarks import BENCHMARKS
+
+_BelowOne = Annotated[float, Field(ge=0, lt=1)]
 
 
 @settings
 class OptimizerSettings:
     """AdamW and its schedule: linear from `lr_start` to `lr`, then cosine to `lr_end`."""
 
-    lr: float
+    lr: NonNegativeFloat
     """Peak learning rate."""
 
-    lr_start: float
+    lr_start: NonNegativeFloat
     """Learning rate of the first step."""
 
-    lr_end: float
+    lr_end: NonNegativeFloat
     """Learning rate of the last step."""
 
-    warmup: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    warmup: _BelowOne = 0.2
     """Share of all steps in which the learning rate rises."""
 
     warmup_steps: NonNegativeInt | None = None
     """Number of steps in which it rises instead; null leaves it to the share."""
 
-    betas: tuple[float, float] = (0.9, 0.98)
+    betas: tuple[_BelowOne, _BelowOne] = (0.9, 0.98)
     """Of AdamW."""
 
-    eps: float = 1e-8
+    eps: PositiveFloat = 1e-8
     """Of AdamW."""
 
-    weight_decay: float = 0.1
+    weight_decay: NonNegativeFloat = 0.1
     """Of matrices; biases, norms and scalars have none."""
 
-    clip_norm: float | None = None
+    clip_norm: PositiveFloat | None = None
     """Largest norm of the whole gradient; null does not clip it."""
 
 

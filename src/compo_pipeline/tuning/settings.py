@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from compo_pipeline import compute
-from compo_pipeline.configuration import settings
+from compo_pipeline.configuration import Title, settings
 from compo_pipeline.evaluation.settings import BenchmarksSettings
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class PrunerSettings:
 class WarmStartSettings:
     """Earlier study whose best trials are run again, after the configured values."""
 
-    study: str | None = None
+    study: Title | None = None
     """Name of the earlier study; null: no warm start."""
     url: str | None = None
     """Its storage; null is that of the new study."""
@@ -86,7 +86,7 @@ class WarmStartSettings:
 class StudySettings:
     """One study."""
 
-    name: str
+    name: Title
     """Workers with the same name and storage share one study; an interrupted study is continued."""
     trials: PositiveInt = 30
     """Trials to finish, by all workers together. A killed trial and its retries count as one."""

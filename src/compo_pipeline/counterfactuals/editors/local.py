@@ -118,11 +118,7 @@ class TransformersEditor:
     def _model_fingerprint(self) -> str:
         """A hash of the model's files."""
         folder = Path(self._settings.folder)
-        if not (folder / "config.json").is_file():
-            raise SettingsError(
-                f"{self._key}.folder: expected a folder with config.json, weights and tokenizer of "
-                f"a causal language model, got {self._settings.folder!r}"
-            )
+        check_folder(folder, self._key)
         files = (path for path in sorted(folder.glob("*")) if path.is_file())
         return files_fingerprint(
             (path.name, path) for path in files if not path.name.startswith(".")
@@ -131,6 +127,20 @@ class TransformersEditor:
     @cached_property
     def _model(self) -> _Model:
         return _Model(self._settings, self._key)
+
+
+def check_folder(folder: Path, key: str) -> None:
+    """Check that a folder holds a language model, and asks for no code of its own.
+
+    Raises:
+        SettingsError: it does not, or does; names the key.
+    """
+    if not (folder / "config.json").is_file():
+        raise SettingsError(
+            f"{key}.folder: expected a folder with config.json, weights and tokenizer of a causal "
+            f"language model, got '{folder}'"
+        )
+    foreign.refuse_code(folder, f"{key}.folder")
 
 
 class _Model:
@@ -148,7 +158,6 @@ class _Model:
             ) from error
         self._settings = settings
         self._device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
-        foreign.refuse_code(Path(settings.folder), f"{key}.folder")
         # transformers' annotations do not hold for what its Auto classes return.
         self._tokenizer: Any
         self._network: Any
