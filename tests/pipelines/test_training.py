@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from mlflow.exceptions import MlflowException
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
@@ -245,6 +246,57 @@ def test_an_interrupted_training_goes_on_in_its_run(
     assert run["run_id"] == note["run_id"]
     assert mlflow.get_run(run["run_id"]).info.status == "FINISHED"
     assert list(curves[curves.model == "clic"].step) == [1, 2, 3, 4]
+
+
+def steps_logged(run_id: str) -> list[int]:
+    points = mlflow.MlflowClient().get_metric_history(run_id, "train/loss")
+    return [point.step for point in points]
+
+
+@pytest.mark.parametrize("returns", [True, False])
+def test_a_store_that_goes_away_stops_no_training_and_gets_every_point(
+    node: Node,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    returns: bool,
+) -> None:
+    """It goes away after the second point, for the rest of the method's training or for good."""
+    tried: list[int] = []
+
+    def fails(name: str, away: Callable[[int], bool]) -> None:
+        call = getattr(mlflow.MlflowClient, name)
+
+        def request(self: Any, *given: Any, **options: Any) -> Any:
+            if name == "log_batch" and options.get("metrics"):
+                tried.append(options["metrics"][0].step)
+            if away(len(tried)):
+                raise MlflowException("API request to /api failed: Connection refused\nTraceback")
+            return call(self, *given, **options)
+
+        monkeypatch.setattr(mlflow.MlflowClient, name, request)
+
+    fails("log_batch", lambda tries: tries == 3 or (tries > 3 and not returns))
+    for name in ("get_metric_history", "log_dict", "set_terminated"):
+        fails(name, lambda tries: tries >= 3 and not returns)
+    if returns:
+        run = node()[2]
+        assert tried[:4] == [1, 2, 3, 1]  # not asked again for the fourth; then the control's
+    else:
+        with pytest.raises(SettingsError, match=r"^tracking\.uri: cannot use .*refused"):
+            node()
+        assert tried == [1, 2, 3, 1]
+        saved = [load(tmp_path / "models" / name) for name in ("checkpoint", "control_checkpoint")]
+        assert saved[0].fingerprint != saved[1].fingerprint
+        monkeypatch.undo()
+        monkeypatch.setattr(Clic, "loss", lambda *_: pytest.fail("a step was taken"))
+        run = node()[2]
+    (line,) = [line for line in caplog.messages if "training goes on" in line][:1]
+    assert line.startswith("tracking.uri: sqlite") and "\n" not in line
+    child = tracking.child_run(run["run_id"], "control")
+    for run_id in (run["run_id"], child):
+        assert sorted(steps_logged(run_id)) == [1, 2, 3, 4]
+        assert mlflow.get_run(run_id).info.status == "FINISHED"
 
 
 def test_a_loss_that_is_not_finite_fails_the_run(

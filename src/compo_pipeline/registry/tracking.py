@@ -14,9 +14,10 @@ import re
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,12 @@ UNKNOWN_COMMIT = "unknown"
 _SQLITE = "sqlite:///"
 # MLflow's limits.
 _NAME_LENGTH, _VALUE_LENGTH, _DIGEST_LENGTH = 250, 6000, 36
+_BATCH_METRICS = 1000
+# MLflow's own would let a server that is away hold every request for minutes.
+_HTTP = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3", "MLFLOW_HTTP_REQUEST_TIMEOUT": "60"}
+# While a server is away a training asks again after this many seconds at least, and spends a tenth
+# of its time on it at most.
+_PAUSE, _PATIENCE = 60.0, 9.0
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +59,8 @@ def connect(settings: TrackingSettings, project_path: Path) -> str:
 
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     os.environ["MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING"] = str(settings.system_metrics).lower()
+    for name, value in _HTTP.items():
+        os.environ.setdefault(name, value)
     uri = settings.uri
     if uri is None:
         # Absolute: MLflow takes a relative sqlite path from the working directory.
@@ -209,12 +218,17 @@ class RunLog:
 
         A name with a group (`val/loss`) is unchanged; others get the prefix.
         """
-        self._log_points(
-            (name if "/" in name else f"{prefix}/{name}", float(value), int(row["step"]))
-            for row in rows
-            for name, value in row.items()
-            if name != "step"
-        )
+        self._log_points(_curve_points(rows, prefix))
+
+    def missing_curves(self, rows: Iterable[Mapping[str, float]], prefix: str) -> None:
+        """Log the points of curves that the run lacks; `curves` describes the rows."""
+        points = list(_curve_points(rows, prefix))
+        logged = {
+            (name, metric.step)
+            for name in {name for name, _, _ in points}
+            for metric in self._client().get_metric_history(self.run_id, name)
+        }
+        self._log_points(point for point in points if (point[0], point[2]) not in logged)
 
     def artefact(self, path: Path, folder: str | None = None) -> None:
         """Log a file, or a folder's files into `folder` (by default of the same name)."""
@@ -250,15 +264,63 @@ class RunLog:
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
-        metrics = [
+        metrics = (
             Metric(name, value, now, step, model_id=model_id) for name, value, step in points
-        ]
-        self._client().log_batch(self.run_id, metrics=metrics)
+        )
+        while batch := list(islice(metrics, _BATCH_METRICS)):
+            self._client().log_batch(self.run_id, metrics=batch)
 
     def _client(self) -> Any:
         import mlflow
 
         return mlflow.MlflowClient()
+
+
+@dataclass
+class LiveCurves:
+    """Curves of a training, logged as it runs; it goes on while the store does not answer.
+
+    The points are part of the training's state, so none is lost: `RunLog.missing_curves` logs at
+    the end what the run lacks.
+    """
+
+    record: RunLog
+    prefix: str
+    _away: bool = field(init=False, default=False)
+    _next_try: float = field(init=False, default=0.0)
+
+    def add(self, rows: Iterable[Mapping[str, float]]) -> None:
+        """Log points, unless the store is known to be away."""
+        import mlflow
+        from mlflow.exceptions import MlflowException
+
+        started = time.monotonic()
+        if started < self._next_try:
+            return
+        try:
+            self.record.curves(rows, self.prefix)
+            self._away = False
+        except MlflowException as error:
+            spent = time.monotonic() - started
+            self._next_try = time.monotonic() + max(_PAUSE, _PATIENCE * spent)
+            if not self._away:
+                reason = masked(str(error)).partition("\n")[0]
+                log.warning(
+                    "tracking.uri: %s does not answer; training goes on, and the points that the "
+                    "run lacks are logged at the end (%s)",
+                    *(masked(mlflow.get_tracking_uri()), reason[:300]),
+                )
+            self._away = True
+
+
+def _curve_points(
+    rows: Iterable[Mapping[str, float]], prefix: str
+) -> Iterator[tuple[str, float, int]]:
+    """Name in the store, value and step of each point."""
+    for row in rows:
+        for name, value in row.items():
+            if name != "step":
+                yield name if "/" in name else f"{prefix}/{name}", float(value), int(row["step"])
 
 
 def flatten(nested: Mapping[str, Any], separator: str) -> Iterator[tuple[str, Any]]:
@@ -304,16 +366,24 @@ def adopt(run_id: str) -> Iterator[RunLog]:
     If the store does not know the id, the run that replaces it has another one.
     """
     import mlflow
+    from mlflow.exceptions import MlflowException
 
     _require_configured()
     run = find(run_id) or _restored(run_id)
     configured = experiment_id()
     # MLflow refuses to resume a run of another experiment than the active one.
     mlflow.set_experiment(experiment_id=run.info.experiment_id)
+    mlflow.start_run(run_id=run.info.run_id, nested=True)
     try:
-        with mlflow.start_run(run_id=run.info.run_id, nested=True):
-            yield RunLog(run.info.run_id)
-    finally:
+        yield RunLog(run.info.run_id)
+    except BaseException:
+        # A store that does not answer must not hide the error.
+        with suppress(MlflowException):
+            mlflow.end_run("FAILED")
+            mlflow.set_experiment(experiment_id=configured)
+        raise
+    with store_errors(mlflow.get_tracking_uri(), "tracking.uri"):
+        mlflow.end_run()
         mlflow.set_experiment(experiment_id=configured)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from compo_pipeline.training.run import Trainer
 
 NO_CONTROL = "no_control.json"
+CURVES = "train"  # prefix of their names in MLflow
 
 
 def train_model(
@@ -45,6 +46,8 @@ def train_model(
     In MLflow the control has a run within the method's, so that the curves of both share names
     and charts.
     """
+    import mlflow
+
     from compo_pipeline.methods.registry import build, label
     from compo_pipeline.registry import tracking
     from compo_pipeline.training.run import Trainer, control_of, training_inputs
@@ -74,23 +77,33 @@ def train_model(
         tags,
     )
     checkpoint, control_checkpoint = Path(paths["checkpoint"]), Path(paths["control_checkpoint"])
-    with tracking.adopt(run_id) as record:
+    with tracking.adopt(run_id) as record, ExitStack() as inner:
         params = {**tags, "model": model, "training": training, method: method_settings}
         params["compute"] = trainer.compute.facts()
         if counterfactuals_report["edits"]:
             params["counterfactuals"] = counterfactuals_report
         record.params(params)
-        progress = {method: _train(trainer, record, trained, method, checkpoint)}
+        methods, records = {method: trained}, {method: record}
         if reason := _no_control(trained, control):
             _write_no_control(control_checkpoint, reason)
         else:
+            # Opened before training: the store may not answer after it.
+            child = tracking.child_run(record.run_id, "control")
+            records["control"] = inner.enter_context(tracking.adopt(child))
+            methods["control"] = control_of(trained)
+        progress = {method: _train(trainer, record, trained, method, checkpoint)}
+        if "control" in methods:
             # It trains as long as a method that stopped early, by the same schedule.
             stops = inputs.settings.early_stopping.patience is not None
             steps = progress[method].step if stops else None
-            with tracking.adopt(tracking.child_run(record.run_id, "control")) as inner:
-                progress["control"] = _train(
-                    trainer, inner, control_of(trained), "control", control_checkpoint, steps
-                )
+            progress["control"] = _train(
+                *(trainer, records["control"], methods["control"], "control", control_checkpoint),
+                steps,
+            )
+        with tracking.store_errors(mlflow.get_tracking_uri(), "tracking.uri"):
+            for name, done in progress.items():
+                records[name].missing_curves(_logged(methods[name], done.curve), CURVES)
+                records[name].document(dict(done.counts), "batches.json")
     run = {
         "run_id": record.run_id,
         "method": method,
@@ -117,18 +130,21 @@ def _train(
     checkpoint: Path,
     steps: int | None = None,
 ) -> Progress:
-    """Train a method, with its curves and the counts of its batches in a run."""
-    progress = trainer.train(
-        method, name, checkpoint, partial(_log_point, record, method), steps=steps
-    )
-    record.document(dict(progress.counts), "batches.json")
-    return progress
+    """Train a method, with its curves in a run."""
+    from compo_pipeline.registry.tracking import LiveCurves
+
+    curves = LiveCurves(record, CURVES)
+
+    def report(point: Mapping[str, float]) -> None:
+        curves.add(_logged(method, [point]))
+
+    return trainer.train(method, name, checkpoint, report, steps=steps)
 
 
-def _log_point(record: RunLog, method: Method, point: Mapping[str, float]) -> None:
-    """Add a point to the curves; a scale that is not trained has none."""
+def _logged(method: Method, curve: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
+    """Points of the curves for a run; a scale that is not trained has none."""
     constant = () if method.trains_scale else ("scale",)
-    record.curves([{name: value for name, value in point.items() if name not in constant}], "train")
+    return [{name: v for name, v in point.items() if name not in constant} for point in curve]
 
 
 def _curves(progress: Mapping[str, Progress]) -> pd.DataFrame:
