@@ -333,7 +333,7 @@ def _benchmarks(
     except ValueError as error:
         yield f"{key}.root: {error}"
         return
-    places = [task.path(item) for task in subtasks for item in task.items]
+    places = [path for task in subtasks for item in task.items for path in task.paths(item)]
     if places and not any(place.is_file() for place in places):
         yield (
             f"{key}.images: none of the {len(places)} images that the files below "

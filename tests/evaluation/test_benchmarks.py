@@ -13,6 +13,7 @@ from compo_pipeline.evaluation.benchmarks import (
     sugar_crepe_pp,
     zero_shot,
 )
+from compo_pipeline.evaluation.benchmarks.items import Mean
 from compo_pipeline.evaluation.benchmarks.retrieval import clic_text
 from compo_pipeline.evaluation.settings import BenchmarksSettings, RetrievalSettings
 from compo_pipeline.records import Caption
@@ -167,8 +168,8 @@ def test_files_that_are_not_the_official_ones_say_so(write: Callable[[str, objec
     (own,) = benchmarks.from_files(settings)
     named = benchmarks.titles([own])
     keys = [("sugar_crepe", "accuracy", "swap_obj")]
-    assert reported_metrics(keys, named)[0].label == "SugarCrepe-style swap obj"
-    assert reported_metrics(keys)[0].label == "SugarCrepe swap obj"
+    assert reported_metrics(dict.fromkeys(keys, 1), named)[0].label == "SugarCrepe-style swap obj"
+    assert reported_metrics(dict.fromkeys(keys, 1))[0].label == "SugarCrepe swap obj"
     assert subtask_fingerprint(own) == subtask_fingerprint(official) and repr(own) == repr(official)
     write("benchmarks.json", ["SugarCrepe-style"])
     with pytest.raises(SettingsError, match=r"benchmarks\.json: expected"):
@@ -195,23 +196,37 @@ SEVEN = (
 
 def test_averages_are_those_of_the_papers() -> None:
     found = {
-        m.name: m for m in reported_metrics(("sugar_crepe", "accuracy", name) for name in SEVEN)
+        m.name: m
+        for m in reported_metrics({("sugar_crepe", "accuracy", name): 1 for name in SEVEN})
     }
     assert set(found) == {*SEVEN, "add", "replace", "swap", "average"}
-    assert set(found["replace"].parts) == {"replace_obj", "replace_att", "replace_rel"}
-    assert set(found["average"].parts) == set(SEVEN)
-    assert len(benchmarks.BENCHMARKS["sugar_crepe_pp"].averages["tot"]["average"]) == 5
+    assert set(found["replace"].weights) == {"replace_obj", "replace_att", "replace_rel"}
+    assert set(found["average"].weights) == set(SEVEN)
+    assert len(benchmarks.BENCHMARKS["sugar_crepe_pp"].averages["tot"]["average"].subtasks) == 5
     assert found["swap"].averaged and not found["swap_obj"].averaged
 
 
 def test_an_average_needs_all_its_subtasks() -> None:
     keys = [("sugar_crepe", "accuracy", name) for name in SEVEN if name != "swap_obj"]
-    assert {m.name for m in reported_metrics(keys)} == {*SEVEN, "add", "replace"} - {"swap_obj"}
+    assert {m.name for m in reported_metrics(dict.fromkeys(keys, 1))} == {
+        *SEVEN,
+        "add",
+        "replace",
+    } - {"swap_obj"}
 
 
 def test_mean_per_class_is_over_the_classes_of_a_set() -> None:
     keys = [("zero_shot", "per_class", f"{part}") for part in ("a/x", "a/y", "b/x")]
-    assert {m.name: m.parts for m in reported_metrics(keys)} == {"a": ("a/x", "a/y"), "b": ("b/x",)}
+    found = {m.name: dict(m.weights) for m in reported_metrics(dict.fromkeys(keys, 1))}
+    assert found == {"a": {"a/x": 0.5, "a/y": 0.5}, "b": {"b/x": 1}}
+
+
+def test_weights_of_nested_means() -> None:
+    items = {"a": 1, "b": 3, "c": 4}
+    assert Mean(("a", Mean(("b", "c")))).weights(items) == {"a": 0.5, "b": 0.25, "c": 0.25}
+    assert Mean(("a", "b"), by_items=True).weights(items) == {"a": 0.25, "b": 0.75}
+    # The same subtask may be in two parts.
+    assert Mean((Mean(("a", "b"), by_items=True), "a")).weights(items) == {"a": 0.625, "b": 0.375}
 
 
 def test_labels_read_well() -> None:
@@ -221,7 +236,7 @@ def test_labels_read_well() -> None:
         ("zero_shot", "top1", "colours"),
         ("retrieval", "t2i_r5", "clic"),
     ]
-    assert [m.label for m in reported_metrics(keys)] == [
+    assert [m.label for m in reported_metrics(dict.fromkeys(keys, 1))] == [
         "SugarCrepe swap obj",
         "SugarCrepe++ ITT swap obj",
         "Zero-shot colours top-1",

@@ -8,11 +8,31 @@ def test_image_to_text_needs_every_positive_above_every_negative() -> None:
     positives = np.array([[0.5, 0.4], [0.5, 0.2], [0.3, 0.9], [0.4, 0.4]])
     negatives = np.array([[0.3], [0.3], [0.29], [0.4]])
     # Second: one positive below. Fourth: a tie, which is wrong.
-    assert protocols.image_to_text(positives, negatives).tolist() == [True, False, True, False]
+    assert protocols.choice(positives, negatives).tolist() == [True, False, True, False]
 
 
 def test_image_to_text_looks_at_the_strongest_negative() -> None:
-    assert not protocols.image_to_text(np.array([[0.5]]), np.array([[0.1, 0.6, 0.2]]))[0]
+    assert not protocols.choice(np.array([[0.5]]), np.array([[0.1, 0.6, 0.2]]))[0]
+
+
+def test_ties_are_right_where_the_official_code_takes_the_first() -> None:
+    tie = np.array([[0.4, 0.4], [0.4, 0.5]])
+    assert protocols.verdicts("accuracy", tie, 1).tolist() == [False, False]
+    assert protocols.verdicts("accuracy", tie, 1, ties_right=True).tolist() == [True, False]
+
+
+def test_group_scores_are_winogrounds_item_by_item() -> None:
+    drawn = np.random.default_rng(0).integers(0, 4, (300, 2, 2)) / 4  # many ties
+    found = protocols.group(drawn)
+    for k, s in enumerate(drawn):
+        text = s[0, 0] > s[0, 1] and s[1, 1] > s[1, 0]
+        image = s[0, 0] > s[1, 0] and s[1, 1] > s[0, 1]
+        assert found["text"][k] == text and found["image"][k] == image
+        assert found["group"][k] == (text and image)
+        assert found["group_match"][k] == (s[0, 0] + s[1, 1] > s[0, 1] + s[1, 0])
+    shares = protocols.group(np.random.default_rng(0).standard_normal((20_000, 2, 2)))
+    for metric, chance in protocols.GROUP_CHANCES.items():
+        assert shares[metric].mean() == pytest.approx(chance, abs=0.015)
 
 
 def test_text_only_needs_both_comparisons_strictly() -> None:
@@ -26,9 +46,9 @@ def test_text_only_needs_both_comparisons_strictly() -> None:
 def test_chance_is_the_share_of_orders_that_are_right(
     positives: int, negatives: int, level: float
 ) -> None:
-    assert protocols.image_to_text_chance(positives, negatives) == pytest.approx(level)
+    assert protocols.choice_chance(positives, negatives) == pytest.approx(level)
     drawn = np.random.default_rng(0).standard_normal((20_000, positives + negatives))
-    share = protocols.image_to_text(drawn[:, :positives], drawn[:, positives:]).mean()
+    share = protocols.choice(drawn[:, :positives], drawn[:, positives:]).mean()
     assert share == pytest.approx(level, abs=0.015)
 
 

@@ -1,12 +1,13 @@
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
 from compo_pipeline.evaluation.embed import Embedded
-from compo_pipeline.evaluation.scoring import Scored, score
+from compo_pipeline.evaluation.scoring import Scored, check_verdicts, score
 
 Build = Callable[..., Embedded]
 
@@ -43,12 +44,39 @@ def test_image_to_text_and_text_only(embedded: Build) -> None:
     assert found["itt"].chance == found["tot"].chance == pytest.approx(1 / 3)
 
 
+def test_groups_and_a_choice_among_images(embedded: Build) -> None:
+    items = (
+        Item("right", "a.jpg", ("x",), ("y",), ("b.jpg",)),
+        Item("wrong", "b.jpg", ("x",), ("y",), ("a.jpg",)),
+        Item("gone", "a.jpg", ("x",), ("y",), ("c.jpg",)),
+    )
+    subtask = Subtask("winoground", "all", ("group", "text_to_image"), Path("i"), items)
+    model = embedded(
+        {"i/a.jpg": [1, 0.2], "i/b.jpg": [0.1, 1]},
+        {"x": [1, 0], "y": [0, 1]},
+        {"i/c.jpg": "missing: no file"},
+    )
+    found = _by_metric(subtask, model)
+    assert set(found) == {"text", "image", "group", "group_match", "t2i"}
+    for scored in found.values():
+        correct = {row.item: row.correct for row in scored.rows}
+        assert correct == {"right": True, "wrong": False, "gone": None}
+    assert len(found["group"].rows[0].similarities) == 4
+    assert found["t2i"].chance == 1 / 2
+    check_verdicts([row for scored in found.values() for row in scored.rows], [subtask])
+
+
 def test_equal_texts_are_a_tie_hence_wrong(embedded: Build) -> None:
     items = tuple(Item(str(k), f"{k}.jpg", ("same",), ("same",)) for k in range(50))
     subtask = Subtask("sugar_crepe", "swap_obj", ("image_to_text",), Path("i"), items)
     images = {f"i/{k}.jpg": [math.sin(k), math.cos(k), 0.3 * k, 1.0] for k in range(50)}
     found = _by_metric(subtask, embedded(images, {"same": [0.1, 0.7, 0.3, 0.2]}))
     assert not any(row.correct for row in found["accuracy"].rows)
+    official = _by_metric(
+        replace(subtask, ties_right=True),
+        embedded(images, {"same": [0.1, 0.7, 0.3, 0.2]}),
+    )
+    assert all(row.correct for row in official["accuracy"].rows)
 
 
 def test_retrieval_with_several_captions_an_image(embedded: Build) -> None:

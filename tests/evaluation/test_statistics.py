@@ -71,8 +71,10 @@ def test_resamples_without_any_item_are_left_out() -> None:
 
 def test_a_resample_averages_the_parts_that_it_has() -> None:
     nan = float("nan")
-    drawn = statistics.mean_of_parts([np.array([0.2, nan, nan]), np.array([0.4, 0.6, nan])])
-    assert drawn[:2] == pytest.approx([0.3, 0.6]) and math.isnan(drawn[2])
+    draws = [np.array([0.2, nan, nan]), np.array([0.4, 0.6, nan])]
+    for weights, first in (((0.5, 0.5), 0.3), ((0.25, 0.75), 0.35)):
+        drawn = statistics.mean_of_parts(draws, weights)
+        assert drawn[:2] == pytest.approx([first, 0.6]) and math.isnan(drawn[2])
 
 
 def test_mcnemar_by_hand() -> None:

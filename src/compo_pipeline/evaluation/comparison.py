@@ -175,14 +175,19 @@ def _compare_benchmark(
         return []
     draws = _draws(parts, len(images), len(tables), models, bootstrap)
     rows = []
-    for metric in reported_metrics(keys, titles):
-        members = [(metric.benchmark, metric.metric, part) for part in metric.parts]
-        # An average over fewer subtasks than it names would be another metric.
-        if all(key in parts for key in members):
-            levels = [chance[key] for key in members if key in chance]
-            level = 100 * float(np.mean(levels)) if len(levels) == len(members) else None
-            own = {key: parts[key] for key in members}
-            rows.append(_row(metric, own, level, models, draws))
+    items = {key: len(parts[key].image) if key in parts else 0 for key in keys}
+    for metric in reported_metrics(items, titles):
+        members = {
+            (metric.benchmark, metric.metric, part): weight
+            for part, weight in metric.weights.items()
+        }
+        if not members.keys() <= parts.keys():
+            continue  # an average over fewer subtasks than it names would be another metric
+        level = None
+        if members.keys() <= chance.keys():
+            level = 100 * sum(weight * chance[key] for key, weight in members.items())
+        own = {key: parts[key] for key in members}
+        rows.append(_row(metric, own, list(members.values()), level, models, draws))
     return rows
 
 
@@ -242,6 +247,7 @@ def _draws(
 def _row(
     metric: ReportedMetric,
     members: Mapping[Key, _Part],
+    weights: Sequence[float],
     chance: float | None,
     models: Mapping[str, str],
     draws: _Draws,
@@ -263,11 +269,11 @@ def _row(
         chance=chance,
         **row_statistics(
             {
-                role: float(100 * np.mean([part.right[role].mean() for part in parts]))
+                role: float(100 * np.dot(weights, [part.right[role].mean() for part in parts]))
                 for role in models
             },
             {
-                role: statistics.mean_of_parts([draws[key, role] for key in members])
+                role: statistics.mean_of_parts([draws[key, role] for key in members], weights)
                 for role in models
             },
             {role: correct[FINE_TUNED].astype(int) - correct[role] for role in models},

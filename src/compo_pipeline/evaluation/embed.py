@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from compo_pipeline.compute import Compute
-from compo_pipeline.evaluation.benchmarks.items import Subtask
+from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.images.decoding import ImageError, Limits
 from compo_pipeline.images.decoding import load as load_image
@@ -74,6 +74,11 @@ class Embedded:
     texts: Vectors
     tokens: Tokens
 
+    def problem(self, subtask: Subtask, item: Item) -> str | None:
+        """Why an image of an item could not be read; None if all could."""
+        found = (self.unreadable.get(str(path)) for path in subtask.paths(item))
+        return next(filter(None, found), None)
+
 
 @dataclass
 class Embedder:
@@ -108,9 +113,10 @@ class Embedder:
 
     def _encode_images(self, loaded: LoadedModel, name: str) -> tuple[Vectors, Mapping[str, str]]:
         wanted = {
-            str(task.path(item)): (task.images, item.image)
+            str(task.images / image): (task.images, image)
             for task in self.subtasks
             for item in task.items
+            for image in (item.image, *item.other_images)
         }
         rows: list[Tensor] = []
         index: dict[str, int] = {}

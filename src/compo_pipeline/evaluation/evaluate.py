@@ -242,8 +242,7 @@ def require_base(
 
 def audit(subtask: Subtask, embedded: Embedded) -> Audit:
     """Count the skipped and degenerate items and the truncated texts of a subtask."""
-    paths = (str(subtask.path(item)) for item in subtask.items)
-    found = [embedded.unreadable[path] for path in paths if path in embedded.unreadable]
+    found = [reason for item in subtask.items if (reason := embedded.problem(subtask, item))]
     texts = list(dict.fromkeys(subtask.texts()))
     tokens = embedded.tokens
     degenerate = list(_degenerate(subtask, tokens))

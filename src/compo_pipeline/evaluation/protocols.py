@@ -1,6 +1,7 @@
 """Protocols as pure functions of similarities; they know no file format and no model.
 
-Ties are wrong: a match must be strictly more similar than a non-match.
+Ties are wrong: a match must be strictly more similar than a non-match. With `ties_right` a tie is
+right, as in the official code of benchmarks that take the first of equal candidates.
 
 n items, P positives, N negatives, q queries, c candidates, D width.
 """
@@ -18,24 +19,72 @@ Bools = NDArray[np.bool_]
 Ints = NDArray[np.integer]
 
 TEXT_ONLY_CHANCE = 1 / 3
+# Chance levels of `group`: of similarities in random order.
+GROUP_CHANCES = {"text": 1 / 4, "image": 1 / 4, "group": 1 / 6, "group_match": 1 / 2}
 
 
-def image_to_text(positives: Floats, negatives: Floats) -> Bools:
-    """Whether every positive is above every negative (ITT; accuracy with one of each).
+def choice(positives: Floats, negatives: Floats, *, ties_right: bool = False) -> Bools:
+    """Whether every positive is above every negative.
+
+    Image-to-text choice (ITT; accuracy with one positive): cosines of an image with its texts.
+    Text-to-image choice: cosines of a text with images.
 
     Args:
-        positives: [n, P], cosine of each item's image with its positives.
+        positives: [n, P], cosine of each item's query with its positives.
         negatives: [n, N], the same with its negatives.
+        ties_right: whether equal similarities count as right.
 
     Returns:
         [n].
     """
-    correct: Bools = positives.min(axis=1) > negatives.max(axis=1)
+    lowest, highest = positives.min(axis=1), negatives.max(axis=1)
+    correct: Bools = lowest >= highest if ties_right else lowest > highest
     return correct
 
 
-def image_to_text_chance(positives: int, negatives: int) -> float:
-    """Chance level of `image_to_text`: 1 / C(P + N, P), the share of orders with positives first.
+def group(similarities: Floats) -> dict[str, Bools]:
+    """The scores of two images with a caption each (Winoground).
+
+    text: each image is closer to its own caption; image: each caption is closer to its own image;
+    group: both; group_match: the right pairing has the larger sum (GroupMatch, arXiv 2510.07632).
+
+    Args:
+        similarities: [n, 2, 2], cosine of image i with caption j.
+
+    Returns:
+        [n] by score.
+    """
+    s00, s01, s10, s11 = similarities.reshape(-1, 4).T
+    text: Bools = (s00 > s01) & (s11 > s10)
+    image: Bools = (s00 > s10) & (s11 > s01)
+    match: Bools = s00 + s11 > s01 + s10
+    return {"text": text, "image": image, "group": text & image, "group_match": match}
+
+
+def verdicts(metric: str, similarities: Floats, matches: int, *, ties_right: bool = False) -> Bools:
+    """Whether each row of a metric is right, by the similarities that are stored with it.
+
+    Args:
+        metric: of the rows.
+        similarities: [n, s], as `scoring` describes them.
+        matches: how many of the first similarities are of matches, in `accuracy`, `itt`, `t2i`.
+        ties_right: whether ties are right in a choice.
+
+    Returns:
+        [n].
+    """
+    if metric in ("accuracy", "itt", "t2i"):
+        first, others = similarities[:, :matches], similarities[:, matches:]
+        return choice(first, others, ties_right=ties_right)
+    if metric == "tot":
+        return text_only(*similarities.T)
+    if metric in GROUP_CHANCES:
+        return group(similarities)[metric]
+    return ranked(*similarities.T)
+
+
+def choice_chance(positives: int, negatives: int) -> float:
+    """Chance level of `choice`: 1 / C(P + N, P), the share of orders with positives first.
 
     1/2 for SugarCrepe, 1/3 for SugarCrepe++.
     """

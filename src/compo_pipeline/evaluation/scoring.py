@@ -3,6 +3,9 @@
 What a row's `similarities` are, and when it is correct:
 - accuracy, itt: cosines of the image with the positives, then with the negatives; every
   positive above every negative.
+- t2i: cosines of the text with its image, then with the other images; the first above all others.
+- text, image, group, group_match: cosines of the first image with both texts, then of the second;
+  see `protocols.group`.
 - tot: cos(P1, P2), cos(P1, N), cos(P2, N); the first above the others.
 - i2t_r<k>, t2i_r<k>, top<k>, per_class: the best match and the k-th best of the candidates that
   do not match (-inf if there are fewer); the first above the second.
@@ -86,31 +89,25 @@ def check_verdicts(rows: Sequence[Score], subtasks: Iterable[Subtask]) -> None:
         ValueError: a similarity is missing or not finite, or the protocol gives another verdict;
             names the first such item.
     """
-    shapes = {
-        (task.benchmark, task.name, item.item): (len(item.positives), len(item.negatives))
-        for task in subtasks
-        for item in task.items
-    }
-    gallery = _gallery(rows, shapes)
-    groups: dict[tuple[str, int, int], list[Score]] = {}
+    scored = {(task.benchmark, task.name): task for task in subtasks}
+    items = {(*key, item.item): item for key, task in scored.items() for item in task.items}
+    gallery = _gallery(rows, items)
+    groups: dict[tuple[str, bool, int, int], list[Score]] = {}
     for row in rows:
         if row.correct is None and row.skipped is not None and not row.similarities:
             continue
-        matches, length, finite = _expected(row, shapes, gallery)
+        matches, length, finite = _expected(row, items, gallery)
         values = row.similarities
         if len(values) != length or not all(map(math.isfinite, values[:finite])):
             raise ValueError(
                 f"{_place(row)} has the similarities {list(values)}, expected {length} finite ones"
             )
-        groups.setdefault((row.metric, matches, length), []).append(row)
-    for (metric, matches, _), group in groups.items():
+        task = scored.get((row.benchmark, row.subtask))
+        ties_right = task is not None and task.ties_right
+        groups.setdefault((row.metric, ties_right, matches, length), []).append(row)
+    for (metric, ties_right, matches, _), group in groups.items():
         similarities = np.array([row.similarities for row in group])
-        if metric == "tot":
-            correct = protocols.text_only(*similarities.T)
-        elif metric in ("accuracy", "itt"):
-            correct = protocols.image_to_text(similarities[:, :matches], similarities[:, matches:])
-        else:
-            correct = protocols.ranked(*similarities.T)
+        correct = protocols.verdicts(metric, similarities, matches, ties_right=ties_right)
         for row, verdict in zip(group, correct.tolist(), strict=True):
             if row.correct is not verdict:
                 raise ValueError(
@@ -119,32 +116,39 @@ def check_verdicts(rows: Sequence[Score], subtasks: Iterable[Subtask]) -> None:
                 )
 
 
-# Benchmark, subtask and item, to the numbers of the item's positives and negatives.
-_Shapes = Mapping[tuple[str, str, str], tuple[int, int]]
+_Items = Mapping[tuple[str, str, str], Item]
+"""By benchmark, subtask and name."""
 
 
-def _gallery(rows: Iterable[Score], shapes: _Shapes) -> Counter[tuple[str, str, str]]:
+def _gallery(rows: Iterable[Score], items: _Items) -> Counter[tuple[str, str, str]]:
     """Number of candidates of retrieval, by benchmark, subtask and direction."""
     found: Counter[tuple[str, str, str]] = Counter()
     for row in rows:
         if row.metric == f"i2t_r{RECALLS[0]}" and row.correct is not None:
-            captions, _ = shapes.get((row.benchmark, row.subtask, row.item), (0, 0))
-            found[row.benchmark, row.subtask, "i2t"] += captions
+            item = items.get((row.benchmark, row.subtask, row.item))
+            found[row.benchmark, row.subtask, "i2t"] += len(item.positives) if item else 0
             found[row.benchmark, row.subtask, "t2i"] += 1
     return found
 
 
 def _expected(
-    row: Score, shapes: _Shapes, gallery: Mapping[tuple[str, str, str], int]
+    row: Score, items: _Items, gallery: Mapping[tuple[str, str, str], int]
 ) -> tuple[int, int, int]:
     """How many similarities of a row are of matches, how many there are, how many are finite."""
     if row.metric == "tot":
         return 1, 3, 3
+    if row.metric in protocols.GROUP_CHANCES:
+        return 2, 4, 4
     direction, _, k = row.metric.partition("_r")
-    item = row.item.rpartition("#")[0] if direction == "t2i" else row.item
-    positives, negatives = shapes.get((row.benchmark, row.subtask, item), (0, 0))
+    name = row.item.rpartition("#")[0] if k and direction == "t2i" else row.item
+    item = items.get((row.benchmark, row.subtask, name))
+    positives = len(item.positives) if item else 0
     if row.metric in ("accuracy", "itt"):
-        return positives, positives + negatives, positives + negatives
+        length = positives + (len(item.negatives) if item else 0)
+        return positives, length, length
+    if row.metric == "t2i":
+        length = 1 + (len(item.other_images) if item else 0)
+        return 1, length, length
     if k:
         # The k-th best of fewer candidates that do not match is -inf.
         matches = positives if direction == "i2t" else 1
@@ -167,7 +171,7 @@ class _Scorer:
         self.readable: list[Item] = []
         self.unreadable: list[tuple[Item, str]] = []
         for item in subtask.items:
-            reason = embedded.unreadable.get(str(subtask.path(item)))
+            reason = embedded.problem(subtask, item)
             if reason is None:
                 self.readable.append(item)
             else:
@@ -180,8 +184,13 @@ class _Scorer:
         return [(item.item, item.image, reason) for item, reason in self.unreadable]
 
     def images(self, items: Iterable[Item]) -> NDArray[np.float32]:
-        """Embeddings of the items' images."""
+        """Embeddings of the items' images: [n, D]."""
         return self._images.of(str(self.subtask.path(item)) for item in items)
+
+    def all_images(self, items: Iterable[Item]) -> NDArray[np.float32]:
+        """Embeddings of each item's image and other images: [n, images, D]."""
+        paths = [[str(path) for path in self.subtask.paths(item)] for item in items]
+        return self._images.of_many(paths)
 
     def scored(
         self,
@@ -220,34 +229,77 @@ class _Scorer:
 
 
 def _image_to_text(scorer: _Scorer) -> Iterator[Scored]:
-    items = scorer.readable
     single = all(len(item.positives) == 1 for item in scorer.subtask.items)
-    chances = [
-        protocols.image_to_text_chance(len(item.positives), len(item.negatives)) for item in items
-    ]
-    # Items with equal numbers of positives and negatives are stacked into rectangles.
-    shapes: dict[tuple[int, int], list[Item]] = {}
-    for item in items:
-        shapes.setdefault((len(item.positives), len(item.negatives)), []).append(item)
-    similarities: list[Floats] = []
-    correct = [np.empty(0, dtype=np.bool_)]
-    for group in shapes.values():
-        images = scorer.images(group)
-        positives, negatives = (
-            # [n, 1, D] * [n, t, D] -> [n, t]
-            (images[:, None, :] * scorer.texts.of_many(texts)).sum(axis=2)
-            for texts in ([item.positives for item in group], [item.negatives for item in group])
-        )
-        similarities += list(np.hstack([positives, negatives]))
-        correct.append(protocols.image_to_text(positives, negatives))
-    yield scorer.scored(
+
+    def similarities(items: Sequence[Item]) -> Floats:
+        texts = scorer.texts.of_many([(*item.positives, *item.negatives) for item in items])
+        # [n, 1, D] * [n, t, D] -> [n, t]
+        return np.asarray((scorer.images(items)[:, None, :] * texts).sum(axis=2))
+
+    yield _choice(
+        scorer,
         "accuracy" if single else "itt",
-        _mean(chances),
-        _names(item for group in shapes.values() for item in group),
+        lambda item: (len(item.positives), len(item.negatives)),
         similarities,
+    )
+
+
+def _text_to_image(scorer: _Scorer) -> Iterator[Scored]:
+    def similarities(items: Sequence[Item]) -> Floats:
+        texts = scorer.texts.of(item.positives[0] for item in items)
+        return np.asarray((texts[:, None, :] * scorer.all_images(items)).sum(axis=2))
+
+    yield _choice(scorer, "t2i", lambda item: (1, len(item.other_images)), similarities)
+
+
+def _choice(
+    scorer: _Scorer,
+    metric: str,
+    shape: Callable[[Item], tuple[int, int]],
+    similarities: Callable[[Sequence[Item]], Floats],
+) -> Scored:
+    """Rows of a choice among the candidates of each item.
+
+    Args:
+        scorer: of the subtask.
+        metric: of the rows.
+        shape: numbers of right and wrong candidates of an item.
+        similarities: [n, candidates] of items of one shape, the right candidates first.
+    """
+    # Items with equal numbers of candidates are stacked into rectangles.
+    shapes: dict[tuple[int, int], list[Item]] = {}
+    for item in scorer.readable:
+        shapes.setdefault(shape(item), []).append(item)
+    values: list[Floats] = []
+    correct = [np.empty(0, dtype=np.bool_)]
+    for (right, _), items in shapes.items():
+        block = similarities(items)
+        values += list(block)
+        ties_right = scorer.subtask.ties_right
+        correct.append(protocols.verdicts(metric, block, right, ties_right=ties_right))
+    return scorer.scored(
+        metric,
+        _mean([protocols.choice_chance(*shape(item)) for item in scorer.readable]),
+        _names(item for items in shapes.values() for item in items),
+        values,
         np.concatenate(correct),
         scorer.skipped,
     )
+
+
+def _group(scorer: _Scorer) -> Iterator[Scored]:
+    items = scorer.readable
+    similarities = np.empty((0, 2, 2))
+    if items:
+        texts = scorer.texts.of_many([(*item.positives, *item.negatives) for item in items])
+        images = scorer.all_images(items)
+        # [n, 2, 1, D] * [n, 1, 2, D] -> [n, 2, 2]
+        products = images[:, :, None, :] * texts[:, None, :, :]
+        # Sums of two are compared: in the precision of the stored similarities.
+        similarities = products.sum(axis=3).astype(np.float64)
+    for metric, correct in protocols.group(similarities).items():
+        chance, rows = protocols.GROUP_CHANCES[metric], similarities.reshape(-1, 4)
+        yield scorer.scored(metric, chance, _names(items), rows, correct, scorer.skipped)
 
 
 def _text_only(scorer: _Scorer) -> Iterator[Scored]:
@@ -321,6 +373,8 @@ def _zero_shot(scorer: _Scorer) -> Iterator[Scored]:
 
 _PROTOCOLS: dict[str, Callable[[_Scorer], Iterator[Scored]]] = {
     "image_to_text": _image_to_text,
+    "text_to_image": _text_to_image,
+    "group": _group,
     "text_only": _text_only,
     "retrieval": _retrieval,
     "zero_shot": _zero_shot,

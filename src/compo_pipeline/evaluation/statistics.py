@@ -67,16 +67,16 @@ def mean_draws(right: Floats, items: Floats, images: Floats, seeds: Floats) -> F
     return draws
 
 
-def mean_of_parts(draws: Sequence[Floats]) -> Floats:
-    """An average of several means under every resample: [R].
+def mean_of_parts(draws: Sequence[Floats], weights: Sequence[float]) -> Floats:
+    """A weighted average of several means under every resample: [R].
 
     A part of few images (a rare class) is missing from some resamples; these average their other
     parts.
     """
     stacked = np.stack(draws)
-    present = ~np.isnan(stacked)
+    present = ~np.isnan(stacked) * np.array(weights)[:, None]
     with np.errstate(invalid="ignore"):
-        mean: Floats = np.where(present, stacked, 0).sum(axis=0) / present.sum(axis=0)
+        mean: Floats = np.nan_to_num(stacked * present).sum(axis=0) / present.sum(axis=0)
     return mean
 
 

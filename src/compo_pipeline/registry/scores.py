@@ -452,7 +452,12 @@ def _items_hash(subtasks: Sequence[Subtask]) -> str:
 
 def _images_hash(subtasks: Sequence[Subtask]) -> str:
     """Hash of the images and of the names of missing ones, whose items are skipped."""
-    images = {(item.image, task.path(item)) for task in subtasks for item in task.items}
+    images = {
+        (path.relative_to(task.images).as_posix(), path)
+        for task in subtasks
+        for item in task.items
+        for path in task.paths(item)
+    }
     present = sorted((name, path) for name, path in images if path.is_file())
     missing = sorted(name for name, path in images if not path.is_file())
     return _hash(f"{files_fingerprint(present)} {missing}")

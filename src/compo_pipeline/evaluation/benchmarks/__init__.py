@@ -20,6 +20,7 @@ from compo_pipeline.evaluation.benchmarks import (
 from compo_pipeline.evaluation.benchmarks.items import (
     Benchmark,
     Item,
+    Mean,
     Subtask,
     custom_titles,
     titles,
@@ -103,18 +104,21 @@ def gather(
 
 @dataclass(frozen=True, slots=True)
 class ReportedMetric:
-    """The mean over `parts` (subtasks) of the mean over each part's items."""
+    """A weighted average over subtasks of the mean over each subtask's items.
+
+    `weights` has the weight of each subtask; their sum is 1.
+    """
 
     benchmark: str
     metric: str
     name: str
-    parts: tuple[str, ...]
+    weights: Mapping[str, float]
     title: str
 
     @property
     def averaged(self) -> bool:
         """Whether it is a mean of several subtasks."""
-        return self.parts != (self.name,)
+        return self.weights.keys() != {self.name}
 
     @property
     def headline(self) -> bool:
@@ -135,33 +139,36 @@ class ReportedMetric:
 
 
 def reported_metrics(
-    keys: Iterable[Key], titles: Mapping[str, str] | None = None
+    items: Mapping[Key, int], titles: Mapping[str, str] | None = None
 ) -> list[ReportedMetric]:
     """The metrics of every scored subtask, and the averages whose subtasks were all scored.
 
+    Subtasks named `<set>/<part>` are not reported singly: `<set>` is the mean over its parts.
+
     Args:
-        keys: what was scored.
+        items: number of scored items by benchmark, metric and subtask.
         titles: labels of benchmarks whose files are not the official ones.
     """
     labels = {name: benchmark.label for name, benchmark in BENCHMARKS.items()} | dict(titles or {})
-    scored: dict[tuple[str, str], list[str]] = {}
-    for benchmark, metric, subtask in dict.fromkeys(keys):
-        scored.setdefault((benchmark, metric), []).append(subtask)
+    scored: dict[tuple[str, str], dict[str, int]] = {}
+    for (benchmark, metric, subtask), count in items.items():
+        scored.setdefault((benchmark, metric), {})[subtask] = count
     order = {name: place for place, name in enumerate(_ORDER)}
     found = []
     for (benchmark, metric), subtasks in scored.items():
         parts: dict[str, tuple[str, ...]] = {}
         for subtask in subtasks:
-            # The classes of a zero-shot set are subtasks named `<set>/<class>`.
-            name = subtask.split("/", 1)[0] if metric == PER_CLASS else subtask
+            name = subtask.split("/", 1)[0]
             parts[name] = (*parts.get(name, ()), subtask)
+        means = {name: Mean(members) for name, members in parts.items()}
         known = BENCHMARKS.get(benchmark)
-        for name, members in (known.averages.get(metric, {}) if known else {}).items():
-            if set(members) <= set(subtasks):
-                parts[name] = members
+        for name, mean in (known.averages.get(metric, {}) if known else {}).items():
+            if set(mean.subtasks) <= subtasks.keys():
+                means[name] = mean
+        title = labels.get(benchmark, benchmark)
         found += [
-            ReportedMetric(benchmark, metric, name, parts[name], labels.get(benchmark, benchmark))
-            for name in sorted(parts, key=lambda name: order.get(name, -1))
+            ReportedMetric(benchmark, metric, name, means[name].weights(subtasks), title)
+            for name in sorted(means, key=lambda name: order.get(name, -1))
         ]
     return found
 
@@ -179,7 +186,8 @@ def metric_values(scores: Iterable[Score]) -> dict[str, float]:
     means = {key: sum(found) / len(found) for key, found in correct.items()}
     return {
         f"{one.benchmark}/{one.metric}/{one.name}": 100
-        * sum(means[one.benchmark, one.metric, part] for part in one.parts)
-        / len(one.parts)
-        for one in reported_metrics(correct)
+        * sum(
+            weight * means[one.benchmark, one.metric, part] for part, weight in one.weights.items()
+        )
+        for one in reported_metrics({key: len(found) for key, found in correct.items()})
     }

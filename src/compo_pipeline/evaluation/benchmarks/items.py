@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,13 +19,16 @@ class Item:
     """One image with the texts that describe it and those that do not.
 
     `item` is unique in its subtask. `image` is a path under the subtask's image folder. For
-    zero-shot classification the only positive is the name of the class.
+    zero-shot classification the only positive is the name of the class. `other_images` are not
+    described by the positives; in a group of two images with a caption each, the only one is
+    described by the only negative.
     """
 
     item: str
     image: str
     positives: tuple[str, ...]
     negatives: tuple[str, ...] = ()
+    other_images: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +36,8 @@ class Subtask:
     """Items that are scored together, and the protocols that score them.
 
     `classes` and `templates` (with `{}` where the class goes) are those of zero-shot
-    classification. `title` is the benchmark's label in reports if its files are not the official
-    ones ("SugarCrepe-style").
+    classification. `ties_right` says whether a tie is right in a choice. `title` is the benchmark's
+    label in reports if its files are not the official ones ("SugarCrepe-style").
     """
 
     benchmark: str
@@ -43,6 +47,7 @@ class Subtask:
     items: tuple[Item, ...]
     classes: tuple[str, ...] = ()
     templates: tuple[str, ...] = ()
+    ties_right: bool = False
     # Not part of the items: it changes no score.
     title: str | None = field(default=None, repr=False, compare=False)
 
@@ -58,7 +63,9 @@ class Subtask:
                 yield from self.prompts(name)
             return
         for item in self.items:
-            if "text_only" in self.protocols or str(self.path(item)) not in unreadable:
+            if "text_only" in self.protocols or not any(
+                str(path) in unreadable for path in self.paths(item)
+            ):
                 yield from item.positives
                 yield from item.negatives
 
@@ -70,21 +77,57 @@ class Subtask:
         """Path of an item's image."""
         return self.images / item.image
 
+    def paths(self, item: Item) -> tuple[Path, ...]:
+        """Paths of an item's image and of its other images."""
+        return tuple(self.images / image for image in (item.image, *item.other_images))
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A mean of parts: of subtasks, by name, or of other means.
+
+    Each part weighs the same; with `by_items`, as much as it has items.
+    """
+
+    parts: tuple[str | Mean, ...]
+    by_items: bool = False
+
+    @property
+    def subtasks(self) -> tuple[str, ...]:
+        """The names of all subtasks in it."""
+        names = [(part,) if isinstance(part, str) else part.subtasks for part in self.parts]
+        return tuple(name for part in names for name in part)
+
+    def weights(self, items: Mapping[str, int]) -> dict[str, float]:
+        """The weight of each subtask; their sum is 1.
+
+        Args:
+            items: number of items of each subtask.
+        """
+        found: dict[str, float] = defaultdict(float)
+        for part in self.parts:
+            shares = {part: 1.0} if isinstance(part, str) else part.weights(items)
+            size = sum(items[name] for name in shares) if self.by_items else 1
+            for name, share in shares.items():
+                found[name] += size * share
+        total = sum(found.values()) or 1.0
+        return {name: weight / total for name, weight in found.items()}
+
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
     """A benchmark: its adapter, and the metrics that reports show of it.
 
     `load(root, images)` reads its annotation files; None for retrieval, which reads the dataset's
-    own captions. `averages` maps a metric to its averages, each over the named subtasks. `headline`
-    says whether a summary shows a metric of a subtask or average.
+    own captions. `averages` maps a metric to its averages, as the papers make them. `headline` says
+    whether a summary shows a metric of a subtask or average.
     """
 
     name: str
     label: str
     load: Callable[[Path, Path], list[Subtask]] | None
     headline: Callable[[str, str], bool]
-    averages: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    averages: Mapping[str, Mapping[str, Mean]] = field(default_factory=dict)
 
 
 def titles(subtasks: Iterable[Subtask]) -> dict[str, str]:
