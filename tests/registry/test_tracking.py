@@ -1,6 +1,7 @@
 """Several stages log into one run, also after failures and restores."""
 
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -32,6 +33,25 @@ def test_the_default_store_is_in_the_project(
         record.document({"clic": {"weight": 0.5}}, "parameters.yaml")
     kept = list((mlflow_project / "mlruns" / "artifacts").rglob("parameters.yaml"))
     assert [path.read_text() for path in kept] == ["clic:\n  weight: 0.5\n"]
+
+
+@pytest.mark.slow
+def test_two_first_runs_of_a_fresh_folder_share_a_store(tmp_path: Path) -> None:
+    """Both processes build the database at the same moment: as soon as both are ready."""
+    program = (
+        "import os, sys, time, mlflow\nfrom pathlib import Path\n"
+        "import mlflow.store.tracking.sqlalchemy_store\n"
+        "from compo_pipeline.registry import tracking\n"
+        "from compo_pipeline.registry.settings import TrackingSettings\n"
+        "folder = Path(sys.argv[1])\n(folder / f'ready{os.getpid()}').touch()\n"
+        "while len(list(folder.glob('ready*'))) < 2:\n    time.sleep(0.01)\n"
+        "tracking.configure(TrackingSettings(), folder)\nprint(tracking.experiment_id())\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    experiments = [process.communicate(timeout=300)[0] for process in started]
+    assert [process.returncode for process in started] == [0, 0]
+    assert experiments[0] == experiments[1] == "1\n"
 
 
 @pytest.fixture

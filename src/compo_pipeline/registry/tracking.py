@@ -14,12 +14,14 @@ import re
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.next_steps import kedro_run
@@ -97,11 +99,13 @@ def experiment_in(uri: str, name: str, key: str) -> str:
     import mlflow
     from mlflow.exceptions import MlflowException
 
+    file = local_file(uri)
     with store_errors(uri, key):
-        client = mlflow.MlflowClient(uri)
+        with nullcontext() if file is None else FileLock(file.with_name(f"{file.name}.lock")):
+            # A new database is built here, by the first of several processes.
+            client = mlflow.MlflowClient(uri)
         experiment = client.get_experiment_by_name(name)
         if experiment is None:
-            file = local_file(uri)
             artefacts = None if file is None else (file.resolve().parent / "artifacts").as_uri()
             try:
                 return str(client.create_experiment(name, artefacts))
@@ -157,7 +161,7 @@ def store_errors(uri: str, key: str) -> Iterator[None]:
 
     try:
         yield
-    except (MlflowException, SQLAlchemyError, ImportError) as error:
+    except (MlflowException, SQLAlchemyError, ImportError, OSError) as error:
         raise SettingsError(f"{key}: cannot use {masked(uri)}: {masked(str(error))}") from None
 
 
