@@ -8,10 +8,12 @@ from typing import Any
 import mlflow
 import numpy as np
 import pytest
+import torch
 import yaml
 from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
 from PIL import Image
+from safetensors.torch import load_file, save_file
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.datasets.catalog import FolderDataset
@@ -115,6 +117,24 @@ def test_a_refusal_is_an_error_with_a_page(
     assert "FAILED" in printed
     for shown in (printed, page, html):
         assert "promotion.dry_run=true" in shown
+
+
+def test_a_challenger_whose_files_were_changed_is_refused(
+    run: Callable[..., None], tmp_path: Path
+) -> None:
+    """Its scores are stored, under the fingerprint that its tag still names."""
+    rule = {"figure": "sugar_crepe_pp/itt/swap_att", "must": "hold", "by": 1}
+    gate = {"version": 2, "items": IMAGES, "rules": {"itt": rule}}
+    with pytest.raises(PromotionError, match="itt"):
+        run(gate={**gate, "rules": {"itt": {**rule, "must": "rise"}}})
+    (weights,) = (tmp_path / "version").rglob("open_clip_model.safetensors")
+    state = load_file(weights)
+    save_file({name: torch.full_like(tensor, torch.nan) for name, tensor in state.items()}, weights)
+    for dry_run in (True, False):
+        with pytest.raises(PromotionError, match=r"refused\. Failed: files"):
+            run(gate=gate, dry_run=dry_run)
+        assert "fingerprint" in (tmp_path / "report" / "promotion.md").read_text()
+    assert aliases() == {"previous": 1, "champion": 2, "challenger": 3}
 
 
 def test_a_promotion_by_a_gate_of_ones_own(run: Callable[..., None], tmp_path: Path) -> None:

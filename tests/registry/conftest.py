@@ -14,6 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    KeySerializationEncryption,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
 
 from compo_pipeline.evaluation.comparison import compare
 from compo_pipeline.evaluation.contamination import Overlap
@@ -21,7 +30,7 @@ from compo_pipeline.evaluation.evaluate import Audit, Comparison
 from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.records import Score
 from compo_pipeline.registry import tracking
-from compo_pipeline.registry.settings import TrackingSettings
+from compo_pipeline.registry.settings import SigningSettings, TrackingSettings
 
 
 @pytest.fixture
@@ -58,6 +67,26 @@ def comparison() -> Comparison:
         audits=(Audit("retrieval", "raw", 40, 2, {"missing": 2}, 80, 0, 0, ()),),
         overlaps=(Overlap("retrieval", "raw", 40, 1, 0, None, 40, 3),),
     )
+
+
+@pytest.fixture(scope="session")
+def key_pair(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., SigningSettings]:
+    """Writes the PEM files of a new key; its password is read from KEY_PASSWORD."""
+    folder = tmp_path_factory.mktemp("keys")
+
+    def write(name: str, password: str | None = None) -> SigningSettings:
+        private, pem = ec.generate_private_key(ec.SECP256R1()), Encoding.PEM
+        encryption: KeySerializationEncryption = NoEncryption()
+        if password is not None:
+            encryption = BestAvailableEncryption(password.encode())
+        secret = private.private_bytes(pem, PrivateFormat.PKCS8, encryption)
+        (folder / f"{name}.pem").write_bytes(secret)
+        public = private.public_key().public_bytes(pem, PublicFormat.SubjectPublicKeyInfo)
+        (folder / f"{name}.pub").write_bytes(public)
+        variable = None if password is None else "KEY_PASSWORD"
+        return SigningSettings(folder / f"{name}.pub", folder / f"{name}.pem", variable)
+
+    return write
 
 
 # Seconds; a busy machine takes minutes to import MLflow's server.

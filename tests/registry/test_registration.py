@@ -30,7 +30,12 @@ from compo_pipeline.registry.registration import (
     register,
     requirements,
 )
-from compo_pipeline.registry.settings import RegistrationSettings, TrackingSettings
+from compo_pipeline.registry.settings import (
+    RegistrationSettings,
+    SigningSettings,
+    TrackingSettings,
+)
+from compo_pipeline.registry.verification import VersionError, verified
 from compo_pipeline.storage import file_sha256
 
 SETTINGS = RegistrationSettings()
@@ -179,6 +184,27 @@ def test_versions_are_listed_with_their_origin(registered: Registered) -> None:
 def test_aliases_of_the_gate_are_refused(alias: str) -> None:
     with pytest.raises(SettingsError, match=f"registration.alias: '{alias}' is given by"):
         parse(RegistrationSettings, {"alias": alias}, "registration")
+
+
+def test_with_keys_a_version_is_signed_and_unsigned_ones_are_not_used_again(
+    registered: Registered,
+    checkpoint: Path,
+    comparison: Comparison,
+    key_pair: Callable[[str], SigningSettings],
+    tmp_path: Path,
+) -> None:
+    keys = replace(SETTINGS, alias="signed", signing=key_pair("registration"))
+    first = registered_in_a_run(checkpoint, tmp_path / "export", comparison, keys)
+    assert first.fresh and first.version > registered.version
+    again = registered_in_a_run(checkpoint, tmp_path / "again", comparison, keys)
+    assert again == replace(first, fresh=False)
+    public = SigningSettings(keys.signing.public_key)
+    assert verified(version_of("signed"), tmp_path / "copy", public).model
+    with pytest.raises(VersionError, match=r"model\.sig is missing"):
+        verified(version_of("challenger"), tmp_path / "unsigned", public)
+    run = mlflow.get_run(first.run_id).data
+    assert ".pem" not in str([run.params, run.tags, version_of("signed").tags])
+    assert mlflow.pyfunc.load_model(first.model_uri)
 
 
 def test_other_precision_or_weights_are_another_version(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import mlflow
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from mlflow.entities.model_registry import ModelVersion
 from PIL import Image
@@ -17,14 +18,20 @@ from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
-from compo_pipeline.records import Score
+from compo_pipeline.records import Score, to_table
 from compo_pipeline.registry import scores as stored
 from compo_pipeline.registry import tracking, verification, versions
-from compo_pipeline.registry.scores import ScoresMissing, VersionScores, scores_fingerprint
+from compo_pipeline.registry.scores import (
+    ScoresInvalid,
+    ScoresMissing,
+    VersionScores,
+    scores_fingerprint,
+)
 from compo_pipeline.registry.settings import CopySettings, SigningSettings
 from compo_pipeline.registry.tracking import RunLog
 from compo_pipeline.registry.verification import VersionError
 from compo_pipeline.registry.versions import copy_version
+from compo_pipeline.storage import file_sha256
 
 IMAGES = 4
 EVALUATION = EvaluationSettings(device="cpu")
@@ -129,6 +136,64 @@ def test_missing_and_stale_scores_say_why(
         scorer(other, base, reevaluate=False).of(version)
     assert len(scorer(other, base).of(version)) == len(made) - 1
     assert len(loads) == 2
+
+
+def stored_table(version: ModelVersion, suffix: str) -> str:
+    """Path of the stored scores, or of their digest, in the artefacts of the version's run."""
+    client = mlflow.MlflowClient()
+    (folder,) = client.list_artifacts(version.run_id, "scores")
+    files = [file.path for file in client.list_artifacts(version.run_id, folder.path)]
+    return next(path for path in files if path.endswith(suffix))
+
+
+def test_edited_scores_are_refused(
+    version: ModelVersion, subtask: Subtask, base: Path, tmp_path: Path
+) -> None:
+    made = scorer(subtask, base).of(version)
+    client, name = mlflow.MlflowClient(), stored_table(version, ".parquet")
+    table = Path(client.download_artifacts(version.run_id, name, str(tmp_path)))
+    edited = [replace(score, correct=True) for score in made]
+    assert edited != made
+    pq.write_table(to_table(edited, Score), table)
+    client.log_artifact(version.run_id, str(table), str(Path(name).parent))
+    with pytest.raises(ScoresInvalid, match=rf"{name}.*sha256"):
+        scorer(subtask, base).of(version)
+    # With a digest that fits, the verdicts still do not.
+    digest = table.with_suffix(".sha256")
+    digest.write_text(file_sha256(table))
+    client.log_artifact(version.run_id, str(digest), str(Path(name).parent))
+    wrong = next(score.item for score in made if not score.correct)
+    with pytest.raises(ScoresInvalid, match=rf"swap_att itt, item '{wrong}'.*correct=True"):
+        scorer(subtask, base).of(version)
+
+
+def test_with_keys_only_signed_scores_are_used(
+    version: ModelVersion,
+    subtask: Subtask,
+    base: Path,
+    key_pair: Callable[[str], SigningSettings],
+    tmp_path: Path,
+) -> None:
+    made = scorer(subtask, base).of(version)
+    (record,) = (tmp_path / "version").rglob("compo.json")
+    digests = stored.digests(version.run_id)
+    record.write_text(json.dumps({**json.loads(record.read_text()), "scores": digests}))
+    keys = key_pair("scores")
+    verification.sign(tmp_path / "version", version.tags["fingerprint"], keys)
+
+    def found() -> list[Score]:
+        model = ModelSettings(f"local-dir:{base}")
+        return VersionScores([subtask], EVALUATION, model, reevaluate=False, signing=keys).of(
+            version
+        )
+
+    assert found() == made
+    better = [replace(score, similarities=(0.3, 0.2, 0.1), correct=True) for score in made]
+    fingerprint = scorer(subtask, base).fingerprint
+    stored.store_scores(RunLog(version.run_id), fingerprint, {version.tags["fingerprint"]: better})
+    assert scorer(subtask, base).of(version) == better
+    with pytest.raises(ScoresMissing):
+        found()
 
 
 def test_files_of_other_weights_than_the_tag_says_are_refused(

@@ -273,7 +273,6 @@ class VersionScores:
         """
         if version.version not in self._verified:
             folder = Path(self._folder.name) / str(version.version)
-            folder.mkdir()
             self._verified[version.version] = verified(version, folder, self.signing)
         return self._verified[version.version]
 

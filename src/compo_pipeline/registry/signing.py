@@ -97,7 +97,7 @@ def signer(signing: SigningSettings) -> Signer:
 
     try:
         # The library hands the password on to `cryptography`, which takes bytes alone.
-        return Config().use_elliptic_key_signer(
+        return Config().use_elliptic_key_signer(  # type: ignore[no-untyped-call]
             private_key=signing.private_key,
             password=password,  # type: ignore[arg-type]
         )

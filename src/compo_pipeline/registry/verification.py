@@ -102,7 +102,7 @@ def verified(
 
     Args:
         version: of the registry.
-        folder: for the copy.
+        folder: of the copy, empty or missing.
         signing: the configured keys, if any.
         store: URI of the version's registry; None is the configured one.
 
@@ -115,6 +115,7 @@ def verified(
     verifier = None if signing.public_key is None else signing_keys.verifier(signing)
     name = f"{version.name} version {version.version}"
     uri = f"models:/{version.name}/{version.version}"
+    folder.mkdir(parents=True, exist_ok=True)
     try:
         files = Path(
             mlflow.artifacts.download_artifacts(
@@ -166,7 +167,7 @@ def _exported(files: Path) -> Path:
     artefacts = _flavors(files)[_FLAVOR].get("artifacts") or {}
     if set(artefacts) != {ARTEFACT}:
         raise ValueError(f"MLmodel names the artefacts {sorted(artefacts)}, not '{ARTEFACT}' alone")
-    export = files / artefacts[ARTEFACT]["path"]
+    export = files / str(artefacts[ARTEFACT]["path"])
     if not export.resolve().is_relative_to(files.resolve()) or not export.is_dir():
         raise ValueError(f"MLmodel names the folder '{artefacts[ARTEFACT]['path']}'; there is none")
     return export

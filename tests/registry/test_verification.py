@@ -1,0 +1,317 @@
+"""A version is used only if its files are those that were registered or, with keys, signed."""
+
+import itertools
+import json
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pytest
+import torch
+import yaml
+from mlflow.entities.model_registry import ModelVersion
+from safetensors.torch import load_file, save_file
+
+from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.models.loading import load
+from compo_pipeline.registry import signing as signatures
+from compo_pipeline.registry import tracking
+from compo_pipeline.registry.promotion import roll_back
+from compo_pipeline.registry.settings import (
+    CopySettings,
+    Gate,
+    GateRule,
+    PromotionSettings,
+    SigningSettings,
+)
+from compo_pipeline.registry.signing import key_problems
+from compo_pipeline.registry.verification import VersionError, sign, verified
+from compo_pipeline.registry.versions import copy_version, same_model
+
+UNSIGNED = SigningSettings()
+PASSWORD = "secret words"
+KeyPair = Callable[..., SigningSettings]
+numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def intact(
+    version_files: Callable[..., dict[str, str]],
+    tiny_model: Callable[..., Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Path, dict[str, str]]:
+    """Folder and tags of a version."""
+    folder = tmp_path_factory.mktemp("intact")
+    return folder, version_files(load(tiny_model(seed=1)), folder)
+
+
+@pytest.fixture
+def files(intact: tuple[Path, dict[str, str]], tmp_path: Path) -> Path:
+    """A copy of the folder, to be changed."""
+    return shutil.copytree(intact[0], tmp_path / "stored")
+
+
+@pytest.fixture
+def version(
+    configure: Callable[[str], None], intact: tuple[Path, dict[str, str]], files: Path
+) -> ModelVersion:
+    """A version of these files; it is challenger, champion and the former champion."""
+    configure("verification")
+    client, name = mlflow.MlflowClient(), f"verified-{next(numbers)}"
+    client.create_registered_model(name)
+    tags = {**intact[1], "checkpoint_sha256": "c" * 64, "precision": "fp32"}
+    for alias in ("previous", "champion"):
+        made = client.create_model_version(
+            name, str(files), tracking.open_run("verified", {}), tags=tags
+        )
+        client.set_registered_model_alias(name, alias, made.version)
+    return client.get_model_version(name, "1")
+
+
+def export_of(files: Path) -> Path:
+    (folder,) = (files / "artifacts").iterdir()
+    return folder
+
+
+def weights_become(files: Path, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    path = export_of(files) / "open_clip_model.safetensors"
+    save_file({name: change(tensor) for name, tensor in load_file(path).items()}, path)
+
+
+def entry(files: Path, **changes: Any) -> None:
+    """Change the entry of MLflow's MLmodel about the code that it runs."""
+    path = files / "MLmodel"
+    content = yaml.safe_load(path.read_text())
+    content["flavors"]["python_function"] |= changes
+    path.write_text(yaml.safe_dump(content))
+
+
+def flavor(files: Path) -> None:
+    path = files / "MLmodel"
+    content = yaml.safe_load(path.read_text())
+    content["flavors"]["pytorch"] = {"model_data": "data"}
+    path.write_text(yaml.safe_dump(content))
+
+
+def line(files: Path, name: str, text: str) -> None:
+    (files / name).write_text((files / name).read_text() + text)
+
+
+def probe(files: Path, change: float) -> None:
+    path = export_of(files) / "probes.json"
+    stored = json.loads(path.read_text())
+    stored["texts"][1][0] += change
+    path.write_text(json.dumps(stored))
+
+
+def preprocessing(files: Path) -> None:
+    path = export_of(files) / "open_clip_config.json"
+    content = json.loads(path.read_text())
+    content["preprocess_cfg"]["mean"] = [0.5, 0.5, 0.5]
+    path.write_text(json.dumps(content))
+
+
+CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "weights of NaN": (
+        lambda files: weights_become(files, lambda tensor: torch.full_like(tensor, torch.nan)),
+        "fingerprint",
+    ),
+    "other weights": (
+        lambda files: weights_become(files, lambda tensor: tensor + 1),
+        "fingerprint",
+    ),
+    "no weights": (
+        lambda files: (export_of(files) / "open_clip_model.safetensors").unlink(),
+        "weights",
+    ),
+    "half the weights": (
+        lambda files: (export_of(files) / "open_clip_model.safetensors").write_bytes(b"half"),
+        "open_clip_model.safetensors",
+    ),
+    "another preprocessing": (preprocessing, "fingerprint"),
+    "other embeddings": (lambda files: probe(files, 0.01), r"probe 1 of the texts.*probes\.json"),
+    "no number": (lambda files: probe(files, float("nan")), r"probe 1 of the texts"),
+    "no probes": (lambda files: (export_of(files) / "probes.json").unlink(), r"probes\.json"),
+    "other code": (lambda files: line(files, "model.py", "\nimport os\n"), r"model\.py"),
+    "a loader": (lambda files: entry(files, loader_module="theirs"), "loader_module is theirs"),
+    "more code": (lambda files: entry(files, code="code"), "code"),
+    "a pickle": (lambda files: entry(files, python_model="python_model.pkl"), "python_model"),
+    "another flavor": (flavor, "pytorch"),
+    "another folder": (
+        lambda files: entry(files, artifacts={"model": {"path": "../elsewhere"}}),
+        r"\.\./elsewhere",
+    ),
+    "a package": (lambda files: line(files, "requirements.txt", "\nevil==1"), "requires 'evil==1'"),
+    "an index": (
+        lambda files: line(files, "requirements.txt", "\n--index-url https://example.org"),
+        r"requirements\.txt requires '--index-url",
+    ),
+    "no MLmodel": (lambda files: (files / "MLmodel").unlink(), "MLmodel"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_version_is_not_used(
+    version: ModelVersion, files: Path, tmp_path: Path, change: str
+) -> None:
+    make, named = CHANGES[change]
+    make(files)
+    with pytest.raises(VersionError, match=rf"{version.name} version 1 .*{named}"):
+        verified(version, tmp_path / "copy", UNSIGNED)
+
+
+def test_an_intact_version_is_a_model_and_its_folder(version: ModelVersion, tmp_path: Path) -> None:
+    found = verified(version, tmp_path / "copy", UNSIGNED)
+    assert (found.folder / "MLmodel").is_file()
+    assert found.export.is_relative_to(found.folder)
+    assert found.model.fingerprint == version.tags["fingerprint"]
+
+
+def test_a_probe_may_differ_by_rounding(version: ModelVersion, files: Path, tmp_path: Path) -> None:
+    probe(files, 5e-5)
+    assert verified(version, tmp_path / "copy", UNSIGNED)
+
+
+def test_no_alias_moves_to_a_changed_version(
+    version: ModelVersion, files: Path, tmp_path: Path
+) -> None:
+    weights_become(files, lambda tensor: torch.full_like(tensor, torch.nan))
+    client, name = mlflow.MlflowClient(), version.name
+    before = client.get_registered_model(name).aliases
+    gate = Gate(version=1, rules={"itt": GateRule("sugar_crepe_pp/itt/swap_att", "rise")})
+    settings = PromotionSettings(captions="", gate=gate)
+    for dry_run in (True, False):
+        with pytest.raises(VersionError, match="fingerprint"):
+            roll_back(name, replace(settings, dry_run=dry_run), UNSIGNED)
+    target = f"sqlite:///{tmp_path / 'other.db'}"
+    with pytest.raises(VersionError, match="fingerprint"):
+        copy_version(name, CopySettings(to=target, alias="previous"), UNSIGNED, dry_run=True)
+    assert client.get_registered_model(name).aliases == before
+
+
+def test_a_changed_version_is_not_found_again(version: ModelVersion, files: Path) -> None:
+    client = mlflow.MlflowClient()
+    found = same_model(client, version.name, version.tags, UNSIGNED)
+    assert found is not None and int(found.version) == 2
+    weights_become(files, lambda tensor: tensor + 1)
+    assert same_model(client, version.name, version.tags, UNSIGNED) is None
+
+
+@pytest.fixture
+def signing(key_pair: KeyPair, monkeypatch: pytest.MonkeyPatch) -> SigningSettings:
+    """A key with a password."""
+    monkeypatch.setenv("KEY_PASSWORD", PASSWORD)
+    return key_pair("ours", PASSWORD)
+
+
+@pytest.fixture
+def signed(version: ModelVersion, files: Path, signing: SigningSettings) -> ModelVersion:
+    """The version, its files signed."""
+    sign(files, version.tags["fingerprint"], signing)
+    return version
+
+
+def test_a_signed_version_is_verified_with_the_public_key_alone(
+    signed: ModelVersion, signing: SigningSettings, tmp_path: Path
+) -> None:
+    assert verified(signed, tmp_path / "copy", SigningSettings(signing.public_key)).model
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda files: line(export_of(files), "compo.json", " "), r"compo\.json"),
+        (lambda files: (files / "conda.yaml").unlink(), r"Missing.*conda\.yaml"),
+        (lambda files: (files / ".gitignore").touch(), r"Extra.*\.gitignore"),
+        (lambda files: line(files, "model.py", "\n"), r"model\.py"),
+        (lambda files: (files / "model.sig").unlink(), r"model\.sig is missing.*registration"),
+        (lambda files: (files / "model.sig").write_text("{}"), r"model\.sig"),
+    ],
+)
+def test_a_file_that_differs_from_the_signed_one_is_named(
+    signed: ModelVersion,
+    files: Path,
+    signing: SigningSettings,
+    tmp_path: Path,
+    change: Callable[[Path], object],
+    named: str,
+) -> None:
+    change(files)
+    with pytest.raises(VersionError, match=rf"version 1 .*{named}") as refusal:
+        verified(signed, tmp_path / "copy", signing)
+    assert "\n" not in refusal.value.message
+
+
+def test_a_signature_of_another_key_is_refused(
+    signed: ModelVersion, key_pair: KeyPair, tmp_path: Path
+) -> None:
+    with pytest.raises(VersionError, match=r"model\.sig"):
+        verified(signed, tmp_path / "copy", key_pair("theirs"))
+
+
+def test_signed_code_may_be_of_another_version_of_this_program(
+    version: ModelVersion, files: Path, signing: SigningSettings, tmp_path: Path
+) -> None:
+    line(files, "model.py", "# earlier\n")
+    with pytest.raises(ValueError, match=r"model\.py"):
+        sign(files, version.tags["fingerprint"], signing)
+    signatures.sign(files, signing)
+    assert verified(version, tmp_path / "copy", signing).model
+
+
+def test_other_files_than_were_logged_are_not_signed(
+    version: ModelVersion, files: Path, signing: SigningSettings
+) -> None:
+    weights_become(files, lambda tensor: tensor + 1)
+    with pytest.raises(ValueError, match="fingerprint"):
+        sign(files, version.tags["fingerprint"], signing)
+    assert not (files / "model.sig").exists()
+
+
+def test_usable_keys_have_no_problem(signing: SigningSettings) -> None:
+    assert list(key_problems(signing, signs=True)) == []
+    assert list(key_problems(SigningSettings(signing.public_key), signs=False)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "password", "key"),
+    [
+        ({"private_key": Path("missing.pem")}, PASSWORD, "private_key: .*missing.pem"),
+        ({"private_key": None}, PASSWORD, "private_key: expected"),
+        ({"public_key": Path("missing.pub")}, PASSWORD, "public_key: .*missing.pub"),
+        ({"public_key": Path(__file__)}, PASSWORD, "public_key: .*test_verification"),
+        ({}, "wrong words", "private_key: .*password_variable"),
+        ({}, None, "password_variable: .*'KEY_PASSWORD' is not set"),
+        ({"password_variable": None}, PASSWORD, "private_key: .*password_variable"),
+    ],
+)
+def test_unusable_keys_are_named(
+    signing: SigningSettings,
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, Any],
+    password: str | None,
+    key: str,
+) -> None:
+    if password is None:
+        monkeypatch.delenv("KEY_PASSWORD")
+    else:
+        monkeypatch.setenv("KEY_PASSWORD", password)
+    (problem,) = key_problems(replace(signing, **changes), signs=True)
+    assert "\n" not in problem and PASSWORD not in problem and "wrong words" not in problem
+    assert re.match(rf"registration\.signing\.{key}", problem)
+
+
+def test_keys_that_are_no_pair_are_refused(signing: SigningSettings, key_pair: KeyPair) -> None:
+    other = key_pair("another")
+    mixed = replace(signing, public_key=other.public_key)
+    (problem,) = key_problems(mixed, signs=True)
+    assert problem.startswith("registration.signing.public_key: ")
+
+
+def test_a_private_key_needs_its_public_key() -> None:
+    with pytest.raises(SettingsError, match=r"registration\.signing\.public_key: expected"):
+        parse(SigningSettings, {"private_key": "a.pem"}, "registration.signing")
