@@ -271,8 +271,7 @@ def _signing(values: Mapping[str, Any], *, signs: bool) -> Iterator[str]:
     from compo_pipeline.registry.signing import key_problems
 
     signing = parse(RegistrationSettings, values, "registration").signing
-    if signing.public_key is not None:
-        yield from key_problems(signing, signs=signs)
+    yield from key_problems(signing, signs=signs)
 
 
 def _split(name: str | None, key: str, data: DataSettings) -> Iterator[str]:

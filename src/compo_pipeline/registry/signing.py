@@ -52,14 +52,16 @@ def check(folder: Path, verifier: Verifier) -> None:
 
 
 def key_problems(signing: SigningSettings, *, signs: bool) -> Iterator[str]:
-    """What is wrong with the configured keys, one line each.
+    """What is wrong with the configured keys, one line each; nothing without keys.
 
     Args:
         signing: the keys.
         signs: whether the private key is needed.
     """
+    if signing.public_key is None:
+        return
     try:
-        public = verifier(signing)
+        public = verifier(signing.public_key)
         if not signs:
             return
         with tempfile.TemporaryDirectory() as folder:
@@ -97,7 +99,8 @@ def signer(signing: SigningSettings) -> Signer:
 
     try:
         # The library hands the password on to `cryptography`, which takes bytes alone.
-        return Config().use_elliptic_key_signer(  # type: ignore[no-untyped-call]
+        config = Config()  # type: ignore[no-untyped-call]
+        return config.use_elliptic_key_signer(
             private_key=signing.private_key,
             password=password,  # type: ignore[arg-type]
         )
@@ -112,7 +115,7 @@ def signer(signing: SigningSettings) -> Signer:
         ) from None
 
 
-def verifier(signing: SigningSettings) -> Verifier:
+def verifier(public_key: Path) -> Verifier:
     """The library's configuration that verifies.
 
     Raises:
@@ -123,14 +126,13 @@ def verifier(signing: SigningSettings) -> Verifier:
 
     key = "registration.signing.public_key"
     try:
-        return Config().use_elliptic_key_verifier(public_key=signing.public_key)
+        config = Config()  # type: ignore[no-untyped-call]
+        return config.use_elliptic_key_verifier(public_key=public_key)
     except OSError as error:
-        raise SettingsError(
-            f"{key}: cannot read '{signing.public_key}': {error.strerror}"
-        ) from None
+        raise SettingsError(f"{key}: cannot read '{public_key}': {error.strerror}") from None
     except ValueError as error:
         raise SettingsError(
-            f"{key}: cannot use '{signing.public_key}' ({error}); expected the PEM file of the "
+            f"{key}: cannot use '{public_key}' ({error}); expected the PEM file of the "
             f"public key of {_CURVES}"
         ) from None
 
@@ -139,7 +141,8 @@ def _hashing() -> Hashing:
     from model_signing.hashing import Config
 
     ignored = [SIGNATURE_FILE, _DOWNLOAD_RECORD]
-    return Config().set_ignored_paths(paths=ignored, ignore_git_paths=False)
+    config = Config()  # type: ignore[no-untyped-call]
+    return config.set_ignored_paths(paths=ignored, ignore_git_paths=False)
 
 
 def _require_library() -> None:

@@ -112,7 +112,8 @@ def verified(
     """
     import mlflow
 
-    verifier = None if signing.public_key is None else signing_keys.verifier(signing)
+    public_key = signing.public_key
+    verifier = None if public_key is None else signing_keys.verifier(public_key)
     name = f"{version.name} version {version.version}"
     uri = f"models:/{version.name}/{version.version}"
     folder.mkdir(parents=True, exist_ok=True)
