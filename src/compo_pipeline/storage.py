@@ -1,4 +1,4 @@
-"""Files on disk: atomic writes, checksums, a resumable key-value store, fingerprints of files."""
+"""Files on disk: atomic writes, checksums, resumable stores, fingerprints of files."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar
 
 import pydantic
 from click import ClickException
 
 from compo_pipeline.configuration import SettingsError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Value = TypeVar("Value")
 
@@ -279,6 +282,60 @@ class KeyValueStore(Generic[Value]):
                 "CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, value TEXT)"
             )
             return work(connection)
+
+
+class TensorStore:
+    """Rows of tensors by key, in a folder of safetensors files.
+
+    A file has the rows of some keys; files are added, and none changes. A key must cover everything
+    that its rows depend on. Deleting the folder is always safe.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Name the folder; the first `add` creates it."""
+        self.folder = folder
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Exclude other processes, which would compute the same rows meanwhile."""
+        from filelock import FileLock
+
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.folder / "in_use.lock"):
+            yield
+
+    def parts(self, device: str = "cpu") -> Iterator[tuple[list[str], dict[str, Tensor]]]:
+        """Keys and tensors of each file, on a device; a damaged file is deleted."""
+        from safetensors import safe_open
+
+        for file in self._files():
+            try:
+                verify_checksum(file)
+            except DamagedFileError as error:
+                log.warning("%s; its rows are computed again.", error.message)
+                file.unlink()
+                continue
+            with safe_open(file, framework="pt", device=device) as part:
+                keys = json.loads(part.metadata()["keys"])
+                yield keys, {name: part.get_tensor(name) for name in part.keys()}  # noqa: SIM118
+
+    def add(self, keys: Iterable[str], tensors: Mapping[str, Tensor]) -> None:
+        """Store the rows of keys that have none yet, atomically.
+
+        Args:
+            keys: n keys.
+            tensors: by name, each [n, ...].
+        """
+        from safetensors.torch import save_file
+
+        metadata = {"keys": json.dumps(list(keys)), "checksum": NO_CHECKSUM}
+        number = max((int(file.stem) + 1 for file in self._files()), default=0)
+        with atomic_file(self.folder / f"{number:04d}.safetensors") as temporary:
+            save_file(dict(tensors), temporary, metadata=metadata)
+            write_checksum(temporary)
+
+    def _files(self) -> list[Path]:
+        return sorted(self.folder.glob("*.safetensors"))
 
 
 def _entry_checksum(key: str, value: str) -> str:

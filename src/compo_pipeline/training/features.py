@@ -6,16 +6,12 @@ Shapes: n images, m images and K texts of a batch, P patches, T tokens, D width 
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from filelock import FileLock
-from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -34,20 +30,12 @@ from compo_pipeline.models.encoding import bias_of, encode_images, encode_texts,
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.progress import track
 from compo_pipeline.seeding import digest
-from compo_pipeline.storage import (
-    NO_CHECKSUM,
-    DamagedFileError,
-    atomic_file,
-    verify_checksum,
-    write_checksum,
-)
+from compo_pipeline.storage import TensorStore
 from compo_pipeline.training.batches import ModelPreprocessor
 
 # Towers round by the number of images that they get at a time. It is always this one, so that an
 # image has the same features beside any others: a resumed run ends as an uninterrupted one.
 BATCH = 256
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,11 +218,8 @@ def _free_bytes(device: torch.device) -> int:
 class FeatureStore:
     """Features of one image tower over one set of data, in one precision, on disk.
 
-    A part is one safetensors file of the images that some run lacked; parts are added, none
-    changes. Deleting the folder is always safe.
-
     Args:
-        folder: of the parts of all towers.
+        folder: of the features of all towers.
         key: everything that determines an image's features: tower and preprocessing, data,
             precision and kind of device.
         patches: whether patch tokens are stored too.
@@ -244,46 +229,33 @@ class FeatureStore:
     def __init__(
         self, folder: Path, key: Sequence[str], *, patches: bool, device: torch.device
     ) -> None:
-        self.folder = folder / f"{digest(*key, patches):016x}"
-        self.patches, self.device = patches, device
+        self._store = TensorStore(folder / f"{digest(*key, patches):016x}")
+        self.device = device
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """No other process embeds meanwhile: the next one finds the images of this one."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(self.folder / "in_use.lock"):
-            yield
+        return self._store.locked()
 
     def read(self) -> Features:
-        """All stored features, on the device; a damaged part is deleted."""
+        """All stored features, on the device."""
         found = Features({}, torch.empty(0, device=self.device))
-        for file in self._parts():
-            try:
-                verify_checksum(file)
-            except DamagedFileError as error:
-                log.warning("%s; its images are embedded again.", error.message)
-                file.unlink()
-                continue
-            with safe_open(file, framework="pt", device=str(self.device)) as part:
-                images = [
-                    ImageInput(tuple(paths), axis, counterfactual)
-                    for paths, axis, counterfactual in json.loads(part.metadata()["images"])
-                ]
-                rows = {image: row for row, image in enumerate(images)}
-                patches = part.get_tensor("patches") if self.patches else None
-                found = found.joined(Features(rows, part.get_tensor("values"), patches))
+        for keys, tensors in self._store.parts(str(self.device)):
+            rows = {_image(key): row for row, key in enumerate(keys)}
+            found = found.joined(Features(rows, tensors["values"], tensors.get("patches")))
         return found
 
     def add(self, features: Features) -> None:
         """Store features of images that are not stored yet, atomically."""
-        images = json.dumps([[list(p.paths), p.axis, p.counterfactual] for p in features.rows])
         tensors = {"values": features.values}
         if features.patches is not None:
             tensors["patches"] = features.patches
-        number = max((int(part.stem) + 1 for part in self._parts()), default=0)
-        with atomic_file(self.folder / f"{number:04d}.safetensors") as file:
-            save_file(tensors, file, metadata={"images": images, "checksum": NO_CHECKSUM})
-            write_checksum(file)
+        self._store.add(map(_key, features.rows), tensors)
 
-    def _parts(self) -> list[Path]:
-        return sorted(self.folder.glob("*.safetensors"))
+
+def _key(image: ImageInput) -> str:
+    return json.dumps([image.paths, image.axis, image.counterfactual])
+
+
+def _image(key: str) -> ImageInput:
+    paths, axis, counterfactual = json.loads(key)
+    return ImageInput(tuple(paths), axis, counterfactual)
