@@ -208,7 +208,10 @@ def test_everything_that_is_wrong_is_told_at_once(problems: Problems, tmp_path: 
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"data": {"columns": {"caption": "text"}}}, "has no column text (it has image, caption)"),
+        (
+            {"data": {"columns": {"caption": "text"}}},
+            "has no column text (it has 'image, caption')",
+        ),
         ({"data": {"splits": {"train": "captoins.csv"}}}, "data.splits.train: no file below "),
         ({"data": {"images": "jpg"}}, "data.images: none of the first 1 images of the split"),
         ({"views": {"split": "training"}}, "views.split: 'training' is no split"),

@@ -238,6 +238,7 @@ def _data(data: DataSettings) -> Iterator[str]:
     """The data's root, caption files and columns, and the first images."""
     from compo_pipeline.datasets.readers import reader
     from compo_pipeline.datasets.readers.record import RawCaption, SourceError
+    from compo_pipeline.images.decoding import ACCEPTED, is_there
 
     chosen = reader(data)
     if not data.root.is_dir():
@@ -258,7 +259,7 @@ def _data(data: DataSettings) -> Iterator[str]:
         except SourceError as error:
             yield f"data.splits.{split}: {error}"
             continue
-        if images and not any((data.root / image).exists() for image in images):
+        if images and not any(is_there(data.root, image, ACCEPTED) for image in images):
             yield (
                 f"data.images: none of the first {len(images)} images of the split {split} is "
                 f"below {data.root} (such as '{images[0]}'); expected the folder that their paths "
@@ -318,6 +319,7 @@ def _benchmarks(
     """Files and images of the enabled benchmarks, and the split for retrieval."""
     from compo_pipeline.evaluation.benchmarks import from_files
     from compo_pipeline.evaluation.settings import BenchmarksSettings
+    from compo_pipeline.images.decoding import is_there
 
     settings = parse(BenchmarksSettings, values, key)
     yield from _split(settings.retrieval.split, f"{key}.retrieval.split", data)
@@ -332,11 +334,12 @@ def _benchmarks(
     except ValueError as error:
         yield f"{key}.root: {error}"
         return
-    places = [path for task in subtasks for item in task.items for path in task.paths(item)]
-    if places and not any(place.is_file() for place in places):
+    places = [place for task in subtasks for item in task.items for place in task.places(item)]
+    if places and not any(is_there(*place) for place in places):
+        root, image, _ = places[0]
         yield (
             f"{key}.images: none of the {len(places)} images that the files below "
-            f"{settings.root} name is there (such as {places[0]})"
+            f"{settings.root} name is there (such as {root / image})"
         )
 
 

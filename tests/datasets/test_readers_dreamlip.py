@@ -213,7 +213,7 @@ def test_packed_images_are_refused_as_img2datasets_are(tmp_path: Path) -> None:
 def test_a_missing_column_is_an_error_of_the_file(tmp_path: Path, suffix: str) -> None:
     name = publish(tmp_path, suffix, [address(0)])
     data = settings(tmp_path, name, columns=Columns(caption="shortLLA"))
-    with pytest.raises(SourceError, match=r"no column shortLLA \(it has Image Path, raw_caption"):
+    with pytest.raises(SourceError, match=r"no column shortLLA \(it has 'Image Path, raw_caption"):
         list(readers.read(data))
 
 

@@ -138,7 +138,9 @@ def test_a_pattern_that_does_not_fit_is_told_row_by_row(tmp_path: Path) -> None:
 def test_a_missing_column_is_an_error_of_the_file(tmp_path: Path) -> None:
     write(tmp_path, 0, [values(0, 0, "A dog.")])
     data = settings(tmp_path, columns=Columns(caption="top_caption"))
-    with pytest.raises(SourceError, match=r"no column top_caption \(it has url, key.*data\.column"):
+    with pytest.raises(
+        SourceError, match=r"no column top_caption \(it has 'url, key.*data\.column"
+    ):
         list(readers.read(data))
 
 

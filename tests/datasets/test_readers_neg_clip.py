@@ -83,7 +83,7 @@ def test_another_file_of_that_kind_names_its_columns(tmp_path: Path) -> None:
         RawCaption("train-x", "train-b/a.jpg", "b/a.jpg", ("A dog.",), (), "train")
     ]
     plain = DataSettings(tmp_path, "neg_clip", {"train": "own.tsv"})
-    with pytest.raises(SourceError, match=r"no column filepath, title \(it has who, text"):
+    with pytest.raises(SourceError, match=r"no column filepath, title \(it has 'who, text"):
         list(readers.read(plain))
 
 

@@ -150,7 +150,7 @@ def test_a_missing_column_is_an_error_of_the_file(tmp_path: Path, suffix: str) -
         tmp_path, "table", {"train": f"t.{suffix}"}, columns=Columns(caption="text")
     )
     with pytest.raises(
-        SourceError, match=r"no column text \(it has image, caption, key\).*data\.columns"
+        SourceError, match=r"no column text \(it has 'image, caption, key'\).*data\.columns"
     ):
         list(readers.read(data))
 

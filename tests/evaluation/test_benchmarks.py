@@ -93,7 +93,7 @@ def test_zero_shot_fills_templates(write: Callable[[str, object], Path]) -> None
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"classes": ["cup", "cup"]}, "duplicate classes"),
+        ({"classes": ["cup", "cup"]}, "two different classes"),
         ({"templates": ["a thing"]}, "needs a {}"),
         ({"items": [{"filename": "1.jpg", "class": "car"}]}, "'car' is not one of its classes"),
     ],

@@ -71,6 +71,9 @@ class DataSettings:
     path determines its split, so added images do not move others."""
     shares_seed: int = 0
     """Seed of that hash."""
+    follow_symlinks: bool = False
+    """Whether caption files may be links to files outside the root; ingest.follow_symlinks is for
+    images."""
     sample: SampleSettings = field(default_factory=SampleSettings)
     """A random sample of one split instead of all of it."""
 

@@ -23,8 +23,9 @@ from PIL.Image import Image, Resampling
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
+from compo_pipeline.evaluation.benchmarks.items import ImagePlace
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.images.decoding import ImageError, Limits, load, locate
+from compo_pipeline.images.decoding import ACCEPTED, ImageError, load, locate
 from compo_pipeline.records import Caption, Fact
 from compo_pipeline.seeding import digest
 
@@ -39,9 +40,6 @@ _HASH_SIDE = 8
 _COCO_PREFIX = re.compile(r"^COCO_(?:train|val|test)\d{4}_")
 # A validation subtask that shares more than this with the reported items is the wrong files.
 _MOST_SHARED = 0.5
-
-ImagePlace = tuple[Path, str]
-"""A folder of images and a path below it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +98,7 @@ def training_rows(
     near = None
     if settings.perceptual_hash:
         with ThreadPoolExecutor(settings.workers) as pool:
-            hashes = pool.map(_perceptual_hash, ((root, image) for image in images))
+            hashes = pool.map(_perceptual_hash, ((root, image, ACCEPTED) for image in images))
             near = np.unique(np.array([h for h in hashes if h is not None], dtype=np.uint64))
     return TrainingRows(
         hashes=frozenset(f.image_hash for f in facts if f.image in images and f.image_hash),
@@ -112,7 +110,7 @@ def training_rows(
 
 def overlaps(subtasks: Sequence[Subtask], known: TrainingRows, workers: int) -> list[Overlap]:
     """Count every subtask's images and positives that are in the training rows."""
-    places = {(task.images, item.image) for task in subtasks for item in task.items}
+    places = {task.place(item) for task in subtasks for item in task.items}
     with ThreadPoolExecutor(workers) as pool:
         matches = pool.map(lambda place: _match(place, known), places)
         found = dict(zip(places, matches, strict=True))
@@ -140,7 +138,7 @@ def _match(place: ImagePlace, known: TrainingRows) -> _Match:
 def _overlap(
     subtask: Subtask, matches: Mapping[ImagePlace, _Match], known: TrainingRows
 ) -> Overlap:
-    own = [matches[place] for place in {(subtask.images, item.image) for item in subtask.items}]
+    own = [matches[place] for place in {subtask.place(item) for item in subtask.items}]
     texts = set()
     if not subtask.classes:
         texts = {normalised(text) for item in subtask.items for text in item.positives}
@@ -159,7 +157,7 @@ def _overlap(
 def image_hash(place: ImagePlace) -> str | None:
     """SHA-256 of an image's file; None if it is missing or may not be read."""
     try:
-        with locate(*place, Limits()).open("rb") as file:
+        with locate(*place).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except ImageError:
         return None
@@ -167,7 +165,7 @@ def image_hash(place: ImagePlace) -> str | None:
 
 def _perceptual_hash(place: ImagePlace) -> int | None:
     try:
-        return difference_hash(load(*place, Limits()))
+        return difference_hash(load(*place))
     except ImageError:
         return None
 
@@ -199,17 +197,17 @@ def without_reported(
         SettingsError: more than half of a subtask is also reported.
     """
     every = [*validation, *reported]
-    places = list({(task.images, item.image) for task in every for item in task.items})
+    places = list({task.place(item) for task in every for item in task.items})
     with ThreadPoolExecutor(workers) as pool:
         hashes = dict(zip(places, pool.map(image_hash, places), strict=True))
-    images = {hashes[task.images, item.image] for task in reported for item in task.items} - {None}
+    images = {hashes[task.place(item)] for task in reported for item in task.items} - {None}
     texts = {_text_key(task, item) for task in reported for item in task.items} - {None}
     found = []
     for task in validation:
         items = tuple(
             item
             for item in task.items
-            if hashes[task.images, item.image] not in images and _text_key(task, item) not in texts
+            if hashes[task.place(item)] not in images and _text_key(task, item) not in texts
         )
         shared, name = len(task.items) - len(items), f"{task.benchmark} {task.name}"
         if shared > _MOST_SHARED * len(task.items):

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from compo_pipeline.compute import Compute
-from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.evaluation.benchmarks.items import ImagePlace, Item, Subtask
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.images.decoding import ImageError, Limits
 from compo_pipeline.images.decoding import load as load_image
@@ -29,6 +30,7 @@ from compo_pipeline.models.encoding import encode_images, encode_texts
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.weights import tokenizer_fingerprint
 from compo_pipeline.progress import track
+from compo_pipeline.untrusted import shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,17 +89,19 @@ class Embedder:
     Attributes:
         subtasks: everything that will be scored.
         settings: batch sizes, precision, threads.
-        limits: what is accepted as an image.
     """
 
     subtasks: Sequence[Subtask]
     settings: EvaluationSettings
-    limits: Limits = field(default_factory=Limits)
     _images: dict[str, tuple[Vectors, Mapping[str, str]]] = field(default_factory=dict)
     _tokens: dict[tuple[str, int], Tokens] = field(default_factory=dict)
 
     def __call__(self, loaded: LoadedModel, name: str) -> Embedded:
-        """Embeddings under one model; `name` is its name in progress lines."""
+        """Embeddings under one model; `name` is its name in progress lines.
+
+        Raises:
+            SettingsError: a folder has no readable image, or an embedding is not finite.
+        """
         if loaded.image_fingerprint not in self._images:
             # Only the last tower's: one that trains differs at each validation.
             self._images = {loaded.image_fingerprint: self._encode_images(loaded, name)}
@@ -113,10 +117,10 @@ class Embedder:
 
     def _encode_images(self, loaded: LoadedModel, name: str) -> tuple[Vectors, Mapping[str, str]]:
         wanted = {
-            str(task.images / image): (task.images, image)
+            str(place[0] / place[1]): place
             for task in self.subtasks
             for item in task.items
-            for image in (item.image, *item.other_images)
+            for place in task.places(item)
         }
         rows: list[Tensor] = []
         index: dict[str, int] = {}
@@ -134,16 +138,23 @@ class Embedder:
                 waiting = []
         if waiting:
             rows.append(self._forward(loaded, torch.stack(waiting)))
-        return Vectors(_stacked(rows), index), unreadable
+        readable = {root for path, (root, *_) in wanted.items() if path in index}
+        for path, (root, *_) in wanted.items():
+            if root not in readable:
+                raise SettingsError(
+                    f"benchmarks.images: none of the images below {root} that the items name can "
+                    f"be read (such as {path}: {unreadable[path]})"
+                )
+        return Vectors(_stacked(rows, list(index), name), index), unreadable
 
     def _decoded(
-        self, loaded: LoadedModel, wanted: Mapping[str, tuple[Path, str]]
+        self, loaded: LoadedModel, wanted: Mapping[str, ImagePlace]
     ) -> Iterator[tuple[str, Tensor | str]]:
         """Images ready for the model, or why not; threads work a batch ahead."""
 
-        def prepare(root: Path, relative: str) -> Tensor | str:
+        def prepare(root: Path, relative: str, limits: Limits) -> Tensor | str:
             try:
-                return loaded.preprocess(load_image(root, relative, self.limits))
+                return loaded.preprocess(load_image(root, relative, limits))
             except ImageError as error:
                 return str(error)
 
@@ -176,9 +187,8 @@ class Embedder:
         for chosen in track(batches, len(batches), f"{name}: encoding batches of texts"):
             with Compute(device, self.settings.text_precision).autocast():
                 rows.append(encode_texts(loaded.model, ids[chosen].to(device)).cpu())
-        vectors = _stacked(rows)
         places = {texts[place]: row for row, place in enumerate(order.tolist())}
-        return Vectors(vectors, places)
+        return Vectors(_stacked(rows, list(places), name), places)
 
 
 def tokenised(texts: Sequence[str], tokenize: Any) -> Tokens:
@@ -199,9 +209,19 @@ def _lengths(ids: Tensor) -> Tensor:
     return (ids != ids[:, -1:]).sum(dim=1)
 
 
-def _stacked(batches: Sequence[Tensor]) -> NDArray[np.float32]:
-    """Batches of embeddings as one array."""
+def _stacked(batches: Sequence[Tensor], names: Sequence[str], model: str) -> NDArray[np.float32]:
+    """Batches of embeddings as one array; `names` are those of its rows.
+
+    Raises:
+        SettingsError: one is not finite, whose cosines would count as wrong answers.
+    """
     if not batches:
         return np.empty((0, 1), dtype=np.float32)
     array: NDArray[np.float32] = torch.cat(list(batches)).numpy()
+    broken = np.flatnonzero(~np.isfinite(array).all(axis=1))
+    if len(broken):
+        raise SettingsError(
+            f"model: the embeddings of '{model}' are not finite for {len(broken)} of {len(array)} "
+            f"inputs (such as {shown(names[broken[0]])}); its weights cannot be scored"
+        )
     return array

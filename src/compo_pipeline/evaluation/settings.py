@@ -77,3 +77,5 @@ class BenchmarksSettings:
     """Score `<root>/zero_shot/*.json`."""
     retrieval: RetrievalSettings = field(default_factory=RetrievalSettings)
     """Score retrieval over the dataset's own captions."""
+    follow_symlinks: bool = False
+    """Whether benchmark files and images may be links to files outside `root` and `images`."""

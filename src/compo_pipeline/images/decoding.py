@@ -18,11 +18,13 @@ from __future__ import annotations
 import hashlib
 import os
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import IO
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
+
+from compo_pipeline.untrusted import OutsideRoot, path_below, shown
 
 # Not TIFF: whole tiles of it are unpacked, gigabytes for an image of one pixel.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "PPM")
@@ -67,6 +69,10 @@ class Limits:
     follow_symlinks: bool = False
 
 
+ACCEPTED = Limits(PILLOW_LIMIT, follow_symlinks=True)
+"""Of images that ingest accepted under its own limits."""
+
+
 @dataclass(frozen=True, slots=True)
 class DecodedImage:
     """What was found at a path. `error` is None for an image that decodes; `sha256` is of the
@@ -85,29 +91,28 @@ class DecodedImage:
 def locate(root: Path, relative: str, limits: Limits) -> Path:
     """The file of an image, which must be under the root.
 
-    A path with `..` is refused even where it would stay inside: it says nothing that a plain
-    path could not.
-
     Raises:
         ImageError: it is outside the root (out_of_root), or there is no such file (missing).
     """
-    plain = PurePath(relative)
-    if plain.is_absolute() or ".." in plain.parts:
-        raise ImageError("out_of_root", f"'{relative}' is no plain path below the data's root")
-    path = root / relative
     try:
-        if not limits.follow_symlinks and not path.resolve().is_relative_to(root.resolve()):
-            raise ImageError("out_of_root", f"'{relative}' is a link that leads out of the root")
+        path = path_below(root, relative, follow_symlinks=limits.follow_symlinks)
         found = path.is_file()
-    except (OSError, RuntimeError) as error:  # link loops, names too long
-        raise ImageError("missing", f"'{relative}': {error}") from error
-    except ValueError as error:
-        if isinstance(error, ImageError):
-            raise
-        raise ImageError("missing", f"{relative!r}: {error}") from error  # a null character
+    except OutsideRoot as error:
+        raise ImageError("out_of_root", str(error)) from error
+    except (OSError, ValueError) as error:  # names too long, null characters
+        raise ImageError("missing", f"{shown(relative)}: {error}") from error
     if not found:
-        raise ImageError("missing", f"no file at '{relative}'")
+        raise ImageError("missing", f"no file at {shown(relative)}")
     return path
+
+
+def is_there(root: Path, relative: str, limits: Limits) -> bool:
+    """Whether `locate` finds the file."""
+    try:
+        locate(root, relative, limits)
+    except ImageError:
+        return False
+    return True
 
 
 def load(root: Path, relative: str, limits: Limits) -> Image.Image:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
-from compo_pipeline.images.decoding import ImageError, Limits, load
+from compo_pipeline.images.decoding import ACCEPTED, ImageError, Limits, load
 from compo_pipeline.storage import write_text
 
 if TYPE_CHECKING:
@@ -93,10 +93,10 @@ def thumbnail(image: Image.Image, side: int = SIDE) -> tuple[str, int, int]:
     return f"data:image/jpeg;base64,{encoded}", small.width, small.height
 
 
-def image_card(folder: Path, path: str, limits: Limits | None = None) -> ImageCard:
+def image_card(folder: Path, path: str, limits: Limits = ACCEPTED) -> ImageCard:
     """The card of an image file; a file that cannot be read gives a card with its problem."""
     try:
-        return ImageCard(path, *thumbnail(load(folder, path, limits or Limits())))
+        return ImageCard(path, *thumbnail(load(folder, path, limits)))
     except (ImageError, OSError) as error:
         return ImageCard(path, problem=str(error))
 

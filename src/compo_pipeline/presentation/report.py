@@ -215,7 +215,7 @@ def _item_card(change: str, task: Subtask, item: Item, by_model: Sequence[Score]
         task.benchmark,
         task.name,
         item.item,
-        image_card(task.images, item.image),
+        image_card(*task.place(item)),
         [
             ItemText(text, positive, tuple(score.similarities[place] for score in by_model))
             for place, (text, positive) in enumerate(texts)

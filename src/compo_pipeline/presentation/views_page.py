@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from compo_pipeline.images.composites import Axis, compose
-from compo_pipeline.images.decoding import ImageError, Limits, load
+from compo_pipeline.images.decoding import ACCEPTED, ImageError, Limits, load
 from compo_pipeline.presentation import pages
 from compo_pipeline.presentation.pages import EditedText, ImageCard, changed_words, edited_text
 from compo_pipeline.records import View
@@ -124,7 +124,7 @@ def write(
     *,
     counterfactual_images: Path | None = None,
     count: int = COUNT,
-    limits: Limits | None = None,
+    limits: Limits = ACCEPTED,
 ) -> Path:
     """Write the page; it needs no other file and no network.
 
@@ -169,11 +169,11 @@ def write(
     return pages.write(file, "views.html", context)
 
 
-def _images(view: View, root: Path, limits: Limits | None) -> Iterator[ImageCard]:
+def _images(view: View, root: Path, limits: Limits) -> Iterator[ImageCard]:
     """The view's image, joined as in training; its parts if one cannot be read."""
     if view.axis is not None:
         try:
-            first, second = (load(root, path, limits or Limits()) for path in view.images)
+            first, second = (load(root, path, limits) for path in view.images)
         except (ImageError, OSError):
             pass
         else:
@@ -217,7 +217,7 @@ def negative_tallies(views: Iterable[Origins]) -> list[NegativeTally]:
 
 
 def synthetic_pairs(
-    view: View, origins: Origins, folder: Path | None, limits: Limits | None = None
+    view: View, origins: Origins, folder: Path | None, limits: Limits = ACCEPTED
 ) -> Iterator[SyntheticPair]:
     """The negative and the positive pair; none without counterfactuals."""
     if not view.counterfactuals:

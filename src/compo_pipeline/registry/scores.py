@@ -33,6 +33,7 @@ from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.scoring import check_verdicts, score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.images.decoding import ImageError, locate
 from compo_pipeline.models.loading import LoadedModel, ModelSettings
 from compo_pipeline.records import Score, from_table, to_table
 from compo_pipeline.registry import tracking
@@ -444,22 +445,22 @@ def _items_hash(subtasks: Sequence[Subtask]) -> str:
     for task in subtasks:
         fields = asdict(task)
         # A folder of this machine, and a name for readers.
-        del fields["images"], fields["title"]
+        del fields["images"], fields["title"], fields["limits"]
         content.update(json.dumps(fields, sort_keys=True).encode())
     return content.hexdigest()[:_DIGITS]
 
 
 def _images_hash(subtasks: Sequence[Subtask]) -> str:
     """Hash of the images and of the names of missing ones, whose items are skipped."""
-    images = {
-        (path.relative_to(task.images).as_posix(), path)
-        for task in subtasks
-        for item in task.items
-        for path in task.paths(item)
-    }
-    present = sorted((name, path) for name, path in images if path.is_file())
-    missing = sorted(name for name, path in images if not path.is_file())
-    return _hash(f"{files_fingerprint(present)} {missing}")
+    present: set[tuple[str, Path]] = set()
+    missing: set[str] = set()
+    places = {place for task in subtasks for item in task.items for place in task.places(item)}
+    for root, image, limits in places:
+        try:
+            present.add((image, locate(root, image, limits)))
+        except ImageError:
+            missing.add(image)
+    return _hash(f"{files_fingerprint(sorted(present))} {sorted(missing)}")
 
 
 def _code_files() -> Iterator[tuple[str, Path]]:

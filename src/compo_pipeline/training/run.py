@@ -15,7 +15,7 @@ from compo_pipeline.compute import resolve
 from compo_pipeline.configuration import parse
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
-from compo_pipeline.images.decoding import PILLOW_LIMIT, Limits
+from compo_pipeline.images.decoding import ACCEPTED
 from compo_pipeline.methods.clip import Clip, ClipObjective, Siglip, SiglipObjective
 from compo_pipeline.methods.contract import ImageInput, Method, NoViewSettings
 from compo_pipeline.models.encoding import MOST_SCALE, scale_of
@@ -33,9 +33,6 @@ from compo_pipeline.training.settings import TrainingSettings
 from compo_pipeline.training.validation import HeldOut, Selection, Validator, held_out
 
 log = logging.getLogger(__name__)
-
-# Ingest has checked these images against the configured limits; training reads what it accepted.
-ACCEPTED = Limits(PILLOW_LIMIT, follow_symlinks=True)
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,9 @@ class BenchmarkFiles:
     images: str | None = None
     """Folder of the images that those files name; null is `<root>/images`."""
 
+    follow_symlinks: bool = False
+    """Whether both may be links to files outside these folders."""
+
 
 @settings
 class ValidationSettings:

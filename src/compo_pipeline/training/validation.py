@@ -125,6 +125,7 @@ def benchmark_files(settings: ValidationSettings) -> BenchmarksSettings | None:
         settings.benchmarks.images,
         **{name: name == benchmark for name, each in benchmarks.BENCHMARKS.items() if each.load},
         retrieval=RetrievalSettings(None),
+        follow_symlinks=settings.benchmarks.follow_symlinks,
     )
 
 

@@ -13,7 +13,7 @@ from compo_pipeline.compute import choose_device, use_cores
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.evaluation.benchmarks import Subtask, from_files
 from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
-from compo_pipeline.images.decoding import ImageError, Limits, load
+from compo_pipeline.images.decoding import ImageError, load
 from compo_pipeline.models.loading import ModelSettings
 from compo_pipeline.registry import tracking, versions
 from compo_pipeline.registry.settings import RegistrationSettings, TrackingSettings
@@ -85,7 +85,7 @@ def _draw_item(subtask: Subtask, seed: int) -> PageExample | None:
     draw = rng("examples", seed, subtask.benchmark, subtask.name)
     for item in draw.sample(subtask.items, min(3, len(subtask.items))):
         try:
-            load(subtask.images, item.image, Limits())
+            load(*subtask.place(item))
         except ImageError:
             continue
         return PageExample(subtask.path(item), (*item.positives, *item.negatives))

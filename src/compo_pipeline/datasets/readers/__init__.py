@@ -25,6 +25,7 @@ from compo_pipeline.datasets.readers import (
 from compo_pipeline.datasets.readers.record import RawCaption, Reader, SourceError
 from compo_pipeline.datasets.settings import SCENES, DataSettings
 from compo_pipeline.records import Rejected
+from compo_pipeline.untrusted import path_below
 
 READERS: dict[str, Reader] = {
     SCENES: coco_captions,
@@ -94,7 +95,7 @@ def locate(data: DataSettings) -> dict[str, Any]:
                 f"data.splits.{split}: {', '.join(map(str, annotations))} holds no record"
                 + (f" of this split; raise data.shares.{split}" if shared else "")
             )
-        folder = chosen.image_folder(data, source)
+        folder = _image_folder(data, split, source)
         if folder not in files_in:
             files_in[folder] = _files_below(folder, split)
         splits[split] = {
@@ -112,6 +113,18 @@ def _records(data: DataSettings, split: str, source: str) -> int:
     if len(data.sharing(source)) > 1:
         return sum(1 for _ in chosen.read(data, split, source))
     return chosen.count(data, source)
+
+
+def _image_folder(data: DataSettings, split: str, source: str) -> Path:
+    """The folder of a split's images, which may be a link but is named below the root."""
+    folder = reader(data).image_folder(data, source)
+    try:
+        return path_below(data.root, os.path.relpath(folder, data.root), follow_symlinks=True)
+    except ValueError as error:
+        raise SourceError(
+            f"data.splits.{split}: the folder of images: {error}; change data.splits, or "
+            "data.images for a table"
+        ) from error
 
 
 def _files_below(folder: Path, split: str) -> int:

@@ -6,7 +6,7 @@ caption comes first, the other captions of its image are the further ones.
 
 from __future__ import annotations
 
-import json
+import glob
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,26 +16,28 @@ from compo_pipeline.datasets.readers.record import (
     SourceError,
     checked,
     rejected,
-    text_problem,
+    source_files,
 )
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.records import Rejected
+from compo_pipeline.untrusted import read_json, shown, text_problem
 
 _PREFIX = "captions_"
 
 
 def caption_files(data: DataSettings, source: str) -> list[Path]:
     """The split's annotation file."""
-    path = data.root / "annotations" / f"{_PREFIX}{source}.json"
-    if not path.is_file():
-        found = sorted(
-            other.stem.removeprefix(_PREFIX) for other in path.parent.glob(f"{_PREFIX}*.json")
+    found = source_files(data, f"annotations/{_PREFIX}{glob.escape(source)}.json")
+    if not found:
+        folder = data.root / "annotations"
+        others = sorted(
+            other.stem.removeprefix(_PREFIX) for other in folder.glob(f"{_PREFIX}*.json")
         )
         raise SourceError(
-            f"there is no {path}: "
-            + (f"set data.splits to {', '.join(found)}" if found else "set data.root")
+            f"there is no {folder / f'{_PREFIX}{source}.json'}: "
+            + (f"set data.splits to {', '.join(others)}" if others else "set data.root")
         )
-    return [path]
+    return found
 
 
 def image_folder(data: DataSettings, source: str) -> Path:
@@ -85,9 +87,9 @@ def _load(data: DataSettings, source: str) -> dict[str, list[Any]]:
     """The lists `images` and `annotations` of the annotation file."""
     (path,) = caption_files(data, source)
     try:
-        content = json.loads(path.read_bytes())
+        content = read_json(path)
     except ValueError as error:
-        raise SourceError(f"{path} is not valid JSON: {error}; fetch it again") from error
+        raise SourceError(f"{error}; fetch it again") from error
     lists = {name: _field(content, name) for name in ("images", "annotations")}
     for name, entries in lists.items():
         if not isinstance(entries, list):
@@ -101,9 +103,9 @@ def _image_problem(entry: Any, known: dict[Any, str]) -> str | None:
     """Why an entry of `images` is invalid; None where it is valid."""
     image, name = _field(entry, "id"), _field(entry, "file_name")
     if not isinstance(image, int | str) or not isinstance(name, str):
-        return f"images: {entry!r} lacks an id or a file_name"
+        return f"images: {shown(entry)} lacks an id or a file_name"
     if image in known:
-        return f"images: id {image} was already given to {known[image]}"
+        return f"images: id {shown(image)} was already given to {shown(known[image])}"
     return None
 
 
@@ -111,9 +113,9 @@ def _caption_problem(entry: Any, files: dict[Any, str]) -> str | None:
     """Why an entry of `annotations` is invalid; None where it is valid."""
     for name in ("id", "image_id"):
         if not isinstance(_field(entry, name), int | str):
-            return f"annotations: {name} is {_field(entry, name)!r}, expected a number"
+            return f"annotations: {name} is {shown(_field(entry, name))}, expected a number"
     if entry["image_id"] not in files:
-        return f"annotations: no entry of images has the id {entry['image_id']}"
+        return f"annotations: no entry of images has the id {shown(entry['image_id'])}"
     return text_problem(entry.get("caption"))
 
 

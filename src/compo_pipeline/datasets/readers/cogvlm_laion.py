@@ -34,10 +34,9 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
     """One record per row."""
     number = 0
     for path in caption_files(data, source):
-        with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-            for row in table.csv_rows(file):
-                yield _record(row, data, split, number)
-                number += 1
+        for row in table.csv_rows(path):
+            yield _record(row, data, split, number)
+            number += 1
 
 
 def _record(

@@ -23,6 +23,7 @@ from compo_pipeline.datasets.readers.record import (
     Reader,
     SourceError,
     rejected,
+    source_files,
 )
 from compo_pipeline.datasets.settings import Columns, DataSettings
 from compo_pipeline.records import Rejected
@@ -72,11 +73,10 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
 
 def _written_as(data: DataSettings, source: str) -> Reader:
     """The reader of the split's files, by the first of them: img2dataset's tables have keys."""
-    first = min(data.root.glob(source), default=None)
+    first = next(iter(source_files(data, source)), None)
     if first is not None and first.suffix == ".parquet":
-        import pyarrow.parquet as pq
-
-        return img2dataset if "key" in pq.read_schema(first).names else table
+        with table.parquet_file(first) as file:
+            return img2dataset if "key" in file.schema_arrow.names else table
     return img2dataset if first is not None and first.suffix == ".json" else table
 
 
@@ -90,7 +90,7 @@ class _Downloads:
     def __init__(self, data: DataSettings) -> None:
         """Read its tables."""
         self.tables = (Path(data.images) / _SHARDS).as_posix()
-        if not any(data.root.glob(self.tables)):
+        if not source_files(data, self.tables):
             raise SourceError(
                 f"'{data.columns.image or _IMAGE}' holds addresses, and no table of img2dataset "
                 f"matches '{self.tables}' below {data.root}: set data.images to the folder that "

@@ -13,23 +13,24 @@ are not read, because everything after ingest reads images as files below the ro
 
 from __future__ import annotations
 
-import json
 import string
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from compo_pipeline.datasets.readers import table
 from compo_pipeline.datasets.readers.record import (
     NOT_DOWNLOADED,
     RawCaption,
     SourceError,
     checked,
     rejected,
+    source_files,
 )
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.records import Rejected
+from compo_pipeline.untrusted import path_below, read_json, shown
 
-_BATCH = 4096
 _KEY, _STATUS, _ERROR = "key", "status", "error_message"
 _SUCCESS = "success"
 # Where output_format is parquet the images themselves are in this column.
@@ -39,7 +40,7 @@ _TARS = "[0-9]*.tar"
 
 def caption_files(data: DataSettings, source: str) -> list[Path]:
     """The split's metadata files, in the order of their names."""
-    found = sorted(path for path in data.root.glob(source) if path.is_file())
+    found = source_files(data, source)
     _refuse_packed(found, data.root)
     if not found:
         raise SourceError(
@@ -75,10 +76,8 @@ def image_folder(data: DataSettings, source: str) -> Path:
 
 def count(data: DataSettings, source: str) -> int:
     """Records of a split, those that were not downloaded included."""
-    import pyarrow.parquet as pq
-
     return sum(
-        pq.read_metadata(path).num_rows if path.suffix == ".parquet" else 1
+        table.parquet_count(path) if path.suffix == ".parquet" else 1
         for path in caption_files(data, source)
     )
 
@@ -104,7 +103,7 @@ class _Shard:
                 "data.images and data.columns.sentences say nothing of img2dataset's files: the "
                 "images are beside their metadata, and a caption is one text"
             )
-        self.path = path
+        self.data, self.path = data, path
         self.text = data.columns.caption or caption
         self.image = data.columns.image or f"{{{_KEY}}}.jpg"
         self.id = data.columns.id or _KEY
@@ -117,22 +116,19 @@ class _Shard:
         """Its records, in order."""
         read = self._from_table if self.path.suffix == ".parquet" else self._from_file
         for number, values in enumerate(read()):
-            if isinstance(values, str):
-                yield rejected(f"{split}-{self.path.stem}-{number}", "", values)
+            if isinstance(values, table.UnreadableRecord):
+                yield rejected(f"{split}-{self.path.stem}-{number}", "", str(values))
             else:
                 yield self._record(values, split, number)
 
-    def _from_table(self) -> Iterator[Mapping[str, Any]]:
-        """Rows of a parquet file, read in batches."""
-        import pyarrow.parquet as pq
-
-        with pq.ParquetFile(self.path) as file:
+    def _from_table(self) -> Iterator[table.Values]:
+        """Rows of a parquet file."""
+        with table.parquet_file(self.path) as file:
             there = file.schema_arrow.names
             self._check(there)
             wanted = [self.id, _STATUS, _ERROR, self.text, _KEY, *_fields(self.image)]
             columns = [name for name in dict.fromkeys(wanted) if name in there]
-            for batch in file.iter_batches(batch_size=_BATCH, columns=columns):
-                yield from batch.to_pylist()
+            yield from table.parquet_rows(file, columns)
 
     def _check(self, there: list[str]) -> None:
         if _PIXELS in there:
@@ -141,19 +137,19 @@ class _Shard:
         if self.text not in there and not (self.texts.is_dir() and _KEY in there):
             missing.append(self.text)
         if missing:
-            raise SourceError(
-                f"{self.path} has no column {', '.join(missing)} (it has {', '.join(there)}): "
-                "set data.columns"
-            )
+            raise table.missing_columns(self.path, missing, there)
 
-    def _from_file(self) -> Iterator[Mapping[str, Any] | str]:
+    def _from_file(self) -> Iterator[table.Values]:
         """The values of one image, or what is wrong with the file."""
         try:
-            values = json.loads(self.path.read_bytes())
+            values = read_json(self.path)
         except ValueError as error:
-            yield f"{self.path.name}: {error}"
+            yield table.UnreadableRecord(str(error))
             return
-        yield values if isinstance(values, dict) else f"{self.path.name}: expected an object"
+        if isinstance(values, dict):
+            yield values
+        else:
+            yield table.UnreadableRecord(f"{self.path.name}: {shown(values)}, expected an object")
 
     def _record(self, values: Mapping[str, Any], split: str, number: int) -> RawCaption | Rejected:
         """A record, or why these values make none."""
@@ -165,11 +161,13 @@ class _Shard:
             return rejected(sample_id, "", detail, NOT_DOWNLOADED)
         missing = [name for name in (self.id, *_fields(self.image)) if values.get(name) is None]
         if missing:
-            return rejected(sample_id, "", f"nothing in {', '.join(missing)}; found {values}")
+            return rejected(
+                sample_id, "", f"nothing in {', '.join(missing)}; found {shown(values)}"
+            )
         try:
             image = f"{self.images}/{self.image.format_map(values)}"
         except (ValueError, TypeError, LookupError, AttributeError) as error:
-            detail = f"data.columns.image '{self.image}' does not fit {values}: {error}"
+            detail = f"data.columns.image '{self.image}' does not fit {shown(values)}: {error}"
             return rejected(sample_id, "", detail)
         if self.text in values:
             text = values[self.text]
@@ -181,10 +179,9 @@ class _Shard:
 
     def _first_line(self, key: Any) -> str | None:
         """Of the image's text file; None where there is none in the folder of texts."""
-        path = self.texts / f"{key}.txt"
-        if path.parent != self.texts:
-            return None
         try:
+            name = self.texts.relative_to(self.data.root) / f"{key}.txt"
+            path = path_below(self.data.root, str(name), follow_symlinks=self.data.follow_symlinks)
             with path.open(encoding="utf-8", errors="surrogateescape") as file:
                 return file.readline().strip()
         except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The interface of readers, and the records they yield: raw captions or rejected ones."""
+"""The interface of readers, the records they yield, and the files that they open."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from click import ClickException
 
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.records import Rejected
+from compo_pipeline.untrusted import files_below, text_problem
 
 UNPARSEABLE = "unparseable"
 """Quarantine rule of records that could not be parsed into rows."""
@@ -60,6 +61,20 @@ class Reader(Protocol):
         """Records of a split, in the order of its files."""
 
 
+def source_files(data: DataSettings, pattern: str) -> list[Path]:
+    """The files below the root that match a pattern, in the order of their names.
+
+    Raises:
+        SourceError: the pattern or one of the files leads out of the root.
+    """
+    try:
+        return files_below(data.root, pattern, follow_symlinks=data.follow_symlinks)
+    except ValueError as error:
+        raise SourceError(
+            f"{error}; expected files below data.root (data.follow_symlinks allows links)"
+        ) from error
+
+
 def rejected(sample_id: Any, image: Any, detail: str, rule: str = UNPARSEABLE) -> Rejected:
     """A rejected record; values that a table cannot hold are escaped."""
     return Rejected(-1, _storable(sample_id), _storable(image), rule, _storable(detail))
@@ -76,22 +91,11 @@ def checked(
     """A record of these values, or a rejected one with the reason."""
     if not image.strip():
         return rejected(sample_id, image, f"the image's name is {image!r}")
-    for text in (sample_id, image, *own, *further):
+    for text in (sample_id, image_id, image, *own, *further):
         problem = text_problem(text)
         if problem:
             return rejected(sample_id, image, problem)
     return RawCaption(sample_id, image_id, image, tuple(own), tuple(further), split)
-
-
-def text_problem(value: Any) -> str | None:
-    """Why a value cannot be stored as text; None where it can."""
-    if not isinstance(value, str):
-        return f"{value!r} is not a text"
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return f"{value!r} is not valid UTF-8"
-    return None
 
 
 def _storable(value: Any) -> str:

@@ -7,25 +7,31 @@ divided at random.
 from __future__ import annotations
 
 import csv
-import json
 import string
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 
 from compo_pipeline.datasets.readers.record import (
     RawCaption,
     SourceError,
     checked,
     rejected,
+    source_files,
 )
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.records import Rejected
 from compo_pipeline.seeding import digest
+from compo_pipeline.untrusted import parse_json, shown
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 _BATCH = 4096
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _SPLIT = "split"
 
 
@@ -35,7 +41,7 @@ class UnreadableRecord(ValueError):
 
 def caption_files(data: DataSettings, source: str) -> list[Path]:
     """The split's files, in the order of their names."""
-    found = sorted(path for path in data.root.glob(source) if path.is_file())
+    found = source_files(data, source)
     if not found:
         raise SourceError(
             f"no file below {data.root} matches '{source}': set data.root or data.splits"
@@ -58,9 +64,7 @@ def count(data: DataSettings, source: str) -> int:
     total = 0
     for path in caption_files(data, source):
         if path.suffix == ".parquet":
-            import pyarrow.parquet as pq
-
-            total += pq.read_metadata(path).num_rows
+            total += parquet_count(path)
         else:
             total += sum(1 for _ in _RECORDS[path.suffix](path, []))
     return total
@@ -116,18 +120,20 @@ class _Meaning:
         sample_id = f"{split}-{given}"
         missing = [name for name in self.columns if values.get(name) is None]
         if missing:
-            held = {name: values.get(name) for name in self.columns}
+            held = shown({name: values.get(name) for name in self.columns})
             detail = f"nothing in {', '.join(missing)}; found {held}"
             return rejected(f"{split}-{number}" if given is None else sample_id, "", detail)
         try:
             image = self.folder + self.image.format_map(values)
         except (ValueError, TypeError, LookupError, AttributeError) as error:
-            detail = f"data.columns.image '{self.image}' does not fit {values}: {error}"
+            detail = f"data.columns.image '{self.image}' does not fit {shown(values)}: {error}"
             return rejected(sample_id, "", detail)
         text = values[self.text]
         own = _sentences(text) if self.listed else (text,)
         if not own:
-            return rejected(sample_id, image, f"{self.text} is {text!r}, expected a list of texts")
+            return rejected(
+                sample_id, image, f"{self.text} is {shown(text)}, expected a list of texts"
+            )
         return checked(sample_id, f"{split}-{image}", image, own, (), split)
 
 
@@ -173,7 +179,9 @@ class _Division:
         if self.column and isinstance(record, RawCaption):
             named = _trimmed(values.get(self.column))
             if named not in self.splits:
-                detail = f"{self.column} is {named!r}, expected one of {', '.join(self.splits)}"
+                detail = (
+                    f"{self.column} is {shown(named)}, expected one of {', '.join(self.splits)}"
+                )
                 return rejected(record.sample_id, record.image, detail)
         return record
 
@@ -197,9 +205,8 @@ def _trimmed(value: Any) -> Any:
 def _names(path: Path) -> list[str]:
     """Names of a file's columns, by its header or its first record."""
     if path.suffix == ".parquet":
-        import pyarrow.parquet as pq
-
-        return list(pq.read_schema(path).names)
+        with parquet_file(path) as file:
+            return list(file.schema_arrow.names)
     first = next(_RECORDS[path.suffix](path, []), None)
     return list(first) if isinstance(first, Mapping) else []
 
@@ -212,7 +219,7 @@ def _sentences(value: Any) -> tuple[Any, ...]:
     """A list of sentences, which CSV can only hold as JSON; empty where it is none."""
     if isinstance(value, str):
         try:
-            value = json.loads(value)
+            value = parse_json(value)
         except ValueError:
             return ()
     return tuple(value) if isinstance(value, list) else ()
@@ -224,70 +231,134 @@ Values = Mapping[str, Any] | UnreadableRecord
 def _csv_records(path: Path, columns: list[str]) -> Iterator[Values]:
     """Rows of a CSV or TSV file with a header."""
     delimiter = "\t" if path.suffix == ".tsv" else ","
-    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-        rows = csv_rows(file, delimiter)
-        header = next(rows, [])
-        if isinstance(header, UnreadableRecord):
-            raise SourceError(f"{path}: the header cannot be read: {header}")
-        _require(path, columns, header)
-        for row in rows:
-            if isinstance(row, UnreadableRecord):
-                yield row
-            elif len(row) != len(header):
-                yield UnreadableRecord(f"{len(row)} fields, expected {len(header)}: {row[:3]}")
-            else:
-                yield dict(zip(header, row, strict=True))
-
-
-def csv_rows(lines: Iterator[str], delimiter: str = ",") -> Iterator[list[str] | UnreadableRecord]:
-    """Rows of a CSV file; blank lines are none."""
-    rows = csv.reader(lines, delimiter=delimiter)
-    while True:
-        try:
-            row = next(rows)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            yield UnreadableRecord(f"line {rows.line_num}: {error}")
-            continue
-        if row:
+    rows = csv_rows(path, delimiter)
+    header = next(rows, [])
+    if isinstance(header, UnreadableRecord):
+        raise SourceError(f"{path}: the header cannot be read: {header}")
+    _require(path, columns, header)
+    for row in rows:
+        if isinstance(row, UnreadableRecord):
             yield row
+        elif len(row) != len(header):
+            found = f"{len(row)} fields, expected {len(header)}: {shown(row)}"
+            yield UnreadableRecord(found)
+        else:
+            yield dict(zip(header, row, strict=True))
+
+
+def csv_rows(path: Path, delimiter: str = ",") -> Iterator[list[str] | UnreadableRecord]:
+    """Rows of a CSV file; blank lines are none, and what is not UTF-8 is escaped.
+
+    Raises:
+        SourceError: the file cannot be opened, or is UTF-16.
+    """
+    with _opened(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        if file.read(2).encode("utf-8", "surrogateescape") in _UTF16:
+            raise SourceError(f"{path} is UTF-16, expected UTF-8: convert it")
+        file.seek(0)
+        rows = csv.reader(file, delimiter=delimiter)
+        while True:
+            try:
+                row = next(rows)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                yield UnreadableRecord(f"line {rows.line_num}: {error}")
+                continue
+            if row:
+                yield row
 
 
 def _json_records(path: Path, columns: list[str]) -> Iterator[Values]:
     """Lines of a JSON lines file."""
-    with path.open("rb") as file:
+    with _opened(path, mode="rb") as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
             try:
-                values = json.loads(line)
+                values = parse_json(line)
             except ValueError as error:
                 yield UnreadableRecord(f"line {number}: {error}")
                 continue
             if isinstance(values, dict):
                 yield values
             else:
-                yield UnreadableRecord(f"line {number}: {values!r}, expected an object")
+                yield UnreadableRecord(f"line {number}: {shown(values)}, expected an object")
 
 
 def _parquet_records(path: Path, columns: list[str]) -> Iterator[Values]:
-    """Rows of a parquet file, read in batches."""
+    """Rows of a parquet file."""
+    with parquet_file(path) as file:
+        _require(path, columns, file.schema_arrow.names)
+        yield from parquet_rows(file, columns)
+
+
+@contextmanager
+def parquet_file(path: Path) -> Iterator[pq.ParquetFile]:
+    """Open a parquet file.
+
+    Raises:
+        SourceError: it cannot be read, now or later.
+    """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(path) as file:
-        _require(path, columns, file.schema_arrow.names)
-        for batch in file.iter_batches(batch_size=_BATCH, columns=columns):
+    try:
+        with pq.ParquetFile(path) as file:
+            _refuse_repeated(path, file.schema_arrow.names)
+            yield file
+    except (OSError, pa.ArrowException) as error:
+        problem = " ".join(str(error).split())
+        raise SourceError(f"{path} cannot be read as parquet: {problem}; fetch it again") from error
+
+
+def parquet_count(path: Path) -> int:
+    """Rows of a parquet file."""
+    with parquet_file(path) as file:
+        count: int = file.metadata.num_rows
+        return count
+
+
+def parquet_rows(file: pq.ParquetFile, columns: list[str]) -> Iterator[Values]:
+    """Rows of an open parquet file, read in batches."""
+    for batch in file.iter_batches(batch_size=_BATCH, columns=columns):
+        try:
             yield from batch.to_pylist()
+        except (ValueError, OverflowError):  # texts that are not UTF-8, times beyond Python's
+            for row in range(len(batch)):
+                try:
+                    (values,) = batch.slice(row, 1).to_pylist()
+                except (ValueError, OverflowError) as error:
+                    values = UnreadableRecord(str(error))
+                yield values
 
 
 def _require(path: Path, columns: list[str], header: list[str]) -> None:
     missing = [name for name in columns if name not in header]
     if missing:
-        raise SourceError(
-            f"{path} has no column {', '.join(missing)} (it has {', '.join(header)}): "
-            "set data.columns"
-        )
+        raise missing_columns(path, missing, header)
+    _refuse_repeated(path, [name for name in header if name in columns])
+
+
+def missing_columns(path: Path, missing: list[str], header: list[str]) -> SourceError:
+    """The error of a file without the columns that the settings name."""
+    there = shown(", ".join(header))
+    return SourceError(
+        f"{path} has no column {', '.join(missing)} (it has {there}): set data.columns"
+    )
+
+
+def _refuse_repeated(path: Path, names: list[str]) -> None:
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    if repeated is not None:
+        raise SourceError(f"{path} has the column {shown(repeated)} more than once; rename one")
+
+
+def _opened(path: Path, **options: Any) -> IO[Any]:
+    try:
+        return path.open(**options)
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error.strerror}") from error
 
 
 _RECORDS = {

@@ -6,6 +6,7 @@ A new benchmark is a module with a `BENCHMARK`, a line in `BENCHMARKS` and a swi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from compo_pipeline.evaluation.benchmarks import (
     zero_shot,
 )
 from compo_pipeline.evaluation.benchmarks.items import (
+    TITLES,
     Benchmark,
     Item,
     Mean,
@@ -26,7 +28,9 @@ from compo_pipeline.evaluation.benchmarks.items import (
     titles,
 )
 from compo_pipeline.evaluation.settings import BenchmarksSettings
+from compo_pipeline.images.decoding import Limits
 from compo_pipeline.records import PER_CLASS, Caption, Score
+from compo_pipeline.untrusted import OutsideRoot, files_below, shown, text_problem
 
 __all__ = ["BENCHMARKS", "Item", "Subtask", "custom_titles", "from_files", "gather", "titles"]
 
@@ -63,19 +67,44 @@ def from_files(settings: BenchmarksSettings) -> list[Subtask]:
     """The subtasks of all benchmarks that are read from files and switched on.
 
     Raises:
-        SettingsError: one of them has no files.
+        SettingsError: one of them has no files, or one that cannot be used; names file and item.
     """
     if settings.root is None:
         return []
     root = Path(settings.root)
     images = Path(settings.images) if settings.images else root / "images"
-    labels = custom_titles(root)
-    return [
-        replace(subtask, title=labels.get(subtask.benchmark))
-        for benchmark in BENCHMARKS.values()
-        if benchmark.load is not None and getattr(settings, benchmark.name)
-        for subtask in benchmark.load(root, images)
-    ]
+    _refuse_links(root, TITLES, settings)
+    labels, limits = custom_titles(root), Limits(follow_symlinks=settings.follow_symlinks)
+    found = []
+    for benchmark in BENCHMARKS.values():
+        if benchmark.load is not None and getattr(settings, benchmark.name):
+            _refuse_links(root, f"{benchmark.name}/*", settings)
+            for subtask in benchmark.load(root, images):
+                _check_names(subtask)
+                label = labels.get(subtask.benchmark)
+                found.append(replace(subtask, title=label, limits=limits))
+    return found
+
+
+def _refuse_links(root: Path, pattern: str, settings: BenchmarksSettings) -> None:
+    try:
+        files_below(root, pattern, follow_symlinks=settings.follow_symlinks)
+    except OutsideRoot as error:
+        raise SettingsError(
+            f"benchmarks.root: {error}; copy it there, or set benchmarks.follow_symlinks=true"
+        ) from error
+
+
+def _check_names(subtask: Subtask) -> None:
+    """Refuse two items of one name, whose scores could not be told apart, and a subtask of none."""
+    where = f"benchmarks.root: {subtask.benchmark}/{subtask.name}"
+    if not subtask.items:
+        raise SettingsError(f"{where}: there are no items")
+    for name, count in Counter(item.item for item in subtask.items).items():
+        if count > 1:
+            raise SettingsError(f"{where}: {count} items have the id {shown(name)}")
+        if problem := text_problem(name):
+            raise SettingsError(f"{where}: the id {problem}")
 
 
 def gather(

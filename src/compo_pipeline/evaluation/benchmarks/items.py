@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,8 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.images.decoding import Limits
+from compo_pipeline.untrusted import read_json, shown, text_problem
 
 TITLES = "benchmarks.json"
+
+ImagePlace = tuple[Path, str, Limits]
+"""A folder of images, a path below it, and what is accepted as an image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,8 @@ class Subtask:
 
     `classes` and `templates` (with `{}` where the class goes) are those of zero-shot
     classification. `ties_right` says whether a tie is right in a choice. `title` is the benchmark's
-    label in reports if its files are not the official ones ("SugarCrepe-style").
+    label in reports if its files are not the official ones ("SugarCrepe-style"). `limits` say what
+    is accepted as an image.
     """
 
     benchmark: str
@@ -48,8 +53,9 @@ class Subtask:
     classes: tuple[str, ...] = ()
     templates: tuple[str, ...] = ()
     ties_right: bool = False
-    # Not part of the items: it changes no score.
+    # Not part of the items: they change no score.
     title: str | None = field(default=None, repr=False, compare=False)
+    limits: Limits = field(default=Limits(), repr=False, compare=False)
 
     def texts(self, unreadable: Container[str] = ()) -> Iterator[str]:
         """Every text that a model must encode to score the items, repeats included.
@@ -74,12 +80,22 @@ class Subtask:
         return tuple(template.replace("{}", name) for template in self.templates)
 
     def path(self, item: Item) -> Path:
-        """Path of an item's image."""
+        """Path of an item's image, which may lead anywhere: `place` opens it."""
         return self.images / item.image
 
     def paths(self, item: Item) -> tuple[Path, ...]:
         """Paths of an item's image and of its other images."""
         return tuple(self.images / image for image in (item.image, *item.other_images))
+
+    def places(self, item: Item) -> tuple[ImagePlace, ...]:
+        """What `images.decoding` needs to open an item's image and its other images."""
+        return tuple(
+            (self.images, image, self.limits) for image in (item.image, *item.other_images)
+        )
+
+    def place(self, item: Item) -> ImagePlace:
+        """What `images.decoding` needs to open an item's image."""
+        return self.places(item)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,18 +163,23 @@ def custom_titles(root: Path) -> dict[str, str]:
     path = root / TITLES
     if not path.is_file():
         return {}
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))["titles"]
-    except (ValueError, LookupError, TypeError) as error:
-        raise SettingsError(f'{path}: expected {{"titles": {{...}}}} ({error!r})') from None
+    content = _content(path)
+    found = content.get("titles") if isinstance(content, dict) else None
+    if not isinstance(found, dict):
+        raise SettingsError(f'{path}: expected {{"titles": {{...}}}}, got {shown(content)}')
     return {str(name): str(title) for name, title in found.items()}
 
 
-def read_folder(root: Path, benchmark: str) -> dict[str, Any]:
+def read_folder(root: Path, benchmark: str, kind: type = dict) -> dict[str, Any]:
     """The parsed JSON files of one benchmark, by file name without ending.
 
+    Args:
+        root: folder of the benchmark's folder.
+        benchmark: its name.
+        kind: what each file holds, `dict` or `list`.
+
     Raises:
-        SettingsError: there is no such file.
+        SettingsError: there is no such file, or one cannot be read or holds something else.
     """
     files = sorted((root / benchmark).glob("*.json"))
     if not files:
@@ -167,16 +188,45 @@ def read_folder(root: Path, benchmark: str) -> dict[str, Any]:
             f"set benchmarks.root to the folder that holds {benchmark}/, "
             f"or benchmarks.{benchmark}=false"
         )
-    return {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in files}
+    found = {}
+    for file in files:
+        content = _content(file)
+        if not isinstance(content, kind) or not content:
+            raise SettingsError(
+                f"{file}: expected a {kind.__name__} of items, got {shown(content)}"
+            )
+        found[file.stem] = content
+    return found
 
 
-def field_of(record: Mapping[str, Any], key: str, where: str) -> str:
+def field_of(record: Any, key: str, where: str) -> str:
     """A text field of one official record.
 
     Raises:
-        ValueError: the record lacks it.
+        SettingsError: there is no such text, or it is blank; names where.
+    """
+    value = record.get(key) if isinstance(record, dict) else None
+    if not isinstance(value, str) or not value.strip() or text_problem(value):
+        raise SettingsError(
+            f"{where}: expected a text '{key}', got {shown(record)}; is it this format?"
+        )
+    return value
+
+
+def list_of(record: Mapping[str, Any], key: str, where: str) -> list[Any]:
+    """A list of one official record, which is not empty.
+
+    Raises:
+        SettingsError: there is none; names where.
     """
     value = record.get(key)
-    if not isinstance(value, str):
-        raise ValueError(f"{where}: expected the text '{key}', got {value!r}; is it this format?")
+    if not isinstance(value, list) or not value:
+        raise SettingsError(f"{where}: expected a list '{key}', got {shown(value)}")
     return value
+
+
+def _content(path: Path) -> Any:
+    try:
+        return read_json(path)
+    except ValueError as error:
+        raise SettingsError(str(error)) from error

@@ -13,6 +13,7 @@ from pathlib import Path
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks.items import Benchmark, Item, Subtask
 from compo_pipeline.evaluation.settings import RetrievalSettings, TextProtocol
+from compo_pipeline.images.decoding import ACCEPTED
 from compo_pipeline.records import Caption
 
 NAME = "retrieval"
@@ -53,7 +54,7 @@ def load(captions: Iterable[Caption], root: Path, settings: RetrievalSettings) -
             "or null to leave retrieval out"
         )
     items = tuple(Item(key, images[key], tuple(texts[key])) for key in texts)
-    return [Subtask(NAME, settings.text, ("retrieval",), root, items)]
+    return [Subtask(NAME, settings.text, ("retrieval",), root, items, limits=ACCEPTED)]
 
 
 BENCHMARK = Benchmark(

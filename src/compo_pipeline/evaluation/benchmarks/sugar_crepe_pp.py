@@ -23,14 +23,14 @@ NAME = "sugar_crepe_pp"
 def load(root: Path, images: Path) -> list[Subtask]:
     """Read every subtask under `root`."""
     subtasks = []
-    for name, records in read_folder(root, NAME).items():
+    for name, records in read_folder(root, NAME, list).items():
         items = []
         for position, record in enumerate(records):
             where = f"{root / NAME / name}.json, item {position}"
             items.append(
                 Item(
-                    item=str(record.get("id", position)),
                     image=field_of(record, "filename", where),
+                    item=f"{record.get('id', position)}",
                     positives=(
                         field_of(record, "caption", where),
                         field_of(record, "caption2", where),

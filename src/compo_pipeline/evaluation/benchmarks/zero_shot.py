@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks.items import (
     Benchmark,
     Item,
     Subtask,
     field_of,
+    list_of,
     read_folder,
 )
 
@@ -29,17 +31,20 @@ def load(root: Path, images: Path) -> list[Subtask]:
 
 
 def _subtask(name: str, content: Mapping[str, Any], where: str, images: Path) -> Subtask:
-    classes, templates = tuple(content["classes"]), tuple(content["templates"])
-    if len(set(classes)) < len(classes):
-        raise ValueError(f"{where}: duplicate classes in {classes}")
-    if not templates or any("{}" not in template for template in templates):
-        raise ValueError(f"{where}: every template needs a {{}} for the class, got {templates}")
+    classes, templates = (
+        tuple(field_of({key: text}, key, where) for text in list_of(content, key, where))
+        for key in ("classes", "templates")
+    )
+    if len(set(classes)) < max(2, len(classes)):
+        raise SettingsError(f"{where}: expected two different classes or more, got {classes}")
+    if any("{}" not in template for template in templates):
+        raise SettingsError(f"{where}: every template needs a {{}} for the class, got {templates}")
     items = []
-    for position, record in enumerate(content["items"]):
+    for position, record in enumerate(list_of(content, "items", where)):
         filename = field_of(record, "filename", f"{where}, item {position}")
         label = field_of(record, "class", f"{where}, item {position}")
         if label not in classes:
-            raise ValueError(f"{where}, item {position}: '{label}' is not one of its classes")
+            raise SettingsError(f"{where}, item {position}: '{label}' is not one of its classes")
         items.append(Item(item=f"{position}", image=filename, positives=(label,)))
     return Subtask(NAME, name, ("zero_shot",), images, tuple(items), classes, templates)
 

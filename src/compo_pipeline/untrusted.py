@@ -1,0 +1,125 @@
+"""Names, JSON and texts in files that others wrote."""
+
+from __future__ import annotations
+
+import json
+import os
+import reprlib
+from pathlib import Path, PurePath
+from typing import Any
+
+_DEEPEST = 100  # levels of nested JSON
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 200
+
+
+class OutsideRoot(ValueError):
+    """A name that leads out of its root folder."""
+
+
+def path_below(root: Path, name: str, *, follow_symlinks: bool = False) -> Path:
+    """The path of a name below a root; there may be no such file.
+
+    Names with `..` are refused even where they would stay inside.
+
+    Args:
+        root: a folder, or a link to one.
+        name: from a file or a setting.
+        follow_symlinks: whether links may lead out of the root.
+
+    Raises:
+        OutsideRoot: it leads out of the root.
+        ValueError: no file can have this name.
+    """
+    plain = PurePath(name)
+    if plain.is_absolute() or ".." in plain.parts:
+        raise OutsideRoot(f"{shown(name)} is no plain path below {root}")
+    path = root / name
+    if not follow_symlinks and not _real(path).is_relative_to(_real(root)):
+        raise OutsideRoot(f"{shown(name)} is a link that leads out of {root}")
+    return path
+
+
+def files_below(root: Path, pattern: str, *, follow_symlinks: bool = False) -> list[Path]:
+    """The files below a root that match a pattern, sorted.
+
+    Raises:
+        OutsideRoot: the pattern or one of the files leads out of the root.
+        ValueError: it is no pattern.
+    """
+    path_below(root, pattern, follow_symlinks=True)
+    found = sorted(path for path in root.glob(pattern) if path.is_file())
+    inside = {folder: _real(folder) for folder in {path.parent for path in found}}
+    for path in [] if follow_symlinks else found:
+        real = _real(path) if path.is_symlink() else inside[path.parent]
+        if not real.is_relative_to(_real(root)):
+            raise OutsideRoot(f"{shown(str(path))} is a link that leads out of {root}")
+    return found
+
+
+def _real(path: Path) -> Path:
+    """The path without links; of a loop of links the path itself."""
+    return Path(os.path.realpath(path))
+
+
+def read_json(path: Path) -> Any:
+    """The value of a JSON file.
+
+    Raises:
+        ValueError: it cannot be read or holds no JSON; one line with the path.
+    """
+    try:
+        return parse_json(path.read_bytes())
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ValueError(f"{path} is not valid JSON: {error}") from error
+
+
+def parse_json(text: bytes | str) -> Any:
+    """A JSON value that others wrote; bytes are UTF-8, UTF-16 or UTF-32, with or without BOM.
+
+    Raises:
+        ValueError: it is no JSON, gives a key twice, or nests more than 100 levels.
+    """
+    try:
+        value = json.loads(text, object_pairs_hook=_unique)
+    except RecursionError:
+        raise ValueError(f"more than {_DEEPEST} nested levels") from None
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return value
+    raise ValueError(f"more than {_DEEPEST} nested levels")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        repeated = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {shown(repeated)} is given twice")
+    return found
+
+
+def shown(value: Any) -> str:
+    """A value that was read, as a message shows it: its `repr`, shortened."""
+    return _SHORT.repr(value)
+
+
+def text_problem(value: Any) -> str | None:
+    """Why a value cannot be stored as text; None where it can."""
+    if not isinstance(value, str):
+        return f"{shown(value)} is not a text"
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return f"{shown(value)} is not valid UTF-8"
+    return None
