@@ -356,7 +356,8 @@ def _refuse_repeated(path: Path, names: list[str]) -> None:
 
 def _opened(path: Path, **options: Any) -> IO[Any]:
     try:
-        return path.open(**options)
+        file: IO[Any] = path.open(**options)
+        return file
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error.strerror}") from error
 
