@@ -36,13 +36,39 @@ _LONGEST, _LONGEST_KEY, _DEEPEST = 10_000, 200, 32
 _SHOWN = reprlib.Repr()
 _SHOWN.maxstring = _SHOWN.maxother = 200
 _FIELD = re.compile(r"[a-z]\w*(\.\w+)*: ")
+# Names of passwords and keys, as in `?sig=`, `--params ...api_key=` and `{"api_key": "..."}`.
+_SECRET = r"(?:pass(?:word|wd)?|pwd|secret|token|(?:api|access)[_-]?key|credential|signature|\bsig)"
+_SECRETS = (
+    (re.compile(r"(://)[^\s/]\S*@"), r"\1***@"),
+    (re.compile(rf"({_SECRET}=['\"]?|[?&]key=)[^&\s'\"]+", re.IGNORECASE), r"\1***"),
+    (re.compile(rf"({_SECRET}['\"]: ['\"])[^'\"]+", re.IGNORECASE), r"\1***"),
+    (re.compile(r"(Bearer )\S+"), r"\1***"),
+)
 
 
 class SettingsError(ClickException, ValueError):
     """A configuration value that cannot be used; the message names its YAML key.
 
-    The command line prints the message alone: a mistyped key needs no traceback.
+    The command line prints the message alone: a mistyped key needs no traceback. Passwords in it
+    are masked.
     """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(masked(message))
+
+
+def masked(text: str, key: str = "") -> str:
+    """A text without the passwords of its URLs, and without the values of keys named as secret.
+
+    Args:
+        text: any.
+        key: the dotted name of the text, where it is a single value.
+    """
+    prefix = f"{key}=" if key else ""
+    shown = prefix + text
+    for pattern, replacement in _SECRETS:
+        shown = pattern.sub(replacement, shown)
+    return shown.removeprefix(prefix)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field, pydantic.Field))

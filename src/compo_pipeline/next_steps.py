@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from compo_pipeline.configuration import leaves
+from compo_pipeline.configuration import leaves, masked
 from compo_pipeline.console import terminal
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def kedro_run(pipeline: str, env: str | None, params: Mapping[str, Any]) -> str:
 
 
 def options(env: str | None, params: Mapping[str, Any]) -> str:
-    """The options ` --env=... --params ...`; an empty one is left out.
+    """The options ` --env=... --params ...`; an empty one is left out, passwords are masked.
 
     Args:
         env: Kedro's environment; None is its default.
@@ -54,7 +54,7 @@ def options(env: str | None, params: Mapping[str, Any]) -> str:
     """
     command = "" if env is None else f" --env={shlex.quote(env)}"
     if params:
-        given = ",".join(f"{name}={_quoted(value)}" for name, value in leaves(params))
+        given = ",".join(f"{name}={masked(_quoted(value), name)}" for name, value in leaves(params))
         command += f" --params {shlex.quote(given)}"
     return command
 
@@ -115,7 +115,7 @@ def _after_registration(alias: str | None, parameters: Mapping[str, Any]) -> lis
     uri = parameters["tracking"]["uri"] or "sqlite:///mlruns/mlflow.db"
     browse = []
     if uri.startswith("sqlite"):  # a tracking server has its own page
-        command = f"mlflow ui --backend-store-uri {shlex.quote(uri)}"
+        command = f"mlflow ui --backend-store-uri {shlex.quote(masked(uri))}"
         browse = [(command, "runs and registered versions")]
     if alias is None:
         return browse

@@ -88,22 +88,6 @@ def test_a_registry_that_cannot_be_used_is_named_without_its_password(
     assert "secret" not in caught.value.message
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "postgresql://me:secret@host/db",
-        "postgresql://me:se/secret@host/db",
-        "postgresql://me:se@secret@host/db",
-        "postgresql://host/db?user=me&password=secret",
-        "postgresql://host/db?sslpassword=secret&x=1",
-    ],
-)
-def test_passwords_are_masked(url: str) -> None:
-    shown = tracking.masked(f"cannot use {url}: no answer")
-    assert "secret" not in shown
-    assert shown.startswith("cannot use postgresql://") and shown.endswith("no answer")
-
-
 @pytest.mark.usefixtures("elsewhere")
 def test_a_database_in_a_file_has_its_artefacts_beside_it(tmp_path: Path) -> None:
     settings = TrackingSettings(uri=f"sqlite:///{tmp_path / 'named.db'}")

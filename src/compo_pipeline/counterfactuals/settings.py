@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from compo_pipeline.configuration import Share, settings
 
@@ -114,11 +115,19 @@ class RetrySettings:
     """most seconds to wait; a server that asks for more (Retry-After) counts as not answering."""
 
 
+def _address(url: str) -> str:
+    parts = urlsplit(url)
+    complete = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    if not complete or parts.query or parts.fragment:
+        raise ValueError(f"expected http(s)://<host>/<path> without ? and #, got {url!r}")
+    return url
+
+
 @settings
 class EndpointSettings:
     """Caption editor `endpoint`: where the language model is and how it is asked."""
 
-    url: Annotated[str, Field(pattern="^https?://")]
+    url: Annotated[str, AfterValidator(_address)]
     """address up to and without /chat/completions, such as "http://localhost:8000/v1"."""
     model: Annotated[str, Field(min_length=1)]
     """name of the model on the server."""

@@ -8,13 +8,13 @@ from typing import Any
 
 from rich.console import Console
 
+from compo_pipeline.configuration import masked
 from compo_pipeline.console import table as plain_table
 from compo_pipeline.console import terminal
 from compo_pipeline.presentation import pages
 from compo_pipeline.registry.gate import Check
 from compo_pipeline.registry.promotion import Decision
 from compo_pipeline.registry.settings import PromotionSettings
-from compo_pipeline.registry.tracking import masked
 
 # The markdown is for comments on a pull request.
 PAGE, MARKDOWN = "promotion.html", "promotion.md"

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration import SettingsError, masked
 from compo_pipeline.next_steps import kedro_run
 from compo_pipeline.registry.settings import TrackingSettings
 
@@ -162,25 +162,22 @@ def store_errors(uri: str, key: str) -> Iterator[None]:
     try:
         yield
     except (MlflowException, SQLAlchemyError, ImportError, OSError) as error:
-        raise SettingsError(f"{key}: cannot use {masked(uri)}: {masked(str(error))}") from None
-
-
-def masked(text: str) -> str:
-    """A text without the passwords of its URLs."""
-    text = re.sub(r"//\S*@", "//***@", text)
-    return re.sub(r"([?&]\w*(?:password|token)=)[^&\s]*", r"\1***", text)
+        raise SettingsError(f"{key}: cannot use {uri}: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
 class RunLog:
-    """Logs into one run of the MLflow store; resumed runs and long values raise no error."""
+    """Logs into one run of the MLflow store; resumed runs and long values raise no error.
+
+    Passwords in tags and parameters are masked.
+    """
 
     run_id: str
 
     def tags(self, tags: Mapping[str, str]) -> None:
         """Set tags; an earlier value is replaced."""
         for name, value in tags.items():
-            self._client().set_tag(self.run_id, name, value)
+            self._client().set_tag(self.run_id, name, masked(value))
 
     def params(self, nested: Mapping[str, Any]) -> None:
         """Log parameters under dotted names.
@@ -194,7 +191,7 @@ class RunLog:
         logged = self._client().get_run(self.run_id).data.params
         fresh, changed = [], {}
         for name, leaf in flatten(nested, "."):
-            value = str(leaf)[:_VALUE_LENGTH]
+            value = masked(str(leaf), name)[:_VALUE_LENGTH]
             if name not in logged:
                 fresh.append(Param(name, value))
             elif logged[name] != value:
@@ -424,7 +421,7 @@ def mark_failed(run_id: str, error: Exception) -> None:
         with store_errors(mlflow.get_tracking_uri(), "tracking.uri"):
             if find(run_id) is not None:
                 client = mlflow.MlflowClient()
-                client.set_tag(run_id, ERROR, f"{type(error).__name__}: {error}"[:500])
+                client.set_tag(run_id, ERROR, masked(f"{type(error).__name__}: {error}")[:500])
                 client.set_terminated(run_id, "FAILED")
     except SettingsError as problem:
         log.warning("the run is not marked as failed: %s", problem)

@@ -27,7 +27,7 @@ from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import OperationalError
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration import SettingsError, masked
 
 Objective = Callable[[optuna.Trial], float | Sequence[float]]
 # A trial and its retries, in the order of their numbers.
@@ -71,7 +71,7 @@ class Storage(optuna.storages.RDBStorage):
     @property
     def shown_url(self) -> str:
         """The URL without its password."""
-        return self.engine.url.render_as_string(hide_password=True)
+        return masked(self.engine.url.render_as_string(hide_password=True))
 
 
 class Failure(StrEnum):

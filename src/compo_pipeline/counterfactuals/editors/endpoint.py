@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 import httpx
 
 from compo_pipeline import seeding
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration import SettingsError, masked
 from compo_pipeline.counterfactuals.contract import (
     EditedCaption,
     EditFailure,
@@ -387,4 +387,4 @@ def _retry_after(headers: Mapping[str, str], now: float) -> float:
 
 def _without(secret: str, text: str) -> str:
     """A server's message without the API key, which it may repeat."""
-    return text.replace(secret, "***") if secret else text
+    return masked(text.replace(secret, "***") if secret else text)

@@ -1,0 +1,178 @@
+"""Passwords and keys, wherever they are configured, are in no output."""
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from kedro.io import DataCatalog
+from kedro.pipeline import Pipeline, node
+from kedro_datasets.json import JSONDataset
+from mlflow.exceptions import MlflowException
+
+from compo_pipeline import next_steps
+from compo_pipeline.configuration import SettingsError, masked, parse
+from compo_pipeline.counterfactuals.contract import EditRequest
+from compo_pipeline.counterfactuals.editors.endpoint import EndpointEditor
+from compo_pipeline.counterfactuals.settings import EndpointSettings, RetrySettings
+from compo_pipeline.pipelines.tuning.nodes import _tuned_run
+from compo_pipeline.presentation import promotion_page
+from compo_pipeline.records import Parse
+from compo_pipeline.registry import tracking
+from compo_pipeline.registry.settings import (
+    CopySettings,
+    Gate,
+    GateRule,
+    PromotionSettings,
+    TrackingSettings,
+)
+from compo_pipeline.tuning import results, study
+from compo_pipeline.tuning.settings import StorageSettings
+
+SECRET = "hunter2-Zq9"
+URLS = (
+    f"https://me:{SECRET}@host/path",
+    f"postgresql://me:{SECRET}@host/db",
+    f"postgresql://me:a/{SECRET}@host/db",
+    f"postgresql://me:a@{SECRET}@host/db",
+    f"postgresql://host/db?user=me&password={SECRET}",
+    f"postgresql://host/db?sslpassword={SECRET}&x=1",
+    f"https://host/path?sv=1&sig={SECRET}&x=1",
+    f"https://host/path?api_key={SECRET}",
+    f"https://host/path?key={SECRET}",
+    f"https://bucket/path?X-Amz-Signature={SECRET}",
+)
+RUNTIME: dict[str, Any] = {
+    "tracking": {"uri": URLS[0]},
+    "tuning": {"study": {"storage": {"url": URLS[1]}, "warm_start": {"url": URLS[4]}}},
+    "promotion": {"copy": {"to": URLS[6]}},
+    "counterfactuals": {"endpoint": {"url": URLS[0], "more": {"api_key": SECRET}}},
+}
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_the_secret_of_a_url_is_masked_and_nothing_else(url: str) -> None:
+    shown = masked(f"cannot use {url}: no answer")
+    assert SECRET not in shown and "***" in shown
+    assert shown.startswith(f"cannot use {url.split(':')[0]}://") and shown.endswith(" no answer")
+    assert masked(shown) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "file:///home/me/photo@2x.png",
+        "sqlite:////home/me@work/mlflow.db",
+        "https://host/path?page=2",
+        "counterfactuals.endpoint.max_tokens=120,seed=1",
+        "design=4 config=a key_variable=OPENAI_KEY",
+    ],
+)
+def test_what_is_no_secret_stays(text: str) -> None:
+    assert masked(text) == text
+
+
+@pytest.mark.parametrize(
+    "text", [f'api_key="{SECRET}"', f"{{'api_key': '{SECRET}'}}", f"Authorization: Bearer {SECRET}"]
+)
+def test_named_secrets_are_masked(text: str) -> None:
+    assert SECRET not in masked(text)
+
+
+def commands(command: dict[str, Any], tmp_path: Path) -> Iterator[str]:
+    """All that shows the command line: pages, cards, files of a study, next steps."""
+    yield from tracking.provenance(command, "train_eval").values()
+    run = _tuned_run(command)
+    finished = optuna.create_study()
+    finished.add_trial(optuna.trial.create_trial(value=1.0))
+    best = results.write(finished, {}, tmp_path, run)
+    assert best is not None
+    yield best.read_text()
+    yield run.command({"training.epochs": 2})
+    yield from run.advice()
+
+
+def test_no_command_shows_a_secret(
+    context: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parameters = context(**RUNTIME).params
+    shown = list(commands(parameters["command"], tmp_path))
+    assert "train_eval" in " ".join(shown) and "tracking.uri=https://***@host/path" in shown[1]
+    registered = JSONDataset(filepath=str(tmp_path / "registered.json"))
+    registered.save({"name": "compo-clip", "version": 3, "alias": "challenger"})
+    pipeline = Pipeline([node(lambda: None, None, "registered", name="register")])
+    next_steps.show_results(pipeline, DataCatalog({"registered": registered}), parameters)
+    shown.append(capsys.readouterr().out)
+    assert "compo-pipeline try" in shown[-1]
+    assert SECRET not in "\n".join(shown)
+
+
+@pytest.mark.usefixtures("mlflow_project")
+def test_the_store_holds_no_secret() -> None:
+    run_id = tracking.open_run("secrets", {})
+    log = tracking.RunLog(run_id)
+    for epoch in range(2):  # a changed parameter becomes a tag
+        log.params({"runtime": {**RUNTIME, "epoch": f"{URLS[0]}?{epoch}"}})
+    log.tags({"why": f"no answer of {URLS[1]}"})
+    tracking.mark_failed(run_id, RuntimeError(f"cannot use {URLS[5]}"))
+    run = tracking.find(run_id)
+    assert run is not None
+    stored = {**run.data.params, **run.data.tags}
+    assert any("***" in value for value in stored.values()) and SECRET not in str(stored)
+
+
+def errors(tmp_path: Path) -> Iterator[Callable[[], Any]]:
+    for url in URLS:
+        yield lambda url=url: parse(TrackingSettings, {"uri": {"url": url}}, "tracking")
+        yield lambda url=url: parse(TrackingSettings, {"uri": url + "\0"}, "tracking")
+        yield lambda url=url: parse(EndpointSettings, {"url": url[5:], "model": "m"}, "endpoint")
+        yield lambda url=url: study.connect(StorageSettings(url=url.replace("q", "p")), tmp_path)
+    yield lambda: parse(EndpointSettings, {"url": URLS[7], "model": "m"}, "endpoint")
+    yield lambda: parse(EndpointSettings, {"more": [{"api_key": SECRET}]}, "endpoint")
+
+
+def test_no_error_of_the_settings_shows_a_secret(tmp_path: Path) -> None:
+    for wrong in errors(tmp_path):
+        with pytest.raises(SettingsError) as caught:
+            wrong()
+        assert SECRET not in f"{caught.value} {caught.value.message} {caught.value!r}"
+
+
+def test_no_error_of_a_store_shows_a_secret() -> None:
+    for url in URLS:
+        with (
+            pytest.raises(SettingsError, match=r"tracking\.uri: cannot use") as caught,
+            tracking.store_errors(url, "tracking.uri"),
+        ):
+            raise MlflowException(f"no answer of {url}")
+        assert SECRET not in caught.value.message
+
+
+def test_an_endpoint_shows_no_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("KEY_OF_THE_TEST", SECRET)
+    settings = EndpointSettings(
+        url=f"http://me:{SECRET}@127.0.0.1:1/v1",
+        model="m",
+        key_variable="KEY_OF_THE_TEST",
+        retries=RetrySettings(most=0),
+    )
+    editor = EndpointEditor(settings, key="endpoint", seed=0, cache=tmp_path / "answers.sqlite")
+    parsed = Parse("id", 0, "A dog.", (), (), (), (), ())
+    with pytest.raises(SettingsError, match=r"http://\*\*\*@127\.0\.0\.1:1/v1 answered") as caught:
+        list(editor.edit([EditRequest("id", 0, "negative", "A dog.", parsed)]))
+    assert SECRET not in caught.value.message + caplog.text
+
+
+def test_a_copy_names_its_target_without_its_password(tmp_path: Path) -> None:
+    gate = Gate(version=1, rules={"itt": GateRule("a/b/c", "rise")})
+    for url in URLS:
+        settings = PromotionSettings(captions="", gate=gate, copy=CopySettings(to=url))
+        promotion_page.write_copy("compo-clip", settings, 1, {}, [], tmp_path)
+        pages = [path.read_text() for path in tmp_path.glob("promotion.*")]
+        assert len(pages) == 2 and not re.search(SECRET, "".join(pages))
