@@ -98,6 +98,37 @@ def try_version(
     command.run(_parameters(project, env, params), alias or CHAMPION, version, host, port)
 
 
+@cli.command()
+@click.option("--alias", help="Of the registered version.  [default: champion]")
+@click.option("--version", type=click.IntRange(1), help="The version itself, instead of an alias.")
+@click.option(
+    "--model",
+    help="models:/<name>@<alias>, models:/<name>/<version> or the folder of an exported model, "
+    "instead of registration.name.",
+)
+@click.option("-e", "--env", help="Kedro's environment: where registry and limits are configured.")
+@click.option("--params", default="", callback=_split_params, help="As for `kedro run`.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(1, 65535), default=5001, show_default=True)
+@click.pass_obj
+def serve(
+    project: ProjectMetadata,
+    alias: str | None,
+    version: int | None,
+    model: str | None,
+    env: str | None,
+    params: dict[str, Any],
+    host: str,
+    port: int,
+) -> None:
+    """Answer requests over HTTP with a registered version, as `mlflow models serve` does."""
+    if sum(given is not None for given in (alias, version, model)) > 1:
+        raise click.UsageError("--alias, --version and --model: give one of them")
+    from compo_pipeline.registry import serving
+
+    serving.run(_parameters(project, env, params), model, alias, version, host, port)
+
+
 @cli.command(name="versions")
 @click.option("-e", "--env", help="Kedro's environment: where the registry is configured.")
 @click.option("--params", default="", callback=_split_params, help="As for `kedro run`.")

@@ -41,6 +41,7 @@ SETTINGS = {
     "promotion": "compo_pipeline.registry.settings:PromotionSettings",
     "registration": "compo_pipeline.registry.settings:RegistrationSettings",
     "scenes": "compo_pipeline.scenes.dataset:SceneSettings",
+    "serving": "compo_pipeline.registry.settings:ServingSettings",
     "tracking": "compo_pipeline.registry.settings:TrackingSettings",
     "training": "compo_pipeline.training.settings:TrainingSettings",
     "tuning": "compo_pipeline.tuning.settings:TuningSettings",

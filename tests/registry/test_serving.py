@@ -40,7 +40,7 @@ def logged(folder: Path) -> dict[str, Any]:
     return {
         "python_model": str(Path(model.__file__)),
         "artifacts": {"model": str(folder)},
-        "signature": registration._signature(),
+        "signature": registration.mlflow_signature(),
         "input_example": registration._example(),
         "pip_requirements": registration.requirements(folder),
     }
@@ -191,7 +191,7 @@ def test_the_signature_names_every_answer(server: TestClient) -> None:
         payload(ROWS[0], task="classify", labels=TEXTS),
     ]
     names = {name for body in asked for name in answers(server, body)[0]}
-    assert names == set(registration._signature().outputs.input_names())
+    assert names == set(registration.mlflow_signature().outputs.input_names())
 
 
 JSON = {"content-type": "application/json"}

@@ -22,9 +22,13 @@ from __future__ import annotations
 import base64
 import io
 import json
+import logging
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -35,7 +39,11 @@ import pandas as pd
 import torch
 from mlflow.exceptions import MlflowException
 from mlflow.models import set_model
-from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
+from mlflow.protos.databricks_pb2 import (
+    DEADLINE_EXCEEDED,
+    INTERNAL_ERROR,
+    INVALID_PARAMETER_VALUE,
+)
 from mlflow.pyfunc.model import PythonModel, PythonModelContext
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
@@ -76,18 +84,26 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+# When the request of this thread runs out of time, in seconds of time.monotonic.
+_DEADLINE: ContextVar[float] = ContextVar("deadline")
+
+log = logging.getLogger(__name__)
 
 
-class InvalidRequest(MlflowException):
+class RequestError(MlflowException):
+    """A request that gets no answer, with MLflow's code for its HTTP status."""
+
+    def serialize_as_json(self) -> str:
+        """The message without the data, megabytes of base64, that MLflow's server adds."""
+        return json.dumps({"error_code": self.error_code, "message": self.args[0]})
+
+
+class InvalidRequest(RequestError):
     """A request that is refused with HTTP 400."""
 
     def __init__(self, reason: str) -> None:
         """Create the error with its message."""
         super().__init__(reason, error_code=INVALID_PARAMETER_VALUE)
-
-    def serialize_as_json(self) -> str:
-        """The message without the data, megabytes of base64, that MLflow's server adds."""
-        return json.dumps({"error_code": self.error_code, "message": self.args[0]})
 
 
 @dataclass(frozen=True)
@@ -101,6 +117,8 @@ class RequestLimits:
         answer: bytes of the output in JSON, without parts of constant size per row.
         bytes: of one encoded image.
         pixels: of one image, by its header.
+        request_pixels: of all distinct images together, by their headers.
+        seconds: of computing; looked at between images, and between batches.
         root: the only folder for images (COMPO_CLIP_IMAGE_ROOT).
     """
 
@@ -110,6 +128,8 @@ class RequestLimits:
     answer: int = 30_000_000
     bytes: int = 20_000_000
     pixels: int = 50_000_000
+    request_pixels: int = 100_000_000
+    seconds: int = 60
     root: Path | None = None
 
     @classmethod
@@ -139,18 +159,29 @@ class ImageTextModel(PythonModel):
     def load_context(self, context: PythonModelContext) -> None:
         """Load the folder logged as the artefact `model`."""
         folder = f"local-dir:{context.artifacts['model']}"
-        self.limits = RequestLimits.from_environment(os.environ)
-        self.device = chosen_device(os.environ.get("COMPO_CLIP_DEVICE", "auto"))
-        model, _, self.preprocess = open_clip.create_model_and_transforms(
-            folder, device=self.device
-        )
-        self.model = model.eval()
-        self.tokenize = open_clip.get_tokenizer(folder)
+        limits = RequestLimits.from_environment(os.environ)
+        device = chosen_device(os.environ.get("COMPO_CLIP_DEVICE", "auto"))
+        model, _, preprocess = open_clip.create_model_and_transforms(folder, device=device)
+        self.use(model.eval(), preprocess, open_clip.get_tokenizer(folder), limits)
+
+    def use(
+        self,
+        model: torch.nn.Module,
+        preprocess: Callable[[Image.Image], torch.Tensor],
+        tokenize: Callable[[list[str]], torch.Tensor],
+        limits: RequestLimits,
+    ) -> None:
+        """Answer with this model, on the device of its weights."""
+        self.model: Any = model
+        self.device = next(model.parameters()).device
+        self.preprocess = preprocess
+        self.tokenize: Any = tokenize
         self.tokenizer_lock = threading.Lock()
+        self.limits = limits
 
     def predict(
         self,
-        context: PythonModelContext,
+        context: PythonModelContext | None,
         model_input: pd.DataFrame,
         params: dict[str, Any] | None = None,
     ) -> pd.DataFrame:
@@ -158,12 +189,25 @@ class ImageTextModel(PythonModel):
 
         Raises:
             InvalidRequest: names the row or parameter, the value and what is expected.
+            RequestError: it takes too long, or the fault is not the request's.
         """
+        _DEADLINE.set(time.monotonic() + self.limits.seconds)
+        try:
+            return self._answer(model_input, params)
+        except RequestError:
+            raise
+        except Exception:
+            # MLflow's server would send the traceback to the client.
+            log.exception("A request failed.")
+            reason = "the server could not answer; its log says why"
+            raise RequestError(reason, error_code=INTERNAL_ERROR) from None
+
+    def _answer(self, model_input: pd.DataFrame, params: dict[str, Any] | None) -> pd.DataFrame:
         request = checked(params or {}, self.limits)
         if len(model_input) > self.limits.rows:
             raise InvalidRequest(
                 f"the table has {len(model_input)} rows, at most {self.limits.rows} are answered "
-                "at once: split it, or raise COMPO_CLIP_MAX_ROWS where the model is loaded"
+                "at once: split it"
             )
         if not len(model_input.columns):
             raise InvalidRequest("the table has neither of the columns image and text")
@@ -173,8 +217,7 @@ class ImageTextModel(PythonModel):
         if size > self.limits.answer:
             raise InvalidRequest(
                 f"the answer would have about {size} bytes, at most {self.limits.answer} are sent: "
-                "split the table, send fewer or shorter texts, or raise COMPO_CLIP_MAX_ANSWER "
-                "where the model is loaded"
+                "split the table, or send fewer or shorter texts"
             )
         answer = getattr(self, f"_{request['task']}")(model_input, request)
         return pd.DataFrame(answer, index=model_input.index)
@@ -232,17 +275,33 @@ class ImageTextModel(PythonModel):
     def _images(self, table: pd.DataFrame) -> Vectors:
         """[n, D]."""
         values = column(table, "image")
-        first = {value: row for row, value in reversed(list(enumerate(values)))}
+        first: dict[str, int] = {}
+        for row, value in enumerate(values):
+            first.setdefault(value, row)
+        self._check_pixels(first)
         return self._encode(values, lambda chunk: self._pixels(chunk, first), "encode_image")
+
+    def _check_pixels(self, rows: Mapping[str, int]) -> None:
+        """Refuse images that are too large together, before the first one is decoded."""
+        pixels = 0
+        for image, row in rows.items():
+            _check_time(self.limits)
+            with _naming(image, row):
+                header = open_image(image, self.limits)
+            pixels += header.width * header.height
+            if pixels > self.limits.request_pixels:
+                raise InvalidRequest(
+                    f"the images up to row {row} have {pixels} pixels together, at most "
+                    f"{self.limits.request_pixels} are read at once: split the table, or send "
+                    "smaller images"
+                )
 
     def _pixels(self, images: list[str], rows: Mapping[str, int]) -> torch.Tensor:
         pixels = []
         for image in images:
-            try:
+            _check_time(self.limits)
+            with _naming(image, rows[image]):
                 pixels.append(self.preprocess(read_image(image, self.limits)))
-            except InvalidRequest as error:
-                shown = image if len(image) <= 60 else image[:57] + "..."
-                raise InvalidRequest(f"row {rows[image]}: image '{shown}' {error}") from error
         return torch.stack(pixels)
 
     def _texts(self, texts: Sequence[str]) -> Vectors:
@@ -283,14 +342,12 @@ class ImageTextModel(PythonModel):
     ) -> Vectors:
         """Normalised embeddings of items, one row per item."""
         places, distinct = pd.factorize(np.array(items, dtype=object))
+        parts = []
         with torch.inference_mode():
-            parts = [
-                getattr(self.model, encode)(
-                    prepare(distinct[start : start + CHUNK].tolist()).to(self.device),
-                    normalize=True,
-                )
-                for start in range(0, len(distinct), CHUNK)
-            ]
+            for start in range(0, len(distinct), CHUNK):
+                _check_time(self.limits)
+                inputs = prepare(distinct[start : start + CHUNK].tolist()).to(self.device)
+                parts.append(getattr(self.model, encode)(inputs, normalize=True))
         vectors: Vectors = torch.cat(parts).float().cpu().numpy()[places]
         return vectors
 
@@ -339,7 +396,7 @@ def checked(params: Mapping[str, Any], limits: RequestLimits) -> dict[str, Any]:
     if count > limits.texts:
         raise InvalidRequest(
             f"params hold {count} texts (labels times templates), at most {limits.texts} are read: "
-            "send several requests, or raise COMPO_CLIP_MAX_TEXTS where the model is loaded"
+            "send several requests"
         )
     return request
 
@@ -367,18 +424,52 @@ def column(table: pd.DataFrame, name: str) -> list[str]:
     return values
 
 
+@contextmanager
+def _naming(image: str, row: int) -> Iterator[None]:
+    """Name the image and its row in what refuses it."""
+    try:
+        yield
+    except InvalidRequest as error:
+        shown = image if len(image) <= 60 else image[:57] + "..."
+        raise InvalidRequest(f"row {row}: image '{shown}' {error}") from error
+
+
+def _check_time(limits: RequestLimits) -> None:
+    if time.monotonic() > _DEADLINE.get():
+        reason = f"the answer would take more than {limits.seconds} seconds: split the table"
+        raise RequestError(reason, error_code=DEADLINE_EXCEEDED)
+
+
+def open_image(value: str, limits: RequestLimits) -> Image.Image:
+    """An image whose header alone is read.
+
+    Raises:
+        InvalidRequest: it is no image, or too large.
+    """
+    try:
+        image: Image.Image = Image.open(io.BytesIO(_read(value, limits)), formats=FORMATS)
+    except InvalidRequest:
+        raise
+    except UnidentifiedImageError:
+        raise InvalidRequest(f"is not an image, expected one of {', '.join(FORMATS)}") from None
+    except Exception as error:
+        # Headers raise many kinds of errors on broken bytes.
+        raise InvalidRequest(f"cannot be decoded: {error}") from error
+    if image.width * image.height > limits.pixels:
+        raise InvalidRequest(
+            f"has {image.width} x {image.height} pixels, at most {limits.pixels} are read"
+        )
+    return image
+
+
 def read_image(value: str, limits: RequestLimits) -> Image.Image:
     """Decode one image.
 
     Raises:
         InvalidRequest: it cannot be decoded, or is too large.
     """
+    image = open_image(value, limits)
     try:
-        image: Image.Image = Image.open(io.BytesIO(_read(value, limits)), formats=FORMATS)
-        if image.width * image.height > limits.pixels:
-            raise InvalidRequest(
-                f"has {image.width} x {image.height} pixels, at most {limits.pixels} are read"
-            )
         if image.mode == "F":
             raise InvalidRequest("has floats as pixels, expected 8 or 16 bits a channel")
         image.load()
@@ -389,8 +480,6 @@ def read_image(value: str, limits: RequestLimits) -> Image.Image:
         return image if turn is None else image.transpose(turn)
     except InvalidRequest:
         raise
-    except UnidentifiedImageError:
-        raise InvalidRequest(f"is not an image, expected one of {', '.join(FORMATS)}") from None
     except Exception as error:
         # Decoders raise many kinds of errors on broken bytes.
         raise InvalidRequest(f"cannot be decoded: {error}") from error
@@ -418,12 +507,13 @@ def _read(value: str, limits: RequestLimits) -> bytes:
 
 
 def _below(root: Path | None, value: str) -> Path | None:
-    """The file of that name below the root, if it exists; symbolic links must not lead outside."""
+    """The readable file of that name below the root; symbolic links must not lead outside."""
     if root is None or len(value) > MAX_PATH:
         return None
     try:
         path = (root / value).resolve()
-        return path if path.is_relative_to(root) and path.is_file() else None
+        readable = path.is_relative_to(root) and path.is_file() and os.access(path, os.R_OK)
+        return path if readable else None
     except (OSError, RuntimeError, ValueError):  # link loops, null characters
         return None
 

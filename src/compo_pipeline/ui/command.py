@@ -16,6 +16,7 @@ from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSet
 from compo_pipeline.images.decoding import ImageError, load
 from compo_pipeline.models.loading import ModelSettings
 from compo_pipeline.registry import tracking, versions
+from compo_pipeline.registry.serving import require_free
 from compo_pipeline.registry.settings import RegistrationSettings, TrackingSettings
 from compo_pipeline.seeding import rng
 from compo_pipeline.ui import page
@@ -44,7 +45,7 @@ def run(
         ClickException: the address cannot be listened on.
     """
     page.require_gradio()
-    page.require_free(host, port)
+    require_free(host, port)
     registration = parse(RegistrationSettings, parameters["registration"], "registration")
     store = parse(TrackingSettings, parameters["tracking"], "tracking")
     base = parse(ModelSettings, parameters["model"], "model")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -61,27 +60,6 @@ def require_gradio() -> None:
         raise SettingsError(
             "compo-pipeline try needs the package gradio: pip install 'compo-pipeline[ui]'"
         )
-
-
-def require_free(host: str, port: int) -> None:
-    """Check that the address can be listened on, before models are loaded.
-
-    Raises:
-        ClickException: it is in use, or not of this machine.
-    """
-    try:
-        # Bound as the server binds it: a port whose connections have just ended is free.
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM
-        )[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-    except OSError as error:
-        raise ClickException(
-            f"--port: cannot listen on {host}:{port} ({error.strerror}); give another one, "
-            f"such as --port {port + 1}"
-        ) from None
 
 
 def serve(pair: VersionPair, examples: Sequence[PageExample], host: str, port: int) -> None:
