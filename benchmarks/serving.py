@@ -55,7 +55,7 @@ def shipped(folder: Path) -> str:
         folder,
         python_model=str(Path(registration.__file__).with_name("model.py")),
         artifacts={"model": str(base)},
-        signature=registration.mlflow_signature(),
+        signature=registration._signature(),
         input_example=example,
         pip_requirements=["mlflow"],
     )

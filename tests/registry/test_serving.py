@@ -1,4 +1,4 @@
-"""The model behind MLflow's scoring server: what it answers, and what it refuses, over HTTP."""
+"""The model behind both servers, MLflow's and `compo-pipeline serve`: answers and refusals."""
 
 import base64
 import io
@@ -6,29 +6,37 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import mlflow
+import pandas
 import pytest
 import torch
 from fastapi.testclient import TestClient
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from mlflow.pyfunc import scoring_server
 from PIL import Image
 
+from compo_pipeline import __version__
 from compo_pipeline.models.loading import LoadedModel, load
-from compo_pipeline.registry import model, registration
+from compo_pipeline.registry import model, registration, serving
+from compo_pipeline.registry.model import RequestLimits
+from compo_pipeline.registry.settings import ServingLimits, ServingSettings
 
 TEXTS = ["a red square", "two cats", "a blue sphere"]
 COLOURS = ["red", "lime", "blue", "black"]
 
 
-def encoded(colour: str) -> str:
+def encoded(colour: str, width: int = 40) -> str:
     buffer = io.BytesIO()
-    Image.new("RGB", (40, 40), colour).save(buffer, "PNG")
+    Image.new("RGB", (width, 40), colour).save(buffer, "PNG")
     return base64.b64encode(buffer.getvalue()).decode()
 
 
@@ -40,31 +48,43 @@ def logged(folder: Path) -> dict[str, Any]:
     return {
         "python_model": str(Path(model.__file__)),
         "artifacts": {"model": str(folder)},
-        "signature": registration.mlflow_signature(),
+        "signature": registration._signature(),
         "input_example": registration._example(),
         "pip_requirements": registration.requirements(folder),
     }
 
 
-@pytest.fixture(scope="module")
-def server(tiny_clip: Path, tmp_path_factory: pytest.TempPathFactory) -> TestClient:
-    """MLflow's own server, in this process, as small limits make it."""
+LIMITS = {"rows": 4, "texts": 5, "characters": 300, "answer": 1000, "bytes": 5000}
+LIMITS |= {"request_pixels": 7000}
+
+
+@pytest.fixture(scope="module", params=["mlflow", "serve"])
+def server(
+    request: pytest.FixtureRequest, tiny_clip: Path, tmp_path_factory: pytest.TempPathFactory
+) -> TestClient:
+    """A server with small limits, in this process: MLflow's own, or this project's."""
     root = tmp_path_factory.mktemp("root")
     (root / "red.png").write_bytes(base64.b64decode(IMAGES[0]))
+    if request.param == "serve":
+        settings = ServingSettings(image_root=root, body=50_000, limits=ServingLimits(**LIMITS))
+        return serving_client(load(tiny_clip), settings)
     folder = tmp_path_factory.mktemp("served") / "model"
     mlflow.pyfunc.save_model(folder, **logged(tiny_clip))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COMPO_CLIP_IMAGE_ROOT", str(root))
-        patch.setenv("COMPO_CLIP_MAX_ROWS", "4")
-        patch.setenv("COMPO_CLIP_MAX_TEXTS", "5")
-        patch.setenv("COMPO_CLIP_MAX_CHARACTERS", "300")
-        patch.setenv("COMPO_CLIP_MAX_ANSWER", "1000")
-        patch.setenv("COMPO_CLIP_MAX_BYTES", "5000")
+        for name, limit in LIMITS.items():
+            patch.setenv(f"COMPO_CLIP_MAX_{name.upper()}", str(limit))
         patch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
         # The server marks the process as its own.
         patch.setenv("_MLFLOW_IS_IN_SERVING_ENVIRONMENT", "true")
         app = scoring_server.init(mlflow.pyfunc.load_model(str(folder)))
     return TestClient(app)
+
+
+def serving_client(loaded: LoadedModel, settings: ServingSettings) -> TestClient:
+    """`compo-pipeline serve` in this process."""
+    served = serving.Served("toy-clip", 3, loaded.fingerprint)
+    return TestClient(serving.build(loaded, served, settings))
 
 
 @pytest.fixture(scope="module")
@@ -191,12 +211,13 @@ def test_the_signature_names_every_answer(server: TestClient) -> None:
         payload(ROWS[0], task="classify", labels=TEXTS),
     ]
     names = {name for body in asked for name in answers(server, body)[0]}
-    assert names == set(registration.mlflow_signature().outputs.input_names())
+    assert names == set(registration._signature().outputs.input_names())
 
 
 JSON = {"content-type": "application/json"}
 IMAGE = {"image": IMAGES[0]}
 NOISE = base64.b64encode(os.urandom(6000)).decode()
+WIDE = [encoded("red", 70), encoded("blue", 70), encoded("lime", 70)]
 HALF = IMAGES[0][: len(IMAGES[0]) // 8 * 4]
 REFUSED: list[tuple[dict[str, Any], str]] = [
     (payload(IMAGE), "the table has no column text"),
@@ -215,8 +236,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (payload(IMAGE, task="classify", labels=["a"], templates=["b"]), "needs one {}"),
     (payload(IMAGE, task="classify", labels=["a", " "]), "params.labels holds an empty text"),
     (payload(IMAGE, task="rank", texts=TEXTS, labels=["a"]), "params.labels is not a parameter"),
-    (payload(*[IMAGE] * 5, texts=TEXTS), "the table has 5 rows, at most 4"),
-    (payload(IMAGE, texts=["x"] * 6), "params hold 6 texts"),
+    (payload(*[IMAGE] * 5, texts=TEXTS), ", at most 4"),
+    (payload(IMAGE, texts=["x"] * 6), " 6 texts"),
     (
         payload(IMAGE, task="classify", labels=["a", "b", "c"], templates=["{}", "{}!"]),
         "params hold 6 texts",
@@ -231,6 +252,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (payload(IMAGE, {"image": NOISE}, texts=TEXTS), "has 6000 bytes, at most 5000"),
     (payload(IMAGE, {"image": NOISE[:400]}, texts=TEXTS), "... is not an image"),
     (payload(IMAGE, {"image": HALF}, texts=TEXTS), "cannot be decoded"),
+    (payload(*[{"image": wide} for wide in WIDE], texts=TEXTS), "up to row 2 have 8400 pixels"),
 ]
 
 
@@ -243,9 +265,14 @@ def test_refusals_say_why(server: TestClient, body: dict[str, Any], reason: str)
 
 
 @pytest.mark.parametrize("params", [{"task": 3}, {"texts": "abc"}, {"texts": [["a"]]}, ["task"]])
-def test_params_of_other_types_are_refused_by_mlflow(server: TestClient, params: Any) -> None:
+def test_params_of_other_types_are_refused(server: TestClient, params: Any) -> None:
     body = {"dataframe_records": [IMAGE], "params": params}
     assert server.post("/invocations", json=body).status_code == 400
+
+
+def test_equal_images_count_once(server: TestClient) -> None:
+    rows = [{"image": WIDE[0]}] * 4
+    assert len(answers(server, payload(*rows, texts=TEXTS))) == 4
 
 
 def test_threads_do_not_mix_their_answers(server: TestClient) -> None:
@@ -316,3 +343,163 @@ def test_champion_is_served_without_this_package(
         status, refused = post(payload({"image": "/etc/hostname"}, texts=TEXTS))
         assert (status, refused["error_code"]) == (400, "INVALID_PARAMETER_VALUE")
         assert "which is not set" in refused["message"]
+
+
+@pytest.fixture(scope="module")
+def client(loaded: LoadedModel) -> TestClient:
+    """`compo-pipeline serve` with small limits."""
+    limits = ServingLimits(**LIMITS)
+    return serving_client(loaded, ServingSettings(body=50_000, limits=limits))
+
+
+def test_the_limits_of_both_servers_are_the_same() -> None:
+    assert RequestLimits(**asdict(ServingLimits())) == RequestLimits()
+
+
+def test_health_and_version(client: TestClient, loaded: LoadedModel) -> None:
+    assert client.get("/ping").status_code == client.get("/health").status_code == 200
+    assert client.get("/version").json() == {
+        "model": "toy-clip",
+        "version": 3,
+        "fingerprint": loaded.fingerprint,
+        "program": __version__,
+    }
+
+
+def test_a_large_body_is_refused_before_its_end(client: TestClient) -> None:
+    sent = []
+
+    def parts() -> Iterator[bytes]:
+        for _ in range(10):
+            sent.append(1)
+            yield b"x" * 20_000
+
+    response = client.post("/invocations", content=b"x" * 50_001, headers=JSON)
+    assert response.status_code == 413 and "50000 bytes" in response.json()["message"]
+    assert client.post("/invocations", content=parts(), headers=JSON).status_code == 413
+
+
+@pytest.mark.parametrize("depth", [900, 20_000])
+def test_deeply_nested_json_is_refused(client: TestClient, depth: int) -> None:
+    cell = "[" * depth + "]" * depth
+    nested = f'{{"dataframe_records": [{{"image": {cell}}}]}}'
+    assert client.post("/invocations", content=nested, headers=JSON).status_code == 400
+
+
+def test_an_answer_that_takes_too_long_ends(
+    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded = []
+
+    def slow(value: str, limits: RequestLimits) -> Image.Image:
+        decoded.append(value)
+        time.sleep(0.6)
+        return Image.new("RGB", (40, 40))
+
+    monkeypatch.setattr(model, "read_image", slow)
+    limited = serving_client(loaded, ServingSettings(limits=ServingLimits(seconds=1)))
+    response = limited.post("/invocations", json=payload(*ROWS, texts=TEXTS))
+    assert (response.status_code, response.json()["error_code"]) == (504, "DEADLINE_EXCEEDED")
+    time.sleep(0.4)
+    assert len(decoded) == 2, "the work ends too"
+
+
+def test_a_fault_of_the_server_is_in_its_log_alone(
+    server: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fault(*_: Any) -> None:
+        raise RuntimeError(f"secret of {__file__}")
+
+    monkeypatch.setattr(pandas, "factorize", fault)
+    response = server.post("/invocations", json=payload(IMAGE, texts=TEXTS))
+    assert response.status_code == 500
+    assert "secret" in caplog.text and "secret" not in response.text
+    assert len(response.json()["message"].splitlines()) == 1
+
+
+def test_an_answer_and_the_log_have_the_same_id(
+    client: TestClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    refused = client.post("/invocations", json={})
+    assert refused.json()["request_id"] == refused.headers["x-request-id"]
+    answered = client.post("/invocations", json=payload({"text": "x"}, task="embed"))
+    for response in (refused, answered):
+        assert f"request {response.headers['x-request-id']}: {response.status_code}" in caplog.text
+
+
+NAMES = ("image", "text", "task", "texts", "labels", "templates", "columns", "data", "index", "red")
+CELLS = st.one_of(
+    st.sampled_from([*IMAGES[:2], WIDE[0], HALF, "", "red.png", "../red.png", "a {}", "embed"]),
+    st.sampled_from(["classify", "rank", "score", "data:image/png;base64,", "\ud800", "\x1b[31m"]),
+    *(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5)),
+)
+VALUES = st.recursive(
+    CELLS,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=3), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+ROW = st.fixed_dictionaries({}, optional={"image": CELLS, "text": CELLS, "other": VALUES})
+STRINGS = st.lists(CELLS, max_size=3) | VALUES
+PARAMS = st.fixed_dictionaries(
+    {},
+    optional={
+        "task": st.sampled_from(["score", "embed", "rank", "classify"]) | VALUES,
+        "texts": STRINGS,
+        "labels": STRINGS,
+        "templates": STRINGS,
+    },
+)
+SPLIT = st.fixed_dictionaries(
+    {"columns": st.lists(st.sampled_from(NAMES), max_size=3) | VALUES},
+    optional={"data": st.lists(st.lists(CELLS, max_size=3), max_size=5) | VALUES},
+)
+FORMS = ("dataframe_records", "dataframe_split", "inputs", "instances", "messages", "prompt")
+TABLE = st.lists(ROW, max_size=5) | SPLIT | VALUES
+CONTENT = (
+    VALUES
+    | st.fixed_dictionaries({"dataframe_records": st.lists(ROW, max_size=5), "params": PARAMS})
+    | st.dictionaries(st.sampled_from(FORMS), TABLE, min_size=1, max_size=2)
+)
+CSV = st.lists(st.lists(CELLS.map(str), max_size=3).map(",".join), max_size=5).map("\n".join)
+BODIES = (
+    CONTENT.map(json.dumps).map(str.encode)
+    | CSV.map(lambda lines: f"image,text\n{lines}".encode(errors="replace"))
+    | st.binary(max_size=60)
+    | st.integers(1, 25_000).map(lambda depth: b"[" * depth)
+)
+KINDS = st.sampled_from(
+    [*["application/json"] * 6, "text/csv", "text/csv; charset=latin-1", "APPLICATION/JSON; x"]
+) | st.sampled_from(["application/vnd.apache.parquet", "", ";", "text/plain", "json"])
+
+
+def assert_answered_or_refused(client: TestClient, body: bytes, kind: str) -> None:
+    response = client.post("/invocations", content=body, headers={"content-type": kind})
+    if response.status_code == 200:
+        assert isinstance(response.json()["predictions"], list)
+        return
+    assert 400 <= response.status_code < 500, response.text
+    reason = response.json()["message"]
+    assert reason.isprintable() and 0 < len(reason) <= 500
+    for internal in ("Traceback", "site-packages", str(Path(serving.__file__).parents[2])):
+        assert internal not in response.text
+
+
+@settings(max_examples=150)
+@given(body=BODIES, kind=KINDS)
+def test_any_request_is_answered_or_refused_in_a_line(
+    client: TestClient, body: bytes, kind: str
+) -> None:
+    assert_answered_or_refused(client, body, kind)
+
+
+@pytest.mark.slow
+@settings(max_examples=10_000)
+@given(body=BODIES, kind=KINDS)
+def test_ten_thousand_requests_are_answered_or_refused_in_a_line(
+    client: TestClient, body: bytes, kind: str
+) -> None:
+    assert_answered_or_refused(client, body, kind)

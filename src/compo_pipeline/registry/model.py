@@ -374,14 +374,19 @@ def checked(params: Mapping[str, Any], limits: RequestLimits) -> dict[str, Any]:
     """Validate the parameters of a request and add the defaults.
 
     Raises:
-        InvalidRequest: the task or a parameter is unknown, one is missing, or there are too many
-            texts.
+        InvalidRequest: the task or a parameter is unknown, one is missing or of another type, or
+            there are too many texts.
     """
+    for name in params:
+        if name not in PARAMS:
+            raise InvalidRequest(f"params.{name} is unknown, expected {', '.join(PARAMS)}")
     request = {**PARAMS, **{k: v for k, v in params.items() if v is not None}}
     task = request["task"]
-    if task not in TASK_PARAMS:
+    if not isinstance(task, str) or task not in TASK_PARAMS:
         raise InvalidRequest(f"params.task is '{task}', expected one of {', '.join(TASK_PARAMS)}")
     for name in ("texts", "labels", "templates"):
+        if not isinstance(request[name], list | np.ndarray):
+            raise InvalidRequest(f"params.{name} expects a list of texts")
         values = request[name] = list(request[name])
         if name not in TASK_PARAMS[task]:
             if values != PARAMS[name]:
@@ -389,7 +394,7 @@ def checked(params: Mapping[str, Any], limits: RequestLimits) -> dict[str, Any]:
         elif not values and task != "score":
             raise InvalidRequest(f"the task {task} expects params.{name}, a list of texts")
         elif not all(isinstance(value, str) and value.strip() for value in values):
-            raise InvalidRequest(f"params.{name} holds an empty text")
+            raise InvalidRequest(f"params.{name} holds an empty text, or what is no text")
     if task == "classify" and any(template.count("{}") != 1 for template in request["templates"]):
         raise InvalidRequest("each of params.templates needs one {}, where the label goes")
     count = len(request["labels"]) * len(request["templates"]) or len(request["texts"])

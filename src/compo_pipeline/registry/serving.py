@@ -1,22 +1,25 @@
 """`compo-pipeline serve`: a registered version over HTTP, with MLflow's requests and answers.
 
-MLflow reads the table of a request and checks it against the signature. Added here are limits of
-body, time and connections, and errors of one line, with an id that the log has too. No code of a
-version's folder runs: its weights answer through the model.py of this program.
+Beside `mlflow models serve` it has limits of body, time and connections, and errors of one line
+with an id that the log has too. No code of a version's folder runs: its weights, once verified,
+answer through the model.py of this program.
 """
 
 from __future__ import annotations
 
 import asyncio
+import csv
+import io
 import json
 import logging
 import re
 import socket
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -44,7 +47,15 @@ if TYPE_CHECKING:
     from compo_pipeline.registry.model import ImageTextModel
 
 _URI = re.compile(r"models:/(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))")
-_TABLES = ("dataframe_records", "dataframe_split", "inputs", "instances")
+_COLUMNS = ("image", "text")
+# Keys of a table in JSON, and what they hold.
+_RECORDS = "expected a list of rows, each an object such as {'image': ..., 'text': ...}"
+_FORMS = {
+    "dataframe_records": _RECORDS,
+    "dataframe_split": "expected {'columns': [...], 'data': [[...], ...]}, a list for each row",
+    "inputs": f"{_RECORDS}, or an object of columns, each a list of as many cells",
+    "instances": _RECORDS,
+}
 # Not MLflow's third, Parquet: a small file can unpack to more than the memory.
 _JSON, _CSV = "application/json", "text/csv"
 # Requests computed at once; torch uses all cores for each.
@@ -65,9 +76,9 @@ class Served:
 
 
 class Refusal(Exception):
-    """A request that gets no answer: HTTP status, MLflow's name of the error, reason."""
+    """A request that gets no answer: HTTP status, reason, MLflow's name of the error."""
 
-    def __init__(self, status: int, code: str, reason: str) -> None:
+    def __init__(self, status: int, reason: str, code: str = "BAD_REQUEST") -> None:
         """Create the error; of the reason, which may quote the request, one line is kept."""
         line = " ".join(reason[: 2 * _REASON].split())
         super().__init__("".join(filter(str.isprintable, line))[:_REASON])
@@ -138,21 +149,18 @@ def build(loaded: LoadedModel, served: Served, settings: ServingSettings) -> Sta
         served: for `/version`.
         settings: limits.
     """
-    from mlflow.models import Model
-    from mlflow.pyfunc import PyFuncModel
     from starlette.applications import Starlette
     from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
 
     from compo_pipeline.registry.model import ImageTextModel, RequestLimits
-    from compo_pipeline.registry.registration import mlflow_signature
 
     model = ImageTextModel()
     limits = RequestLimits(**asdict(settings.limits), root=settings.image_root)
     model.use(loaded.model, loaded.preprocess, loaded.tokenize, limits)
-    # As MLflow loads a folder, without the folder: its predict checks the signature first.
-    checked = PyFuncModel(Model(signature=mlflow_signature()), _Prediction(model))
     pool = ThreadPoolExecutor(_THREADS)
+    # Of the whole process: an image in a CSV is longer than Python's default.
+    csv.field_size_limit(settings.body)
 
     async def invocations(request: Request) -> Response:
         name, start = uuid4().hex[:12], time.monotonic()
@@ -173,10 +181,10 @@ def build(loaded: LoadedModel, served: Served, settings: ServingSettings) -> Sta
                 kind = request.headers.get("content-type", "")
                 loop = asyncio.get_running_loop()
                 # A request that still waits for a thread at its end is taken from the queue.
-                return await loop.run_in_executor(pool, _answer, checked, body, kind)
+                return await loop.run_in_executor(pool, _answer, model, body, kind)
         except TimeoutError:
             reason = f"no answer within {limits.seconds} seconds: split the table, or try later"
-            raise Refusal(504, "DEADLINE_EXCEEDED", reason) from None
+            raise Refusal(504, reason, "DEADLINE_EXCEEDED") from None
 
     async def ping(request: Request) -> Response:
         return Response("\n", media_type=_JSON)
@@ -218,16 +226,6 @@ def require_free(host: str, port: int) -> None:
         ) from None
 
 
-@dataclass(frozen=True)
-class _Prediction:
-    """The served model as MLflow's wrapper calls it."""
-
-    model: ImageTextModel
-
-    def predict(self, table: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
-        return self.model.predict(None, table, params)
-
-
 def _named(uri: str) -> tuple[str, str | None, int | None]:
     """Name, alias and version of a registered model's URI."""
     match = _URI.fullmatch(uri)
@@ -252,63 +250,93 @@ async def _read(request: Request, limit: int) -> bytes:
             body += chunk
             if too_long or len(body) > limit:
                 reason = f"the body has more than {limit} bytes: split the table"
-                raise Refusal(413, "BAD_REQUEST", reason)
+                raise Refusal(413, reason)
     except ClientDisconnect:
-        raise Refusal(400, "BAD_REQUEST", "the client left") from None
+        raise Refusal(400, "the client left") from None
     return bytes(body)
 
 
-def _answer(model: Any, body: bytes, content_type: str) -> str:
-    """MLflow's answer to a request, in JSON.
-
-    Args:
-        model: MLflow's `PyFuncModel`.
-        body: of the request.
-        content_type: likewise.
+def _answer(model: ImageTextModel, body: bytes, content_type: str) -> str:
+    """The answer to a request, in JSON as MLflow's server writes it.
 
     Raises:
         Refusal: for whatever keeps the request from an answer.
     """
-    from mlflow.exceptions import ERROR_CODE_TO_HTTP_STATUS, MlflowException
-    from mlflow.pyfunc import scoring_server
+    from mlflow.exceptions import ERROR_CODE_TO_HTTP_STATUS
+    from mlflow.pyfunc.scoring_server import predictions_to_json
 
     from compo_pipeline.registry.model import RequestError
 
-    kind = content_type.partition(";")[0].strip()
-    if kind not in (_JSON, _CSV):
-        reason = f"the content type is '{kind}', expected {_JSON} or {_CSV}"
-        raise Refusal(415, "BAD_REQUEST", reason)
-    content = _parsed(body) if kind == _JSON else body
+    table, params = _read_table(body, content_type, model.limits.rows)
     try:
-        schema = model.metadata.get_input_schema()
-        answer: Any = scoring_server.invocations(content, content_type, model, schema)  # type: ignore[no-untyped-call]
+        predictions = model.predict(None, table, params)
     except RequestError as error:
         status = ERROR_CODE_TO_HTTP_STATUS[error.error_code]
-        raise Refusal(status, error.error_code, error.args[0]) from None
-    except MlflowException as error:
-        # Its arguments lack the table, which MLflow puts before the message.
-        reason = str(error.args[0]).rpartition("Error: ")[2]
-        raise Refusal(400, "BAD_REQUEST", f"the table cannot be read: {reason}") from None
-    except Exception as error:
-        # MLflow and pandas raise many kinds of errors at what is no table.
-        log.info("A table cannot be read.", exc_info=True)
-        reason = f"the table cannot be read: {type(error).__name__}"
-        raise Refusal(400, "BAD_REQUEST", reason) from None
-    if answer.status != 200:
-        raise Refusal(answer.status, "BAD_REQUEST", answer.response)
-    return str(answer.response)
+        raise Refusal(status, error.args[0], error.error_code) from None
+    answer = io.StringIO()
+    predictions_to_json(predictions, answer)  # type: ignore[no-untyped-call]
+    return answer.getvalue()
 
 
-def _parsed(body: bytes) -> dict[str, Any]:
-    """A request's table and parameters."""
+def _read_table(
+    body: bytes, content_type: str, most: int
+) -> tuple[pd.DataFrame, dict[str, Any] | None]:
+    """A request's table, with the model's columns alone, and its params.
+
+    MLflow's own reading takes minutes, and gigabytes, for a megabyte of column names.
+    """
+    import pandas as pd
+
+    kind = content_type.partition(";")[0].strip().lower()
     try:
-        content = json.loads(body)
+        if kind == _JSON:
+            columns, lines, params = _read_json(json.loads(body))
+        elif kind == _CSV:
+            lines = filter(None, csv.reader(io.StringIO(body.decode(), newline="")))
+            columns, params = list(next(lines, [])), None
+        else:
+            raise Refusal(415, f"the content type is '{kind}', expected {_JSON} or {_CSV}")
+        rows = list(islice(lines, most + 1))
     except RecursionError:
-        raise Refusal(400, "BAD_REQUEST", "the JSON is nested too deeply") from None
-    except ValueError as error:
-        raise Refusal(400, "BAD_REQUEST", f"the body is not JSON: {error}") from None
-    tables = [key for key in _TABLES if isinstance(content, dict) and key in content]
-    if len(tables) != 1:
-        reason = f"expected an object with exactly one of the keys {', '.join(_TABLES)}"
-        raise Refusal(400, "BAD_REQUEST", reason)
-    return {key: content[key] for key in (*tables, "params") if key in content}
+        raise Refusal(400, "the JSON is nested too deeply") from None
+    except (ValueError, csv.Error) as error:
+        raise Refusal(400, f"the body is not {kind}: {error}") from None
+    if len(rows) > most:
+        reason = f"the table has more rows than are answered at once, at most {most}: split it"
+        raise Refusal(400, reason)
+    places = {name: columns.index(name) for name in _COLUMNS if name in columns}
+    cells = {
+        name: [row[place] if place < len(row) else None for row in rows]
+        for name, place in places.items()
+    }
+    return pd.DataFrame(cells, index=range(len(rows)), dtype=object), params
+
+
+def _read_json(content: Any) -> tuple[list[Any], Iterator[Sequence[Any]], dict[str, Any] | None]:
+    """Names of columns, rows of cells, and params of a request in any of MLflow's forms."""
+    forms = [form for form in _FORMS if isinstance(content, dict) and form in content]
+    if len(forms) != 1:
+        raise Refusal(400, f"expected an object with exactly one of the keys {', '.join(_FORMS)}")
+    (form,) = forms
+    table: Any = content[form]
+    params = content.get("params")
+    if not isinstance(params, dict | None):
+        raise Refusal(400, "params: expected an object")
+    if form == "dataframe_split" and isinstance(table, dict):
+        columns: Any = table.get("columns")
+        rows: Any = table.get("data")
+        if _is_list_of(object, columns) and _is_list_of(list, rows):
+            return columns, iter(rows), params
+    elif form == "inputs" and isinstance(table, dict):
+        known = {name: table[name] for name in _COLUMNS if name in table}
+        lists = list(known.values())
+        if _is_list_of(list, lists) and len({len(each) for each in lists}) <= 1:
+            return list(known), zip(*lists, strict=True), params
+    elif _is_list_of(dict, table):
+        present = [name for name in _COLUMNS if any(name in row for row in table)]
+        return present, ([row.get(name) for name in present] for row in table), params
+    raise Refusal(400, f"{form}: {_FORMS[form]}")
+
+
+def _is_list_of(kind: type, value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, kind) for item in value)

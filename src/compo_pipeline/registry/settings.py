@@ -189,7 +189,7 @@ class ServingSettings:
     """auto (CUDA where there is a GPU, else the CPU), cpu, cuda, cuda:<n> or mps."""
     image_root: DirectoryPath | None = None
     """The only folder whose images a request can name by their paths; null: images are sent."""
-    body: PositiveInt = 64_000_000
+    body: PositiveInt = 32_000_000
     """Bytes of a request's body."""
     connections: PositiveInt = 64
     """Connections at once; further ones get HTTP 503."""
