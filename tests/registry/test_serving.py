@@ -4,6 +4,8 @@ import base64
 import io
 import json
 import os
+import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -18,6 +20,8 @@ import mlflow
 import pandas
 import pytest
 import torch
+import uvicorn
+from click import ClickException
 from fastapi.testclient import TestClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,6 +29,7 @@ from mlflow.pyfunc import scoring_server
 from PIL import Image
 
 from compo_pipeline import __version__
+from compo_pipeline.configuration import SettingsError
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.registry import model, registration, serving
 from compo_pipeline.registry.model import RequestLimits
@@ -426,6 +431,58 @@ def test_an_answer_and_the_log_have_the_same_id(
     answered = client.post("/invocations", json=payload({"text": "x"}, task="embed"))
     for response in (refused, answered):
         assert f"request {response.headers['x-request-id']}: {response.status_code}" in caplog.text
+
+
+def test_a_busy_port_is_reported_in_one_line() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ClickException, match=rf"^--port: cannot listen on 127.0.0.1:{port} \("):
+            serving.require_free("127.0.0.1", port)
+    serving.require_free("127.0.0.1", port)
+
+
+def test_a_version_is_served_by_alias_number_or_uri(
+    configure: Callable[[str], None],
+    tiny_clip: Path,
+    loaded: LoadedModel,
+    mlflow_project: Path,
+    tmp_path: Path,
+    context: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    free_port: Callable[[], int],
+) -> None:
+    configure("serve")
+    source = tmp_path / "source"
+    shutil.copytree(tiny_clip, source / "artifacts" / "model")
+    registry = mlflow.MlflowClient()
+    registry.create_registered_model("serve-clip")
+    tags = {"fingerprint": loaded.fingerprint}
+    registry.create_model_version("serve-clip", str(source), tags=tags)
+    registry.set_registered_model_alias("serve-clip", "champion", "1")
+    answering = []
+    monkeypatch.setattr(uvicorn, "run", lambda app, **_: answering.append(TestClient(app)))
+    monkeypatch.chdir(mlflow_project)
+    parameters = context().params | {"registration": {"name": "serve-clip"}}
+    for model_uri, alias, version in (
+        (None, None, None),
+        (None, "champion", None),
+        (None, None, 1),
+        ("models:/serve-clip@champion", None, None),
+        ("models:/serve-clip/1", None, None),
+        (str(tiny_clip), None, None),
+    ):
+        serving.run(parameters, model_uri, alias, version, "127.0.0.1", free_port())
+        shown = answering[-1].get("/version").json()
+        assert shown["fingerprint"] == loaded.fingerprint
+        assert (shown["model"], shown["version"]) in {("serve-clip", 1), (tiny_clip.name, None)}
+        assert str(tmp_path) not in str(shown)
+    with pytest.raises(SettingsError, match="--model: 'runs:/1/model' is neither models:/"):
+        serving.run(parameters, "runs:/1/model", None, None, "127.0.0.1", free_port())
+    registry.set_model_version_tag("serve-clip", "1", "fingerprint", "0" * 64)
+    with pytest.raises(SettingsError, match="registration.name: "):
+        serving.run(parameters, None, None, 1, "127.0.0.1", free_port())
 
 
 NAMES = ("image", "text", "task", "texts", "labels", "templates", "columns", "data", "index", "red")

@@ -1,13 +1,11 @@
 """`compo-pipeline try`: versions by alias or number, examples, and early errors."""
 
 import json
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import mlflow
 import pytest
-from click import ClickException
 from mlflow.entities.model_registry import ModelVersion
 from PIL import Image
 
@@ -75,16 +73,6 @@ def test_a_version_is_loaded_beside_its_base(
     other = ModelSettings(f"local-dir:{folders[1]}")
     with pytest.raises(SettingsError, match="fine-tuned from another model"):
         load_pair(version, "challenger", other, "cpu", SigningSettings())
-
-
-def test_a_busy_port_is_reported_in_one_line() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with pytest.raises(ClickException, match=rf"^--port: cannot listen on 127.0.0.1:{port} \("):
-            page.require_free("127.0.0.1", port)
-    page.require_free("127.0.0.1", port)
 
 
 def test_without_gradio_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
