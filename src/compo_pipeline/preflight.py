@@ -41,7 +41,6 @@ SETTINGS = {
     "promotion": "compo_pipeline.registry.settings:PromotionSettings",
     "registration": "compo_pipeline.registry.settings:RegistrationSettings",
     "scenes": "compo_pipeline.scenes.dataset:SceneSettings",
-    "serving": "compo_pipeline.registry.settings:ServingSettings",
     "tracking": "compo_pipeline.registry.settings:TrackingSettings",
     "training": "compo_pipeline.training.settings:TrainingSettings",
     "tuning": "compo_pipeline.tuning.settings:TuningSettings",
@@ -60,6 +59,8 @@ _OF_COUNTERFACTUALS = {
     "counterfactuals.diffusion": ("compo_pipeline.counterfactuals.settings:DiffusionSettings"),
 }
 _CHOICES = ("caption_editor", "image_generator")
+# Of commands; each parses its own.
+_OF_COMMANDS = {"serving": "compo_pipeline.registry.settings:ServingSettings"}
 # Names of the precisions, for settings that choose a device.
 _PRECISIONS = {
     "evaluation": ("image_precision", "text_precision"),
@@ -78,7 +79,8 @@ class MissingInput(ClickException, FileNotFoundError):
 def settings_classes() -> dict[str, type]:
     """Settings classes by YAML key; imports all of them."""
     classes: dict[str, type] = {
-        key: pkgutil.resolve_name(path) for key, path in {**SETTINGS, **_OF_COUNTERFACTUALS}.items()
+        key: pkgutil.resolve_name(path)
+        for key, path in (SETTINGS | _OF_COUNTERFACTUALS | _OF_COMMANDS).items()
     }
     for name in METHODS:
         kind = method_type(name)

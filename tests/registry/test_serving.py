@@ -4,7 +4,6 @@ import base64
 import io
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -34,6 +33,7 @@ from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.registry import model, registration, serving
 from compo_pipeline.registry.model import RequestLimits
 from compo_pipeline.registry.settings import ServingLimits, ServingSettings
+from compo_pipeline.registry.verification import VersionError
 
 TEXTS = ["a red square", "two cats", "a blue sphere"]
 COLOURS = ["red", "lime", "blue", "black"]
@@ -445,6 +445,7 @@ def test_a_busy_port_is_reported_in_one_line() -> None:
 
 def test_a_version_is_served_by_alias_number_or_uri(
     configure: Callable[[str], None],
+    version_files: Callable[..., dict[str, str]],
     tiny_clip: Path,
     loaded: LoadedModel,
     mlflow_project: Path,
@@ -455,10 +456,9 @@ def test_a_version_is_served_by_alias_number_or_uri(
 ) -> None:
     configure("serve")
     source = tmp_path / "source"
-    shutil.copytree(tiny_clip, source / "artifacts" / "model")
+    tags = version_files(loaded, source)
     registry = mlflow.MlflowClient()
     registry.create_registered_model("serve-clip")
-    tags = {"fingerprint": loaded.fingerprint}
     registry.create_model_version("serve-clip", str(source), tags=tags)
     registry.set_registered_model_alias("serve-clip", "champion", "1")
     answering = []
@@ -481,7 +481,7 @@ def test_a_version_is_served_by_alias_number_or_uri(
     with pytest.raises(SettingsError, match="--model: 'runs:/1/model' is neither models:/"):
         serving.run(parameters, "runs:/1/model", None, None, "127.0.0.1", free_port())
     registry.set_model_version_tag("serve-clip", "1", "fingerprint", "0" * 64)
-    with pytest.raises(SettingsError, match="registration.name: "):
+    with pytest.raises(VersionError, match="registration.name: "):
         serving.run(parameters, None, None, 1, "127.0.0.1", free_port())
 
 

@@ -37,6 +37,7 @@ from compo_pipeline.registry.settings import (
     ServingSettings,
     TrackingSettings,
 )
+from compo_pipeline.registry.verification import verified
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,7 +106,8 @@ def run(
         port: likewise.
 
     Raises:
-        SettingsError: there is no such version, or its files are not those that were registered.
+        SettingsError: there is no such version.
+        VersionError: its files are not those that were registered.
         ClickException: the address cannot be listened on.
     """
     import uvicorn
@@ -119,12 +121,13 @@ def run(
         served = Served(Path(model).resolve().name, None, loaded.fingerprint)
     else:
         tracking.connect(parse(TrackingSettings, parameters["tracking"], "tracking"), Path.cwd())
-        name = parse(RegistrationSettings, parameters["registration"], "registration").name
+        registration = parse(RegistrationSettings, parameters["registration"], "registration")
+        name = registration.name
         if model is not None:
             name, alias, version = _named(model)
         found = versions.find(name, alias or CHAMPION, version)
         with tempfile.TemporaryDirectory() as folder:
-            loaded = versions.load_version(found, Path(folder), device)
+            loaded = verified(found, Path(folder), registration.signing).model.to(device)
         served = Served(name, int(found.version), loaded.fingerprint)
     application = build(loaded, served, settings)
     label = served.model if served.version is None else f"{served.model} version {served.version}"
