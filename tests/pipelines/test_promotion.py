@@ -133,7 +133,7 @@ def test_a_challenger_whose_files_were_changed_is_refused(
     for dry_run in (True, False):
         with pytest.raises(PromotionError, match=r"refused\. Failed: files"):
             run(gate=gate, dry_run=dry_run)
-        assert "fingerprint" in (tmp_path / "report" / "promotion.md").read_text()
+        assert weights.name in (tmp_path / "report" / "promotion.md").read_text()
     assert aliases() == {"previous": 1, "champion": 2, "challenger": 3}
 
 

@@ -118,7 +118,7 @@ def preprocessing(files: Path) -> None:
 CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "weights of NaN": (
         lambda files: weights_become(files, lambda tensor: torch.full_like(tensor, torch.nan)),
-        "fingerprint",
+        r"open_clip_model\.safetensors .*not finite",
     ),
     "other weights": (
         lambda files: weights_become(files, lambda tensor: tensor + 1),
@@ -179,7 +179,7 @@ def test_a_probe_may_differ_by_rounding(version: ModelVersion, files: Path, tmp_
 def test_no_alias_moves_to_a_changed_version(
     version: ModelVersion, files: Path, tmp_path: Path
 ) -> None:
-    weights_become(files, lambda tensor: torch.full_like(tensor, torch.nan))
+    weights_become(files, lambda tensor: tensor + 1)
     client, name = mlflow.MlflowClient(), version.name
     before = client.get_registered_model(name).aliases
     gate = Gate(version=1, rules={"itt": GateRule("sugar_crepe_pp/itt/swap_att", "rise")})
