@@ -7,9 +7,11 @@ import pytest
 import torch
 from PIL import Image
 
+from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
 from compo_pipeline.evaluation.embed import Embedder, tokenised
 from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.images.decoding import Limits
 from compo_pipeline.models.loading import load
 
 EXACT = EvaluationSettings(image_precision="fp32", image_batch=2, text_batch=3, workers=1)
@@ -84,6 +86,39 @@ def test_images_that_cannot_be_used_are_named_with_their_reason(
         str(root / "absent.png"): "missing",
         str(root / "../0.png"): "out_of_root",
     }
+
+
+def test_a_folder_without_a_readable_image_is_an_error(
+    tiny_model: Callable[..., Path], subtasks: list[Subtask], tmp_path: Path
+) -> None:
+    elsewhere = replace(subtasks[1], images=tmp_path / "elsewhere")
+    with pytest.raises(SettingsError, match=r"benchmarks\.images: none of .*elsewhere.*missing"):
+        Embedder([subtasks[0], elsewhere], EXACT)(load(tiny_model(0)), "base")
+
+
+def test_links_out_of_the_folder_are_read_where_the_subtask_allows_them(
+    tiny_model: Callable[..., Path], subtasks: list[Subtask], tmp_path: Path
+) -> None:
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "0.png").symlink_to(tmp_path / "0.png")
+    loaded, linked = load(tiny_model(0)), replace(subtasks[1], images=tmp_path / "linked")
+    with pytest.raises(SettingsError, match="out_of_root"):
+        Embedder([linked], EXACT)(loaded, "base")
+    allowed = replace(linked, limits=Limits(follow_symlinks=True))
+    assert not Embedder([allowed], EXACT)(loaded, "base").unreadable
+
+
+@pytest.mark.parametrize(
+    ("tower", "named"), [("visual.conv1.weight", r"0\.png"), ("text_projection", "a .* cube")]
+)
+def test_an_embedding_that_is_not_finite_is_an_error_that_names_the_input(
+    tiny_model: Callable[..., Path], subtasks: list[Subtask], tower: str, named: str
+) -> None:
+    loaded = load(tiny_model(0))
+    with torch.no_grad():
+        loaded.model.get_parameter(tower).fill_(float("nan"))
+    with pytest.raises(SettingsError, match=f"'base' are not finite.*{named}"):
+        Embedder(subtasks[1:], EXACT)(loaded, "base")
 
 
 def test_texts_that_no_protocol_can_use_are_not_encoded(

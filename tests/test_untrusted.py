@@ -1,0 +1,446 @@
+"""Files that others wrote: every reader and every benchmark meets malformed and hostile ones."""
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.datasets import readers
+from compo_pipeline.datasets.readers import READERS
+from compo_pipeline.datasets.readers.record import RawCaption, SourceError
+from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.evaluation import benchmarks
+from compo_pipeline.evaluation.benchmarks import BENCHMARKS
+from compo_pipeline.evaluation.settings import BenchmarksSettings, RetrievalSettings
+from compo_pipeline.images import decoding
+from compo_pipeline.records import Rejected, to_table
+from compo_pipeline.untrusted import OutsideRoot, files_below, parse_json, path_below, shown
+
+SECRET = "root:x:0:0:secret"
+COCO = ("scenes", "coco_captions")
+# Files that each format is read from.
+SOURCES = {
+    "table": ("rows.jsonl", "rows.csv", "rows.parquet"),
+    "pixelprose": ("rows.parquet", "rows.jsonl"),
+    "cogvlm_laion": ("rows.csv",),
+    "neg_clip": ("rows.tsv",),
+    "img2dataset": ("rows.json", "rows.parquet"),
+    "cc3m_coca": ("rows.json",),
+    "dreamlip": ("rows.csv", "rows.parquet"),
+    **dict.fromkeys(COCO, ("train",)),
+}
+FORMATS = [(name, source) for name in READERS for source in SOURCES[name]]
+TEXTS = ("caption", "title", "vlm_caption", "coca_captions", "shortLLA_captions")
+RECORD = {
+    "image": "1.jpg",
+    **dict.fromkeys(TEXTS, "A red cube is left of a dog."),
+    "id": 1,
+    "uid": "u1",
+    "Image Path": "1.jpg",
+    "filepath": "1.jpg",
+    "url": "http://a/1.jpg",
+    "status": "success",
+    "error_message": "",
+}
+ITEMS: dict[str, Any] = {
+    "sugar_crepe": {"7": {"filename": "1.jpg", "caption": "a dog", "negative_caption": "a cat"}},
+    "sugar_crepe_pp": [
+        {"id": 7, "filename": "1.jpg", "caption": "a dog", "caption2": "one dog"}
+        | {"negative_caption": "a cat"}
+    ],
+    "zero_shot": {
+        "templates": ["a {}"],
+        "classes": ["dog", "cat"],
+        "items": [{"filename": "1.jpg", "class": "dog"}],
+    },
+}
+FROM_FILES = [name for name, benchmark in BENCHMARKS.items() if benchmark.load is not None]
+DEEP = "[" * 100_000
+MALFORMED = {
+    "list for dict": b'[["a"]]',
+    "dict for list": b'{"a": 1}',
+    "null": b"null",
+    "null record": b'{"7": null}',
+    "null in a list": b"[null]",
+    "number": b"7",
+    "nothing": b"",
+    "no items": b"{}",
+    "cut": b'{"7": {"filename": "1.jp',
+    "latin-1": '{"7": "é"}'.encode("latin-1"),
+    "NUL": b"\0" * 10,
+    "deep": DEEP.encode(),
+    "deep, closed": b"[" * 500 + b"]" * 500,
+    "key twice": b'{"7": 1, "7": 2}',
+    "image": b"\x89PNG\r\n\x1a\n",
+}
+
+
+def record(**changes: Any) -> dict[str, Any]:
+    """A row with the columns of every tabular format; `key` comes first."""
+    return {"key": "000000001", **RECORD, **changes}
+
+
+def source_of(root: Path, name: str, source: str) -> tuple[DataSettings, Path]:
+    """Settings of a format, and the caption file that they name."""
+    file = root / (f"annotations/captions_{source}.json" if name in COCO else source)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return DataSettings(root, name, {"train": source}), file
+
+
+def content_of(name: str, source: str, rows: list[Any]) -> bytes:
+    """Rows as a file of this format holds them."""
+    if name in COCO:
+        return json.dumps(
+            {"images": [{"id": 1, "file_name": "1.jpg"}], "annotations": rows}
+        ).encode()
+    if source.endswith(".jsonl"):
+        return "\n".join(json.dumps(row) for row in rows).encode()
+    if source.endswith(".json"):
+        return json.dumps(rows[0] if rows else None).encode()
+    if source.endswith(".parquet"):
+        texts = [
+            {key: str(value).encode("utf-8", "replace").decode() for key, value in row.items()}
+            for row in rows
+            if isinstance(row, dict)
+        ]
+        buffer = io.BytesIO()
+        pq.write_table(pa.Table.from_pylist(texts), buffer)
+        return buffer.getvalue()
+    lines = io.StringIO(newline="")
+    writer = csv.writer(lines, delimiter="\t" if source.endswith(".tsv") else ",")
+    tables = [row for row in rows if isinstance(row, dict)] or [record()]
+    if name != "cogvlm_laion":
+        writer.writerow(tables[0])
+    for row in tables:
+        writer.writerow(
+            [row.get("image"), row.get("caption")] if name == "cogvlm_laion" else row.values()
+        )
+    return lines.getvalue().encode("utf-8", "surrogatepass")
+
+
+def rows_of(name: str) -> list[Any]:
+    """Valid rows of a format."""
+    return [{"id": 1, "image_id": 1, "caption": "A dog."}] if name in COCO else [record()]
+
+
+def benchmark_settings(root: Path, name: str, **more: Any) -> BenchmarksSettings:
+    on = {each: each == name for each in FROM_FILES}
+    return BenchmarksSettings(str(root), retrieval=RetrievalSettings(None), **on, **more)
+
+
+@pytest.mark.parametrize("text", [DEEP, '{"a": ' * 5000, "[" * 200 + "]" * 200, '{"a": 1, "a": 2}'])
+def test_json_that_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"nested levels|'a' is given twice"):
+        parse_json(text)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
+def test_json_of_any_unicode_encoding_is_read(encoding: str) -> None:
+    assert parse_json('{"a": ["é"]}'.encode(encoding)) == {"a": ["é"]}
+
+
+def test_a_message_shows_the_beginning_of_a_value() -> None:
+    assert len(shown({"a": "x" * 10**6})) < 300
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../a", "a/../../b", "a/../b"])
+def test_names_that_lead_out_of_a_root(tmp_path: Path, name: str) -> None:
+    for find in (path_below, files_below):
+        with pytest.raises(OutsideRoot):
+            find(tmp_path, name, follow_symlinks=True)
+
+
+def test_links_out_of_a_root_need_permission(tmp_path: Path) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    for folder in (root, outside):
+        folder.mkdir()
+    (outside / "a").touch()
+    (root / "folder").symlink_to(outside)
+    (root / "a").symlink_to(outside / "a")
+    for name in ("folder/a", "a"):
+        with pytest.raises(OutsideRoot):
+            path_below(root, name)
+        with pytest.raises(OutsideRoot):
+            files_below(root, name)
+        assert files_below(root, name, follow_symlinks=True) == [root / name]
+
+
+@pytest.mark.parametrize(("name", "source"), FORMATS)
+def test_a_valid_file_of_each_format_is_read(tmp_path: Path, name: str, source: str) -> None:
+    data, file = source_of(tmp_path, name, source)
+    file.write_bytes(content_of(name, source, rows_of(name)))
+    rows = list(readers.read(data))
+    assert any(isinstance(row, RawCaption) for row in rows), rows
+
+
+@pytest.mark.parametrize(("name", "source"), FORMATS)
+def test_no_reader_opens_a_caption_file_outside_the_root(
+    tmp_path: Path, name: str, source: str
+) -> None:
+    (tmp_path / "secret").write_text(SECRET)
+    root = tmp_path / "root"
+    data, file = source_of(root, name, source)
+    file.symlink_to(tmp_path / "secret")
+    other = f"../{source}", str(tmp_path / source)
+    for split in (source, *other):
+        named = DataSettings(root, name, {"train": split})
+        with pytest.raises(SourceError) as raised:
+            list(readers.read(named))
+        assert "secret:" not in str(raised.value) and SECRET not in str(raised.value)
+    with pytest.raises(SourceError, match=r"link that leads out.*data\.follow_symlinks"):
+        list(readers.read(data))
+
+
+@pytest.mark.parametrize(("name", "source"), FORMATS)
+def test_links_are_followed_where_the_settings_say_so(
+    tmp_path: Path, name: str, source: str
+) -> None:
+    (tmp_path / "rows").write_bytes(content_of(name, source, rows_of(name)))
+    data, file = source_of(tmp_path / "root", name, source)
+    file.symlink_to(tmp_path / "rows")
+    allowed = DataSettings(data.root, name, {"train": source}, follow_symlinks=True)
+    assert any(isinstance(row, RawCaption) for row in readers.read(allowed))
+
+
+@pytest.mark.parametrize(("name", "source"), FORMATS)
+@pytest.mark.parametrize("content", MALFORMED.values(), ids=MALFORMED)
+def test_a_malformed_caption_file_is_an_error_or_rejected_rows(
+    tmp_path: Path, name: str, source: str, content: bytes
+) -> None:
+    data, file = source_of(tmp_path, name, source)
+    file.write_bytes(content)
+    _read_all(data)
+
+
+@pytest.mark.parametrize("text", ["A \0 dog", "\u202edog", "x" * 1_000_000, "A\ud800", "", " "])
+@pytest.mark.parametrize(("name", "source"), FORMATS)
+def test_no_text_ends_a_reader(tmp_path: Path, name: str, source: str, text: str) -> None:
+    data, file = source_of(tmp_path, name, source)
+    row = (
+        {"id": 1, "image_id": 1, "caption": text}
+        if name in COCO
+        else record(**dict.fromkeys((*TEXTS, "image", "filepath", "Image Path"), text))
+    )
+    file.write_bytes(content_of(name, source, [row, *rows_of(name)]))
+    _read_all(data)
+
+
+def test_utf16_and_repeated_columns_are_named(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes("image,caption\n1.jpg,A dog.\n".encode("utf-16"))
+    data = DataSettings(tmp_path, "table", {"train": "t.csv"})
+    with pytest.raises(SourceError, match=r"t\.csv is UTF-16, expected UTF-8"):
+        list(readers.read(data))
+    (tmp_path / "t.csv").write_text("image,caption,caption\n1.jpg,A dog.,A cat.\n")
+    with pytest.raises(SourceError, match="'caption' more than once"):
+        list(readers.read(data))
+
+
+def test_a_text_of_parquet_that_is_not_utf8_rejects_its_row_alone(tmp_path: Path) -> None:
+    raw = pa.StringArray.from_buffers(
+        2, pa.py_buffer(b"\0\0\0\0\6\0\0\0\10\0\0\0"), pa.py_buffer(b"A dog.\xff\xfe")
+    )
+    pq.write_table(pa.table({"image": ["1.jpg", "2.jpg"], "caption": raw}), tmp_path / "t.parquet")
+    good, bad = readers.read(DataSettings(tmp_path, "table", {"train": "t.parquet"}))
+    assert isinstance(good, RawCaption) and isinstance(bad, Rejected)
+
+
+def _read_all(data: DataSettings) -> None:
+    """Read a source, which ends with the project's error or yields every row."""
+    try:
+        rows = list(readers.read(data))
+        count = READERS[data.format].count(data, data.sources["train"])
+    except (SourceError, SettingsError) as error:
+        assert "\n" not in str(error)
+        return
+    assert len(rows) >= count if data.format in COCO else len(rows) == count
+    to_table([row for row in rows if isinstance(row, Rejected)], Rejected)
+    for row in rows:
+        if isinstance(row, RawCaption):
+            "".join((row.sample_id, row.image_id, row.image, *row.own, *row.further)).encode()
+
+
+def _load_all(root: Path, name: str, **more: Any) -> None:
+    """Load a benchmark, which ends with the project's error or gives valid items."""
+    try:
+        subtasks = benchmarks.from_files(benchmark_settings(root, name, **more))
+    except SettingsError as error:
+        assert "\n" not in str(error)
+        return
+    for subtask in subtasks:
+        assert subtask.items and len({item.item for item in subtask.items}) == len(subtask.items)
+        for item in subtask.items:
+            texts = (item.item, item.image, *item.positives, *item.negatives)
+            assert all(text.encode() and text.strip() for text in texts[1:])
+
+
+@pytest.mark.parametrize("name", FROM_FILES)
+@pytest.mark.parametrize("content", MALFORMED.values(), ids=MALFORMED)
+def test_a_malformed_benchmark_file_is_a_line_that_names_it(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "things.json").write_bytes(content)
+    with pytest.raises(SettingsError, match=r"things\.json") as raised:
+        benchmarks.from_files(benchmark_settings(tmp_path, name))
+    assert "\n" not in str(raised.value) and len(str(raised.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("sugar_crepe", lambda items: items["7"].update(caption=" ")),
+        ("sugar_crepe", lambda items: items["7"].update(filename=None)),
+        ("sugar_crepe", lambda items: items["7"].update(caption="A \ud800")),
+        ("sugar_crepe_pp", lambda items: items.append(items[0])),
+        ("sugar_crepe_pp", lambda items: items.append("stray")),
+        ("zero_shot", lambda items: items.update(classes="ab")),
+        ("zero_shot", lambda items: items.update(classes=["dog"])),
+        ("zero_shot", lambda items: items.update(classes=["dog", ""])),
+        ("zero_shot", lambda items: items.update(templates="a {}")),
+        ("zero_shot", lambda items: items.update(items=[])),
+    ],
+)
+def test_items_that_cannot_be_scored_are_refused(
+    tmp_path: Path, name: str, change: Callable[[Any], Any]
+) -> None:
+    content = json.loads(json.dumps(ITEMS[name]))
+    change(content)
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "things.json").write_text(json.dumps(content))
+    with pytest.raises(SettingsError, match="things"):
+        benchmarks.from_files(benchmark_settings(tmp_path, name))
+
+
+@pytest.mark.parametrize("name", FROM_FILES)
+@pytest.mark.parametrize("linked", ["folder", "file"])
+def test_benchmark_files_outside_the_root_need_permission(
+    tmp_path: Path, name: str, linked: str
+) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside" / name
+    for folder in (root, outside):
+        folder.mkdir(parents=True)
+    (outside / "things.json").write_text(json.dumps(ITEMS[name]))
+    if linked == "folder":
+        (root / name).symlink_to(outside)
+    else:
+        (root / name).mkdir()
+        (root / name / "things.json").symlink_to(outside / "things.json")
+    with pytest.raises(SettingsError, match=r"benchmarks\.follow_symlinks"):
+        benchmarks.from_files(benchmark_settings(root, name))
+    (subtask,) = benchmarks.from_files(benchmark_settings(root, name, follow_symlinks=True))
+    assert subtask.items and subtask.limits.follow_symlinks
+
+
+@pytest.mark.parametrize("image", ["../../etc/passwd", "/etc/passwd", "link"])
+@pytest.mark.parametrize("name", FROM_FILES)
+def test_no_image_of_a_benchmark_is_opened_outside_its_folder(
+    tmp_path: Path, name: str, image: str
+) -> None:
+    (tmp_path / name).mkdir()
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "link").symlink_to("/etc/passwd")
+    content = json.dumps(ITEMS[name]).replace("1.jpg", image)
+    (tmp_path / name / "things.json").write_text(content)
+    (subtask,) = benchmarks.from_files(benchmark_settings(tmp_path, name))
+    with pytest.raises(decoding.ImageError, match="out_of_root"):
+        decoding.load(*subtask.place(subtask.items[0]))
+
+
+ODD = st.sampled_from(
+    [
+        *("", " ", "\0", "\ud800", "\u202e", "\ufeff", "\r", '"', "{key}", "NaN", "=1+1"),
+        *("../../etc/passwd", "/etc/passwd", "x" * 200_000, "[" * 300),
+    ]
+)
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | ODD
+    | st.text(st.characters(exclude_categories=()), max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ODD | st.text(max_size=3), inner),
+    max_leaves=6,
+)
+DAMAGE: list[Callable[[bytes, int], bytes]] = [
+    lambda content, place: content,
+    lambda content, place: content[: place % (len(content) + 1)],
+    lambda content, place: content[: place % (len(content) + 1)] + b"\xff\0" + content[place:],
+    lambda content, place: b"\xef\xbb\xbf" + content,
+    lambda content, place: content.decode("utf-8", "replace").encode("utf-16"),
+    lambda content, place: content.decode("utf-8", "replace").encode("latin-1", "replace"),
+    lambda content, place: content.replace(b'"', DEEP[:2000].encode(), 1),
+    lambda content, place: b"\x89PNG\r\n\x1a\n" + content,
+    lambda content, place: content + content,
+]
+DAMAGED = st.tuples(st.sampled_from(DAMAGE), st.integers(0, 3000))
+FUZZ, LONG = settings(max_examples=25), settings(max_examples=10_000)
+
+
+def _fuzz_reader(folder: Path, name: str, source: str) -> Callable[[], None]:
+    columns = st.sampled_from([*record(), "image_id", "extra"])
+    rows = st.lists(
+        VALUES
+        | st.dictionaries(columns, VALUES, max_size=3).map(lambda c: {**rows_of(name)[0], **c})
+        | columns.map(lambda gone: {k: v for k, v in rows_of(name)[0].items() if k != gone}),
+        max_size=4,
+    )
+
+    @given(rows=rows, damage=DAMAGED)
+    def fuzz(rows: list[Any], damage: Any) -> None:
+        data, file = source_of(folder, name, source)
+        change, place = damage
+        file.write_bytes(change(content_of(name, source, rows), place))
+        _read_all(data)
+
+    return fuzz
+
+
+def _fuzz_benchmark(folder: Path, name: str) -> Callable[[], None]:
+    whole: Any = ITEMS[name]
+    inner = whole["7"] if name == "sugar_crepe" else whole[0] if name == "sugar_crepe_pp" else whole
+    changed = st.dictionaries(st.sampled_from([*inner]), VALUES, max_size=2).map(
+        lambda changes: {**inner, **changes}
+    )
+    content = VALUES | changed
+    if name == "sugar_crepe":
+        content |= st.dictionaries(st.text(max_size=2), changed | VALUES, max_size=3)
+    elif name == "sugar_crepe_pp":
+        content |= st.lists(changed | VALUES, max_size=3)
+    (folder / name).mkdir(exist_ok=True)
+
+    @given(content=content, damage=DAMAGED)
+    def fuzz(content: Any, damage: Any) -> None:
+        change, place = damage
+        file = folder / name / "things.json"
+        file.write_bytes(change(json.dumps(content).encode(), place))
+        _load_all(folder, name)
+
+    return fuzz
+
+
+@pytest.mark.parametrize(
+    "effort", [FUZZ, pytest.param(LONG, marks=pytest.mark.slow)], ids=["few", "many"]
+)
+@pytest.mark.parametrize(("name", "source"), FORMATS)
+def test_no_rows_and_no_bytes_end_a_reader(
+    tmp_path: Path, name: str, source: str, effort: settings
+) -> None:
+    effort(_fuzz_reader(tmp_path, name, source))()
+
+
+@pytest.mark.parametrize(
+    "effort", [FUZZ, pytest.param(LONG, marks=pytest.mark.slow)], ids=["few", "many"]
+)
+@pytest.mark.parametrize("name", FROM_FILES)
+def test_no_content_ends_a_benchmark(tmp_path: Path, name: str, effort: settings) -> None:
+    effort(_fuzz_benchmark(tmp_path, name))()
