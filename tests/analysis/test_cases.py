@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,25 @@ def test_the_defaults_are_those_of_the_configuration(project: Path) -> None:
     text = (project / "conf" / "base" / "parameters_attention.yml").read_text()
     values = yaml.safe_load(text)["attention"]
     assert parse(AttentionSettings, values, "attention") == AttentionSettings()
+
+
+def test_regions_outside_the_root_need_permission(data: DataSettings, tmp_path: Path) -> None:
+    regions = data.root / "annotations" / "instances_val2017.json"
+    other = DataSettings(tmp_path / "root", "coco_captions", {"test": "val2017"})
+    (other.root / "annotations").mkdir(parents=True)
+    (other.root / "annotations" / regions.name).symlink_to(regions)
+    with pytest.raises(SettingsError, match=r"data\.splits\.test: .*data\.follow_symlinks"):
+        find_cases(AttentionSettings(), other)
+    assert find_cases(AttentionSettings(), replace(other, follow_symlinks=True))[0]
+    with pytest.raises(SettingsError, match="no plain path"):
+        find_cases(AttentionSettings(), replace(other, splits={"test": "../val2017"}))
+
+
+def test_regions_nested_too_deeply_are_an_error_of_the_file(data: DataSettings) -> None:
+    file = data.root / "annotations" / "instances_val2017.json"
+    file.write_text("[" * 100_000)
+    with pytest.raises(SettingsError, match=r"instances_val2017\.json.*nested levels"):
+        find_cases(AttentionSettings(), data)
 
 
 def test_the_regions_of_the_split_are_asked_for(data: DataSettings) -> None:

@@ -6,7 +6,6 @@ field `phrase`, as in rendered scenes, else by its category: "a dog".
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -23,6 +22,7 @@ from compo_pipeline.configuration import SettingsError
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.images.decoding import Limits
 from compo_pipeline.seeding import rng
+from compo_pipeline.untrusted import OutsideRoot, parse_json, path_below
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ def read_regions(path: Path, root: Path) -> tuple[list[Case], Counter[str]]:
         SettingsError: the file is missing or not an instances file.
     """
     try:
-        content = json.loads(path.read_bytes())
+        content = parse_json(path.read_bytes())
         return _cases(content, root)
     except OSError as error:
         raise SettingsError(
@@ -172,8 +172,16 @@ def find_cases(settings: AttentionSettings, data: DataSettings) -> tuple[list[Ca
                 f"attention.split: '{settings.split}' is not one of {', '.join(data.sources)}; or "
                 "set attention.images and attention.phrases for your own images"
             )
-        regions = settings.regions or data.root / "annotations" / f"instances_{source}.json"
-        cases, skipped = read_regions(_path(str(regions)), data.root / source)
+        try:
+            images = path_below(data.root, source, follow_symlinks=True)
+            name, links = f"annotations/instances_{source}.json", data.follow_symlinks
+            given = settings.regions and _path(settings.regions)
+            regions = given or path_below(data.root, name, follow_symlinks=links)
+        except OutsideRoot as error:
+            raise SettingsError(
+                f"data.splits.{settings.split}: {error} (data.follow_symlinks allows links)"
+            ) from error
+        cases, skipped = read_regions(regions, images)
     elif settings.regions is not None:
         cases, skipped = read_regions(_path(settings.regions), _path(settings.images))
     else:

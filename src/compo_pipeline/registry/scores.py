@@ -42,6 +42,7 @@ from compo_pipeline.registry.tracking import RunLog
 from compo_pipeline.registry.verification import VerifiedVersion, verified
 from compo_pipeline.registry.versions import OVERLAPS, SCORES, load_base, run_of
 from compo_pipeline.storage import file_sha256, files_fingerprint
+from compo_pipeline.untrusted import parse_json
 
 if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
@@ -434,7 +435,7 @@ def _read(row: type[Stored], run_id: str, name: str) -> Stored | None:
 
     text = mlflow.artifacts.load_text(f"runs:/{run_id}/{name}")
     try:
-        return parse(row, json.loads(text), Path(name).name)
+        return parse(row, parse_json(text), Path(name).name)
     except ValueError as error:
         log.warning("%s of the run %s cannot be read: %s", name, run_id, error)
         return None

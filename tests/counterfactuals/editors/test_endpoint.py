@@ -20,6 +20,7 @@ from compo_pipeline.counterfactuals.editors.endpoint import (
     RefusedRequest,
     Reply,
     post,
+    read_answer,
     with_retries,
 )
 from compo_pipeline.counterfactuals.editors.llm import Answer
@@ -346,6 +347,11 @@ def test_broken_off(chat: Any) -> None:
     chat.script = lambda turn, number, body: turn.break_off()
     with pytest.raises(BrokenReply, match="[Ii]ncomplete|without sending complete"):
         sent(chat.url)
+
+
+def test_a_reply_nested_too_deeply_is_broken() -> None:
+    with pytest.raises(BrokenReply, match="nested levels"):
+        read_answer(Reply(200, {}, b"[" * 100_000))
 
 
 def test_too_slow(chat: Any) -> None:

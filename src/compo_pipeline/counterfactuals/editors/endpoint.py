@@ -36,6 +36,7 @@ from compo_pipeline.counterfactuals.editors.llm import (
 )
 from compo_pipeline.counterfactuals.settings import EndpointSettings, RetrySettings
 from compo_pipeline.storage import KeyValueStore
+from compo_pipeline.untrusted import parse_json
 
 # Requests that wait for their turn, for each that is under way.
 _AHEAD = 4
@@ -314,7 +315,7 @@ def read_answer(reply: Reply) -> Answer:
         BrokenReply: there is none.
     """
     try:
-        choice = json.loads(reply.body)["choices"][0]
+        choice = parse_json(reply.body)["choices"][0]
         text = str(choice["message"]["content"] or "")
         text.encode()  # half of a surrogate pair, which JSON can spell, fits into no file
         return Answer(text, choice.get("finish_reason") == "length")
