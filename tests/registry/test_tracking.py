@@ -7,6 +7,7 @@ from pathlib import Path
 
 import mlflow
 import pytest
+from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.registry import tracking
@@ -95,6 +96,24 @@ def test_a_database_in_a_file_has_its_artefacts_beside_it(tmp_path: Path) -> Non
     with tracking.adopt(tracking.open_run("first", {})) as record:
         record.document({}, "nothing.json")
     assert list((tmp_path / "artifacts").rglob("nothing.json"))
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_kill_while_the_database_is_built_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(engine: object) -> None:
+        raise KeyboardInterrupt
+
+    settings = TrackingSettings(uri=f"sqlite:///{tmp_path / 'new.db'}")
+    monkeypatch.setattr("mlflow.store.db.utils._upgrade_db", killed)
+    with pytest.raises(KeyboardInterrupt):
+        tracking.configure(settings, tmp_path)
+    assert not (tmp_path / "new.db").exists()
+    monkeypatch.undo()
+    monkeypatch.setattr(SqlAlchemyStore, "_engine_map", {})  # as in another process
+    tracking.configure(settings, tmp_path)
+    assert tracking.open_run("first", {})
 
 
 def test_ended_run_is_adopted(client: mlflow.MlflowClient) -> None:

@@ -14,7 +14,7 @@ import re
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
@@ -26,6 +26,7 @@ from filelock import FileLock
 from compo_pipeline.configuration import SettingsError, masked
 from compo_pipeline.next_steps import kedro_run
 from compo_pipeline.registry.settings import TrackingSettings
+from compo_pipeline.storage import atomic_file
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -101,9 +102,9 @@ def experiment_in(uri: str, name: str, key: str) -> str:
 
     file = local_file(uri)
     with store_errors(uri, key):
-        with nullcontext() if file is None else FileLock(file.with_name(f"{file.name}.lock")):
-            # A new database is built here, by the first of several processes.
-            client = mlflow.MlflowClient(uri)
+        if file is not None:
+            _create_database(file)
+        client = mlflow.MlflowClient(uri)
         experiment = client.get_experiment_by_name(name)
         if experiment is None:
             artefacts = None if file is None else (file.resolve().parent / "artifacts").as_uri()
@@ -115,6 +116,22 @@ def experiment_in(uri: str, name: str, key: str) -> str:
                 if experiment is None:
                     raise
         return str(experiment.experiment_id)
+
+
+def _create_database(file: Path) -> None:
+    """Create MLflow's database where it is missing, as a whole, by the first of several processes.
+
+    MLflow builds it in place, in thirty migrations: a kill among them would leave a database that
+    no run can use.
+    """
+    with FileLock(file.with_name(f"{file.name}.lock")):
+        if file.exists():
+            return
+        from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+        with atomic_file(file.resolve()) as temporary:
+            artefacts = (file.resolve().parent / "artifacts").as_uri()
+            SqlAlchemyStore(f"{_SQLITE}{temporary}", artefacts).engine.dispose()
 
 
 def experiment_id() -> str:
