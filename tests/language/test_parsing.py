@@ -92,6 +92,7 @@ def test_a_blank_pipeline_is_refused(tmp_path: Path) -> None:
         ('factory = "tagger"', 'factory = "own_factory"', "components.tagger"),
         ('factory = "tagger"', 'source = "folder_of_another"', "components.tagger"),
         ('"spacy.Tagger.v2"', '"spacy-transformers.TransformerModel.v3"', "@architectures"),
+        ("[components]\n", "[components]\nextra = 3\n", "components.extra"),
         ("before_creation = null", "", "nlp.before_creation.@callbacks"),
     ],
 )

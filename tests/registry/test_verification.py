@@ -132,6 +132,12 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda files: (export_of(files) / "open_clip_model.safetensors").write_bytes(b"half"),
         "open_clip_model.safetensors",
     ),
+    "code of its tokenizer": (
+        lambda files: (export_of(files) / "tokenizer_config.json").write_text(
+            '{"auto_map": {"AutoTokenizer": ["own.Own", null]}}'
+        ),
+        r"tokenizer_config\.json: auto_map",
+    ),
     "another preprocessing": (preprocessing, "fingerprint"),
     "other embeddings": (lambda files: probe(files, 0.01), r"probe 1 of the texts.*probes\.json"),
     "no number": (lambda files: probe(files, float("nan")), r"probe 1 of the texts"),

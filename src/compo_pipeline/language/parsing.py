@@ -87,7 +87,7 @@ def _refuse_foreign_code(folder: Path) -> None:
     path = folder / "config.cfg"
     config = load_config(path, interpolate=True)
     for name, component in config.get("components", {}).items():
-        factory = component.get("factory")
+        factory = component.get("factory") if isinstance(component, dict) else component
         if factory not in _FACTORIES:
             raise ValueError(f"{path}: components.{name}: factory {factory!r} is not spaCy's own")
     for part in ("nlp", "components"):
