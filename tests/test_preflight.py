@@ -307,6 +307,16 @@ def test_folders_of_models_must_be_there(
     assert line.startswith(f"{key}: ") and "no/such/folder" in line
 
 
+def test_a_folder_of_a_language_pipeline_is_looked_at(problems: Problems, tmp_path: Path) -> None:
+    folder = tmp_path / "spacy"
+    folder.mkdir()
+    (line,) = problems(language={"model": str(folder)})
+    assert line.startswith("language.model: ") and "config.cfg" in line
+    (folder / "config.cfg").write_text('[components]\n[components.own]\nfactory = "own"\n')
+    (line,) = problems(language={"model": str(folder)})
+    assert line.startswith("language.model: ") and "components.own" in line
+
+
 def test_a_folder_that_cannot_be_written_is_told_once(
     problems: Problems, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -360,9 +360,15 @@ def _validation(values: Mapping[str, Any], data: DataSettings, *, rendered: bool
 
 
 def _language(model: str) -> Iterator[str]:
-    from compo_pipeline.language.parsing import SHIPPED
+    from compo_pipeline.language.parsing import SHIPPED, refuse_foreign_code
 
-    if model == SHIPPED or Path(model).is_dir():
+    if model == SHIPPED:
+        return
+    if Path(model).is_dir():
+        try:
+            refuse_foreign_code(Path(model))
+        except (OSError, ValueError) as error:
+            yield f"language.model: {' '.join(str(error).split())}"
         return
     try:
         metadata.distribution(model)

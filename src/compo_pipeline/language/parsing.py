@@ -58,7 +58,7 @@ def load(model: str) -> Language:
             with as_file(RESOURCES / SHIPPED) as folder:
                 nlp = spacy.load(folder)
         elif (folder := Path(model)).is_dir():
-            _refuse_foreign_code(folder)
+            refuse_foreign_code(folder)
             nlp = spacy.load(folder)
         else:
             nlp = spacy.load(model)
@@ -73,7 +73,7 @@ def load(model: str) -> Language:
     return nlp
 
 
-def _refuse_foreign_code(folder: Path) -> None:
+def refuse_foreign_code(folder: Path) -> None:
     """Refuse a folder whose components or functions are not spaCy's own.
 
     Its configuration calls registered functions of any installed package, some of which run code
@@ -81,6 +81,7 @@ def _refuse_foreign_code(folder: Path) -> None:
 
     Raises:
         ValueError: names the file and the entry.
+        OSError: the folder has no config.cfg.
     """
     from spacy.util import load_config
 
