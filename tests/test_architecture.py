@@ -11,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from compo_pipeline.configuration import parse, settings
+from compo_pipeline.configuration import parse
 from compo_pipeline.datasets import readers
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.evaluation import benchmarks
@@ -82,15 +82,11 @@ def test_a_benchmark(
     added = example("Adding a benchmark").BENCHMARK
     monkeypatch.setitem(benchmarks.BENCHMARKS, "valse", added)
 
-    @settings
-    class Settings(BenchmarksSettings):
-        valse: bool = True
-
     (tmp_path / "valse").mkdir()
     item = {"image_file": "1.jpg", "caption": "Two dogs.", "foil": "Three dogs."}
     (tmp_path / "valse" / "counting.json").write_text(json.dumps({"a": item}))
-    values = {"root": str(tmp_path), "sugar_crepe": False, "sugar_crepe_pp": False}
-    chosen = parse(Settings, {**values, "zero_shot": False}, "benchmarks")
+    values = {"root": str(tmp_path), "sets": {"valse": {}}}
+    chosen = parse(BenchmarksSettings, values, "benchmarks")
     (task,) = benchmarks.from_files(chosen)
     assert (task.benchmark, task.name) == ("valse", "counting")
     assert (task.items[0].positives, task.items[0].negatives) == (("Two dogs.",), ("Three dogs.",))

@@ -217,7 +217,7 @@ def test_everything_that_is_wrong_is_told_at_once(problems: Problems, tmp_path: 
         ({"views": {"split": "training"}}, "views.split: 'training' is no split"),
         ({"model": {"name": "local-dir:/nowhere"}}, "model.name: "),
         ({"benchmarks": {"retrieval": {"split": None}}}, "benchmarks: nothing is scored"),
-        ({"benchmarks": {"root": "/nowhere"}}, "there is no /nowhere/sugar_crepe/*.json"),
+        ({"benchmarks": {"root": "/nowhere"}}, "there is no folder /nowhere/sugar_crepe"),
         (
             {"training": {"validation": {"every": 5, "split": "dev"}}},
             "training.validation.split: 'dev' is no split",
@@ -246,7 +246,7 @@ def test_images_of_a_benchmark_must_be_there(problems: Problems, tmp_path: Path)
     (tmp_path / "sugar_crepe").mkdir()
     item = {"filename": "1.jpg", "caption": "A dog.", "negative_caption": "A cat."}
     (tmp_path / "sugar_crepe" / "swap_obj.json").write_text(json.dumps({"0": item}))
-    wanted = {"root": str(tmp_path), "sugar_crepe_pp": False, "zero_shot": False}
+    wanted = {"root": str(tmp_path), "sets": {"sugar_crepe_pp": None, "zero_shot": None}}
     (line,) = problems(benchmarks=wanted)
     assert line.startswith("benchmarks.images: none of the 1 images")
     (tmp_path / "1.jpg").touch()
@@ -257,12 +257,12 @@ def test_scenes_that_the_run_renders_need_not_be_there(problems: Problems, tmp_p
     root = tmp_path / "scenes"
     scenes = {
         "data": {"format": "scenes", "root": str(root)},
-        "benchmarks": {"root": f"{root}/benchmarks/test"},
+        "benchmarks": {"root": f"{root}/benchmarks/test", "sets": {"sugar_crepe": {}}},
     }
     assert problems(**scenes) == []
     assert [line.split(":")[0] for line in problems("evaluation", **scenes)] == [
         "data.root",
-        "benchmarks.root",
+        "benchmarks.sets.sugar_crepe",
     ]
 
 

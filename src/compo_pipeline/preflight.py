@@ -326,24 +326,24 @@ def _benchmarks(
 
     settings = parse(BenchmarksSettings, values, key)
     yield from _split(settings.retrieval.split, f"{key}.retrieval.split", data)
-    if settings.root is None:
-        if settings.retrieval.split is None:
-            yield f"{key}: nothing is scored; set {key}.root or {key}.retrieval.split"
-        return
-    if rendered and data.root in Path(settings.root).parents:
+    if settings.root is not None and rendered and data.root in Path(settings.root).parents:
         return
     try:
         subtasks = from_files(settings)
     except ValueError as error:
-        yield f"{key}.root: {error}"
+        yield str(error) if key == "benchmarks" else f"{key}: {error}"
         return
-    places = [place for task in subtasks for item in task.items for place in task.places(item)]
-    if places and not any(is_there(*place) for place in places):
-        root, image, _ = places[0]
-        yield (
-            f"{key}.images: none of the {len(places)} images that the files below "
-            f"{settings.root} name is there (such as {root / image})"
-        )
+    if not subtasks and settings.retrieval.split is None:
+        yield f"{key}: nothing is scored; set {key}.root or {key}.retrieval.split"
+    for name in dict.fromkeys(task.benchmark for task in subtasks):
+        tasks = [task for task in subtasks if task.benchmark == name]
+        places = [place for task in tasks for item in task.items for place in task.places(item)]
+        if not any(is_there(*place) for place in places):
+            root, image, _ = places[0]
+            yield (
+                f"{key}.images: none of the {len(places)} images of {name} is there (such as "
+                f"{root / image})"
+            )
 
 
 def _validation(values: Mapping[str, Any], data: DataSettings, *, rendered: bool) -> Iterator[str]:

@@ -15,7 +15,7 @@ from compo_pipeline.evaluation.benchmarks import (
 )
 from compo_pipeline.evaluation.benchmarks.items import Mean
 from compo_pipeline.evaluation.benchmarks.retrieval import clic_text
-from compo_pipeline.evaluation.settings import BenchmarksSettings, RetrievalSettings
+from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings, RetrievalSettings
 from compo_pipeline.records import Caption
 from compo_pipeline.registry.scores import subtask_fingerprint
 
@@ -45,7 +45,7 @@ def write(tmp_path: Path) -> Callable[[str, object], Path]:
 def test_sugar_crepe_reads_the_official_shape(write: Callable[[str, object], Path]) -> None:
     record = {"filename": "1.jpg", "caption": "a dog", "negative_caption": "a cat"}
     root = write("sugar_crepe/swap_obj.json", {"7": record})
-    (subtask,) = sugar_crepe.load(root, root / "images")
+    (subtask,) = sugar_crepe.load(root / "sugar_crepe", root / "images")
     (item,) = subtask.items
     assert (subtask.name, item.item, item.image) == ("swap_obj", "7", "1.jpg")
     assert (item.positives, item.negatives) == (("a dog",), ("a cat",))
@@ -55,11 +55,13 @@ def test_sugar_crepe_reads_the_official_shape(write: Callable[[str, object], Pat
 def test_a_record_of_another_shape_is_named(write: Callable[[str, object], Path]) -> None:
     root = write("sugar_crepe/swap_obj.json", {"7": {"filename": "1.jpg", "caption": "a dog"}})
     with pytest.raises(ValueError, match=r"swap_obj\.json, item 7: .*'negative_caption'"):
-        sugar_crepe.load(root, root)
+        sugar_crepe.load(root / "sugar_crepe", root)
 
 
 def test_official_sugar_crepe_files(shared: Path) -> None:
-    subtasks = sugar_crepe.load(shared / "benchmarks", shared / "coco_mini" / "val2017")
+    subtasks = sugar_crepe.load(
+        shared / "benchmarks" / "sugar_crepe", shared / "coco_mini" / "val2017"
+    )
     assert {task.name: len(task.items) for task in subtasks} == OFFICIAL
     first = next(task for task in subtasks if task.name == "replace_att").items[0]
     assert first.positives == ("A tan toilet and sink combination in a small room.",)
@@ -67,7 +69,9 @@ def test_official_sugar_crepe_files(shared: Path) -> None:
 
 
 def test_official_sugar_crepe_pp_files(shared: Path) -> None:
-    subtasks = sugar_crepe_pp.load(shared / "benchmarks", shared / "coco_mini" / "val2017")
+    subtasks = sugar_crepe_pp.load(
+        shared / "benchmarks" / "sugar_crepe_pp", shared / "coco_mini" / "val2017"
+    )
     counts = {task.name: len(task.items) for task in subtasks}
     assert counts == {name: OFFICIAL[name] for name in counts} and len(counts) == 5
     item = next(task for task in subtasks if task.name == "swap_obj").items[0]
@@ -85,7 +89,7 @@ def test_zero_shot_fills_templates(write: Callable[[str, object], Path]) -> None
         "items": [{"filename": "1.jpg", "class": "key"}],
     }
     root = write("zero_shot/things.json", content)
-    (subtask,) = zero_shot.load(root, root)
+    (subtask,) = zero_shot.load(root / "zero_shot", root)
     assert list(subtask.texts()) == ["a cup", "one cup here", "a key", "one key here"]
     assert subtask.items[0].positives == ("key",)
 
@@ -104,7 +108,7 @@ def test_zero_shot_refuses_what_cannot_be_scored(
     good = {"templates": ["a {}"], "classes": ["cup", "key"], "items": []}
     root = write("zero_shot/things.json", {**good, **change})
     with pytest.raises(ValueError, match=message):
-        zero_shot.load(root, root)
+        zero_shot.load(root / "zero_shot", root)
 
 
 def test_clic_text() -> None:
@@ -147,21 +151,44 @@ def test_retrieval_of_a_split_without_captions_names_the_others() -> None:
 def test_gather_reads_what_is_switched_on(write: Callable[[str, object], Path]) -> None:
     record = {"filename": "1.jpg", "caption": "a dog", "negative_caption": "a cat"}
     root = write("sugar_crepe/swap_obj.json", {"0": record})
-    settings = BenchmarksSettings(
-        str(root), str(root), sugar_crepe_pp=False, zero_shot=False, retrieval=RetrievalSettings()
-    )
+    sets = {"sugar_crepe": BenchmarkSet(), "zero_shot": None}
+    settings = BenchmarksSettings(str(root), str(root), sets)
     assert [task.benchmark for task in benchmarks.gather(settings, CAPTIONS, root)] == [
         "sugar_crepe",
         "retrieval",
     ]
-    with pytest.raises(SettingsError, match=r"benchmarks\.zero_shot is on, but there is no"):
-        benchmarks.gather(BenchmarksSettings(str(root), "", True, False, True), CAPTIONS, root)
+
+
+def test_a_benchmark_without_its_folder_is_an_error_unless_it_is_optional(
+    write: Callable[[str, object], Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    record = {"filename": "1.jpg", "caption": "a dog", "negative_caption": "a cat"}
+    root = write("sugar_crepe/swap_obj.json", {"0": record, "1": record})
+    for files, key in (
+        ("sugar_crepe_pp", r"sets\.sugar_crepe_pp: .*images: COCO"),
+        ("x", r"sets\.x:"),
+    ):
+        wanted = BenchmarksSettings(str(root), sets={files: BenchmarkSet()})
+        with pytest.raises(SettingsError, match=key):
+            benchmarks.from_files(wanted)
+    sets = {"sugar_crepe_pp": BenchmarkSet(optional=True), "sugar_crepe": BenchmarkSet(items=1)}
+    (found,) = benchmarks.from_files(BenchmarksSettings(str(root), sets=sets))
+    assert found.benchmark == "sugar_crepe" and len(found.items) == 1
+    assert "SugarCrepe++ is not run" in caplog.text
+
+
+def test_a_benchmark_may_have_a_root_of_its_own(write: Callable[[str, object], Path]) -> None:
+    record = {"filename": "1.jpg", "caption": "a dog", "negative_caption": "a cat"}
+    root = write("far/away/swap_obj.json", {"0": record})
+    sets = {"sugar_crepe": BenchmarkSet(str(root / "far" / "away"))}
+    (found,) = benchmarks.from_files(BenchmarksSettings(sets=sets))
+    assert found.images == root / "far" / "away" / "images"
 
 
 def test_files_that_are_not_the_official_ones_say_so(write: Callable[[str, object], Path]) -> None:
     record = {"filename": "1.jpg", "caption": "a dog", "negative_caption": "a cat"}
     root = write("sugar_crepe/swap_obj.json", {"0": record})
-    settings = BenchmarksSettings(str(root), sugar_crepe_pp=False, zero_shot=False)
+    settings = BenchmarksSettings(str(root), sets={"sugar_crepe": BenchmarkSet()})
     (official,) = benchmarks.from_files(settings)
     assert benchmarks.titles([official]) == {}
     write("benchmarks.json", {"source": "mine", "titles": {"sugar_crepe": "SugarCrepe-style"}})

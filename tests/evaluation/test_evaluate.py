@@ -10,7 +10,12 @@ from compo_pipeline.evaluation.contamination import TrainingRows
 from compo_pipeline.evaluation.embed import Embedded, tokenised
 from compo_pipeline.evaluation.evaluate import Comparison, audit, evaluate, loaders
 from compo_pipeline.evaluation.published import published_results
-from compo_pipeline.evaluation.settings import BenchmarksSettings, Bootstrap, EvaluationSettings
+from compo_pipeline.evaluation.settings import (
+    BenchmarkSet,
+    BenchmarksSettings,
+    Bootstrap,
+    EvaluationSettings,
+)
 from compo_pipeline.models.loading import ModelSettings, load
 
 NOTHING = TrainingRows(frozenset(), frozenset(), frozenset(), None)
@@ -20,7 +25,8 @@ def test_official_files_with_some_of_their_images(
     shared: Path, tiny_model: Callable[..., Path]
 ) -> None:
     images = shared / "coco_mini" / "val2017"
-    settings = BenchmarksSettings(str(shared / "benchmarks"), str(images), zero_shot=False)
+    sets = {name: BenchmarkSet() for name in ("sugar_crepe", "sugar_crepe_pp")}
+    settings = BenchmarksSettings(str(shared / "benchmarks"), str(images), sets)
     subtasks = from_files(settings)
     here = {path.name for path in images.iterdir()}
     folders = [tiny_model(0), tiny_model(1)]
@@ -147,7 +153,9 @@ def test_the_defects_of_the_official_files_are_found(
 ) -> None:
     import open_clip
 
-    subtasks = sugar_crepe_pp.load(shared / "benchmarks", shared / "coco_mini" / "val2017")
+    subtasks = sugar_crepe_pp.load(
+        shared / "benchmarks" / "sugar_crepe_pp", shared / "coco_mini" / "val2017"
+    )
     subtask = next(task for task in subtasks if task.name == "swap_obj")
     texts = list(dict.fromkeys(subtask.texts()))
     made = embedded({"x": [1.0]}, {text: [1.0] for text in texts})

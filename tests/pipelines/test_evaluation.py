@@ -244,6 +244,6 @@ def test_every_environment_can_be_evaluated(context: Callable[..., Any], environ
     params = context(environment).params
     parse(EvaluationSettings, params["evaluation"], "evaluation")
     benchmarks = parse(BenchmarksSettings, params["benchmarks"], "benchmarks")
-    assert benchmarks.sugar_crepe and benchmarks.sugar_crepe_pp
+    assert benchmarks.sets["sugar_crepe"] and benchmarks.sets["sugar_crepe_pp"]
     # Only where people wrote the captions is CLIC's reading of them a published protocol.
     assert benchmarks.retrieval.text == ("clic" if environment == "coco" else "raw")

@@ -76,8 +76,7 @@ def run(
             "params:benchmarks": {
                 "root": str(data),
                 "images": str(data),
-                "sugar_crepe": False,
-                "zero_shot": False,
+                "sets": {"sugar_crepe_pp": {}},
                 "retrieval": {"split": None},
             },
             "params:model": {"name": f"local-dir:{base}"},

@@ -77,7 +77,7 @@ def catalog(
     conf = project / "conf" / "base"
     settings = yaml.safe_load((conf / "parameters_evaluation.yml").read_text())
     places = {"root": str(data / "benchmarks"), "images": str(data)}
-    wanted = {"sugar_crepe": False, "zero_shot": False}
+    wanted = {"sets": {"sugar_crepe_pp": {}}}
     captions = [
         Caption(f"s{k}", f"{k}", f"{k}.png", 32, 32, (f"Cup {k}.",), "x", "test")
         for k in range(IMAGES)

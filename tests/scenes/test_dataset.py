@@ -22,7 +22,7 @@ from compo_pipeline.evaluation.benchmarks import (
     titles,
     zero_shot,
 )
-from compo_pipeline.evaluation.settings import BenchmarksSettings, RetrievalSettings
+from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings
 from compo_pipeline.scenes.benchmark import SUGAR_CREPE, SUGAR_CREPE_PP
 from compo_pipeline.scenes.dataset import SceneSettings, WorldSettings, clear, write
 from compo_pipeline.scenes.world import Scene
@@ -78,9 +78,10 @@ def test_the_coco_reader_reads_every_caption(
 @pytest.mark.parametrize("split", ["val", "test"])
 def test_official_files_of_sugar_crepe(written: tuple[Path, dict[str, Any]], split: str) -> None:
     folder = written[0] / "benchmarks" / split
-    subtasks = sugar_crepe.load(folder, folder / "images")
+    subtasks = sugar_crepe.load(folder / "sugar_crepe", folder / "images")
     assert {s.name for s in subtasks} == set(SUGAR_CREPE)
-    wanted = BenchmarksSettings(str(folder), retrieval=RetrievalSettings(None))
+    sets = {name: BenchmarkSet() for name in ("sugar_crepe", "sugar_crepe_pp", "zero_shot")}
+    wanted = BenchmarksSettings(str(folder), sets=sets)
     assert titles(from_files(wanted)) == {
         "sugar_crepe": "SugarCrepe-style",
         "sugar_crepe_pp": "SugarCrepe++-style",
@@ -95,8 +96,10 @@ def test_official_files_of_sugar_crepe(written: tuple[Path, dict[str, Any]], spl
 @pytest.mark.parametrize("split", ["val", "test"])
 def test_official_files_of_sugar_crepe_pp(written: tuple[Path, dict[str, Any]], split: str) -> None:
     folder = written[0] / "benchmarks" / split
-    pairs = {s.name: s.items for s in sugar_crepe_pp.load(folder, folder / "images")}
-    plain = {s.name: s.items for s in sugar_crepe.load(folder, folder / "images")}
+    pairs = {
+        s.name: s.items for s in sugar_crepe_pp.load(folder / "sugar_crepe_pp", folder / "images")
+    }
+    plain = {s.name: s.items for s in sugar_crepe.load(folder / "sugar_crepe", folder / "images")}
     assert set(pairs) == set(SUGAR_CREPE_PP)
     for name, items in pairs.items():
         for item, other in zip(items, plain[name], strict=True):
@@ -107,7 +110,7 @@ def test_official_files_of_sugar_crepe_pp(written: tuple[Path, dict[str, Any]], 
 @pytest.mark.parametrize("split", ["val", "test"])
 def test_classification_files(written: tuple[Path, dict[str, Any]], split: str) -> None:
     folder = written[0] / "benchmarks" / split
-    sets = {s.name: s for s in zero_shot.load(folder, folder / "images")}
+    sets = {s.name: s for s in zero_shot.load(folder / "zero_shot", folder / "images")}
     assert {name: len(s.classes) for name, s in sets.items()} == {"things": 16, "colours": 8}
     for subset in sets.values():
         assert len(subset.items) == 5

@@ -14,6 +14,7 @@ from compo_pipeline.evaluation.benchmarks import Item, Subtask
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.scoring import model_metrics
 from compo_pipeline.evaluation.settings import (
+    BenchmarkSet,
     BenchmarksSettings,
     EvaluationSettings,
     RetrievalSettings,
@@ -385,7 +386,8 @@ def test_items_that_are_reported_are_refused(world: Any, splits: list[Any], tmp_
     files = {"root": str(tmp_path / "own"), "images": str(world.root)}
     values = {"every": 1, "figure": FIGURE, "benchmarks": files}
     settings = parse(ValidationSettings, values, "training.validation")
-    reported = BenchmarksSettings(str(tmp_path / "reported"), str(world.root), True, False, False)
+    sets = {"sugar_crepe": BenchmarkSet()}
+    reported = BenchmarksSettings(str(tmp_path / "reported"), str(world.root), sets)
     with pytest.raises(SettingsError, match=r"training\.validation\.benchmarks: 2 of 2 items"):
         held_out(settings, splits, world.root, "train", reported)
     found = held_out(settings, splits, world.root, "train", REPORTED)

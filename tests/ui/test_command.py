@@ -10,7 +10,7 @@ from mlflow.entities.model_registry import ModelVersion
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.settings import BenchmarksSettings
+from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings
 from compo_pipeline.models.loading import LoadedModel, ModelSettings
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.settings import SigningSettings, TrackingSettings
@@ -101,7 +101,7 @@ def benchmarks(tmp_path: Path) -> BenchmarksSettings:
                 (images / file).write_text("broken")
         (tmp_path / "sugar_crepe").mkdir(exist_ok=True)
         (tmp_path / "sugar_crepe" / f"{name}.json").write_text(json.dumps(items))
-    return BenchmarksSettings(str(tmp_path), str(images), sugar_crepe_pp=False)
+    return BenchmarksSettings(str(tmp_path), str(images), {"sugar_crepe": BenchmarkSet()})
 
 
 def test_an_example_of_each_subtask_that_has_one(benchmarks: BenchmarksSettings) -> None:
@@ -119,5 +119,6 @@ def test_without_files_there_are_no_examples(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    assert draw_examples(BenchmarksSettings(str(tmp_path), str(tmp_path)), 6) == []
-    assert "no examples: benchmarks.sugar_crepe is on" in caplog.text
+    sets = {"sugar_crepe": BenchmarkSet()}
+    assert draw_examples(BenchmarksSettings(str(tmp_path), sets=sets), 6) == []
+    assert "no examples: benchmarks.sets.sugar_crepe: there is no folder" in caplog.text

@@ -53,7 +53,7 @@ def command(project: Path, folders: tuple[Path, Path], *arguments: str) -> list[
     benchmarks = project / "benchmarks"
     params = f"model.name=local-dir:{folders[0]},evaluation.device=cpu"
     params += f",benchmarks.root={benchmarks},benchmarks.images={benchmarks}"
-    params += ",benchmarks.sugar_crepe_pp=false"
+    params += ",benchmarks.sets.sugar_crepe_pp=null"
     return [sys.executable, "-m", "compo_pipeline", "try", "--params", params, *arguments]
 
 

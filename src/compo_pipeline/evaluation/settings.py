@@ -62,19 +62,34 @@ class RetrievalSettings:
 
 
 @settings
+class BenchmarkSet:
+    """Where the files of one benchmark are."""
+
+    root: str | None = None
+    """Folder of its annotation files; null is `<benchmarks.root>/<name>`."""
+    images: str | None = None
+    """Folder of its images; null is `benchmarks.images`, or the folder `images` beside or in its
+    root."""
+    optional: bool = False
+    """Whether it is listed as not run where its folder does not exist, which is an error else."""
+    items: PositiveInt | None = None
+    """Only the first so many items of each subtask; null is all."""
+
+
+@settings
 class BenchmarksSettings:
     """Which benchmarks are scored, and where their files are."""
 
     root: str | None = None
-    """Folder with one folder of annotation files per benchmark; null switches all of them off."""
+    """Folder with one folder of annotation files per benchmark; null leaves out all benchmarks
+    without a root of their own."""
     images: str | None = None
     """Folder with the images of these files; null is `<root>/images`."""
-    sugar_crepe: bool = True
-    """Score `<root>/sugar_crepe/*.json`."""
-    sugar_crepe_pp: bool = True
-    """Score `<root>/sugar_crepe_pp/*.json`."""
-    zero_shot: bool = True
-    """Score `<root>/zero_shot/*.json`."""
+    sets: dict[str, BenchmarkSet | None] = field(default_factory=dict)
+    """Benchmarks by name, such as sugar_crepe, with the places of their files; null leaves one out.
+    docs/benchmarks.md lists the names."""
+    ties: Literal["strict", "official"] = "strict"
+    """Equal similarities: wrong (`strict`), or as the official code of each benchmark has it."""
     retrieval: RetrievalSettings = field(default_factory=RetrievalSettings)
     """Score retrieval over the dataset's own captions."""
     follow_symlinks: bool = False

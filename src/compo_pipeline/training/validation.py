@@ -23,6 +23,7 @@ from compo_pipeline.evaluation.contamination import items_fingerprint, without_r
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.scoring import model_metrics
 from compo_pipeline.evaluation.settings import (
+    BenchmarkSet,
     BenchmarksSettings,
     EvaluationSettings,
     RetrievalSettings,
@@ -123,7 +124,7 @@ def benchmark_files(settings: ValidationSettings) -> BenchmarksSettings | None:
     return BenchmarksSettings(
         settings.benchmarks.root,
         settings.benchmarks.images,
-        **{name: name == benchmark for name, each in benchmarks.BENCHMARKS.items() if each.load},
+        {benchmark: BenchmarkSet()},
         retrieval=RetrievalSettings(None),
         follow_symlinks=settings.benchmarks.follow_symlinks,
     )

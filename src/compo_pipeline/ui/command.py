@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +71,7 @@ def draw_examples(settings: BenchmarksSettings, count: int, seed: int = 0) -> li
         seed: of the draw.
     """
     try:
-        subtasks = from_files(replace(settings, zero_shot=False))
+        subtasks = [task for task in from_files(settings) if "image_to_text" in task.protocols]
     except SettingsError as error:
         log.info("The page shows no examples: %s", error.message)
         return []

@@ -1,17 +1,18 @@
 """Benchmarks: their registry, how they are loaded, and the metrics that are reported of them.
 
-A new benchmark is a module with a `BENCHMARK`, a line in `BENCHMARKS` and a switch of its name in
-`BenchmarksSettings`.
+A new benchmark is a module with a `BENCHMARK` and a line in `BENCHMARKS`.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration import SettingsError, nearest
 from compo_pipeline.evaluation.benchmarks import (
     retrieval,
     sugar_crepe,
@@ -27,7 +28,7 @@ from compo_pipeline.evaluation.benchmarks.items import (
     custom_titles,
     titles,
 )
-from compo_pipeline.evaluation.settings import BenchmarksSettings
+from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings
 from compo_pipeline.images.decoding import Limits
 from compo_pipeline.records import PER_CLASS, Caption, Score
 from compo_pipeline.untrusted import OutsideRoot, files_below, shown, text_problem
@@ -43,6 +44,8 @@ BENCHMARKS: dict[str, Benchmark] = {
         zero_shot.BENCHMARK,
     )
 }
+
+log = logging.getLogger(__name__)
 
 Key = tuple[str, str, str]
 """(benchmark, metric, subtask), as in the scores table."""
@@ -63,27 +66,89 @@ _ORDER = (
 )
 
 
+class Place(NamedTuple):
+    """A benchmark that is switched on, and the folders of its files."""
+
+    benchmark: Benchmark
+    root: Path
+    images: Path
+    files: BenchmarkSet
+
+    @property
+    def exists(self) -> bool:
+        """Whether the folder of its annotation files is there."""
+        return self.root.is_dir()
+
+
+def places(settings: BenchmarksSettings) -> list[Place]:
+    """The benchmarks that are switched on and read from files; their folders may not exist.
+
+    Raises:
+        SettingsError: a name is not one of a benchmark.
+    """
+    known = [name for name, benchmark in BENCHMARKS.items() if benchmark.load is not None]
+    found = []
+    for name, files in settings.sets.items():
+        if name not in known:
+            raise SettingsError(
+                f"benchmarks.sets.{name}: there is no such benchmark{nearest(name, known)} "
+                f"(allowed: {', '.join(known)})"
+            )
+        folder = files and (files.root or (settings.root and f"{settings.root}/{name}"))
+        if not files or not folder:
+            continue
+        beside = Path(folder) if files.root else Path(folder).parent
+        images = files.images or settings.images
+        place = Place(BENCHMARKS[name], Path(folder), Path(images or beside / "images"), files)
+        found.append(place)
+    return found
+
+
 def from_files(settings: BenchmarksSettings) -> list[Subtask]:
     """The subtasks of all benchmarks that are read from files and switched on.
 
     Raises:
         SettingsError: one of them has no files, or one that cannot be used; names file and item.
     """
-    if settings.root is None:
-        return []
-    root = Path(settings.root)
-    images = Path(settings.images) if settings.images else root / "images"
-    _refuse_links(root, TITLES, settings)
-    labels, limits = custom_titles(root), Limits(follow_symlinks=settings.follow_symlinks)
+    limits = Limits(follow_symlinks=settings.follow_symlinks)
+    labels = {}
+    if settings.root is not None:
+        _refuse_links(Path(settings.root), TITLES, settings)
+        labels = custom_titles(Path(settings.root))
     found = []
-    for benchmark in BENCHMARKS.values():
-        if benchmark.load is not None and getattr(settings, benchmark.name):
-            _refuse_links(root, f"{benchmark.name}/*", settings)
-            for subtask in benchmark.load(root, images):
-                _check_names(subtask)
-                label = labels.get(subtask.benchmark)
-                found.append(replace(subtask, title=label, limits=limits))
+    for place in places(settings):
+        benchmark = place.benchmark
+        if not place.exists and place.files.optional:
+            log.warning("%s is not run: there is no folder %s.", benchmark.label, place.root)
+            continue
+        _refuse_links(place.root, "*", settings)
+        for subtask in _load(place):
+            _check_names(subtask)
+            found.append(
+                replace(
+                    subtask,
+                    items=subtask.items[: place.files.items],
+                    title=None if place.files.root else labels.get(benchmark.name),
+                    ties_right=settings.ties == "official" and benchmark.ties_right,
+                    limits=limits,
+                )
+            )
     return found
+
+
+def _load(place: Place) -> list[Subtask]:
+    name, load = place.benchmark.name, place.benchmark.load
+    assert load is not None, f"{name} is not read from files"
+    if not place.exists:
+        raise SettingsError(
+            f"benchmarks.sets.{name}: there is no folder {place.root}. Expected: "
+            f"{place.benchmark.source}. Name the folder at benchmarks.sets.{name}.root, or leave "
+            f"the benchmark out by benchmarks.sets.{name}=null"
+        )
+    try:
+        return load(place.root, place.images)
+    except SettingsError as error:
+        raise SettingsError(f"benchmarks.sets.{name}: {error}") from error
 
 
 def _refuse_links(root: Path, pattern: str, settings: BenchmarksSettings) -> None:

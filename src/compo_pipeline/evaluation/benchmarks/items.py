@@ -134,9 +134,10 @@ class Mean:
 class Benchmark:
     """A benchmark: its adapter, and the metrics that reports show of it.
 
-    `load(root, images)` reads its annotation files; None for retrieval, which reads the dataset's
-    own captions. `averages` maps a metric to its averages, as the papers make them. `headline` says
-    whether a summary shows a metric of a subtask or average.
+    `load(root, images)` reads its annotation files, in the folder `root`; None for retrieval, which
+    reads the dataset's own captions. `headline` says whether a summary shows a metric of a subtask
+    or average. `averages` maps a metric to its averages, as the papers make them. `source` says
+    where the files come from. `ties_right` says how its official code counts a tie.
     """
 
     name: str
@@ -144,6 +145,8 @@ class Benchmark:
     load: Callable[[Path, Path], list[Subtask]] | None
     headline: Callable[[str, str], bool]
     averages: Mapping[str, Mapping[str, Mean]] = field(default_factory=dict)
+    source: str = ""
+    ties_right: bool = False
 
 
 def titles(subtasks: Iterable[Subtask]) -> dict[str, str]:
@@ -170,24 +173,19 @@ def custom_titles(root: Path) -> dict[str, str]:
     return {str(name): str(title) for name, title in found.items()}
 
 
-def read_folder(root: Path, benchmark: str, kind: type = dict) -> dict[str, Any]:
+def read_folder(root: Path, kind: type = dict) -> dict[str, Any]:
     """The parsed JSON files of one benchmark, by file name without ending.
 
     Args:
-        root: folder of the benchmark's folder.
-        benchmark: its name.
+        root: folder of the files.
         kind: what each file holds, `dict` or `list`.
 
     Raises:
         SettingsError: there is no such file, or one cannot be read or holds something else.
     """
-    files = sorted((root / benchmark).glob("*.json"))
+    files = sorted(root.glob("*.json"))
     if not files:
-        raise SettingsError(
-            f"benchmarks.{benchmark} is on, but there is no {root / benchmark}/*.json; "
-            f"set benchmarks.root to the folder that holds {benchmark}/, "
-            f"or benchmarks.{benchmark}=false"
-        )
+        raise SettingsError(f"there is no {root}/*.json")
     found = {}
     for file in files:
         content = _content(file)

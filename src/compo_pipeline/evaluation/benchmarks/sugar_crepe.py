@@ -20,12 +20,12 @@ ADD = ("add_obj", "add_att")
 
 
 def load(root: Path, images: Path) -> list[Subtask]:
-    """Read every subtask under `root`."""
+    """Read every subtask in the folder."""
     subtasks = []
-    for name, records in read_folder(root, NAME).items():
+    for name, records in read_folder(root).items():
         items = []
         for key, record in records.items():
-            where = f"{root / NAME / name}.json, item {key}"
+            where = f"{root / name}.json, item {key}"
             items.append(
                 Item(
                     item=key,
@@ -52,4 +52,5 @@ BENCHMARK = Benchmark(
     load=load,
     headline=lambda metric, name: name in _AVERAGES,
     averages={"accuracy": _AVERAGES},
+    source="github.com/RAIVNLab/sugar-crepe: data/*.json; images: COCO val2017",
 )

@@ -21,12 +21,12 @@ NAME = "sugar_crepe_pp"
 
 
 def load(root: Path, images: Path) -> list[Subtask]:
-    """Read every subtask under `root`."""
+    """Read every subtask in the folder."""
     subtasks = []
-    for name, records in read_folder(root, NAME, list).items():
+    for name, records in read_folder(root, list).items():
         items = []
         for position, record in enumerate(records):
-            where = f"{root / NAME / name}.json, item {position}"
+            where = f"{root / name}.json, item {position}"
             items.append(
                 Item(
                     image=field_of(record, "filename", where),
@@ -56,4 +56,5 @@ BENCHMARK = Benchmark(
     load=load,
     headline=lambda metric, name: name == "average",
     averages={"itt": _AVERAGES, "tot": _AVERAGES},
+    source="SugarCrepe++'s files as <subtask>.json; images: COCO val2017",
 )

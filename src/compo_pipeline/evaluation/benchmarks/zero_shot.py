@@ -23,10 +23,10 @@ NAME = "zero_shot"
 
 
 def load(root: Path, images: Path) -> list[Subtask]:
-    """Read every set under `root`."""
+    """Read every set in the folder."""
     return [
-        _subtask(name, content, f"{root / NAME / name}.json", images)
-        for name, content in read_folder(root, NAME).items()
+        _subtask(name, content, f"{root / name}.json", images)
+        for name, content in read_folder(root).items()
     ]
 
 
@@ -54,4 +54,5 @@ BENCHMARK = Benchmark(
     label="Zero-shot",
     load=load,
     headline=lambda metric, name: metric == "top1",
+    source="files of your own, one a set (see docs/benchmarks.md)",
 )
