@@ -24,7 +24,7 @@ from compo_pipeline.storage import (
     atomic_folder,
     file_sha256,
     files_fingerprint,
-    read_record,
+    read_json_or_none,
     verify_checksum,
     write_checksum,
     write_json,
@@ -168,11 +168,11 @@ def test_an_unreadable_record_counts_as_none(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "value.json"
-    assert read_record(file) is None and not caplog.records
+    assert read_json_or_none(file) is None and not caplog.records
     write_json(file, [1])
-    assert read_record(file) == [1]
+    assert read_json_or_none(file) == [1]
     file.write_bytes(b"")
-    assert read_record(file) is None and "value.json is unreadable" in caplog.text
+    assert read_json_or_none(file) is None and "value.json is unreadable" in caplog.text
 
 
 def test_values_come_back_with_their_type(tmp_path: Path) -> None:

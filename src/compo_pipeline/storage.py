@@ -176,7 +176,7 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def read_record(path: Path) -> Any:
+def read_json_or_none(path: Path) -> Any:
     """The value of a JSON file that can be made again; None if it is missing or unreadable."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))

@@ -14,6 +14,7 @@ import mlflow
 import pandas as pd
 import pytest
 import torch
+from mlflow.entities import LoggedModelStatus
 from mlflow.exceptions import MlflowException
 from PIL import Image
 from rich.console import Console
@@ -26,6 +27,7 @@ from compo_pipeline.models.weights import read_record
 from compo_pipeline.registry import tracking, versions
 from compo_pipeline.registry.registration import (
     Registered,
+    _delete_pending,
     export_with_card,
     register,
     requirements,
@@ -35,6 +37,7 @@ from compo_pipeline.registry.settings import (
     SigningSettings,
     TrackingSettings,
 )
+from compo_pipeline.registry.tracking import RunLog
 from compo_pipeline.registry.verification import VersionError, verified
 from compo_pipeline.storage import file_sha256
 
@@ -157,6 +160,23 @@ def test_a_description_that_a_kill_prevented_is_added_later(
         client.update_model_version("compo-clip", str(registered.version), left)
         registered_in_a_run(checkpoint, tmp_path / "export", comparison, SETTINGS)
         assert version_of("challenger").description.startswith(expected)
+
+
+def test_a_model_that_a_kill_left_pending_is_deleted_by_the_next_registration(
+    registered: Registered, tmp_path: Path
+) -> None:
+    client = mlflow.MlflowClient()
+    run = client.get_run(registered.run_id)
+    (tmp_path / "half a model").touch()
+    pending = client.create_logged_model(run.info.experiment_id, source_run_id=registered.run_id)
+    client.log_model_artifacts(pending.model_id, str(tmp_path))
+    files = Path(pending.artifact_location.removeprefix("file://").replace("%20", " "))
+    assert any(files.iterdir())
+    _delete_pending(RunLog(registered.run_id))
+    left = client.search_logged_models([run.info.experiment_id])
+    of_run = [model for model in left if model.source_run_id == registered.run_id]
+    assert [model.status for model in of_run] == [LoggedModelStatus.READY]
+    assert not files.exists()
 
 
 def test_without_an_alias_no_alias_moves(

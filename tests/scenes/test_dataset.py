@@ -23,6 +23,7 @@ from compo_pipeline.evaluation.benchmarks import (
     zero_shot,
 )
 from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings
+from compo_pipeline.scenes import dataset
 from compo_pipeline.scenes.benchmark import SUGAR_CREPE, SUGAR_CREPE_PP
 from compo_pipeline.scenes.dataset import SceneSettings, WorldSettings, clear, write
 from compo_pipeline.scenes.world import Scene
@@ -220,6 +221,20 @@ def test_nothing_of_an_earlier_and_larger_world_stays(tmp_path: Path) -> None:
     write(SMALLEST, tmp_path / "twice")
     write(SMALLEST, tmp_path / "once")
     assert files(tmp_path / "twice") == files(tmp_path / "once")
+
+
+def test_scenes_that_are_there_are_not_rendered_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "scenes"
+    counts = write(SMALLEST, root)
+    monkeypatch.setattr(dataset, "image", lambda scene: pytest.fail("rendered"))
+    assert write(SMALLEST, root) == counts
+    monkeypatch.undo()
+    whole = files(root)
+    damaged = next(root.glob("train/*.jpg"))
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
+    assert write(SMALLEST, root) == counts and files(root) == whole
 
 
 def test_a_rendering_cut_short_is_cleared(tmp_path: Path) -> None:

@@ -76,7 +76,8 @@ class FrameDataset(_FileDataset):
 
         if self._filepath.suffix == ".csv":
             return pd.read_csv(self._filepath)
-        return records.read_table(self._filepath).to_pandas()
+        frame: pd.DataFrame = records.read_table(self._filepath).to_pandas()
+        return frame
 
     def save(self, data: pd.DataFrame) -> None:
         """Write the table."""

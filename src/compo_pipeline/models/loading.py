@@ -13,7 +13,8 @@ from compo_pipeline.configuration import SettingsError
 from compo_pipeline.models import sources, tokenizing, weights
 from compo_pipeline.models.settings import LOCAL_PREFIX, ModelSettings
 from compo_pipeline.models.sources import ModelSource
-from compo_pipeline.models.weights import fingerprint, image_fingerprint
+from compo_pipeline.models.weights import RECORD_FILE, fingerprint, image_fingerprint
+from compo_pipeline.storage import DamagedFileError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -80,6 +81,7 @@ def load(source: ModelSettings | Path, device: str | torch.device = "cpu") -> Lo
     Raises:
         SettingsError: the model is unknown, its files are missing or do not fit together; the
             message names the key to change.
+        DamagedFileError: an exported folder does not hold the model that was exported.
     """
     settings = ModelSettings(name=f"{LOCAL_PREFIX}{source}") if isinstance(source, Path) else source
     plan = sources.find_source(settings)
@@ -89,10 +91,16 @@ def load(source: ModelSettings | Path, device: str | torch.device = "cpu") -> Lo
     size = _square(plan.name, model)
     preprocess_cfg = sources.preprocessing(plan.preprocess_cfg, (size, size))
     config = {"model_cfg": model_cfg, "preprocess_cfg": preprocess_cfg}
+    found = fingerprint(model.state_dict(), config)
+    if plan.source.startswith(LOCAL_PREFIX) and plan.record.get("fingerprint", found) != found:
+        raise DamagedFileError(
+            Path(str(plan.weights)),
+            f"the model is not the one that {RECORD_FILE} beside it records",
+        )
     return LoadedModel(
         name=plan.name,
         image_fingerprint=image_fingerprint(model.state_dict(), config),
-        fingerprint=fingerprint(model.state_dict(), config),
+        fingerprint=found,
         model=model.to(device).eval(),
         preprocess=_transform(preprocess_cfg),
         tokenize=tokenize,

@@ -251,6 +251,7 @@ def _new_version(
 ) -> ModelVersion:
     import mlflow
 
+    _delete_pending(run)
     info = mlflow.pyfunc.log_model(
         name="model",
         python_model=str(SERVED_CODE),
@@ -268,6 +269,22 @@ def _new_version(
             signature = sign(logged, tags["fingerprint"], settings.signing)
             mlflow.MlflowClient().log_model_artifact(info.model_id, str(signature))
     return mlflow.register_model(info.model_uri, settings.name, tags=dict(tags))
+
+
+def _delete_pending(run: RunLog) -> None:
+    """Delete the models, and their files, that a killed registration of the run left pending."""
+    import mlflow
+    from mlflow.entities import LoggedModelStatus
+    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+    client = mlflow.MlflowClient()
+    experiment = client.get_run(run.run_id).info.experiment_id
+    of_run = f"source_run_id = '{run.run_id}'"
+    for model in client.search_logged_models([experiment], of_run):
+        if model.status == LoggedModelStatus.PENDING:
+            files: Any = get_artifact_repository(model.artifact_location)
+            files.delete_artifacts()
+            client.delete_logged_model(model.model_id)
 
 
 def _model_description(dataset: str, alias: str | None) -> str:

@@ -8,10 +8,11 @@ import logging
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
 from pydantic import NonNegativeFloat, PositiveInt
 
 from compo_pipeline.configuration import SettingsError, settings
@@ -23,7 +24,7 @@ from compo_pipeline.scenes.render import image
 from compo_pipeline.scenes.shapes import SHAPES
 from compo_pipeline.scenes.world import COLOURS, Scene, World
 from compo_pipeline.seeding import rng
-from compo_pipeline.storage import write_text
+from compo_pipeline.storage import files_fingerprint, read_json_or_none, write_json, write_text
 
 log = logging.getLogger(__name__)
 
@@ -97,9 +98,10 @@ class SceneSettings:
 
 
 def write(settings: SceneSettings, root: Path) -> dict[str, Any]:
-    """Render everything into `root`, after removing earlier scenes.
+    """Render everything into `root`, after removing earlier scenes, unless it is there already.
 
-    Returns the counts by split and benchmark.
+    Of several processes one renders, and the others wait. Returns the counts by split and
+    benchmark.
 
     Layout: `<split>/*.jpg`, `annotations/captions_<split>.json`, beside it `instances_<split>.json`
     (where each thing is seen) and `scenes_<split>.jsonl` (the records), and
@@ -110,7 +112,32 @@ def write(settings: SceneSettings, root: Path) -> dict[str, Any]:
         SettingsError: the world cannot be drawn, or `root` holds anything but scenes.
     """
     world = replace(settings.world.world(), counts=settings.counts)
-    clear(root)
+    root.parent.mkdir(parents=True, exist_ok=True)
+    file = root.with_name(f".{root.name}.rendered.json")
+    with FileLock(file.with_suffix(".lock")):
+        record = read_json_or_none(file)
+        if record and record["fingerprint"] == _fingerprint(settings, root):
+            log.info("%s holds these scenes already.", root)
+            return dict(record["counts"])
+        clear(root)
+        counts = _render(settings, world, root)
+        record = {"fingerprint": _fingerprint(settings, root), "counts": counts}
+        write_json(file, record)
+        return counts
+
+
+def _fingerprint(settings: SceneSettings, root: Path) -> list[str]:
+    """Of settings, code, and all files below the root."""
+    code = sorted(Path(__file__).parent.glob("*.py"))
+    files = ((str(file.relative_to(root)), file) for file in sorted(_visible(root)))
+    return [
+        json.dumps(asdict(settings), sort_keys=True),
+        files_fingerprint((file.name, file) for file in code),
+        files_fingerprint(files),
+    ]
+
+
+def _render(settings: SceneSettings, world: World, root: Path) -> dict[str, Any]:
     counts: dict[str, Any] = {}
     for split, count in (
         ("train", settings.train),

@@ -166,9 +166,9 @@ def _find_or_open_run(
     A training that was interrupted, or is asked for again, logs where it began.
     """
     from compo_pipeline.registry import tracking
-    from compo_pipeline.storage import read_record, write_json
+    from compo_pipeline.storage import read_json_or_none, write_json
 
-    known = read_record(note)
+    known = read_json_or_none(note)
     if known and known["fingerprint"] == fingerprint:
         return str(known["run_id"])
     run_id = tracking.open_run(name, tags)
