@@ -17,7 +17,7 @@ from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
-from compo_pipeline.storage import file_sha256
+from compo_pipeline.storage import DamagedFileError, file_sha256
 
 TEXTS = ["A red cube isn't left of two spheres.", "word " * 100]
 
@@ -76,6 +76,16 @@ def test_a_loaded_export_is_the_same_model(tiny_clip: Path, tmp_path: Path) -> N
     again = load(export(loaded, tmp_path / "export"))
     assert again.fingerprint == loaded.fingerprint
     assert again.image_fingerprint == loaded.image_fingerprint
+
+
+def test_an_export_with_a_flipped_bit_is_refused(tiny_clip: Path, tmp_path: Path) -> None:
+    folder = export(load(tiny_clip), tmp_path / "export")
+    file = folder / weights.WEIGHTS_FILE
+    content = bytearray(file.read_bytes())
+    content[-7] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(DamagedFileError, match=rf"{file.name} is damaged"):
+        load(folder)
 
 
 def test_record_tells_the_model_as_written(tiny_clip: Path, tmp_path: Path) -> None:
