@@ -110,7 +110,7 @@ def cases(folder: Path, flips: int) -> Iterator[tuple[str, Path, Read, int]]:
             raise SettingsError("deleted")
         return found.rows, found.values.tolist()
 
-    yield "stored features", next(store.folder.glob("*.safetensors")), read_features, OTHERS
+    yield "stored features", next(folder.glob("*/*.safetensors")), read_features, OTHERS
     values = KeyValueStore(folder / "store.sqlite", str)
     entries = {str(number): f"a red cube and {number} blue spheres" for number in range(300)}
     values.put(entries)
