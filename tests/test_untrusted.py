@@ -20,7 +20,7 @@ from compo_pipeline.datasets.readers.record import RawCaption, SourceError
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.evaluation import benchmarks
 from compo_pipeline.evaluation.benchmarks import BENCHMARKS
-from compo_pipeline.evaluation.settings import BenchmarksSettings, RetrievalSettings
+from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings, RetrievalSettings
 from compo_pipeline.images import decoding
 from compo_pipeline.records import Rejected, to_table
 from compo_pipeline.untrusted import OutsideRoot, files_below, parse_json, path_below, shown
@@ -108,7 +108,7 @@ def content_of(name: str, source: str, rows: list[Any]) -> bytes:
         return json.dumps(rows[0] if rows else None).encode()
     if source.endswith(".parquet"):
         texts = [
-            {key: str(value).encode("utf-8", "replace").decode() for key, value in row.items()}
+            {_encodable(key): _encodable(value) for key, value in row.items()}
             for row in rows
             if isinstance(row, dict)
         ]
@@ -127,14 +127,18 @@ def content_of(name: str, source: str, rows: list[Any]) -> bytes:
     return lines.getvalue().encode("utf-8", "surrogatepass")
 
 
+def _encodable(value: Any) -> str:
+    return str(value).encode("utf-8", "replace").decode()
+
+
 def rows_of(name: str) -> list[Any]:
     """Valid rows of a format."""
     return [{"id": 1, "image_id": 1, "caption": "A dog."}] if name in COCO else [record()]
 
 
 def benchmark_settings(root: Path, name: str, **more: Any) -> BenchmarksSettings:
-    on = {each: each == name for each in FROM_FILES}
-    return BenchmarksSettings(str(root), retrieval=RetrievalSettings(None), **on, **more)
+    sets = {name: BenchmarkSet()}
+    return BenchmarksSettings(str(root), sets=sets, retrieval=RetrievalSettings(None), **more)
 
 
 @pytest.mark.parametrize("text", [DEEP, '{"a": ' * 5000, "[" * 200 + "]" * 200, '{"a": 1, "a": 2}'])

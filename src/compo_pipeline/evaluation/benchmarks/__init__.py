@@ -121,7 +121,9 @@ def from_files(settings: BenchmarksSettings) -> list[Subtask]:
         if not place.exists and place.files.optional:
             log.warning("%s is not run: there is no folder %s.", benchmark.label, place.root)
             continue
-        _refuse_links(place.root, "*", settings)
+        # A folder that is named by itself may be a link, one below `benchmarks.root` may not.
+        base = place.root if place.files.root else place.root.parent
+        _refuse_links(base, str(place.root.relative_to(base) / "*"), settings)
         for subtask in _load(place):
             _check_names(subtask)
             found.append(
