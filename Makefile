@@ -6,7 +6,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # uv does not read pip's configuration: a package index that is set there is passed on.
 PIP_INDEX = $(shell $(PIP) config list | sed -n "s/^[^=]*[.]index-url='\(.*\)'/\1/p" | tail -n 1)
 UV = UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$(PIP_INDEX)}" $(BIN)/uv
-UV_INSTALL = $(UV) pip install --python $(BIN)/python --constraint constraints.txt --build-constraint constraints.txt
+# The versions of constraints.txt with the sha256 of every file, which uv checks; of another torch
+# backend, whose index has its own builds, without those of torch and CUDA. An index with builds of
+# its own of further packages needs LOCKED=constraints.txt.
+LOCKED ?= $(if $(UV_TORCH_BACKEND),$(VENV)/constraints-backend.txt,constraints-hashed.txt)
+UV_INSTALL = $(UV) pip install --python $(BIN)/python --constraint $(LOCKED) --build-constraint $(LOCKED)
 UV_COMPILE = $(UV) pip compile --quiet --no-annotate --all-extras --group install --custom-compile-command "make lock" pyproject.toml
 INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
@@ -24,7 +28,7 @@ WITH_TYPES = @$(BIN)/mypy >$(VENV)/mypy.log 2>&1 & types=$$!; \
   exit $$((tests + types))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo repro test test-all lint style format viz lock lock-check clean
+.PHONY: help install demo repro test test-all lint style format viz lock lock-check licences clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -58,8 +62,13 @@ format: $(INSTALLED_DEV) ## rewrite the files as `make test` wants them
 viz: $(INSTALLED_DEV) ## browse the pipelines and their tables
 	$(BIN)/kedro viz run
 
-lock: $(BIN)/uv ## write constraints.txt anew from pyproject.toml; versions stay unless UPGRADE=1
+lock: $(BIN)/uv ## write both files of constraints anew from pyproject.toml; versions stay unless UPGRADE=1
 	@$(UV_COMPILE) --universal --python-version 3.11 $(if $(UPGRADE),--upgrade) --output-file constraints.txt
+	@$(UV_COMPILE) --universal --python-version 3.11 --upgrade --constraint constraints.txt --generate-hashes \
+	  --output-file constraints-hashed.txt
+
+licences: $(INSTALLED_DEV) ## list the licences of all installed packages
+	@$(BIN)/python benchmarks/licences.py
 
 lock-check: $(BIN)/uv ## is constraints.txt up to date, and does it resolve on every Python and system?
 	@cp constraints.txt $(VENV)/constraints.txt
@@ -97,12 +106,16 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(BIN)/uv: | $(BIN)/python
-	$(PIP) install --quiet --constraint constraints.txt uv
+	@sed -n '/^uv==/,/[^\\]$$/p' constraints-hashed.txt >$(VENV)/uv.txt
+	$(PIP) install --quiet --require-hashes --requirement $(VENV)/uv.txt
 
-$(INSTALLED): pyproject.toml constraints.txt | $(BIN)/uv
+$(VENV)/constraints-backend.txt: constraints-hashed.txt | $(BIN)/python
+	@sed -E '/^(torch|torchvision|triton|nvidia-.*|cuda-.*)==/,/[^\\]$$/{/--hash/d;s/ \\$$//;}' $< >$@
+
+$(INSTALLED): pyproject.toml $(LOCKED) | $(BIN)/uv
 	@$(UV_INSTALL) --editable .
 	@touch $@
 
-$(INSTALLED_DEV): pyproject.toml constraints.txt | $(BIN)/uv
+$(INSTALLED_DEV): pyproject.toml $(LOCKED) | $(BIN)/uv
 	@$(UV_INSTALL) --editable ".[dev]"
 	@touch $(INSTALLED) $@

@@ -1,5 +1,6 @@
-"""`make clean` asks before it deletes, and spares what no run can make again."""
+"""`make clean` spares what no run can make again; `make install` checks every file's hash."""
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -47,3 +48,24 @@ def test_own_data_and_the_registry_stay(used: Path) -> None:
     assert present(used) == {*OWN, STORE}
     assert clean(used, "YES=1", "REGISTRY=1").returncode == 0
     assert present(used) == set(OWN)
+
+
+def test_hashes_are_of_the_same_versions(project: Path) -> None:
+    plain = (project / "constraints.txt").read_text()
+    pinned = [line for line in plain.splitlines() if line and line[0] not in " #"]
+    hashed = (project / "constraints-hashed.txt").read_text()
+    entries = re.findall(r"^([^\s#].*?)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)$", hashed, re.M)
+    assert [version for version, _ in entries] == pinned
+
+
+def test_another_torch_backend_leaves_torch_alone_unhashed(project: Path, tmp_path: Path) -> None:
+    for name in ("Makefile", "constraints.txt", "constraints-hashed.txt"):
+        shutil.copy(project / name, tmp_path)
+    (tmp_path / "venv" / "bin").mkdir(parents=True)
+    (tmp_path / "venv" / "bin" / "python").touch()
+    made = "venv/constraints-backend.txt"
+    subprocess.run(["make", "VENV=venv", made], cwd=tmp_path, check=True, capture_output=True)
+    lines = (tmp_path / made).read_text().splitlines()
+    plain = {line.partition("==")[0] for line in lines if "==" in line and not line.endswith("\\")}
+    assert {"torch", "torchvision"} <= plain
+    assert all(re.match("torch|triton|nvidia-|cuda-", name) for name in plain), plain
