@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.evaluation import embed
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
 from compo_pipeline.evaluation.embed import Embedder, tokenised
 from compo_pipeline.evaluation.settings import EvaluationSettings
@@ -117,8 +119,51 @@ def test_an_embedding_that_is_not_finite_is_an_error_that_names_the_input(
     loaded = load(tiny_model(0))
     with torch.no_grad():
         loaded.model.get_parameter(tower).fill_(float("nan"))
-    with pytest.raises(SettingsError, match=f"'base' are not finite.*{named}"):
+    with pytest.raises(SettingsError, match=f"{named}.* under 'base' is not finite"):
         Embedder(subtasks[1:], EXACT)(loaded, "base")
+
+
+def test_stored_embeddings_are_not_computed_again(
+    tiny_model: Callable[..., Path],
+    subtasks: list[Subtask],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loaded = load(tiny_model(0))
+    encoded: list[int] = []
+    for name in ("encode_images", "encode_texts"):
+        original = getattr(embed, name)
+
+        def counted(model: Any, batch: torch.Tensor, _inner: Any = original) -> torch.Tensor:
+            encoded.append(len(batch))
+            found: torch.Tensor = _inner(model, batch)
+            return found
+
+        monkeypatch.setattr(embed, name, counted)
+    store = tmp_path / "embeddings"
+    Embedder(subtasks[1:], EXACT, store)(loaded, "base")
+    assert sum(encoded) == 1 + 2
+    encoded.clear()
+    found = Embedder(subtasks, EXACT, store)(loaded, "base")
+    assert sum(encoded) == 2 + 4  # two more images, four more texts
+    encoded.clear()
+    again = Embedder(subtasks, EXACT, store)(loaded, "base")
+    assert not encoded and np.array_equal(again.images.rows, found.images.rows)
+    assert again.texts.index.keys() == found.texts.index.keys()
+    # Other weights have embeddings of their own.
+    other = load(tiny_model(1))
+    assert not np.allclose(
+        Embedder(subtasks, EXACT, store)(other, "o").texts.rows, again.texts.rows
+    )
+
+
+def test_texts_of_equal_tokens_have_one_embedding(
+    tiny_model: Callable[..., Path], subtasks: list[Subtask]
+) -> None:
+    item = Item("x", "0.png", ("A red CUBE",), ("a red cube",))
+    embedded = Embedder([replace(subtasks[1], items=(item,))], EXACT)(load(tiny_model(0)), "base")
+    assert np.array_equal(embedded.texts.of(["A red CUBE"]), embedded.texts.of(["a red cube"]))
+    assert len(embedded.texts.rows) == 1
 
 
 def test_texts_that_no_protocol_can_use_are_not_encoded(

@@ -1,15 +1,17 @@
 """Encode every distinct image and every distinct text once per model.
 
 Models whose image tower is the same (base, control and a method that trains the text tower alone)
-share one pass over the images.
+share one pass over the images. Embeddings may be stored: by weights, precision and kind of device,
+and by the pixels of an image and the token ids of a text.
 
 n images, K texts, T token positions, D width.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +32,11 @@ from compo_pipeline.models.encoding import encode_images, encode_texts
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.weights import tokenizer_fingerprint
 from compo_pipeline.progress import track
+from compo_pipeline.seeding import digest
+from compo_pipeline.storage import TensorStore
 from compo_pipeline.untrusted import shown
+
+_STORED_AT_ONCE = 2048  # embeddings that a killed run loses at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,10 +95,12 @@ class Embedder:
     Attributes:
         subtasks: everything that will be scored.
         settings: batch sizes, precision, threads.
+        store: folder where embeddings are stored for later runs; None stores none.
     """
 
     subtasks: Sequence[Subtask]
     settings: EvaluationSettings
+    store: Path | None = None
     _images: dict[str, tuple[Vectors, Mapping[str, str]]] = field(default_factory=dict)
     _tokens: dict[tuple[str, int], Tokens] = field(default_factory=dict)
 
@@ -122,43 +130,48 @@ class Embedder:
             for item in task.items
             for place in task.places(item)
         }
-        rows: list[Tensor] = []
-        index: dict[str, int] = {}
+        known = self._known(loaded, name, loaded.image_fingerprint, self.settings.image_precision)
+        keys: dict[str, str] = {}
         unreadable: dict[str, str] = {}
-        waiting: list[Tensor] = []
+        waiting: dict[str, Tensor] = {}  # by path
         what = f"{name}: encoding images"
-        for path, found in track(self._decoded(loaded, wanted), len(wanted), what):
+        for path, found in track(self._decoded(loaded, wanted, known), len(wanted), what):
             if isinstance(found, str):
                 unreadable[path] = found
                 continue
-            index[path] = len(index)
-            waiting.append(found)
+            keys[path], pixels = found
+            if pixels is not None:
+                waiting[path] = pixels
             if len(waiting) == self.settings.image_batch:
-                rows.append(self._forward(loaded, torch.stack(waiting)))
-                waiting = []
+                known.add(waiting, keys, self._forward(loaded, waiting.values()))
+                waiting = {}
         if waiting:
-            rows.append(self._forward(loaded, torch.stack(waiting)))
-        readable = {root for path, (root, *_) in wanted.items() if path in index}
+            known.add(waiting, keys, self._forward(loaded, waiting.values()))
+        readable = {root for path, (root, *_) in wanted.items() if path in keys}
         for path, (root, *_) in wanted.items():
             if root not in readable:
                 raise SettingsError(
                     f"benchmarks.images: none of the images below {root} that the items name can "
                     f"be read (such as {path}: {unreadable[path]})"
                 )
-        return Vectors(_stacked(rows, list(index), name), index), unreadable
+        return known.vectors(keys), unreadable
 
     def _decoded(
-        self, loaded: LoadedModel, wanted: Mapping[str, ImagePlace]
-    ) -> Iterator[tuple[str, Tensor | str]]:
-        """Images ready for the model, or why not; threads work a batch ahead."""
+        self, loaded: LoadedModel, wanted: Mapping[str, ImagePlace], known: Container[str]
+    ) -> Iterator[tuple[str, tuple[str, Tensor | None] | str]]:
+        """The hash of each image's pixels, with the model's input where the image is not known; or
+        why it cannot be read. Threads work a batch ahead.
+        """
 
-        def prepare(root: Path, relative: str, limits: Limits) -> Tensor | str:
+        def prepare(root: Path, relative: str, limits: Limits) -> tuple[str, Tensor | None] | str:
             try:
-                return loaded.preprocess(load_image(root, relative, limits))
+                image = load_image(root, relative, limits)
             except ImageError as error:
                 return str(error)
+            key = hashlib.sha256(f"{image.size}".encode() + image.tobytes()).hexdigest()
+            return key, None if key in known else loaded.preprocess(image)
 
-        ahead: deque[tuple[str, Future[Tensor | str]]] = deque()
+        ahead: deque[tuple[str, Future[tuple[str, Tensor | None] | str]]] = deque()
         with ThreadPoolExecutor(self.settings.workers) as pool:
             for path, place in wanted.items():
                 ahead.append((path, pool.submit(prepare, *place)))
@@ -169,26 +182,95 @@ class Embedder:
                 yield ready, future.result()
 
     @torch.inference_mode()
-    def _forward(self, loaded: LoadedModel, inputs: Tensor) -> Tensor:
+    def _forward(self, loaded: LoadedModel, inputs: Iterable[Tensor]) -> Tensor:
         device = loaded.device
         with Compute(device, self.settings.image_precision).autocast():
-            return encode_images(loaded.model, inputs.to(device)).cpu()
+            return encode_images(loaded.model, torch.stack(list(inputs)).to(device)).cpu()
 
     @torch.inference_mode()
     def _encode_texts(
         self, loaded: LoadedModel, name: str, tokens: Tokens, texts: Sequence[str]
     ) -> Vectors:
         device = loaded.device
+        known = self._known(loaded, name, loaded.fingerprint, self.settings.text_precision)
         ids = tokens.ids[[tokens.index[text] for text in texts]]
+        # Texts of equal tokens have one embedding: they tie exactly.
+        keys = {
+            text: hashlib.sha256(row.tobytes()).hexdigest()
+            for text, row in zip(texts, ids.numpy(), strict=True)
+        }
+        missing = {key: row for row, key in enumerate(keys.values()) if key not in known}
+        rows = torch.tensor(list(missing.values()), dtype=torch.long)
         # Sorted by length: a batch is as long as its longest text.
-        order = torch.argsort(_lengths(ids))
-        rows = []
-        batches = torch.split(order, self.settings.text_batch)
+        rows = rows[torch.argsort(_lengths(ids[rows]))]
+        batches = torch.split(rows, self.settings.text_batch) if len(rows) else ()
         for chosen in track(batches, len(batches), f"{name}: encoding batches of texts"):
             with Compute(device, self.settings.text_precision).autocast():
-                rows.append(encode_texts(loaded.model, ids[chosen].to(device)).cpu())
-        places = {texts[place]: row for row, place in enumerate(order.tolist())}
-        return Vectors(_stacked(rows, list(places), name), places)
+                encoded = encode_texts(loaded.model, ids[chosen].to(device)).cpu()
+            known.add([texts[row] for row in chosen.tolist()], keys, encoded)
+        return known.vectors(keys)
+
+    def _known(self, loaded: LoadedModel, name: str, fingerprint: str, precision: str) -> _Known:
+        """The stored embeddings of a model or of its image tower."""
+        key = digest("embeddings", fingerprint, precision, loaded.device.type)
+        store = TensorStore(self.store / f"{key:016x}") if self.store else None
+        return _Known(name, store)
+
+
+class _Known:
+    """Embeddings by the hash of what was encoded: stored ones, and new ones, which are stored."""
+
+    def __init__(self, model: str, store: TensorStore | None) -> None:
+        self._model, self._store = model, store
+        self._index: dict[str, int] = {}
+        self._blocks: list[Tensor] = []
+        self._unsaved: dict[str, Tensor] = {}
+        if store is not None:
+            for keys, tensors in store.parts():
+                self._append(keys, tensors["embeddings"])
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._index
+
+    def add(self, names: Iterable[str], keys: Mapping[str, str], embeddings: Tensor) -> None:
+        """Add embeddings [n, D] of n paths or texts, which have these keys.
+
+        Raises:
+            SettingsError: one is not finite, whose cosines would count as wrong answers.
+        """
+        own = [keys[name] for name in names]
+        for name, finite in zip(names, embeddings.isfinite().all(dim=1).tolist(), strict=True):
+            if not finite:
+                raise SettingsError(
+                    f"model: the embedding of {shown(name)} under '{self._model}' is not finite; "
+                    "its weights cannot be scored"
+                )
+        self._append(own, embeddings)
+        if self._store is not None:
+            self._unsaved.update(zip(own, embeddings, strict=True))
+            if len(self._unsaved) >= _STORED_AT_ONCE:
+                self._save()
+
+    def vectors(self, keys: Mapping[str, str]) -> Vectors:
+        """The embeddings of names, by the key of each; what is new is stored."""
+        self._save()
+        if not keys:
+            return Vectors(np.empty((0, 1), dtype=np.float32), {})
+        distinct = {key: row for row, key in enumerate(dict.fromkeys(keys.values()))}
+        rows = torch.cat(self._blocks)[[self._index[key] for key in distinct]]
+        return Vectors(rows.numpy(), {name: distinct[key] for name, key in keys.items()})
+
+    def _append(self, keys: Iterable[str], embeddings: Tensor) -> None:
+        start = sum(map(len, self._blocks))
+        self._index.update((key, start + row) for row, key in enumerate(keys))
+        self._blocks.append(embeddings)
+
+    def _save(self) -> None:
+        if self._store is not None and self._unsaved:
+            with self._store.locked():
+                stacked = torch.stack(list(self._unsaved.values()))
+                self._store.add(self._unsaved, {"embeddings": stacked})
+            self._unsaved = {}
 
 
 def tokenised(texts: Sequence[str], tokenize: Any) -> Tokens:
@@ -207,21 +289,3 @@ def tokenised(texts: Sequence[str], tokenize: Any) -> Tokens:
 def _lengths(ids: Tensor) -> Tensor:
     """[K], where each text ends: its last token id that is not repeated padding."""
     return (ids != ids[:, -1:]).sum(dim=1)
-
-
-def _stacked(batches: Sequence[Tensor], names: Sequence[str], model: str) -> NDArray[np.float32]:
-    """Batches of embeddings as one array; `names` are those of its rows.
-
-    Raises:
-        SettingsError: one is not finite, whose cosines would count as wrong answers.
-    """
-    if not batches:
-        return np.empty((0, 1), dtype=np.float32)
-    array: NDArray[np.float32] = torch.cat(list(batches)).numpy()
-    broken = np.flatnonzero(~np.isfinite(array).all(axis=1))
-    if len(broken):
-        raise SettingsError(
-            f"model: the embeddings of '{model}' are not finite for {len(broken)} of {len(array)} "
-            f"inputs (such as {shown(names[broken[0]])}); its weights cannot be scored"
-        )
-    return array
