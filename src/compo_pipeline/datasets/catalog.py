@@ -74,9 +74,11 @@ class FrameDataset(_FileDataset):
         """The table."""
         import pandas as pd
 
+        frame: pd.DataFrame
         if self._filepath.suffix == ".csv":
-            return pd.read_csv(self._filepath)
-        frame: pd.DataFrame = records.read_table(self._filepath).to_pandas()
+            frame = pd.read_csv(self._filepath)
+        else:
+            frame = records.read_table(self._filepath).to_pandas()
         return frame
 
     def save(self, data: pd.DataFrame) -> None:

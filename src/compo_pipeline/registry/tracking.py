@@ -131,7 +131,8 @@ def _create_database(file: Path) -> None:
 
         with atomic_file(file.resolve()) as temporary:
             artefacts = (file.resolve().parent / "artifacts").as_uri()
-            SqlAlchemyStore(f"{_SQLITE}{temporary}", artefacts).engine.dispose()
+            store: Any = SqlAlchemyStore(f"{_SQLITE}{temporary}", artefacts)  # type: ignore[no-untyped-call]
+            store.engine.dispose()
 
 
 def experiment_id() -> str:
