@@ -80,6 +80,15 @@ def test_the_perceptual_hash_finds_a_rescaled_copy(root: Path) -> None:
     assert difference_hash(_noise(0)) != difference_hash(_noise(2))
 
 
+def test_crops_of_one_file_are_one_image_of_the_training_rows(root: Path) -> None:
+    captions, facts, settings = _known(root, perceptual=True)
+    boxes = ("0,0,20,20", "9,9,50,50")
+    items = tuple(Item(box, f"copy.png#xywh={box}", ("x",), ("y",)) for box in boxes)
+    subtask = Subtask("b", "s", ("image_to_text",), root / "test", items)
+    (found,) = overlaps([subtask], training_rows(captions, facts, root, settings), 1)
+    assert (found.images, found.same_bytes, found.near) == (1, 1, 1)
+
+
 def test_normalised() -> None:
     assert normalised("A  Dog,\nit's  here!") == "a dog it s here"
 

@@ -25,7 +25,7 @@ from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
 from compo_pipeline.evaluation.benchmarks.items import ImagePlace
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.images.decoding import ACCEPTED, ImageError, load, locate
+from compo_pipeline.images.decoding import ACCEPTED, ImageError, file_name, load, locate
 from compo_pipeline.records import Caption, Fact
 from compo_pipeline.seeding import digest
 
@@ -46,7 +46,7 @@ _MOST_SHARED = 0.5
 class Overlap:
     """What a subtask shares with the training rows.
 
-    `images` counts the subtask's distinct images, `captions` its distinct positives; the other
+    `images` counts the subtask's distinct image files, `captions` its distinct positives; the other
     fields count how many of these are in the training rows. `near` is None without a perceptual
     hash.
     """
@@ -110,7 +110,7 @@ def training_rows(
 
 def overlaps(subtasks: Sequence[Subtask], known: TrainingRows, workers: int) -> list[Overlap]:
     """Count every subtask's images and positives that are in the training rows."""
-    places = {task.place(item) for task in subtasks for item in task.items}
+    places = {_file(task, item) for task in subtasks for item in task.items}
     with ThreadPoolExecutor(workers) as pool:
         matches = pool.map(lambda place: _match(place, known), places)
         found = dict(zip(places, matches, strict=True))
@@ -138,7 +138,7 @@ def _match(place: ImagePlace, known: TrainingRows) -> _Match:
 def _overlap(
     subtask: Subtask, matches: Mapping[ImagePlace, _Match], known: TrainingRows
 ) -> Overlap:
-    own = [matches[place] for place in {subtask.place(item) for item in subtask.items}]
+    own = [matches[place] for place in {_file(subtask, item) for item in subtask.items}]
     texts = set()
     if not subtask.classes:
         texts = {normalised(text) for item in subtask.items for text in item.positives}
@@ -152,6 +152,12 @@ def _overlap(
         captions=len(texts),
         same_caption=len(texts & known.captions),
     )
+
+
+def _file(task: Subtask, item: Item) -> ImagePlace:
+    """The whole image of an item, of which the item may show a crop."""
+    root, image, limits = task.place(item)
+    return root, file_name(image), limits
 
 
 def image_hash(place: ImagePlace) -> str | None:
@@ -197,17 +203,17 @@ def without_reported(
         SettingsError: more than half of a subtask is also reported.
     """
     every = [*validation, *reported]
-    places = list({task.place(item) for task in every for item in task.items})
+    places = list({_file(task, item) for task in every for item in task.items})
     with ThreadPoolExecutor(workers) as pool:
         hashes = dict(zip(places, pool.map(image_hash, places), strict=True))
-    images = {hashes[task.place(item)] for task in reported for item in task.items} - {None}
+    images = {hashes[_file(task, item)] for task in reported for item in task.items} - {None}
     texts = {_text_key(task, item) for task in reported for item in task.items} - {None}
     found = []
     for task in validation:
         items = tuple(
             item
             for item in task.items
-            if hashes[task.place(item)] not in images and _text_key(task, item) not in texts
+            if hashes[_file(task, item)] not in images and _text_key(task, item) not in texts
         )
         shared, name = len(task.items) - len(items), f"{task.benchmark} {task.name}"
         if shared > _MOST_SHARED * len(task.items):

@@ -10,6 +10,9 @@ ever touched. What every image becomes is 8-bit RGB:
 - Transparency is dropped: a pixel has the colour that the file stores for it.
 - Of an animation the first frame counts.
 
+A name may end in a W3C media fragment, `123.jpg#xywh=10,20,30,40`: the image is the box of that
+left edge, top edge, width and height, in pixels of the upright image, clipped to it.
+
 `registry/model.py` decodes by the same rules, in code of its own.
 """
 
@@ -17,6 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -28,6 +32,8 @@ from compo_pipeline.untrusted import OutsideRoot, path_below, shown
 
 # Not TIFF: whole tiles of it are unpacked, gigabytes for an image of one pixel.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "PPM")
+_CROP = "#xywh="
+_BOX = re.compile(r"(-?\d{1,9}),(-?\d{1,9}),(-?\d{1,9}),(-?\d{1,9})", re.ASCII)
 PILLOW_LIMIT = 178_956_970
 """Pillow refuses images of more pixels by itself."""
 
@@ -47,7 +53,7 @@ class ImageError(ValueError):
     """An image that cannot be used.
 
     `reason` is one of missing, out_of_root, empty, not_an_image, oversized, unsupported, truncated,
-    corrupt.
+    corrupt, no_crop.
     """
 
     def __init__(self, reason: str, detail: str) -> None:
@@ -88,12 +94,23 @@ class DecodedImage:
     height: int
 
 
+def crop_name(name: str, x: int, y: int, width: int, height: int) -> str:
+    """The name of a box of an image, in pixels."""
+    return f"{name}{_CROP}{x},{y},{width},{height}"
+
+
+def file_name(name: str) -> str:
+    """The name of an image's file: that of the image without its crop."""
+    return name.partition(_CROP)[0]
+
+
 def locate(root: Path, relative: str, limits: Limits) -> Path:
     """The file of an image, which must be under the root.
 
     Raises:
         ImageError: it is outside the root (out_of_root), or there is no such file (missing).
     """
+    relative = file_name(relative)
     try:
         path = path_below(root, relative, follow_symlinks=limits.follow_symlinks)
         found = path.is_file()
@@ -116,13 +133,13 @@ def is_there(root: Path, relative: str, limits: Limits) -> bool:
 
 
 def load(root: Path, relative: str, limits: Limits) -> Image.Image:
-    """An image, upright and in RGB.
+    """An image, upright, cropped and in RGB.
 
     Raises:
         ImageError: with the reason why it cannot be used.
     """
     with locate(root, relative, limits).open("rb") as file:
-        return _decode(file, limits)
+        return _cropped(_decode(file, limits), relative)
 
 
 def inspect(root: Path, relative: str, limits: Limits) -> DecodedImage:
@@ -134,7 +151,7 @@ def inspect(root: Path, relative: str, limits: Limits) -> DecodedImage:
             status = os.fstat(file.fileno())
             size, modified = status.st_size, status.st_mtime_ns
             file.seek(0)
-            width, height = _decode(file, limits).size
+            width, height = _cropped(_decode(file, limits), relative).size
     except ImageError as error:
         return DecodedImage(relative, digest, size, modified, str(error), 0, 0)
     except OSError as error:
@@ -170,6 +187,22 @@ def _decode(file: IO[bytes], limits: Limits) -> Image.Image:
         # Decoders raise whatever broken bytes lead them to: SyntaxError, struct.error, ...
         reason = "truncated" if "truncated" in str(error).lower() else "corrupt"
         raise ImageError(reason, f"{type(error).__name__}: {error}") from error
+
+
+def _cropped(image: Image.Image, name: str) -> Image.Image:
+    """The box of an image that its name asks for."""
+    _, cropped, box = name.partition(_CROP)
+    if not cropped:
+        return image
+    numbers = _BOX.fullmatch(box)
+    if numbers is None:
+        raise ImageError("no_crop", f"{shown(name)}: expected {_CROP}x,y,width,height in pixels")
+    x, y, width, height = map(int, numbers.groups())
+    left, top = max(x, 0), max(y, 0)
+    right, bottom = min(x + width, image.width), min(y + height, image.height)
+    if left >= right or top >= bottom:
+        raise ImageError("no_crop", f"{shown(name)} has no pixel of {image.width} x {image.height}")
+    return image.crop((left, top, right, bottom))
 
 
 def _unidentified(file: IO[bytes]) -> ImageError:

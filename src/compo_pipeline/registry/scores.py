@@ -33,7 +33,7 @@ from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.scoring import check_verdicts, score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.images.decoding import ImageError, locate
+from compo_pipeline.images.decoding import ImageError, file_name, locate
 from compo_pipeline.models.loading import LoadedModel, ModelSettings
 from compo_pipeline.records import Score, from_table, to_table
 from compo_pipeline.registry import tracking
@@ -458,7 +458,7 @@ def _images_hash(subtasks: Sequence[Subtask]) -> str:
     places = {place for task in subtasks for item in task.items for place in task.places(item)}
     for root, image, limits in places:
         try:
-            present.add((image, locate(root, image, limits)))
+            present.add((file_name(image), locate(root, image, limits)))
         except ImageError:
             missing.add(image)
     return _hash(f"{files_fingerprint(sorted(present))} {sorted(missing)}")

@@ -15,14 +15,15 @@ from compo_pipeline.untrusted import read_json, shown, text_problem
 TITLES = "benchmarks.json"
 
 ImagePlace = tuple[Path, str, Limits]
-"""A folder of images, a path below it, and what is accepted as an image."""
+"""A folder of images, the name of one below it, and what is accepted as an image."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
     """One image with the texts that describe it and those that do not.
 
-    `item` is unique in its subtask. `image` is a path under the subtask's image folder. For
+    `item` is unique in its subtask. `image` is a path under the subtask's image folder, or a crop
+    of one (`images.decoding`). For
     zero-shot classification the only positive is the name of the class. `other_images` are not
     described by the positives; in a group of two images with a caption each, the only one is
     described by the only negative.
