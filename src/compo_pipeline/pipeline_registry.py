@@ -21,14 +21,16 @@ TRAIN_EVAL = (
 APART = ("language", "pretraining")
 # Pipelines on results of the chain: views, a finished run, registered versions.
 AFTERWARDS = ("tuning", "wise_ft", "attention", "export", "promotion")
-NAMES = (*TRAIN_EVAL, *APART, *AFTERWARDS, "train_eval", "__default__")
+# Pipelines that need no training: models of any origin on the benchmarks.
+SUITE = ("benchmark", "benchmarks_available")
+NAMES = (*TRAIN_EVAL, *APART, *AFTERWARDS, *SUITE, "train_eval", "__default__")
 
 
 def register_pipelines() -> dict[str, Pipeline]:
     """Pipelines by name; `__default__` is `train_eval`, the whole chain."""
     pipelines = {
         name: import_module(f"compo_pipeline.pipelines.{name}.pipeline").create_pipeline()
-        for name in (*TRAIN_EVAL, *APART, *AFTERWARDS)
+        for name in (*TRAIN_EVAL, *APART, *AFTERWARDS, *SUITE)
     }
     # Groups of `kedro viz`, and names for `kedro run --namespaces`; catalog entries have none.
     for name in TRAIN_EVAL:

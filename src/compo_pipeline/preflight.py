@@ -208,7 +208,8 @@ def check_resources(
         return
     data = parse(DataSettings, parameters["data"], "data")
     outputs = pipeline.all_outputs()
-    rendered = data.format == SCENES and "source" in outputs
+    # Two nodes render the scenes: the first of all pipelines, and the one that scores a list.
+    rendered = data.format == SCENES and bool({"source", "suite"} & outputs)
     if "source" in outputs and not rendered:
         problems += _data(data)
     elif "valid_captions" in pipeline.inputs() and not data.root.is_dir():
@@ -228,6 +229,11 @@ def check_resources(
         problems += _language(parameters["language"]["model"])
     if "model" in read and not promotes:
         problems += _model(parameters["model"])
+    if "model_lists" in read:
+        from compo_pipeline.evaluation.suite import listed_models
+
+        for model in listed_models(parameters["models"], parameters["model_lists"]).values():
+            problems += _model(asdict(model))
     problems += _folders(outputs, catalog)
     _refuse(problems)
 

@@ -104,22 +104,7 @@ class Comparison:
     @property
     def left_out(self) -> list[str]:
         """A line per benchmark with skipped or degenerate items or truncated texts."""
-        lines = []
-        for benchmark in dict.fromkeys(audit.benchmark for audit in self.audits):
-            own = [audit for audit in self.audits if audit.benchmark == benchmark]
-            parts = []
-            if skipped := sum(audit.skipped for audit in own):
-                items = sum(audit.items for audit in own)
-                reasons = ", ".join(sorted({reason for audit in own for reason in audit.reasons}))
-                parts.append(f"{skipped:,} of {items:,} items have no usable image ({reasons})")
-            if degenerate := sum(audit.degenerate for audit in own):
-                parts.append(f"{degenerate:,} are degenerate")
-            if truncated := sum(audit.truncated for audit in own):
-                texts = sum(audit.texts for audit in own)
-                parts.append(f"{truncated:,} of {texts:,} texts were truncated")
-            if parts:
-                lines.append(f"{self.benchmarks.get(benchmark, benchmark)}: {'; '.join(parts)}")
-        return lines
+        return left_out(self.audits, self.benchmarks)
 
     def require(self, fingerprint: str) -> None:
         """Check that the fine-tuned model that was scored is the one with this fingerprint.
@@ -257,6 +242,26 @@ def audit(subtask: Subtask, embedded: Embedded) -> Audit:
         degenerate=len(degenerate),
         examples=tuple(degenerate[:_EXAMPLES]),
     )
+
+
+def left_out(audits: Sequence[Audit], labels: Mapping[str, str]) -> list[str]:
+    """A line per benchmark with skipped or degenerate items or truncated texts."""
+    lines = []
+    for benchmark in dict.fromkeys(each.benchmark for each in audits):
+        own = [each for each in audits if each.benchmark == benchmark]
+        parts = []
+        if skipped := sum(each.skipped for each in own):
+            items = sum(each.items for each in own)
+            reasons = ", ".join(sorted({reason for each in own for reason in each.reasons}))
+            parts.append(f"{skipped:,} of {items:,} items have no usable image ({reasons})")
+        if degenerate := sum(each.degenerate for each in own):
+            parts.append(f"{degenerate:,} are degenerate")
+        if truncated := sum(each.truncated for each in own):
+            texts = sum(each.texts for each in own)
+            parts.append(f"{truncated:,} of {texts:,} texts were truncated")
+        if parts:
+            lines.append(f"{labels.get(benchmark, benchmark)}: {'; '.join(parts)}")
+    return lines
 
 
 def _degenerate(subtask: Subtask, tokens: Tokens) -> Iterator[Degenerate]:

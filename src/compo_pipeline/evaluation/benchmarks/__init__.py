@@ -110,35 +110,21 @@ def from_files(settings: BenchmarksSettings) -> list[Subtask]:
     Raises:
         SettingsError: one of them has no files, or one that cannot be used; names file and item.
     """
-    limits = Limits(follow_symlinks=settings.follow_symlinks)
-    labels = {}
-    if settings.root is not None:
-        _refuse_links(Path(settings.root), TITLES, settings)
-        labels = custom_titles(Path(settings.root))
     found = []
     for place in places(settings):
-        benchmark = place.benchmark
         if not place.exists and place.files.optional:
-            log.warning("%s is not run: there is no folder %s.", benchmark.label, place.root)
-            continue
-        # A folder that is named by itself may be a link, one below `benchmarks.root` may not.
-        base = place.root if place.files.root else place.root.parent
-        _refuse_links(base, str(place.root.relative_to(base) / "*"), settings)
-        for subtask in _load(place):
-            _check_names(subtask)
-            found.append(
-                replace(
-                    subtask,
-                    items=subtask.items[: place.files.items],
-                    title=None if place.files.root else labels.get(benchmark.name),
-                    ties_right=settings.ties == "official" and benchmark.ties_right,
-                    limits=limits,
-                )
-            )
+            log.warning("%s is not run: there is no folder %s.", place.benchmark.label, place.root)
+        else:
+            found += load_place(place, settings)
     return found
 
 
-def _load(place: Place) -> list[Subtask]:
+def load_place(place: Place, settings: BenchmarksSettings) -> list[Subtask]:
+    """The subtasks of one benchmark.
+
+    Raises:
+        SettingsError: it has no files, or one that cannot be used; names file and item.
+    """
     name, load = place.benchmark.name, place.benchmark.load
     assert load is not None, f"{name} is not read from files"
     if not place.exists:
@@ -147,10 +133,29 @@ def _load(place: Place) -> list[Subtask]:
             f"{place.benchmark.source}. Name the folder at benchmarks.sets.{name}.root, or leave "
             f"the benchmark out by benchmarks.sets.{name}=null"
         )
+    # A folder that is named by itself may be a link, one below `benchmarks.root` may not.
+    base = place.root if place.files.root else place.root.parent
+    _refuse_links(base, str(place.root.relative_to(base) / "*"), settings)
+    title = None
+    if settings.root is not None and not place.files.root:
+        _refuse_links(base, TITLES, settings)
+        title = custom_titles(base).get(name)
     try:
-        return load(place.root, place.images)
+        subtasks = load(place.root, place.images)
     except SettingsError as error:
         raise SettingsError(f"benchmarks.sets.{name}: {error}") from error
+    for subtask in subtasks:
+        _check_names(subtask)
+    return [
+        replace(
+            subtask,
+            items=subtask.items[: place.files.items],
+            title=title,
+            ties_right=settings.ties == "official" and place.benchmark.ties_right,
+            limits=Limits(follow_symlinks=settings.follow_symlinks),
+        )
+        for subtask in subtasks
+    ]
 
 
 def _refuse_links(root: Path, pattern: str, settings: BenchmarksSettings) -> None:

@@ -1,0 +1,195 @@
+"""Any number of models on the configured benchmarks, without a training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from compo_pipeline.configuration import SettingsError, nearest, parse
+from compo_pipeline.evaluation.benchmarks import (
+    BENCHMARKS,
+    Place,
+    Subtask,
+    load_place,
+    places,
+    titles,
+)
+from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Row, compare
+from compo_pipeline.evaluation.embed import Embedder
+from compo_pipeline.evaluation.evaluate import Audit, audit, left_out
+from compo_pipeline.evaluation.scoring import ModelScores, score_model
+from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
+from compo_pipeline.images.decoding import is_there
+from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.records import Score
+
+
+@dataclass(frozen=True, slots=True)
+class Available:
+    """What is there of a benchmark. `problem` is empty if it can be scored."""
+
+    name: str
+    label: str
+    enabled: bool
+    root: str = ""
+    subtasks: int = 0
+    items: int = 0
+    images: int = 0
+    missing_images: int = 0
+    problem: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteModel:
+    """A model of a suite; `rows` compare it, as fine-tuned, with the baseline, as base."""
+
+    name: str
+    weights: str
+    fingerprint: str
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """Models side by side on the same benchmark items, as stored on disk.
+
+    The first model is the baseline. Values are per cent. `audits` are of the baseline's tokenizer,
+    `titles` labels of benchmarks whose files are not the official ones, `not_run` the labels of
+    optional benchmarks whose files are not there.
+    """
+
+    models: tuple[SuiteModel, ...]
+    audits: tuple[Audit, ...]
+    resamples: int
+    precision: str
+    ties: str
+    titles: dict[str, str] = field(default_factory=dict)
+    not_run: tuple[str, ...] = ()
+
+    @property
+    def benchmarks(self) -> dict[str, str]:
+        """Benchmarks to their labels."""
+        return {name: one.label for name, one in BENCHMARKS.items()} | self.titles
+
+    @property
+    def table(self) -> Iterator[tuple[Row, ...]]:
+        """The rows of each metric, one for each model."""
+        return zip(*(model.rows for model in self.models), strict=True)
+
+    @property
+    def left_out(self) -> list[str]:
+        """A line per benchmark with skipped or degenerate items or truncated texts."""
+        return left_out(self.audits, self.benchmarks)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain mappings and lists."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Suite:
+        """Read what `to_json` wrote."""
+        return parse(cls, content, "suite")
+
+
+def listed_models(name: str, lists: Mapping[str, Any]) -> dict[str, ModelSettings]:
+    """The models of a list, the baseline first.
+
+    Args:
+        name: of the list (`models`).
+        lists: the YAML key `model_lists`: names of models to their settings, by list.
+
+    Raises:
+        SettingsError: there is no such list, or a model cannot be configured so.
+    """
+    if name not in lists:
+        raise SettingsError(
+            f"models: there is no list '{name}'{nearest(name, lists)} (allowed, by model_lists: "
+            f"{', '.join(lists)})"
+        )
+    if not lists[name]:
+        raise SettingsError(f"model_lists.{name}: it is empty; expected models by name")
+    return {
+        model: parse(ModelSettings, values or {}, f"model_lists.{name}.{model}")
+        for model, values in lists[name].items()
+    }
+
+
+def score_suite(
+    subtasks: Sequence[Subtask],
+    models: Mapping[str, Callable[[], LoadedModel]],
+    settings: EvaluationSettings,
+    benchmarks: BenchmarksSettings,
+    store: Path,
+) -> tuple[list[Score], Suite]:
+    """Score models on every subtask and compare each with the first.
+
+    Args:
+        subtasks: what is scored.
+        models: loaders by name, the baseline first; one model is in memory at a time.
+        settings: batches, precision, bootstrap.
+        benchmarks: which benchmarks, for the record.
+        store: folder of stored embeddings.
+    """
+    embedder = Embedder(subtasks, settings, store)
+    scored: dict[str, ModelScores] = {}
+    facts: dict[str, tuple[str, str]] = {}
+    audits: list[Audit] = []
+    for name, load in models.items():
+        loaded = load()
+        embedded = embedder(loaded, name)
+        scored[name] = score_model(subtasks, embedded, name)
+        facts[name] = (loaded.name, loaded.fingerprint)
+        audits = audits or [audit(subtask, embedded) for subtask in subtasks]
+    baseline, labels = next(iter(scored)), titles(subtasks)
+    chance = scored[baseline].chance
+    compared = []
+    for name, own in scored.items():
+        rows = [*scored[baseline].rows, *(own.rows if name != baseline else ())]
+        roles = {BASE: baseline, FINE_TUNED: name}
+        found = compare([rows], roles, settings.bootstrap, chance, labels)
+        compared.append(SuiteModel(name, *facts[name], tuple(found)))
+    suite = Suite(
+        models=tuple(compared),
+        audits=tuple(audits),
+        resamples=settings.bootstrap.resamples,
+        precision=f"images {settings.image_precision}, texts {settings.text_precision}",
+        ties=benchmarks.ties,
+        titles=labels,
+        not_run=tuple(place.benchmark.label for place in places(benchmarks) if not place.exists),
+    )
+    return [row for own in scored.values() for row in own.rows], suite
+
+
+def available(settings: BenchmarksSettings) -> list[Available]:
+    """What is there of every known benchmark that is read from files."""
+    enabled = {place.benchmark.name: place for place in places(settings)}
+    found = []
+    for name, benchmark in BENCHMARKS.items():
+        if benchmark.load is None:
+            continue
+        plain = Available(name, benchmark.label, name in enabled, source=benchmark.source)
+        found.append(_inspected(plain, enabled[name], settings) if name in enabled else plain)
+    return found
+
+
+def _inspected(plain: Available, place: Place, settings: BenchmarksSettings) -> Available:
+    """The counts of a benchmark's items and images, or why it cannot be scored."""
+    plain = replace(plain, root=str(place.root))
+    try:
+        subtasks = load_place(place, settings)
+    except SettingsError as error:
+        return replace(plain, problem=error.message)
+    images = {each for task in subtasks for item in task.items for each in task.places(item)}
+    missing = sum(not is_there(*each) for each in images)
+    return replace(
+        plain,
+        subtasks=len(subtasks),
+        items=sum(len(task.items) for task in subtasks),
+        images=len(images),
+        missing_images=missing,
+        problem=f"none of the images is below {place.images}" if missing == len(images) else "",
+    )

@@ -1,0 +1,1 @@
+"""Any models on the benchmarks, without a training."""

@@ -1,0 +1,78 @@
+"""Score a list of models, and show the comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from compo_pipeline.records import Score
+
+
+def score_list(
+    models: str,
+    model_lists: Mapping[str, Any],
+    benchmarks: Mapping[str, Any],
+    evaluation: Mapping[str, Any],
+    data: Mapping[str, Any],
+    scenes: Mapping[str, Any],
+    embeddings: str,
+) -> tuple[list[Score], dict[str, Any]]:
+    """Scores of every item, and the comparison of the models with the first one."""
+    from compo_pipeline.compute import choose_device
+    from compo_pipeline.configuration import SettingsError, parse
+    from compo_pipeline.evaluation.benchmarks import from_files
+    from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
+    from compo_pipeline.evaluation.suite import listed_models, score_suite
+    from compo_pipeline.models.loading import load
+
+    settings = parse(EvaluationSettings, evaluation, "evaluation")
+    wanted = parse(BenchmarksSettings, benchmarks, "benchmarks")
+    chosen = listed_models(models, model_lists)
+    render_benchmarks(data, scenes, benchmarks)
+    subtasks = from_files(wanted)
+    if not subtasks:
+        raise SettingsError("benchmarks: none is enabled; name one at benchmarks.sets")
+    device = choose_device(settings.device, key="evaluation.device")
+    loaders = {name: partial(load, each, device) for name, each in chosen.items()}
+    scores, suite = score_suite(subtasks, loaders, settings, wanted, Path(embeddings))
+    return scores, suite.to_json()
+
+
+def render_benchmarks(
+    data: Mapping[str, Any], scenes: Mapping[str, Any], benchmarks: Mapping[str, Any]
+) -> None:
+    """Render the scenes whose benchmarks are asked for; nothing is done for other data."""
+    from compo_pipeline.configuration import parse
+    from compo_pipeline.datasets.settings import SCENES, DataSettings
+    from compo_pipeline.scenes.dataset import SceneSettings, write
+
+    settings = parse(DataSettings, data, "data")
+    root = benchmarks["root"]
+    if settings.format == SCENES and root is not None and settings.root in Path(root).parents:
+        write(parse(SceneSettings, scenes, "scenes"), settings.root)
+
+
+def write_suite_page(
+    suite: Mapping[str, Any],
+    models: str,
+    benchmarks: Mapping[str, Any],
+    command: Mapping[str, Any],
+    folder: str,
+) -> Path:
+    """Write the page of a list of models, and print its headline metrics."""
+    from compo_pipeline.evaluation.suite import Suite
+    from compo_pipeline.presentation import suite_page
+    from compo_pipeline.registry.tracking import provenance
+
+    found = Suite.from_json(suite)
+    facts = {
+        **provenance(command, "benchmark"),
+        "list": models,
+        "benchmarks": str(benchmarks["root"] or "folders of their own"),
+        "precision": found.precision,
+        "ties": found.ties,
+    }
+    suite_page.show(found)
+    return suite_page.write(found, f"Models of the list {models}", facts, Path(folder))

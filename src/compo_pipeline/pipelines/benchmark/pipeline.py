@@ -1,0 +1,41 @@
+"""models and benchmarks -> scores, comparison -> page."""
+
+from __future__ import annotations
+
+from kedro.pipeline import Pipeline, node
+
+from compo_pipeline.pipelines.benchmark.nodes import score_list, write_suite_page
+
+
+def create_pipeline() -> Pipeline:
+    """The benchmark pipeline."""
+    return Pipeline(
+        [
+            node(
+                score_list,
+                inputs={
+                    "models": "params:models",
+                    "model_lists": "params:model_lists",
+                    "benchmarks": "params:benchmarks",
+                    "evaluation": "params:evaluation",
+                    "data": "params:data",
+                    "scenes": "params:scenes",
+                    "embeddings": "params:paths.embeddings",
+                },
+                outputs=["suite_scores", "suite"],
+                name="score_list",
+            ),
+            node(
+                write_suite_page,
+                inputs={
+                    "suite": "suite",
+                    "models": "params:models",
+                    "benchmarks": "params:benchmarks",
+                    "command": "params:command",
+                    "folder": "params:paths.suite_report",
+                },
+                outputs="suite_report",
+                name="write_suite_page",
+            ),
+        ]
+    )
