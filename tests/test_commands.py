@@ -81,4 +81,4 @@ def test_parameters_are_listed_for_other_programs(workspace):
     assert done.returncode == 0, done.stderr
     rows = [line.split("\t") for line in done.stdout.splitlines()]
     rate = next(row for row in rows if row[0] == "training.optimizer.lr")
-    assert rate[1:3] == ["0.0017", "number"] and rate[-1] == "coco: 1.0e-06"
+    assert rate[1:3] == ["0.0017", "number >= 0"] and rate[-1] == "coco: 1.0e-06"

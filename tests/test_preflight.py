@@ -110,8 +110,8 @@ def test_the_settings_of_every_node_are_checked(context: Context) -> None:
     unchecked = {
         key for key in mappings if not any(f"{key}.".startswith(f"{each}.") for each in checked)
     }
-    # Options of the command line, names of folders, and search spaces, which tuning checks.
-    assert unchecked == {"command", "paths", "spaces"}
+    # Options of the command line, names of folders, and what `check_resources` or tuning checks.
+    assert unchecked == {"command", "model_lists", "paths", "spaces"}
     assert set(preflight.SETTINGS) <= mappings
 
 

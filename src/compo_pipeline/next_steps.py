@@ -25,6 +25,7 @@ _RESULTS = {
     "report": ("Report", "*.html"),
     "tuning_report": ("Study", "*.html"),
     "wise_ft_report": ("WiSE-FT", "*.html"),
+    "suite_report": ("Benchmarks", "*.html"),
     "promotion_report": ("Decision", "promotion.*"),
     "export": ("Model", ""),
     "exported": ("Exports", ""),
