@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,15 @@ from compo_pipeline.evaluation.benchmarks import BENCHMARKS
 from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings, RetrievalSettings
 from compo_pipeline.images import decoding
 from compo_pipeline.records import Rejected, to_table
-from compo_pipeline.untrusted import OutsideRoot, files_below, parse_json, path_below, shown
+from compo_pipeline.untrusted import (
+    OutsideRoot,
+    files_below,
+    parse_json,
+    path_below,
+    read_csv,
+    read_json_lines,
+    shown,
+)
 
 SECRET = "root:x:0:0:secret"
 COCO = ("scenes", "coco_captions")
@@ -62,6 +71,39 @@ ITEMS: dict[str, Any] = {
         "classes": ["dog", "cat"],
         "items": [{"filename": "1.jpg", "class": "dog"}],
     },
+    "winoground": [
+        {"id": 7, "image_0": "1.jpg", "image_1": "2", "caption_0": "a dog", "caption_1": "a cat"}
+        | {"collapsed_tag": "Object"}
+    ],
+    "color_swap": [
+        {"id": 7, "image_1": "images/1.jpg", "image_2": "2.png"}
+        | {"caption_1": "a red dog", "caption_2": "a dog, red"}
+    ],
+    "bivlc": [
+        {"image": "1.jpg", "negative_image": "2.jpg", "caption": "a dog"}
+        | {"negative_caption": "a cat", "type": "swap"}
+    ],
+    "mmvp_vlm": [
+        {"id": "1", "type": "Color", "statement": "a dog"},
+        {"id": "2", "type": "Color", "statement": "a cat"},
+    ],
+    "eqben": [
+        {"image0": "eqbenag/1.jpg", "image1": "eqbenag/2.jpg"}
+        | {"caption0": ["a dog", "one dog"], "caption1": "a cat"}
+    ],
+    "coco_counterfactuals": [
+        {"id": 7, "image_0": "1.jpg", "image_1": "2", "caption_0": "a dog", "caption_1": "a cat"}
+    ],
+    "cola": [["https://a.org/1.jpg", "a dog", "https://a.org/2.jpg", "a cat"]],
+}
+# Where they are read from, if not in things.json.
+FILES = {
+    "winoground": "examples.jsonl",
+    "color_swap": "test.json",
+    "bivlc": "test.csv",
+    "mmvp_vlm": "Questions.csv",
+    "coco_counterfactuals": "examples.jsonl",
+    "cola": "COLA_multiobjects_matching_benchmark.json",
 }
 FROM_FILES = [name for name, benchmark in BENCHMARKS.items() if benchmark.load is not None]
 DEEP = "[" * 100_000
@@ -136,6 +178,27 @@ def rows_of(name: str) -> list[Any]:
     return [{"id": 1, "image_id": 1, "caption": "A dog."}] if name in COCO else [record()]
 
 
+def benchmark_file(root: Path, name: str, content: Any) -> Path:
+    """Write a benchmark's file, whose folder is named after it."""
+    file = root / name / FILES.get(name, "things.json")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(content, bytes):
+        file.write_bytes(content)
+        return file
+    text = json.dumps(content)
+    if file.suffix == ".jsonl" and isinstance(content, list):
+        text = "\n".join(map(json.dumps, content))
+    if file.suffix == ".csv" and isinstance(content, list):
+        lines = io.StringIO(newline="")
+        header = next((row for row in content if isinstance(row, dict)), {})
+        csv.writer(lines).writerows(
+            [header, *(row.values() if isinstance(row, dict) else [row] for row in content)]
+        )
+        text = lines.getvalue()
+    file.write_bytes(text.encode("utf-8", "surrogatepass"))
+    return file
+
+
 def benchmark_settings(root: Path, name: str, **more: Any) -> BenchmarksSettings:
     sets = {name: BenchmarkSet()}
     return BenchmarksSettings(str(root), sets=sets, retrieval=RetrievalSettings(None), **more)
@@ -150,6 +213,25 @@ def test_json_that_is_refused(text: str) -> None:
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
 def test_json_of_any_unicode_encoding_is_read(encoding: str) -> None:
     assert parse_json('{"a": ["é"]}'.encode(encoding)) == {"a": ["é"]}
+
+
+def test_tables_that_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "t"
+    file.write_text('\ufeffa,b\n\n"1,\n2",3\n')
+    assert read_csv(file) == [{"a": "1,\n2", "b": "3"}]
+    file.write_text('{"a": 1}\n\n[2]\n')
+    assert read_json_lines(file) == [{"a": 1}, [2]]
+    for read, content, problem in (
+        (read_csv, b"a,b\n1,2\n3\n", "row 2 has 1 fields, expected 2"),
+        (read_csv, "a,b\n".encode("utf-16"), "UTF-8"),
+        (read_csv, b'a\n"' + b"x" * 200_000, "field limit"),
+        (read_json_lines, b'{"a": 1}\n{"a"', "line 2"),
+    ):
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match=problem):
+            read(file)
+    with pytest.raises(ValueError, match="cannot be read"):
+        read_csv(tmp_path)
 
 
 def test_a_message_shows_the_beginning_of_a_value() -> None:
@@ -291,9 +373,8 @@ def _load_all(root: Path, name: str, **more: Any) -> None:
 def test_a_malformed_benchmark_file_is_a_line_that_names_it(
     tmp_path: Path, name: str, content: bytes
 ) -> None:
-    (tmp_path / name).mkdir()
-    (tmp_path / name / "things.json").write_bytes(content)
-    with pytest.raises(SettingsError, match=r"things\.json") as raised:
+    file = benchmark_file(tmp_path, name, content)
+    with pytest.raises(SettingsError, match=re.escape(file.name)) as raised:
         benchmarks.from_files(benchmark_settings(tmp_path, name))
     assert "\n" not in str(raised.value) and len(str(raised.value)) < 1000
 
@@ -303,6 +384,7 @@ def test_a_malformed_benchmark_file_is_a_line_that_names_it(
     [
         ("sugar_crepe", lambda items: items["7"].update(caption=" ")),
         ("sugar_crepe", lambda items: items["7"].update(filename=None)),
+        ("sugar_crepe", lambda items: items.update({"\n": None})),
         ("sugar_crepe", lambda items: items["7"].update(caption="A \ud800")),
         ("sugar_crepe_pp", lambda items: items.append(items[0])),
         ("sugar_crepe_pp", lambda items: items.append("stray")),
@@ -311,6 +393,14 @@ def test_a_malformed_benchmark_file_is_a_line_that_names_it(
         ("zero_shot", lambda items: items.update(classes=["dog", ""])),
         ("zero_shot", lambda items: items.update(templates="a {}")),
         ("zero_shot", lambda items: items.update(items=[])),
+        ("winoground", lambda items: items.append(items[0])),
+        ("winoground", lambda items: items[0].pop("collapsed_tag")),
+        ("bivlc", lambda items: items[0].update(caption="")),
+        ("mmvp_vlm", lambda items: items.pop()),
+        ("mmvp_vlm", lambda items: [item.pop("type") for item in items]),
+        ("eqben", lambda items: items[0].update(image0="winoground/1.jpg")),
+        ("eqben", lambda items: items[0].update(caption0=[])),
+        ("cola", lambda items: items[0].pop()),
     ],
 )
 def test_items_that_cannot_be_scored_are_refused(
@@ -318,10 +408,10 @@ def test_items_that_cannot_be_scored_are_refused(
 ) -> None:
     content = json.loads(json.dumps(ITEMS[name]))
     change(content)
-    (tmp_path / name).mkdir()
-    (tmp_path / name / "things.json").write_text(json.dumps(content))
-    with pytest.raises(SettingsError, match="things"):
+    file = benchmark_file(tmp_path, name, content)
+    with pytest.raises(SettingsError, match=f"{file.stem}|{name}") as raised:
         benchmarks.from_files(benchmark_settings(tmp_path, name))
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("name", FROM_FILES)
@@ -329,15 +419,14 @@ def test_items_that_cannot_be_scored_are_refused(
 def test_benchmark_files_outside_the_root_need_permission(
     tmp_path: Path, name: str, linked: str
 ) -> None:
-    root, outside = tmp_path / "root", tmp_path / "outside" / name
-    for folder in (root, outside):
-        folder.mkdir(parents=True)
-    (outside / "things.json").write_text(json.dumps(ITEMS[name]))
+    root = tmp_path / "root"
+    file = benchmark_file(tmp_path / "outside", name, ITEMS[name])
     if linked == "folder":
-        (root / name).symlink_to(outside)
+        root.mkdir()
+        (root / name).symlink_to(file.parent)
     else:
-        (root / name).mkdir()
-        (root / name / "things.json").symlink_to(outside / "things.json")
+        (root / name).mkdir(parents=True)
+        (root / name / file.name).symlink_to(file)
     with pytest.raises(SettingsError, match=r"benchmarks\.follow_symlinks"):
         benchmarks.from_files(benchmark_settings(root, name))
     (subtask,) = benchmarks.from_files(benchmark_settings(root, name, follow_symlinks=True))
@@ -349,13 +438,14 @@ def test_benchmark_files_outside_the_root_need_permission(
 def test_no_image_of_a_benchmark_is_opened_outside_its_folder(
     tmp_path: Path, name: str, image: str
 ) -> None:
-    (tmp_path / name).mkdir()
     (tmp_path / "images").mkdir()
-    (tmp_path / "images" / "link").symlink_to("/etc/passwd")
-    content = json.dumps(ITEMS[name]).replace("1.jpg", image)
-    (tmp_path / name / "things.json").write_text(content)
+    for link in ("link", "link.jpg", "link.png"):
+        (tmp_path / "images" / link).symlink_to("/etc/passwd")
+    content = json.loads(json.dumps(ITEMS[name]).replace("1.jpg", image))
+    benchmark_file(tmp_path, name, content)
     (subtask,) = benchmarks.from_files(benchmark_settings(tmp_path, name))
-    with pytest.raises(decoding.ImageError, match="out_of_root"):
+    # Some formats put the name below a folder, or take the last part of it.
+    with pytest.raises(decoding.ImageError, match="out_of_root|missing"):
         decoding.load(*subtask.place(subtask.items[0]))
 
 
@@ -411,22 +501,24 @@ def _fuzz_reader(folder: Path, name: str, source: str) -> Callable[[], None]:
 
 def _fuzz_benchmark(folder: Path, name: str) -> Callable[[], None]:
     whole: Any = ITEMS[name]
-    inner = whole["7"] if name == "sugar_crepe" else whole[0] if name == "sugar_crepe_pp" else whole
-    changed = st.dictionaries(st.sampled_from([*inner]), VALUES, max_size=2).map(
-        lambda changes: {**inner, **changes}
-    )
+    listed = isinstance(whole, list)
+    inner = whole[0] if listed else whole["7"] if name == "sugar_crepe" else whole
+    changed: st.SearchStrategy[Any] = st.lists(VALUES, max_size=4)
+    if isinstance(inner, dict):
+        changed = st.dictionaries(st.sampled_from([*inner]), VALUES, max_size=2).map(
+            lambda changes: {**inner, **changes}
+        )
     content = VALUES | changed
-    if name == "sugar_crepe":
-        content |= st.dictionaries(st.text(max_size=2), changed | VALUES, max_size=3)
-    elif name == "sugar_crepe_pp":
+    if listed:
         content |= st.lists(changed | VALUES, max_size=3)
-    (folder / name).mkdir(exist_ok=True)
+    elif name == "sugar_crepe":
+        content |= st.dictionaries(st.text(max_size=2), changed | VALUES, max_size=3)
 
     @given(content=content, damage=DAMAGED)
     def fuzz(content: Any, damage: Any) -> None:
         change, place = damage
-        file = folder / name / "things.json"
-        file.write_bytes(change(json.dumps(content).encode(), place))
+        file = benchmark_file(folder, name, content)
+        file.write_bytes(change(file.read_bytes(), place))
         _load_all(folder, name)
 
     return fuzz

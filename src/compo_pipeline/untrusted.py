@@ -1,7 +1,9 @@
-"""Names, JSON and texts in files that others wrote."""
+"""Names, JSON, CSV and texts in files that others wrote."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import reprlib
@@ -68,12 +70,52 @@ def read_json(path: Path) -> Any:
     Raises:
         ValueError: it cannot be read or holds no JSON; one line with the path.
     """
+    content = _bytes(path)
     try:
-        return parse_json(path.read_bytes())
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
+        return parse_json(content)
     except ValueError as error:
         raise ValueError(f"{path} is not valid JSON: {error}") from error
+
+
+def read_json_lines(path: Path) -> list[Any]:
+    """The values of a JSON lines file; blank lines are none.
+
+    Raises:
+        ValueError: it cannot be read, or a line holds no JSON; one line with the path.
+    """
+    found = []
+    for number, line in enumerate(_bytes(path).splitlines(), start=1):
+        try:
+            found += [parse_json(line)] if line.strip() else []
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number} is not valid JSON: {error}") from error
+    return found
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file in UTF-8 with a header; blank lines are none.
+
+    Raises:
+        ValueError: it cannot be read, or a row has not the header's length; one line with the path.
+    """
+    try:
+        text = io.StringIO(_bytes(path).decode("utf-8-sig"), newline="")
+        rows = [row for row in csv.reader(text) if row]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path} is not valid CSV in UTF-8: {error}") from error
+    for number, row in enumerate(rows):
+        if len(row) != len(rows[0]):
+            raise ValueError(
+                f"{path}, row {number} has {len(row)} fields, expected {len(rows[0])}: {shown(row)}"
+            )
+    return [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def parse_json(text: bytes | str) -> Any:

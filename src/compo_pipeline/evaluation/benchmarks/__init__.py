@@ -14,12 +14,14 @@ from typing import NamedTuple
 
 from compo_pipeline.configuration import SettingsError, nearest
 from compo_pipeline.evaluation.benchmarks import (
+    pairs,
     retrieval,
     sugar_crepe,
     sugar_crepe_pp,
     zero_shot,
 )
 from compo_pipeline.evaluation.benchmarks.items import (
+    ALL,
     TITLES,
     Benchmark,
     Item,
@@ -42,6 +44,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         sugar_crepe_pp.BENCHMARK,
         retrieval.BENCHMARK,
         zero_shot.BENCHMARK,
+        *pairs.BENCHMARKS,
     )
 }
 
@@ -54,6 +57,11 @@ METRIC_LABELS = {
     "accuracy": "",
     "itt": "ITT",
     "tot": "TOT",
+    "t2i": "",
+    "text": "text score",
+    "image": "image score",
+    "group": "group score",
+    "group_match": "GroupMatch",
     "top1": "top-1",
     "top5": "top-5",
     PER_CLASS: "mean per class",
@@ -62,7 +70,7 @@ METRIC_LABELS = {
 }
 _ORDER = (
     *(*sugar_crepe.ADD, *sugar_crepe.REPLACE, *sugar_crepe.SWAP),
-    *("add", "replace", "swap", "average"),
+    *("add", "replace", "swap", "average", ALL),
 )
 
 
@@ -143,7 +151,8 @@ def load_place(place: Place, settings: BenchmarksSettings) -> list[Subtask]:
     try:
         subtasks = load(place.root, place.images)
     except SettingsError as error:
-        raise SettingsError(f"benchmarks.sets.{name}: {error}") from error
+        line = " ".join(str(error).splitlines())  # ids of items may hold line breaks
+        raise SettingsError(f"benchmarks.sets.{name}: {line}") from error
     for subtask in subtasks:
         _check_names(subtask)
     return [
@@ -231,7 +240,7 @@ class ReportedMetric:
     def label(self) -> str:
         """Its name in reports."""
         metric = METRIC_LABELS.get(self.metric, self.metric)
-        words = [metric, self.name.replace("_", " ")]
+        words = [metric, "" if self.name == ALL else self.name.replace("_", " ")]
         if self.benchmark == retrieval.NAME:
             words = [metric]
         elif self.benchmark == zero_shot.NAME:
@@ -264,6 +273,7 @@ def reported_metrics(
         means = {name: Mean(members) for name, members in parts.items()}
         known = BENCHMARKS.get(benchmark)
         for name, mean in (known.averages.get(metric, {}) if known else {}).items():
+            mean = mean if mean.parts else replace(mean, parts=tuple(subtasks))
             if set(mean.subtasks) <= subtasks.keys():
                 means[name] = mean
         title = labels.get(benchmark, benchmark)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,9 +11,13 @@ from typing import Any
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.images.decoding import Limits
-from compo_pipeline.untrusted import read_json, shown, text_problem
+from compo_pipeline.untrusted import read_csv, read_json, read_json_lines, shown, text_problem
 
+ALL = "all"
+"""Name of the only subtask, or of the average over the items of all subtasks."""
 TITLES = "benchmarks.json"
+
+_READERS: Mapping[str, Callable[[Path], Any]] = {".csv": read_csv, ".jsonl": read_json_lines}
 
 ImagePlace = tuple[Path, str, Limits]
 """A folder of images, the name of one below it, and what is accepted as an image."""
@@ -101,7 +106,7 @@ class Subtask:
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """A mean of parts: of subtasks, by name, or of other means.
+    """A mean of parts: of subtasks, by name, or of other means; without parts, of every subtask.
 
     Each part weighs the same; with `by_items`, as much as it has items.
     """
@@ -198,6 +203,43 @@ def read_folder(root: Path, kind: type = dict) -> dict[str, Any]:
     return found
 
 
+def read_rows(root: Path, pattern: str) -> dict[str, list[tuple[str, Any]]]:
+    """The records of CSV files with a header, JSON lines and JSON lists, by file name without
+    ending; each with its place, for messages.
+
+    Args:
+        root: folder of the files.
+        pattern: of their names.
+
+    Raises:
+        SettingsError: there is no such file, or one cannot be read or holds no records.
+    """
+    found = {}
+    for file in sorted(root.glob(pattern)):
+        records = _content(file)
+        if not isinstance(records, list) or not records:
+            raise SettingsError(f"{file}: expected a list of items, got {shown(records)}")
+        found[file.stem] = [
+            (f"{file}, item {place}", record) for place, record in enumerate(records)
+        ]
+    if not found:
+        raise SettingsError(f"there is no {root}/{pattern}")
+    return found
+
+
+def subtasks_of(
+    benchmark: str, protocol: str, images: Path, items: Iterable[tuple[str, Item]]
+) -> list[Subtask]:
+    """Subtasks of items that come with the name of theirs."""
+    found: dict[str, list[Item]] = {}
+    for name, item in items:
+        found.setdefault(name, []).append(item)
+    return [
+        Subtask(benchmark, name, (protocol,), images, tuple(members))
+        for name, members in found.items()
+    ]
+
+
 def field_of(record: Any, key: str, where: str) -> str:
     """A text field of one official record.
 
@@ -224,8 +266,37 @@ def list_of(record: Mapping[str, Any], key: str, where: str) -> list[Any]:
     return value
 
 
+def texts_of(record: Any, key: str, where: str) -> tuple[str, ...]:
+    """A list of texts of one official record; in a CSV it is written as Python has it.
+
+    Raises:
+        SettingsError: there is none, or one is no text or blank; names where.
+    """
+    value = record.get(key) if isinstance(record, dict) else None
+    if isinstance(value, str):
+        try:
+            value = ast.literal_eval(value)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            value = None
+    if not isinstance(value, list) or not value:
+        raise SettingsError(f"{where}: expected a list '{key}', got {shown(record)}")
+    return tuple(field_of({key: text}, key, where) for text in value)
+
+
+def index_of(record: Any, key: str, count: int, where: str) -> int:
+    """A place, from 0, among `count` candidates of one official record.
+
+    Raises:
+        SettingsError: there is no such number; names where.
+    """
+    value = record.get(key) if isinstance(record, dict) else None
+    if str(value) not in map(str, range(count)):
+        raise SettingsError(f"{where}: expected '{key}' from 0 to {count - 1}, got {shown(value)}")
+    return int(str(value))
+
+
 def _content(path: Path) -> Any:
     try:
-        return read_json(path)
+        return _READERS.get(path.suffix, read_json)(path)
     except ValueError as error:
         raise SettingsError(str(error)) from error

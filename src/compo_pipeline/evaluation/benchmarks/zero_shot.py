@@ -17,6 +17,7 @@ from compo_pipeline.evaluation.benchmarks.items import (
     field_of,
     list_of,
     read_folder,
+    texts_of,
 )
 
 NAME = "zero_shot"
@@ -31,10 +32,7 @@ def load(root: Path, images: Path) -> list[Subtask]:
 
 
 def _subtask(name: str, content: Mapping[str, Any], where: str, images: Path) -> Subtask:
-    classes, templates = (
-        tuple(field_of({key: text}, key, where) for text in list_of(content, key, where))
-        for key in ("classes", "templates")
-    )
+    classes, templates = (texts_of(content, key, where) for key in ("classes", "templates"))
     if len(set(classes)) < max(2, len(classes)):
         raise SettingsError(f"{where}: expected two different classes or more, got {classes}")
     if any("{}" not in template for template in templates):

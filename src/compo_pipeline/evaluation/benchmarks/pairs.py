@@ -1,0 +1,211 @@
+"""Benchmarks of two images with a caption each, scored as groups: Winoground and its kin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.evaluation.benchmarks.items import (
+    ALL,
+    Benchmark,
+    Item,
+    Mean,
+    Subtask,
+    field_of,
+    read_rows,
+    subtasks_of,
+)
+from compo_pipeline.untrusted import shown
+
+_EQBEN = ("youcook2", "gebc", "ag", "kubric_loc", "kubric_attr", "kubric_cnt", "sd")
+
+Rows = Iterable[tuple[str, Any]]
+"""Records with their places, for messages."""
+
+
+@dataclass(frozen=True)
+class _Format:
+    """The files of a benchmark.
+
+    `fields` are those of the first image, the second image, the first caption and the second
+    caption; `ending` is what an image's name lacks. `subtask` is the field that names the subtask.
+    `records` makes such records of what the file holds.
+    """
+
+    name: str
+    file: str
+    fields: tuple[str, str, str, str] = ("image_0", "image_1", "caption_0", "caption_1")
+    ending: str = ""
+    subtask: str | None = None
+    records: Callable[[Rows], Rows] = iter
+
+    def load(self, root: Path, images: Path) -> list[Subtask]:
+        """Read the files."""
+        found = [
+            self._item(record, where)
+            for rows in read_rows(root, self.file).values()
+            for where, record in self.records(rows)
+        ]
+        return subtasks_of(self.name, "group", images, found)
+
+    def _item(self, record: Any, where: str) -> tuple[str, Item]:
+        image, other, caption, foil = (field_of(record, field, where) for field in self.fields)
+        name = f"{record.get('id', where.rpartition(' ')[-1])}"
+        item = Item(name, image + self.ending, (caption,), (foil,), (other + self.ending,))
+        return field_of(record, self.subtask, where) if self.subtask else ALL, item
+
+
+def _color_swap(rows: Rows) -> Rows:
+    for where, record in rows:
+        names = {key: field_of(record, key, where) for key in ("image_1", "image_2")}
+        yield where, record | {key: name.removeprefix("images/") for key, name in names.items()}
+
+
+def _eqben(rows: Rows) -> Rows:
+    """The folder of an image names its set; of several captions the first counts."""
+    for where, record in rows:
+        folder = field_of(record, "image0", where).partition("/")[0]
+        name = folder.removeprefix("eqben")
+        if name not in _EQBEN:
+            known = ", ".join(f"eqben{name}" for name in _EQBEN)
+            raise SettingsError(
+                f"{where}: image0 is in the folder {shown(folder)}, expected one of {known}"
+            )
+        captions = {key: record.get(key) for key in ("caption0", "caption1")}
+        first = {key: text[0] for key, text in captions.items() if text and isinstance(text, list)}
+        yield where, record | first | {"set": name}
+
+
+def _mmvp(rows: Rows) -> Rows:
+    """Rows of an id, a type and a statement, of which two in turn are a pair."""
+    rows = list(rows)
+    if len(rows) % 2:
+        raise SettingsError(f"{rows[-1][0]}: the last row has no second of its pair")
+    for (where, first), (other_place, other) in zip(rows[::2], rows[1::2], strict=True):
+        (name, kind, text), (other_name, _, other_text) = (
+            _parts(list(row.values()), 3, place)
+            for row, place in ((first, where), (other, other_place))
+        )
+        yield (
+            where,
+            {
+                "id": f"{name}-{other_name}",
+                "type": kind,
+                "image_0": f"{kind}/{name}",
+                "image_1": f"{kind}/{other_name}",
+                "caption_0": f"a photo of {text}",
+                "caption_1": f"a photo of {other_text}",
+            },
+        )
+
+
+def _cola(rows: Rows) -> Rows:
+    """Lists of an image's address, its caption, another's address and caption."""
+    for where, record in rows:
+        address, caption, other, other_caption = _parts(record, 4, where)
+        yield (
+            where,
+            {
+                "image_0": address.rpartition("/")[-1],
+                "image_1": other.rpartition("/")[-1],
+                "caption_0": caption,
+                "caption_1": other_caption,
+            },
+        )
+
+
+def _parts(values: Any, count: int, where: str) -> Iterator[str]:
+    if not isinstance(values, list) or len(values) != count:
+        raise SettingsError(f"{where}: expected {count} texts, got {shown(values)}")
+    return (field_of({"text": value}, "text", where) for value in values)
+
+
+def _benchmark(
+    form: _Format,
+    label: str,
+    source: str,
+    *,
+    average: tuple[str, Mean] | None = None,
+    scores: tuple[str, ...] = ("text", "image", "group"),
+) -> Benchmark:
+    """A benchmark of a format; `average` and `scores` are what a summary shows."""
+    name, mean = average or (ALL, None)
+    averages = {name: mean} if mean else {}
+    return Benchmark(
+        name=form.name,
+        label=label,
+        load=form.load,
+        headline=lambda metric, subtask: subtask == name and metric in scores,
+        averages=dict.fromkeys(("text", "image", "group", "group_match"), averages),
+        source=source,
+    )
+
+
+_OVER_ITEMS = (ALL, Mean((), by_items=True))
+_EQBEN_MEAN = Mean(("youcook2", "gebc", "ag", Mean(_EQBEN[3:6]), "sd"))
+
+BENCHMARKS = (
+    _benchmark(
+        _Format("winoground", "examples.jsonl", ending=".png", subtask="collapsed_tag"),
+        "Winoground",
+        "huggingface.co/datasets/facebook/winoground: data/examples.jsonl; images: images.zip",
+        average=_OVER_ITEMS,
+    ),
+    _benchmark(
+        _Format(
+            "color_swap",
+            "test.json",
+            ("image_1", "image_2", "caption_1", "caption_2"),
+            records=_color_swap,
+        ),
+        "ColorSwap",
+        "github.com/Top34051/colorswap: data/test.json; images: images.zip",
+    ),
+    _benchmark(
+        _Format(
+            "bivlc",
+            "test.*",
+            ("image", "negative_image", "caption", "negative_caption"),
+            subtask="type",
+        ),
+        "BiVLC",
+        "huggingface.co/datasets/imirandam/BiVLC as test.jsonl or test.csv, `image` and "
+        "`negative_image` the names of its images, which you store",
+        average=_OVER_ITEMS,
+    ),
+    _benchmark(
+        _Format("mmvp_vlm", "Questions.csv", ending=".jpg", subtask="type", records=_mmvp),
+        "MMVP-VLM",
+        "huggingface.co/datasets/MMVP/MMVP_VLM: Questions.csv; images: MLLM_VLM Images",
+        average=_OVER_ITEMS,
+    ),
+    _benchmark(
+        _Format(
+            "eqben",
+            "*.json",
+            ("image0", "image1", "caption0", "caption1"),
+            subtask="set",
+            records=_eqben,
+        ),
+        "EqBen",
+        "github.com/Wangt-CN/EqBen: private_info_global.json or its subset; images: below "
+        "eqbenag, eqbenyoucook2, ...",
+        average=("average", _EQBEN_MEAN),
+    ),
+    _benchmark(
+        _Format("coco_counterfactuals", "examples.jsonl", ending=".jpg"),
+        "COCO-Counterfactuals",
+        "huggingface.co/datasets/Intel/COCO-Counterfactuals: data/examples.jsonl; images: "
+        "images.zip",
+    ),
+    _benchmark(
+        _Format("cola", "COLA_multiobjects_matching_benchmark.json", records=_cola),
+        "Cola",
+        "github.com/arijitray1993/COLA: data/COLA_multiobjects_matching_benchmark.json; images: "
+        "those it names, of Visual Genome",
+        scores=("image",),
+    ),
+)

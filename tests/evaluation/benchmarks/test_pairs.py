@@ -1,0 +1,148 @@
+"""Two images with a caption each: official files, and the official scores of hand-made vectors."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compo_pipeline.evaluation.benchmarks import BENCHMARKS, Subtask, metric_values
+from compo_pipeline.evaluation.embed import Embedded
+from compo_pipeline.evaluation.scoring import score_model
+
+Build = Callable[..., Embedded]
+
+# Vectors of images and captions, so that every pair of one letter has one outcome: both scores
+# right; only the text score; only the image score; all four similarities equal.
+IMAGES = {
+    "r0": [1, 0, 0],
+    "r1": [0, 1, 0],
+    "t0": [1, 0.9, 0],
+    "t1": [0.1, 0.2, 1],
+    "i0": [1, 0, 0],
+    "i1": [0, 1, 0],
+    "e0": [1, 0, 0],
+    "e1": [1, 0, 0],
+}
+TEXTS = {
+    "R0": [1, 0, 0],
+    "R1": [0, 1, 0],
+    "T0": [1, 0, 0],
+    "T1": [0, 1, 0],
+    "I0": [1, 0.9, 0],
+    "I1": [0.1, 0.2, 1],
+    "E0": [1, 0, 0],
+    "E1": [1, 0, 0],
+}
+
+
+def load(root: Path, name: str, file: str, content: str) -> list[Subtask]:
+    (root / file).write_text(content)
+    benchmark = BENCHMARKS[name]
+    assert benchmark.load is not None
+    return benchmark.load(root, Path("i"))
+
+
+def lines(records: list[Any]) -> str:
+    return "\n".join(map(json.dumps, records))
+
+
+def pair(letter: str, image: str = "{}", **more: Any) -> dict[str, Any]:
+    names = {f"image_{k}": image.format(f"{letter.lower()}{k}") for k in (0, 1)}
+    return {"id": letter, **names, "caption_0": f"{letter}0", "caption_1": f"{letter}1", **more}
+
+
+def values(subtasks: list[Subtask], embedded: Build, texts: str = "{}") -> dict[str, float]:
+    paths = {str(path) for task in subtasks for item in task.items for path in task.paths(item)}
+    images = {path: IMAGES[Path(path).stem] for path in paths}
+    model = embedded(images, {texts.format(name): vector for name, vector in TEXTS.items()})
+    return metric_values(score_model(subtasks, model, "m").rows)
+
+
+def test_winoground_and_its_tags(tmp_path: Path, embedded: Build) -> None:
+    records = [
+        pair("R", collapsed_tag="Object"),
+        pair("T", collapsed_tag="Object"),
+        pair("I", collapsed_tag="Object"),
+        pair("E", collapsed_tag="Relation"),
+    ]
+    subtasks = load(tmp_path, "winoground", "examples.jsonl", lines(records))
+    assert [(task.name, len(task.items)) for task in subtasks] == [("Object", 3), ("Relation", 1)]
+    (first, *_) = subtasks[0].items
+    assert (first.item, first.image, first.other_images) == ("R", "r0.png", ("r1.png",))
+    assert (first.positives, first.negatives) == (("R0",), ("R1",))
+    found = values(subtasks, embedded)
+    assert {name: found[f"winoground/{name}/all"] for name in ("text", "image", "group")} == {
+        "text": 50,
+        "image": 50,
+        "group": 25,
+    }
+    assert found["winoground/group/Object"] == pytest.approx(100 / 3)
+    assert found["winoground/group/Relation"] == 0
+
+
+def test_color_swap_and_coco_counterfactuals(tmp_path: Path, embedded: Build) -> None:
+    record = {"id": 0, "image_1": "images/r0.png", "image_2": "images/r1.png"}
+    content = json.dumps([{**record, "caption_1": "R0", "caption_2": "R1"}])
+    (task,) = load(tmp_path, "color_swap", "test.json", content)
+    assert (task.items[0].image, task.items[0].other_images) == ("r0.png", ("r1.png",))
+    assert values([task], embedded)["color_swap/group/all"] == 100
+    content = lines([pair("R"), pair("T")])
+    (task,) = load(tmp_path, "coco_counterfactuals", "examples.jsonl", content)
+    assert task.items[0].image == "r0.jpg"
+    assert values([task], embedded)["coco_counterfactuals/group/all"] == 50
+
+
+def test_bivlc_by_type(tmp_path: Path, embedded: Build) -> None:
+    fields = "image,negative_image,caption,negative_caption,type,subtype"
+    rows = ["r0.jpg,r1.jpg,R0,R1,swap,obj", "t0.jpg,t1.jpg,T0,T1,add,att"]
+    subtasks = load(tmp_path, "bivlc", "test.csv", "\n".join([fields, *rows]))
+    found = values(subtasks, embedded)
+    assert [found[f"bivlc/group/{name}"] for name in ("swap", "add", "all")] == [100, 0, 50]
+
+
+def test_mmvp_pairs_rows(tmp_path: Path, embedded: Build) -> None:
+    kinds = {"r": "A", "i": "A", "t": "B"}
+    rows = [f"{n}{k},{kind},{n.upper()}{k}" for n, kind in kinds.items() for k in (0, 1)]
+    content = "\n".join(["Question ID,Type,Statement", *rows])
+    subtasks = load(tmp_path, "mmvp_vlm", "Questions.csv", content)
+    item = subtasks[0].items[0]
+    assert (item.item, item.image, item.other_images) == ("r0-r1", "A/r0.jpg", ("A/r1.jpg",))
+    assert item.positives == ("a photo of R0",)
+    found = values(subtasks, embedded, "a photo of {}")
+    # The official score, a softmax over the two images above 1/2, is the image score.
+    assert found["mmvp_vlm/image/all"] == pytest.approx(200 / 3)
+    assert found["mmvp_vlm/group/all"] == pytest.approx(100 / 3)
+
+
+def test_cola_counts_the_image_direction(tmp_path: Path, embedded: Build) -> None:
+    rows = [
+        [f"https://a.org/x/{n}0.jpg", f"{n.upper()}0", f"https://a.org/x/{n}1.jpg", f"{n.upper()}1"]
+        for n in "rite"
+    ]
+    name = "COLA_multiobjects_matching_benchmark.json"
+    (task,) = load(tmp_path, "cola", name, json.dumps(rows))
+    assert (task.items[0].image, task.items[0].other_images) == ("r0.jpg", ("r1.jpg",))
+    assert values([task], embedded)["cola/image/all"] == 50
+    assert BENCHMARKS["cola"].headline("image", "all")
+    assert not BENCHMARKS["cola"].headline("group", "all")
+
+
+def test_eqben_averages_its_sets(tmp_path: Path, embedded: Build) -> None:
+    # One right item in youcook2, kubric_loc and sd; a wrong one in all sets but sd.
+    right = {"youcook2", "kubric_loc", "sd"}
+    sets = ["youcook2", "gebc", "ag", "kubric_loc", "kubric_attr", "kubric_cnt", "sd"]
+    names = [(name, "R") for name in sets if name in right]
+    names += [(name, "T") for name in sets if name != "sd"]
+    records = [
+        {f"image{k}": f"eqben{name}/x/{letter.lower()}{k}.png" for k in (0, 1)}
+        | {"caption0": [f"{letter}0", "another"], "caption1": f"{letter}1"}
+        for name, letter in names
+    ]
+    subtasks = load(tmp_path, "eqben", "private_info_global.json", json.dumps(records))
+    assert sorted(task.name for task in subtasks) == sorted(sets)
+    found = values(subtasks, embedded)
+    assert found["eqben/group/youcook2"] == 50
+    kubric = (50 + 0 + 0) / 3
+    assert found["eqben/group/average"] == pytest.approx((50 + 0 + 0 + kubric + 100) / 5)
