@@ -5,9 +5,9 @@ from typing import Any
 
 import mlflow
 import pytest
+import torch
 from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
-from safetensors.torch import load_file, save_file
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.comparison import compare
@@ -83,10 +83,10 @@ def test_a_checkpoint_becomes_a_version_in_its_own_run(entries: dict[str, Any]) 
 
 
 def test_a_comparison_of_other_weights_is_refused(entries: dict[str, Any]) -> None:
-    weights = entries["checkpoint"] / "open_clip_model.safetensors"
-    state = load_file(weights)
-    state["text_projection"][:4] += 1
-    save_file(state, weights)
+    changed = load(entries["checkpoint"])
+    with torch.no_grad():
+        changed.model.get_parameter("text_projection")[:4] += 1
+    export(changed, entries["checkpoint"], metadata={"seed": 3})
     message = rf"comparison: .*{load(entries['checkpoint']).fingerprint[:16]}; .*evaluation"
     with pytest.raises(SettingsError, match=message):
         run(entries)

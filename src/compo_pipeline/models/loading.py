@@ -95,7 +95,7 @@ def load(source: ModelSettings | Path, device: str | torch.device = "cpu") -> Lo
     if plan.source.startswith(LOCAL_PREFIX) and plan.record.get("fingerprint", found) != found:
         raise DamagedFileError(
             Path(str(plan.weights)),
-            f"the model is not the one that {RECORD_FILE} beside it records",
+            f"its fingerprint is not the one that {RECORD_FILE} beside it records",
         )
     return LoadedModel(
         name=plan.name,
