@@ -80,15 +80,15 @@ def test_a_benchmark(
     example: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     added = example("Adding a benchmark").BENCHMARK
-    monkeypatch.setitem(benchmarks.BENCHMARKS, "valse", added)
+    monkeypatch.setitem(benchmarks.BENCHMARKS, "foils", added)
 
-    (tmp_path / "valse").mkdir()
+    (tmp_path / "foils").mkdir()
     item = {"image_file": "1.jpg", "caption": "Two dogs.", "foil": "Three dogs."}
-    (tmp_path / "valse" / "counting.json").write_text(json.dumps({"a": item}))
-    values = {"root": str(tmp_path), "sets": {"valse": {}}}
+    (tmp_path / "foils" / "counting.json").write_text(json.dumps({"a": item}))
+    values = {"root": str(tmp_path), "sets": {"foils": {}}}
     chosen = parse(BenchmarksSettings, values, "benchmarks")
     (task,) = benchmarks.from_files(chosen)
-    assert (task.benchmark, task.name) == ("valse", "counting")
+    assert (task.benchmark, task.name) == ("foils", "counting")
     assert (task.items[0].positives, task.items[0].negatives) == (("Two dogs.",), ("Three dogs.",))
 
 

@@ -95,6 +95,19 @@ ITEMS: dict[str, Any] = {
         {"id": 7, "image_0": "1.jpg", "image_1": "2", "caption_0": "a dog", "caption_1": "a cat"}
     ],
     "cola": [["https://a.org/1.jpg", "a dog", "https://a.org/2.jpg", "a cat"]],
+    "aro": [
+        {"image_path": "1.jpg", "bbox_x": 1, "bbox_y": 2, "bbox_w": 3, "bbox_h": 4}
+        | {"true_caption": "a dog", "false_caption": "a cat", "relation_name": "on"}
+    ],
+    "valse": {
+        "7": {"image_file": "1.jpg", "caption": "a dog", "foil": "a cat", "mturk": {"caption": 3}}
+    },
+    "whatsup": [{"image_path": "data/a/1.jpg", "caption_options": ["a dog", "a cat"]}],
+    "crepe": [
+        {"image_id": 1, "x": 1, "y": 2, "width": 3, "height": 4}
+        | {"caption": "a dog", "hard_negs": "['a cat']"}
+    ],
+    "vl_checklist": {"ANNO_PATH": "data/a.json", "IMG_ROOT": "1.jpg"},
 }
 # Where they are read from, if not in things.json.
 FILES = {
@@ -104,6 +117,11 @@ FILES = {
     "mmvp_vlm": "Questions.csv",
     "coco_counterfactuals": "examples.jsonl",
     "cola": "COLA_multiobjects_matching_benchmark.json",
+    "aro": "visual_genome_relation.json",
+    "valse": "existence.json",
+    "whatsup": "controlled_images_dataset.json",
+    "crepe": "swap/prod_vg_hard_negs_swap_complexity_4.csv",
+    "vl_checklist": "corpus/v1/Object/a.yaml",
 }
 FROM_FILES = [name for name, benchmark in BENCHMARKS.items() if benchmark.load is not None]
 DEEP = "[" * 100_000
@@ -182,6 +200,10 @@ def benchmark_file(root: Path, name: str, content: Any) -> Path:
     """Write a benchmark's file, whose folder is named after it."""
     file = root / name / FILES.get(name, "things.json")
     file.parent.mkdir(parents=True, exist_ok=True)
+    if name == "vl_checklist":
+        (root / name / "data").mkdir(exist_ok=True)
+        named = '[["2.jpg", {"POS": ["a dog"], "NEG": ["a cat"]}]]'
+        (root / name / "data" / "a.json").write_text(named)
     if isinstance(content, bytes):
         file.write_bytes(content)
         return file
@@ -401,6 +423,16 @@ def test_a_malformed_benchmark_file_is_a_line_that_names_it(
         ("eqben", lambda items: items[0].update(image0="winoground/1.jpg")),
         ("eqben", lambda items: items[0].update(caption0=[])),
         ("cola", lambda items: items[0].pop()),
+        ("aro", lambda items: items[0].update(bbox_x=True)),
+        ("aro", lambda items: items[0].update(bbox_x=float("inf"))),
+        ("aro", lambda items: items[0].update(relation_name="next to")),
+        ("valse", lambda items: items["7"].update(mturk={"caption": "3"})),
+        ("valse", lambda items: items["7"].update(mturk={"caption": 1})),
+        ("whatsup", lambda items: items[0].update(caption_options=["a dog"])),
+        ("crepe", lambda items: items[0].update(hard_negs="{[]: 1}")),
+        ("crepe", lambda items: items[0].update(image_id="../1")),
+        ("vl_checklist", lambda items: items.update(ANNO_PATH="../a.json")),
+        ("vl_checklist", lambda items: items.update(ANNO_PATH="data/b.json")),
     ],
 )
 def test_items_that_cannot_be_scored_are_refused(
@@ -423,10 +455,11 @@ def test_benchmark_files_outside_the_root_need_permission(
     file = benchmark_file(tmp_path / "outside", name, ITEMS[name])
     if linked == "folder":
         root.mkdir()
-        (root / name).symlink_to(file.parent)
+        (root / name).symlink_to(tmp_path / "outside" / name)
     else:
-        (root / name).mkdir(parents=True)
-        (root / name / file.name).symlink_to(file)
+        link = benchmark_file(root, name, ITEMS[name])
+        link.unlink()
+        link.symlink_to(file)
     with pytest.raises(SettingsError, match=r"benchmarks\.follow_symlinks"):
         benchmarks.from_files(benchmark_settings(root, name))
     (subtask,) = benchmarks.from_files(benchmark_settings(root, name, follow_symlinks=True))
@@ -502,7 +535,7 @@ def _fuzz_reader(folder: Path, name: str, source: str) -> Callable[[], None]:
 def _fuzz_benchmark(folder: Path, name: str) -> Callable[[], None]:
     whole: Any = ITEMS[name]
     listed = isinstance(whole, list)
-    inner = whole[0] if listed else whole["7"] if name == "sugar_crepe" else whole
+    inner = whole[0] if listed else whole.get("7", whole)
     changed: st.SearchStrategy[Any] = st.lists(VALUES, max_size=4)
     if isinstance(inner, dict):
         changed = st.dictionaries(st.sampled_from([*inner]), VALUES, max_size=2).map(
@@ -511,7 +544,7 @@ def _fuzz_benchmark(folder: Path, name: str) -> Callable[[], None]:
     content = VALUES | changed
     if listed:
         content |= st.lists(changed | VALUES, max_size=3)
-    elif name == "sugar_crepe":
+    elif "7" in whole:
         content |= st.dictionaries(st.text(max_size=2), changed | VALUES, max_size=3)
 
     @given(content=content, damage=DAMAGED)

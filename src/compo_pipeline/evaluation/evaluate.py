@@ -55,7 +55,8 @@ class Audit:
     """The state of one subtask's items under the base model's tokenizer.
 
     `reasons` counts the items whose image could not be used, by reason; `texts` are distinct;
-    `examples` are the first of the `degenerate` items.
+    `dropped` counts items of the files that the official code leaves out; `examples` are the first
+    of the `degenerate` items.
     """
 
     benchmark: str
@@ -67,6 +68,7 @@ class Audit:
     truncated: int
     degenerate: int
     examples: tuple[Degenerate, ...]
+    dropped: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ class Comparison:
 
     @property
     def left_out(self) -> list[str]:
-        """A line per benchmark with skipped or degenerate items or truncated texts."""
+        """A line per benchmark with dropped, skipped or degenerate items or truncated texts."""
         return left_out(self.audits, self.benchmarks)
 
     def require(self, fingerprint: str) -> None:
@@ -241,15 +243,18 @@ def audit(subtask: Subtask, embedded: Embedded) -> Audit:
         truncated=sum(bool(tokens.truncated[tokens.index[text]]) for text in texts),
         degenerate=len(degenerate),
         examples=tuple(degenerate[:_EXAMPLES]),
+        dropped=dict(subtask.dropped),
     )
 
 
 def left_out(audits: Sequence[Audit], labels: Mapping[str, str]) -> list[str]:
-    """A line per benchmark with skipped or degenerate items or truncated texts."""
+    """A line per benchmark with dropped, skipped or degenerate items or truncated texts."""
     lines = []
     for benchmark in dict.fromkeys(each.benchmark for each in audits):
         own = [each for each in audits if each.benchmark == benchmark]
         parts = []
+        dropped: Counter[str] = sum((Counter(audit.dropped) for audit in own), Counter())
+        parts += [f"{count:,} items are left out: {why}" for why, count in dropped.items()]
         if skipped := sum(each.skipped for each in own):
             items = sum(each.items for each in own)
             reasons = ", ".join(sorted({reason for each in own for reason in each.reasons}))

@@ -14,10 +14,15 @@ from typing import NamedTuple
 
 from compo_pipeline.configuration import SettingsError, nearest
 from compo_pipeline.evaluation.benchmarks import (
+    aro,
+    crepe,
     pairs,
     retrieval,
     sugar_crepe,
     sugar_crepe_pp,
+    valse,
+    vl_checklist,
+    whatsup,
     zero_shot,
 )
 from compo_pipeline.evaluation.benchmarks.items import (
@@ -45,6 +50,11 @@ BENCHMARKS: dict[str, Benchmark] = {
         retrieval.BENCHMARK,
         zero_shot.BENCHMARK,
         *pairs.BENCHMARKS,
+        aro.BENCHMARK,
+        crepe.BENCHMARK,
+        valse.BENCHMARK,
+        vl_checklist.BENCHMARK,
+        whatsup.BENCHMARK,
     )
 }
 
@@ -143,7 +153,7 @@ def load_place(place: Place, settings: BenchmarksSettings) -> list[Subtask]:
         )
     # A folder that is named by itself may be a link, one below `benchmarks.root` may not.
     base = place.root if place.files.root else place.root.parent
-    _refuse_links(base, str(place.root.relative_to(base) / "*"), settings)
+    _refuse_links(base, str(place.root.relative_to(base) / place.benchmark.files), settings)
     title = None
     if settings.root is not None and not place.files.root:
         _refuse_links(base, TITLES, settings)
@@ -160,7 +170,8 @@ def load_place(place: Place, settings: BenchmarksSettings) -> list[Subtask]:
             subtask,
             items=subtask.items[: place.files.items],
             title=title,
-            ties_right=settings.ties == "official" and place.benchmark.ties_right,
+            ties_right=settings.ties == "official"
+            and (place.benchmark.ties_right or subtask.ties_right),
             limits=Limits(follow_symlinks=settings.follow_symlinks),
         )
         for subtask in subtasks
@@ -270,12 +281,12 @@ def reported_metrics(
         for subtask in subtasks:
             name = subtask.split("/", 1)[0]
             parts[name] = (*parts.get(name, ()), subtask)
-        means = {name: Mean(members) for name, members in parts.items()}
+        sets = {name: Mean(members) for name, members in parts.items()}
+        means = dict(sets)
         known = BENCHMARKS.get(benchmark)
         for name, mean in (known.averages.get(metric, {}) if known else {}).items():
-            mean = mean if mean.parts else replace(mean, parts=tuple(subtasks))
-            if set(mean.subtasks) <= subtasks.keys():
-                means[name] = mean
+            if set(mean.subtasks) <= sets.keys():
+                means[name] = mean.over(sets)
         title = labels.get(benchmark, benchmark)
         found += [
             ReportedMetric(benchmark, metric, name, means[name].weights(subtasks), title)

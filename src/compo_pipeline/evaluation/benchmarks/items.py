@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import (
+    Callable,
+    Collection,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.images.decoding import Limits
+from compo_pipeline.images.decoding import Limits, crop_name
 from compo_pipeline.untrusted import read_csv, read_json, read_json_lines, shown, text_problem
 
 ALL = "all"
@@ -46,7 +54,9 @@ class Subtask:
     """Items that are scored together, and the protocols that score them.
 
     `classes` and `templates` (with `{}` where the class goes) are those of zero-shot
-    classification. `ties_right` says whether a tie is right in a choice. `title` is the benchmark's
+    classification. `ties_right` says whether a tie is right in a choice; adapters say what it is in
+    the official code. `dropped` counts items of the files that the official code leaves out, by
+    reason. `title` is the benchmark's
     label in reports if its files are not the official ones ("SugarCrepe-style"). `limits` say what
     is accepted as an image.
     """
@@ -60,6 +70,7 @@ class Subtask:
     templates: tuple[str, ...] = ()
     ties_right: bool = False
     # Not part of the items: they change no score.
+    dropped: Mapping[str, int] = field(default_factory=dict, repr=False, compare=False)
     title: str | None = field(default=None, repr=False, compare=False)
     limits: Limits = field(default=Limits(), repr=False, compare=False)
 
@@ -108,7 +119,8 @@ class Subtask:
 class Mean:
     """A mean of parts: of subtasks, by name, or of other means; without parts, of every subtask.
 
-    Each part weighs the same; with `by_items`, as much as it has items.
+    Each part weighs the same; with `by_items`, as much as it has items. A set of subtasks
+    (`<set>/<part>`) is named as one.
     """
 
     parts: tuple[str | Mean, ...]
@@ -119,6 +131,12 @@ class Mean:
         """The names of all subtasks in it."""
         names = [(part,) if isinstance(part, str) else part.subtasks for part in self.parts]
         return tuple(name for part in names for name in part)
+
+    def over(self, sets: Mapping[str, Mean]) -> Mean:
+        """The same mean with each name replaced by the mean that has it."""
+        parts = self.parts or tuple(sets)
+        whole = (sets[part] if isinstance(part, str) else part.over(sets) for part in parts)
+        return Mean(tuple(whole), self.by_items)
 
     def weights(self, items: Mapping[str, int]) -> dict[str, float]:
         """The weight of each subtask; their sum is 1.
@@ -143,7 +161,8 @@ class Benchmark:
     `load(root, images)` reads its annotation files, in the folder `root`; None for retrieval, which
     reads the dataset's own captions. `headline` says whether a summary shows a metric of a subtask
     or average. `averages` maps a metric to its averages, as the papers make them. `source` says
-    where the files come from. `ties_right` says how its official code counts a tie.
+    where the files come from. `ties_right` says how its official code counts a tie. `files` is the
+    pattern of its annotation files below `root`.
     """
 
     name: str
@@ -153,6 +172,7 @@ class Benchmark:
     averages: Mapping[str, Mapping[str, Mean]] = field(default_factory=dict)
     source: str = ""
     ties_right: bool = False
+    files: str = "*"
 
 
 def titles(subtasks: Iterable[Subtask]) -> dict[str, str]:
@@ -179,19 +199,21 @@ def custom_titles(root: Path) -> dict[str, str]:
     return {str(name): str(title) for name, title in found.items()}
 
 
-def read_folder(root: Path, kind: type = dict) -> dict[str, Any]:
+def read_folder(root: Path, kind: type = dict, names: Collection[str] = ("*",)) -> dict[str, Any]:
     """The parsed JSON files of one benchmark, by file name without ending.
 
     Args:
         root: folder of the files.
         kind: what each file holds, `dict` or `list`.
+        names: patterns of the files, without ending.
 
     Raises:
         SettingsError: there is no such file, or one cannot be read or holds something else.
     """
-    files = sorted(root.glob("*.json"))
+    files = sorted(file for name in names for file in root.glob(f"{name}.json"))
     if not files:
-        raise SettingsError(f"there is no {root}/*.json")
+        expected = " or ".join(f"{name}.json" for name in names)
+        raise SettingsError(f"there is no {expected} in {root}")
     found = {}
     for file in files:
         content = _content(file)
@@ -214,17 +236,22 @@ def read_rows(root: Path, pattern: str) -> dict[str, list[tuple[str, Any]]]:
     Raises:
         SettingsError: there is no such file, or one cannot be read or holds no records.
     """
-    found = {}
-    for file in sorted(root.glob(pattern)):
-        records = _content(file)
-        if not isinstance(records, list) or not records:
-            raise SettingsError(f"{file}: expected a list of items, got {shown(records)}")
-        found[file.stem] = [
-            (f"{file}, item {place}", record) for place, record in enumerate(records)
-        ]
+    found = {file.stem: rows_of(file) for file in sorted(root.glob(pattern))}
     if not found:
         raise SettingsError(f"there is no {root}/{pattern}")
     return found
+
+
+def rows_of(file: Path) -> list[tuple[str, Any]]:
+    """The records of one of the files that `read_rows` reads, each with its place.
+
+    Raises:
+        SettingsError: it cannot be read or holds no records.
+    """
+    records = _content(file)
+    if not isinstance(records, list) or not records:
+        raise SettingsError(f"{file}: expected a list of items, got {shown(records)}")
+    return [(f"{file}, item {place}", record) for place, record in enumerate(records)]
 
 
 def subtasks_of(
@@ -254,6 +281,31 @@ def field_of(record: Any, key: str, where: str) -> str:
     return value
 
 
+def crop_of(image: str, record: Mapping[str, Any], keys: Sequence[str], where: str) -> str:
+    """The name of an image's box in one official record.
+
+    Args:
+        image: name of the whole image.
+        record: with the box in pixels.
+        keys: of its left edge, top edge, width and height.
+        where: place of the record, for the error.
+
+    Raises:
+        SettingsError: one of them is no whole number; names where.
+    """
+    box = []
+    for key in keys:
+        value = record.get(key)
+        try:
+            if isinstance(value, int | float | str) and float(f"{value}").is_integer():
+                box.append(int(float(value)))
+                continue
+        except (ValueError, OverflowError):
+            pass
+        raise SettingsError(f"{where}: expected '{key}', pixels, got {shown(value)}")
+    return crop_name(image, *box)
+
+
 def list_of(record: Mapping[str, Any], key: str, where: str) -> list[Any]:
     """A list of one official record, which is not empty.
 
@@ -266,8 +318,8 @@ def list_of(record: Mapping[str, Any], key: str, where: str) -> list[Any]:
     return value
 
 
-def texts_of(record: Any, key: str, where: str) -> tuple[str, ...]:
-    """A list of texts of one official record; in a CSV it is written as Python has it.
+def texts_of(record: Any, key: str, where: str, least: int = 1) -> tuple[str, ...]:
+    """A list of `least` or more texts of one official record; in a CSV as Python writes it.
 
     Raises:
         SettingsError: there is none, or one is no text or blank; names where.
@@ -276,10 +328,10 @@ def texts_of(record: Any, key: str, where: str) -> tuple[str, ...]:
     if isinstance(value, str):
         try:
             value = ast.literal_eval(value)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
             value = None
-    if not isinstance(value, list) or not value:
-        raise SettingsError(f"{where}: expected a list '{key}', got {shown(record)}")
+    if not isinstance(value, list) or len(value) < least:
+        raise SettingsError(f"{where}: expected {least} or more '{key}', got {shown(record)}")
     return tuple(field_of({key: text}, key, where) for text in value)
 
 

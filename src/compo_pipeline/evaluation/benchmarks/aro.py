@@ -1,0 +1,137 @@
+"""ARO: attribution, relations and word order.
+
+`visual_genome_relation.json` and `visual_genome_attribution.json` are lists of {image_path,
+bbox_x, bbox_y, bbox_w, bbox_h, true_caption, false_caption}, the first with `relation_name`, the
+second with two `attributes`; the image is cropped to the box. Symmetric relations are left out, as
+in the authors' notebook, and pairs of attributes with fewer than 25 items; the scores are means
+over relations and over pairs.
+
+`coco_order.json` and `flickr30k_order.json` are lists of {image, correct_caption, hard_text_1, ...
+hard_text_4}, or of the authors' test cases {image, caption_options} with the right one first. The
+shuffles are read, not made: they differ between versions of the tagger.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.evaluation.benchmarks.items import (
+    Benchmark,
+    Item,
+    Mean,
+    Subtask,
+    crop_of,
+    field_of,
+    read_folder,
+    subtasks_of,
+    texts_of,
+)
+
+NAME = "aro"
+RELATION, ATTRIBUTION = "vg_relation", "vg_attribution"
+ORDERS = ("coco_order", "flickr30k_order")
+_FILES = {
+    "visual_genome_relation": RELATION,
+    "visual_genome_attribution": ATTRIBUTION,
+    **{order: order for order in ORDERS},
+}
+_BOX = ("bbox_x", "bbox_y", "bbox_w", "bbox_h")
+_ORDER = ("correct_caption", "hard_text_1", "hard_text_2", "hard_text_3", "hard_text_4")
+_LEAST_ITEMS = 25
+_DROPPED = {
+    RELATION: "symmetric relations",
+    ATTRIBUTION: f"pairs of attributes with fewer than {_LEAST_ITEMS} items",
+}
+# "Replicate ARO! VG-Relation, VG-Attribution.ipynb", with github.com/mertyg's code.
+_SYMMETRIC = """
+adjusting, attached to, between, bigger than, biting, boarding, brushing, chewing, cleaning,
+climbing, close to, coming from, coming out of, contain, crossing, dragging, draped over,
+drinking, drinking from, driving, driving down, driving on, eating from, eating in, enclosing,
+exiting, facing, filled with, floating in, floating on, flying, flying above, flying in,
+flying over, flying through, full of, going down, going into, going through, grazing in,
+growing in, growing on, guiding, hanging from, hanging in, hanging off, hanging over,
+higher than, holding onto, hugging, in between, jumping off, jumping on, jumping over, kept in,
+larger than, leading, leaning over, leaving, licking, longer than, looking in, looking into,
+looking out, looking over, looking through, lying next to, lying on top of, making, mixed with,
+mounted on, moving, on the back of, on the edge of, on the front of, on the other side of,
+opening, painted on, parked at, parked beside, parked by, parked in, parked in front of,
+parked near, parked next to, perched on, petting, piled on, playing, playing in, playing on,
+playing with, pouring, reaching for, reading, reflected on, riding on, running in, running on,
+running through, seen through, sitting behind, sitting beside, sitting by, sitting in front of,
+sitting near, sitting next to, sitting under, skiing down, skiing on, sleeping in, sleeping on,
+smiling at, sniffing, splashing, sprinkled on, stacked on, standing against, standing around,
+standing behind, standing beside, standing in front of, standing near, standing next to,
+staring at, stuck in, surrounding, swimming in, swinging, talking to, topped with, touching,
+traveling down, traveling on, tying, typing on, underneath, wading in, waiting for,
+walking across, walking by, walking down, walking next to, walking through, working in,
+working on, worn on, wrapped around, wrapped in, by, of, near, next to, with, beside,
+on the side of, around
+"""
+_LEFT_OUT = {" ".join(relation.split()) for relation in _SYMMETRIC.split(",")}
+
+
+def load(root: Path, images: Path) -> list[Subtask]:
+    """Read the files that are there, a subtask for each relation and each pair of attributes."""
+    found: list[Subtask] = []
+    for file, records in read_folder(root, list, _FILES).items():
+        name = _FILES[file]
+        items = [
+            _item(name, record, f"{place}", f"{root / file}.json, item {place}")
+            for place, record in enumerate(records)
+        ]
+        every = subtasks_of(NAME, "image_to_text", images, items)
+        counted = [replace(task, ties_right=name in ORDERS) for task in every if _counts(task)]
+        if not counted:
+            raise SettingsError(f"{root / file}.json: all items are left out: {_DROPPED[name]}")
+        if dropped := len(items) - sum(len(task.items) for task in counted):
+            counted[0] = replace(counted[0], dropped={_DROPPED[name]: dropped})
+        found += counted
+    return found
+
+
+def _item(name: str, record: Any, place: str, where: str) -> tuple[str, Item]:
+    """The subtask of a record, and its item."""
+    if name not in ORDERS:
+        image = crop_of(field_of(record, "image_path", where), record, _BOX, where)
+        texts = [field_of(record, key, where) for key in ("true_caption", "false_caption")]
+        part = (
+            field_of(record, "relation_name", where)
+            if name == RELATION
+            else "_".join(texts_of(record, "attributes", where))
+        )
+        name = f"{name}/{part}"
+    else:
+        image = field_of(record, "image", where)
+        texts = (
+            [*texts_of(record, "caption_options", where, least=2)]
+            if "caption_options" in record
+            else [field_of(record, key, where) for key in _ORDER]
+        )
+    return name, Item(place, image, (texts[0],), tuple(texts[1:]))
+
+
+def _counts(task: Subtask) -> bool:
+    name, _, part = task.name.partition("/")
+    if name == ATTRIBUTION:
+        return len(task.items) >= _LEAST_ITEMS
+    return part not in _LEFT_OUT
+
+
+_AVERAGES = {
+    "aro2": Mean((RELATION, ATTRIBUTION)),
+    "aro4": Mean((RELATION, ATTRIBUTION, *ORDERS)),
+}
+
+BENCHMARK = Benchmark(
+    name=NAME,
+    label="ARO",
+    load=load,
+    headline=lambda metric, name: name in _FILES.values() or name in _AVERAGES,
+    averages={"accuracy": _AVERAGES},
+    source="github.com/mertyg/vision-language-models-are-bows: visual_genome_relation.json, "
+    "visual_genome_attribution.json, and word orders as coco_order.json, flickr30k_order.json; "
+    "images: those of Visual Genome, COCO's val2014 and test2014, flickr30k-images",
+)

@@ -1,0 +1,352 @@
+"""Choices among captions of an image: ARO, VALSE, What'sUp, CREPE, VL-CheckList."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.evaluation import scoring
+from compo_pipeline.evaluation.benchmarks import (
+    BENCHMARKS,
+    Subtask,
+    from_files,
+    reported_metrics,
+)
+from compo_pipeline.evaluation.embed import Embedded
+from compo_pipeline.evaluation.evaluate import audit
+from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings
+from compo_pipeline.images.decoding import load
+
+BOX = {"bbox_x": 10, "bbox_y": 20, "bbox_w": 30, "bbox_h": 40}
+CAPTIONS = {"true_caption": "a dog on a car", "false_caption": "a car on a dog"}
+SHUFFLES = {f"hard_text_{k}": f"dog a {k}" for k in range(1, 5)}
+
+
+@pytest.fixture
+def loaded(tmp_path: Path) -> Callable[..., dict[str, Subtask]]:
+    """Writes files of a benchmark and loads its subtasks, by name."""
+
+    def read(name: str, files: dict[str, Any], ties: Any = "strict") -> dict[str, Subtask]:
+        for path, content in files.items():
+            file = tmp_path / name / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            if file.suffix == ".csv":
+                with file.open("w", newline="") as lines:
+                    csv.writer(lines).writerows([content[0], *(row.values() for row in content)])
+            else:
+                file.write_text(content if isinstance(content, str) else json.dumps(content))
+        sets = {name: BenchmarkSet()}
+        found = from_files(BenchmarksSettings(str(tmp_path), sets=sets, ties=ties))
+        return {task.name: task for task in found}
+
+    return read
+
+
+def averages(name: str, values: dict[str, float], items: int = 1) -> dict[str, float]:
+    """The reported metrics of subtasks with these accuracies."""
+    found = reported_metrics({(name, "accuracy", task): items for task in values})
+    return {
+        metric.name: sum(values[task] * weight for task, weight in metric.weights.items())
+        for metric in found
+    }
+
+
+def verdicts(task: Subtask, embedded: Callable[..., Embedded], angles: list[float]) -> list[Any]:
+    """Whether each item is right, where a text at angle 0 is like its image and others less.
+
+    Args:
+        task: with items of the same number of texts.
+        embedded: the fixture.
+        angles: of the distinct texts, in the order of the items.
+    """
+    images = {str(task.path(item)): [1.0, 0.0] for item in task.items}
+    texts = dict.fromkeys(task.texts())
+    vectors = {
+        text: [np.cos(angle), np.sin(angle)] for text, angle in zip(texts, angles, strict=True)
+    }
+    (scored,) = scoring.score("m", task, embedded(images, vectors))
+    return [row.correct for row in scored.rows]
+
+
+def _relation(name: str, **changes: Any) -> dict[str, Any]:
+    return {"image_path": "7.jpg", "relation_name": name, **BOX, **CAPTIONS, **changes}
+
+
+def _pair(first: str, second: str) -> dict[str, Any]:
+    return {"image_path": "7.jpg", "attributes": [first, second], **BOX, **CAPTIONS}
+
+
+def test_aro_crops_and_takes_means_over_relations_and_pairs(
+    loaded: Callable[..., dict[str, Subtask]], tmp_path: Path, embedded: Callable[..., Embedded]
+) -> None:
+    files = {
+        "visual_genome_relation.json": [
+            _relation("left of"),
+            _relation("left of", true_caption="x", false_caption="y", bbox_x=0),
+            _relation("left of", true_caption="same", false_caption="equal"),
+            _relation("on", true_caption="u", false_caption="v"),
+            _relation("next to"),
+            _relation("with"),
+        ],
+        "visual_genome_attribution.json": [_pair("red", "old")] * 25 + [_pair("red", "new")] * 24,
+    }
+    tasks = loaded("aro", files, "official")
+    assert {name: len(task.items) for name, task in tasks.items()} == {
+        "vg_relation/left of": 3,
+        "vg_relation/on": 1,
+        "vg_attribution/red_old": 25,
+    }
+    left = tasks["vg_relation/left of"]
+    assert [item.image for item in left.items][:2] == [
+        "7.jpg#xywh=10,20,30,40",
+        "7.jpg#xywh=0,20,30,40",
+    ]
+    # right, wrong, a tie, which is wrong in the official code too
+    assert verdicts(left, embedded, [0, 1, 1, 0, 1, 1]) == [True, False, False]
+    (tmp_path / "images").mkdir()
+    Image.new("RGB", (100, 100)).save(tmp_path / "images" / "7.jpg")
+    assert load(*left.place(left.items[0])).size == (30, 40)
+    dropped = [count for task in tasks.values() for count in task.dropped.values()]
+    assert dropped == [24, 2]
+    empty = embedded({str(left.path(left.items[0])): [1.0]}, {text: [1.0] for text in left.texts()})
+    assert audit(left, empty).dropped == dict(left.dropped)
+
+
+def test_aro_orders_count_a_tie_as_the_official_code_does(
+    loaded: Callable[..., dict[str, Subtask]], embedded: Callable[..., Embedded]
+) -> None:
+    rows = [
+        {"image": "val2014/1.jpg", "correct_caption": "a dog", **SHUFFLES},
+        {"image": "val2014/2.jpg", "caption_options": ["a dog", *"abcd"]},
+        {"image": "val2014/2.jpg", "caption_options": ["a cat", "a cat", *"efg"]},
+    ]
+    angles = [1, *[2] * 4, *[0] * 4, 0, *[1] * 3]
+    for ties, expected in (("strict", [True, False, False]), ("official", [True, False, True])):
+        (order,) = loaded("aro", {"coco_order.json": rows}, ties).values()
+        assert order.name == "coco_order" and order.items[0].negatives == tuple(SHUFFLES.values())
+        assert verdicts(order, embedded, angles) == expected
+
+
+def test_averages_of_aro() -> None:
+    values = {"vg_relation/a": 0.2, "vg_relation/b": 0.6, "vg_attribution/c": 0.8}
+    assert averages("aro", values) == pytest.approx(
+        {"vg_relation": 0.4, "vg_attribution": 0.8, "aro2": 0.6}
+    )
+    orders = {"coco_order": 0.1, "flickr30k_order": 0.3}
+    assert averages("aro", {**values, **orders})["aro4"] == pytest.approx(0.4)
+
+
+def _foil(votes: Any = 3, **changes: Any) -> dict[str, Any]:
+    start = {"image_file": "1.jpg", "caption": "a dog", "foil": "a cat"}
+    return {**start, "mturk": {"foil": 0, "caption": votes, "other": 0}, **changes}
+
+
+def test_valse_leaves_out_what_annotators_did_not_confirm(
+    loaded: Callable[..., dict[str, Subtask]], embedded: Callable[..., Embedded]
+) -> None:
+    records = {
+        "a": _foil(),
+        "b": _foil(2, caption="x", foil="y"),
+        "c": _foil(1),
+        "d": _foil(caption="u", foil="v"),
+    }
+    files = {"existence.json": records, "foil-it.json": {"e": _foil()}}
+    tasks = loaded("valse", files, "official")
+    existence = tasks["existence"]
+    assert [item.item for item in existence.items] == ["a", "b", "d"]
+    assert existence.items[0].image == "visual7w/images/1.jpg"
+    assert tasks["foil-it"].items[0].image == "COCO/val2014/1.jpg"
+    assert list(existence.dropped.values()) == [1] and not tasks["foil-it"].dropped
+    assert verdicts(existence, embedded, [0, 1, 1, 0, 1, 1]) == [True, False, False]
+
+
+def test_averages_of_valse() -> None:
+    values = {
+        "existence": 0.1,
+        "plurals": 0.2,
+        "relations": 0.3,
+        "foil-it": 0.4,
+        "counting-hard": 0.3,
+        "counting-small-quant": 0.5,
+        "counting-adversarial": 0.7,
+        "action-replacement": 0.2,
+        "actant-swap": 0.4,
+        "coreference-standard": 0.5,
+        "coreference-hard": 0.9,
+    }
+    found = averages("valse", values)
+    assert found["counting"] == pytest.approx(0.5)
+    assert found["average"] == pytest.approx((0.1 + 0.2 + 0.3 + 0.4 + 0.5 + 0.3 + 0.7) / 7)
+
+
+def test_official_valse_files(shared: Path) -> None:
+    root = shared / "benchmarks" / "valse"
+    tasks = BENCHMARKS["valse"].load(root, root)  # type: ignore[misc]
+    assert len(tasks) == 11
+    assert {len(task.items) + sum(task.dropped.values()) for task in tasks} == {40}
+
+
+def test_whatsup_resolves_paths_by_their_tail(
+    loaded: Callable[..., dict[str, Subtask]], embedded: Callable[..., Embedded]
+) -> None:
+    path = "data/controlled_images/beer-bottle_on_armchair.jpeg"
+    files = {
+        "controlled_images_dataset.json": [
+            {"image_path": path, "caption_options": ["a on b", "c", "d", "e"]},
+            {"image_path": f"/home/x/{path}", "caption_options": ["f", "g", "h", "i"]},
+            {"image_path": path, "caption_options": ["j", "k", "l", "m"]},
+        ],
+        "coco_qa_one_obj.json": [[139, "a dog on the left", "a dog on the right"]],
+        "vg_qa_two_obj.json": [["2354786", "a dog", "a cat"]],
+    }
+    tasks = loaded("whatsup", files, "official")
+    first = "controlled_images/beer-bottle_on_armchair.jpeg"
+    assert {item.image for item in tasks["a"].items} == {first}
+    assert tasks["coco_one"].items[0].image == "val2017/000000000139.jpg"
+    assert tasks["gqa_two"].items[0].image == "vg_images/2354786.jpg"
+    # right, wrong, a tie
+    angles = [0, 1, 1, 1, 1, 0, 2, 2, 1, 1, 2, 2]
+    assert verdicts(tasks["a"], embedded, angles) == [True, False, True]
+    strict = loaded("whatsup", {})["a"]
+    assert verdicts(strict, embedded, angles) == [True, False, False]
+
+
+def test_the_average_of_whatsup_is_over_six_sets() -> None:
+    values = {
+        name: k / 10
+        for k, name in enumerate(("a", "b", "coco_one", "coco_two", "gqa_one", "gqa_two"))
+    }
+    assert averages("whatsup", values)["average"] == pytest.approx(0.25)
+
+
+def _hard(number: int, caption: str, negatives: list[str], **box: Any) -> dict[str, Any]:
+    edges = {"x": 1, "y": 2, "width": 30, "height": 40, **box}
+    return {"image_id": number, **edges, "caption": caption, "hard_negs": repr(negatives)}
+
+
+def test_crepe_crops_and_reads_its_list_literals(
+    loaded: Callable[..., dict[str, Subtask]], tmp_path: Path, embedded: Callable[..., Embedded]
+) -> None:
+    (tmp_path / "images" / "VG_100K_2").mkdir(parents=True)
+    Image.new("RGB", (50, 50)).save(tmp_path / "images" / "VG_100K_2" / "8.jpg")
+    rows = [
+        _hard(7, "a dog", ["x", 'the "dog", it\'s']),
+        _hard(8, "a cat", ["u", "v"], x="3.0"),
+        _hard(8, "a bird", ["r", "s"]),
+    ]
+    file = "swap/prod_vg_hard_negs_swap_complexity_12.csv"
+    (task,) = loaded("crepe", {file: rows}).values()
+    assert task.name == "swap_12"
+    assert [item.image for item in task.items][:2] == [
+        "VG_100K/7.jpg#xywh=1,2,30,40",
+        "VG_100K_2/8.jpg#xywh=3,2,30,40",
+    ]
+    assert task.items[0].negatives == ("x", 'the "dog", it\'s')
+    assert verdicts(task, embedded, [0, 1, 1, 1, 0, 1, 1, 1, 2]) == [True, False, False]
+
+
+def test_averages_of_crepe_need_all_complexities() -> None:
+    values = {
+        f"{kind}_{number}": place / 10
+        for place, kind in enumerate(("atom", "negate", "swap"))
+        for number in range(4, 13)
+    }
+    assert averages("crepe", values)["average"] == pytest.approx(0.1)
+    del values["swap_4"]
+    assert averages("crepe", values).keys() & {"atom", "swap", "average"} == {"atom"}
+
+
+def test_vl_checklist_follows_its_index(
+    loaded: Callable[..., dict[str, Subtask]], embedded: Callable[..., Embedded]
+) -> None:
+    index = 'ANNO_PATH: "data/{}.json"\nIMG_ROOT: "hake/"\nTYPE: "TUPLE_JSON"'
+    records = [
+        ["pic/1.jpg", {"POS": ["a dog", "a pup"], "NEG": ["a cat", "a cub"]}],
+        ["pic/2.jpg", {"POS": ["x"], "NEG": ["y"]}],
+        ["pic/2.jpg", {"POS": ["u"], "NEG": ["v"]}],
+    ]
+    tasks = loaded(
+        "vl_checklist",
+        {
+            "corpus/v1/Object/Size/small/hake.yaml": index.format("a"),
+            "corpus/v1/Relation/spatial/vg.yaml": index.format("b"),
+            "data/a.json": records,
+            "data/b.json": records,
+        },
+        "official",
+    )
+    assert tasks.keys() == {"object/Size_small_hake", "relation/spatial_vg"}
+    task = tasks["relation/spatial_vg"]
+    assert task.items[0].image == "hake/pic/1.jpg"
+    assert (task.items[0].positives, task.items[0].negatives) == (("a dog",), ("a cat",))
+    assert verdicts(task, embedded, [0, 1, 1, 0, 1, 1]) == [True, False, False]
+
+
+def test_averages_of_vl_checklist_are_nested() -> None:
+    values = {"object/a": 0.1, "object/b": 0.3, "attribute/c": 0.6, "relation/d": 0.7}
+    assert averages("vl_checklist", values) == pytest.approx(
+        {"object": 0.2, "attribute": 0.6, "relation": 0.7, "average": 0.5}
+    )
+
+
+def test_official_vl_checklist_files(shared: Path, tmp_path: Path) -> None:
+    data = shared / "benchmarks" / "vl_checklist"
+    # One file, which the official index does not name, is empty.
+    for file in (file for file in data.rglob("*.json") if json.loads(file.read_bytes())):
+        path = file.relative_to(data)
+        index = tmp_path / "corpus" / "v1" / path.with_suffix(".yaml")
+        index.parent.mkdir(parents=True, exist_ok=True)
+        index.write_text(f'ANNO_PATH: "data/{path}"\nIMG_ROOT: "vg"')
+        (tmp_path / "data" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data" / path).write_bytes(file.read_bytes())
+    tasks = BENCHMARKS["vl_checklist"].load(tmp_path, tmp_path)  # type: ignore[misc]
+    assert {task.name.split("/")[0] for task in tasks} == {"object", "attribute", "relation"}
+    assert all(len(task.items) <= 20 for task in tasks)
+
+
+INDEX = "corpus/v1/Object/a.yaml"
+HARD = "swap/prod_vg_hard_negs_swap_complexity_4.csv"
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "message"),
+    [
+        ("aro", {"visual_genome_relation.json": [_relation("on", bbox_x=None)]}, "item 0.*bbox_x"),
+        ("aro", {"visual_genome_relation.json": [_relation("on", bbox_w=1.5)]}, "item 0.*bbox_w"),
+        ("aro", {"visual_genome_relation.json": [_relation("of")]}, r"relation\.json: .*left out"),
+        ("aro", {"coco_order.json": [{"image": "1.jpg"}]}, "item 0.*correct_caption"),
+        (
+            "aro",
+            {"coco_order.json": [{"image": "1", "caption_options": ["a"]}]},
+            "item 0.*2 or more",
+        ),
+        ("aro", {"order.json": [{}]}, r"no visual_genome_relation\.json or .*coco_order"),
+        ("valse", {"existence.json": {"a": _foil(mturk=None)}}, "item a.*mturk"),
+        ("valse", {"existence.json": {"a": _foil(0)}}, "valse/existence: .*no items"),
+        ("whatsup", {"coco_qa_one_obj.json": [[1, "a"]]}, "item 0.*right, wrong"),
+        (
+            "whatsup",
+            {"controlled_clevr_dataset.json": [{"image_path": "a", "caption_options": ["a"]}]},
+            "item 0.*caption_options",
+        ),
+        ("crepe", {"a/prod_vg_hard_negs_x_complexity_4.csv": [_hard(1, "a", ["b"])]}, "swap"),
+        ("crepe", {HARD: [_hard(1, "a", ["b"], x="a")]}, "item 0.*'x'"),
+        ("crepe", {HARD: [{**_hard(1, "a", []), "hard_negs": "open('x')"}]}, "item 0.*hard_negs"),
+        ("crepe", {HARD: [_hard("../7", "a", ["b"])]}, "item 0.*image_id"),  # type: ignore[arg-type]
+        ("vl_checklist", {INDEX: "ANNO_PATH: ../a\nIMG_ROOT: a"}, r"a\.yaml.*ANNO_PATH"),
+        ("vl_checklist", {INDEX: "!!python/object/apply:os.getcwd []"}, r"a\.yaml cannot be read"),
+        ("vl_checklist", {"corpus/v1/Other/a.yaml": "ANNO_PATH: a"}, r"Other/a\.yaml"),
+    ],
+)
+def test_what_cannot_be_scored_is_named(
+    loaded: Callable[..., dict[str, Subtask]], name: str, files: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SettingsError, match=message) as raised:
+        loaded(name, files)
+    assert "\n" not in str(raised.value)
