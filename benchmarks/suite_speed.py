@@ -2,7 +2,7 @@
 
     python benchmarks/suite_speed.py <folder of sugar_crepe/ and sugar_crepe_pp/> --images 100
 
-Takes the items of the first images of the official files of SugarCrepe and SugarCrepe++, with
+Takes the items of random images of the official files of SugarCrepe and SugarCrepe++, with
 generated images of COCO's size under their names, and ViT-B/32 with random weights. Item by item,
 as the official scripts do it: an image and its texts are read and encoded for each item. Ours:
 `Embedder` and `score_model`, first without and then with stored embeddings. Prints the items a
@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import random
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,14 +34,17 @@ from compo_pipeline.images.decoding import load as load_image
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
 
-SETS = {name: BenchmarkSet() for name in ("sugar_crepe", "sugar_crepe_pp")}
+SETS: dict[str, BenchmarkSet | None] = {
+    name: BenchmarkSet() for name in ("sugar_crepe", "sugar_crepe_pp")
+}
 SIZE = (480, 640)
 
 
 def sample(root: Path, images: Path, count: int) -> list[Subtask]:
-    """The items of the first `count` images of the files; the images are generated."""
+    """The items of `count` random images of the files; the images are generated."""
     tasks = from_files(BenchmarksSettings(str(root), str(images), SETS))
-    names = list(dict.fromkeys(item.image for task in tasks for item in task.items))[:count]
+    names = sorted({item.image for task in tasks for item in task.items})
+    names = random.Random(0).sample(names, count)
     for number, name in enumerate(names):
         noise = np.random.default_rng(number).integers(0, 255, (*SIZE, 3), dtype=np.uint8)
         Image.fromarray(noise).save(images / name)
@@ -53,12 +58,13 @@ def sample(root: Path, images: Path, count: int) -> list[Subtask]:
 @torch.inference_mode()
 def item_by_item(loaded: LoadedModel, tasks: Sequence[Subtask]) -> Iterator[bool]:
     """Verdicts of image-to-text choice, each item encoded alone."""
+    model: Any = loaded.model
     for task in tasks:
         for item in task.items:
             pixels = loaded.preprocess(load_image(*task.place(item)))[None]
-            image = loaded.model.encode_image(pixels, normalize=True)
+            image = model.encode_image(pixels, normalize=True)
             tokens = loaded.tokenize([*item.positives, *item.negatives])
-            cosines = (image @ loaded.model.encode_text(tokens, normalize=True).T).numpy()
+            cosines = (image @ model.encode_text(tokens, normalize=True).T).numpy()
             matches = len(item.positives)
             yield bool(choice(cosines[:, :matches], cosines[:, matches:])[0])
 

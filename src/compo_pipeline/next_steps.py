@@ -133,5 +133,8 @@ def _after_registration(alias: str | None, parameters: Mapping[str, Any]) -> lis
 def _after_promotion(parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
     if parameters["promotion"]["dry_run"] or parameters["promotion"]["action"] == "copy":
         return []
-    command = f"compo-pipeline try{options(**parameters['command'])}"
-    return [(command, "base and champion in a browser")]
+    given = options(**parameters["command"])
+    return [
+        (f"compo-pipeline serve{given}", "the champion over HTTP"),
+        (f"compo-pipeline try{given}", "base and champion in a browser"),
+    ]
