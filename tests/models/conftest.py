@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 
+import open_clip
 import pytest
 import torch
 from open_clip.model import CLIP, CustomTextCLIP
@@ -42,6 +45,16 @@ VISIONS["timm-convolutional"] = {**VISIONS["timm-avg"], "timm_model_name": "test
 WIDTHS = {"timm-map": 96}
 
 Build = Callable[..., torch.nn.Module]
+
+
+@pytest.fixture(scope="session")
+def architectures(tiny_clip: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The tiny architecture under names of its own, as open_clip knows its many."""
+    folder = tmp_path_factory.mktemp("architectures")
+    config = json.loads((tiny_clip / "open_clip_config.json").read_text())["model_cfg"]
+    (folder / "Tiny-16.json").write_text(json.dumps(config))
+    (folder / "Tiny-16-quickgelu.json").write_text(json.dumps({**config, "quick_gelu": True}))
+    open_clip.add_model_config(folder)
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,8 @@ from compo_pipeline.configuration import SettingsError
 from compo_pipeline.models import hf_export
 from compo_pipeline.models.hf_export import fast_tokenizer, to_hugging_face
 from compo_pipeline.models.loading import LoadedModel, load
-from compo_pipeline.models.weights import PROBES
+from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.models.weights import CONFIG_FILE, PROBES
 
 pytest.importorskip("transformers")
 
@@ -148,6 +149,41 @@ def test_siglips_become_siglip_models(
     model = agree(to_hugging_face(checkpoint, tmp_path / "hf"), load(checkpoint))
     assert type(model).__name__ == "SiglipModel"
     assert model.logit_bias.item() == -10.0
+
+
+def test_a_clip_that_was_written_loads_again(write: Write, tmp_path: Path) -> None:
+    checkpoint = write(VIT, TEXT, {"resize_mode": "squash"}, quick_gelu=True)
+    same(load(checkpoint), to_hugging_face(checkpoint, tmp_path / "hf"))
+
+
+def test_a_siglip_that_was_written_loads_again(
+    write: Write,
+    siglip_trunk: dict[str, Any],
+    siglip_tokenizer: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = {**TEXT, **SEES_ALL, "vocab_size": 64, "hf_tokenizer_name": "x"}
+    text |= {"norm_kwargs": {"eps": 1e-6}, "tokenizer_kwargs": {"clean": "canonicalize"}}
+    checkpoint = write(siglip_trunk, text, {}, custom_text=True, init_logit_bias=-10.0)
+    shutil.copytree(siglip_tokenizer, checkpoint, dirs_exist_ok=True)
+    config = json.loads((checkpoint / CONFIG_FILE).read_text())["model_cfg"]
+    monkeypatch.setattr("open_clip.list_models", lambda: ["ViT-B-32", "SigLIP in small"])
+    monkeypatch.setattr("open_clip.get_model_config", lambda name: deepcopy(config))
+    same(load(checkpoint), to_hugging_face(checkpoint, tmp_path / "hf"))
+
+
+def same(first: LoadedModel, folder: Path) -> None:
+    """A folder of transformers gives the weights, token ids and pixels of an open_clip model."""
+    second = load(ModelSettings(name=f"local-dir:{folder}"))
+    assert torch.equal(first.tokenize(list(PROBES)), second.tokenize(list(PROBES)))
+    for image in example_images(first.image_size):
+        assert torch.equal(first.preprocess(image), second.preprocess(image))
+    states = first.model.state_dict(), second.model.state_dict()
+    assert states[0].keys() == states[1].keys()
+    for name, tensor in states[0].items():
+        assert torch.equal(tensor, states[1][name]), name
+    assert first.quick_gelu == second.quick_gelu
 
 
 def test_siglips_text_tower_needs_its_image_tower(tiny_siglip: Path, tmp_path: Path) -> None:

@@ -27,16 +27,6 @@ def photo() -> Image.Image:
     return Image.fromarray(noise)
 
 
-@pytest.fixture(scope="module")
-def architectures(tiny_clip: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The tiny architecture under names of its own, as open_clip knows its many."""
-    folder = tmp_path_factory.mktemp("architectures")
-    config = json.loads((tiny_clip / "open_clip_config.json").read_text())["model_cfg"]
-    (folder / "Tiny-16.json").write_text(json.dumps(config))
-    (folder / "Tiny-16-quickgelu.json").write_text(json.dumps({**config, "quick_gelu": True}))
-    open_clip.add_model_config(folder)
-
-
 @pytest.fixture
 def folder(tiny_clip: Path, tmp_path: Path) -> Path:
     """A copy of the tiny model, to be spoilt."""

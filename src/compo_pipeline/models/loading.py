@@ -125,7 +125,12 @@ def _build(plan: ModelSource, seed: int, model_cfg: Mapping[str, Any]) -> torch.
         torch.manual_seed(seed)
         model: torch.nn.Module = (CustomTextCLIP if custom else CLIP)(**arguments)
     if plan.weights is not None:
-        weights.load_into(model, plan.weights, plan.name)
+        weights.load_into(model, plan.weights, plan.name, plan.context_length)
+    if plan.mixed_with is not None:
+        base, share = plan.mixed_with
+        own = {key: value.clone() for key, value in model.state_dict().items()}
+        weights.load_into(model, base, plan.name, plan.context_length)
+        model.load_state_dict(weights.interpolate(model.state_dict(), own, share))
     return model
 
 

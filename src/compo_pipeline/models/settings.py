@@ -5,12 +5,20 @@ from __future__ import annotations
 import json
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
+
+from pydantic import PositiveInt
 
 from compo_pipeline.configuration import settings
 
 SCENES_BASE = "scenes-base"
 LOCAL_PREFIX = "local-dir:"
 HUB_PREFIX = "hf-hub:"
+REGISTRY_PREFIX = "models:/"
+
+PublishedLayout = Literal[
+    "negclip", "ce_clip", "tsvlc", "dac", "fsc_clip", "con_clip", "clove", "triplet_clip"
+]
 
 
 @settings
@@ -19,7 +27,9 @@ class ModelSettings:
 
     name: str = SCENES_BASE
     """`scenes-base` (ships with the package), an open_clip architecture such as
-    `ViT-B-32-quickgelu`, `local-dir:<folder>` or `hf-hub:<owner/model>`.
+    `ViT-B-32-quickgelu`, `local-dir:<folder>` or `hf-hub:<owner/model>` (of open_clip or
+    transformers), or for evaluation a registered version: `models:/<name>@<alias>` or
+    `models:/<name>/<version>`.
     """
 
     pretrained: str | None = None
@@ -32,6 +42,17 @@ class ModelSettings:
 
     quick_gelu: bool | None = None
     """Whether a weights file that does not record it was trained with QuickGELU."""
+
+    layout: PublishedLayout | None = None
+    """Whose published checkpoint the weights file is, for what it does not say about itself
+    (QuickGELU, context length, mixture); docs/models.md lists them.
+    """
+
+    mixed_with: str | None = None
+    """Weights (a tag or a file) that the layout clove mixes the file with; null takes OpenAI's."""
+
+    context_length: PositiveInt | None = None
+    """Token ids of a text, if they are not the architecture's; null takes those."""
 
     seed: int = 0
     """Of random weights."""
@@ -62,8 +83,10 @@ def needs_network(model: ModelSettings) -> bool:
     """Whether the model, or a part of it, may have to be downloaded."""
     if model.name.startswith(HUB_PREFIX):
         return True
-    if model.name == SCENES_BASE or model.name.startswith(LOCAL_PREFIX):
+    if model.name == SCENES_BASE or model.name.startswith((LOCAL_PREFIX, REGISTRY_PREFIX)):
         return False
+    if model.layout == "clove" and (model.mixed_with is None or not is_file(model.mixed_with)):
+        return True
     if model.pretrained is not None and not is_file(model.pretrained):
         return True
     return model.tokenizer is None and _takes_hub_tokenizer(model.name)

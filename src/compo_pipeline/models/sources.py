@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from compo_pipeline.configuration import SettingsError, nearest
-from compo_pipeline.models import foreign, hub, weights
+from compo_pipeline.models import checkpoints, foreign, hub, weights
+from compo_pipeline.models.checkpoints import Layout
 from compo_pipeline.models.settings import (
     HUB_PREFIX,
     LOCAL_PREFIX,
+    REGISTRY_PREFIX,
     SCENES_BASE,
     ModelSettings,
     is_file,
@@ -35,6 +37,8 @@ class ModelSource:
         preprocess_cfg: open_clip's preprocessing configuration, possibly partial.
         weights: the weights file, None for random weights.
         record: what `export` noted beside the weights.
+        context_length: token ids of a text, where the settings or the layout state them.
+        mixed_with: weights that the file is mixed with, and the file's share; None for none.
     """
 
     name: str
@@ -43,6 +47,8 @@ class ModelSource:
     preprocess_cfg: dict[str, Any]
     weights: Path | None
     record: Mapping[str, Any]
+    context_length: int | None = None
+    mixed_with: tuple[Path, float] | None = None
 
 
 def find_source(settings: ModelSettings) -> ModelSource:
@@ -52,16 +58,21 @@ def find_source(settings: ModelSettings) -> ModelSource:
         SettingsError: unknown name, missing files, or weights that need another activation.
     """
     name = settings.name
+    if name.startswith(REGISTRY_PREFIX):
+        raise SettingsError(
+            f"model.name: '{name}' is a registered version, which only the evaluation pipeline "
+            f"reads; elsewhere name the exported folder of its run ({LOCAL_PREFIX}<folder>)"
+        )
     if name == SCENES_BASE or name.startswith((LOCAL_PREFIX, HUB_PREFIX)):
         _refuse_second_weights(settings)
     if name == SCENES_BASE:
         shipped = Path(str(files("compo_pipeline"))) / "resources" / "scenes_base"
-        return _of_folder(shipped, SCENES_BASE)
+        return _of_folder(shipped, SCENES_BASE, settings)
     if name.startswith(LOCAL_PREFIX):
         folder = Path(name.removeprefix(LOCAL_PREFIX))
-        return _of_folder(folder, read_record(folder).get("name", folder.name))
+        return _of_folder(folder, read_record(folder).get("name", folder.name), settings)
     if name.startswith(HUB_PREFIX):
-        return _of_folder(_download_repository(name.removeprefix(HUB_PREFIX)), name)
+        return _of_folder(_download_repository(name.removeprefix(HUB_PREFIX)), name, settings)
     return _of_architecture(settings)
 
 
@@ -83,12 +94,24 @@ def _refuse_second_weights(settings: ModelSettings) -> None:
     )
 
 
-def _of_folder(folder: Path, name: str) -> ModelSource:
+def _of_folder(folder: Path, name: str, settings: ModelSettings) -> ModelSource:
+    if settings.layout is not None:
+        raise SettingsError(
+            f"model.layout: '{name}' is a folder, expected null; a layout is of a weights file at "
+            "model.pretrained, with model.name as its architecture"
+        )
     path = folder / CONFIG_FILE
+    if not path.is_file() and checkpoints.is_of_transformers(folder):
+        return _of_transformers(folder, name, settings.context_length)
     if not path.is_file():
         raise SettingsError(
-            f"model '{name}': no {CONFIG_FILE} in {folder}; expected a folder that `export` or "
-            "open_clip wrote"
+            f"model '{name}': no {CONFIG_FILE} in {folder}; expected a folder that `export`, "
+            "open_clip or transformers wrote"
+        )
+    if settings.context_length is not None:
+        raise SettingsError(
+            f"model.context_length: {path} states that of '{name}'; set model.context_length to "
+            "null"
         )
     config = foreign.read_config(path)
     foreign.refuse_code(folder, f"model '{name}'")
@@ -112,6 +135,21 @@ def _of_folder(folder: Path, name: str) -> ModelSource:
     )
 
 
+def _of_transformers(folder: Path, name: str, context_length: int | None) -> ModelSource:
+    """CLIP or SigLIP as transformers writes them; of its files, numbers and tensors are read."""
+    config = checkpoints.open_clip_config(folder, context_length)
+    split = not (folder / "config.json").is_file()
+    return ModelSource(
+        name=name,
+        source=f"{LOCAL_PREFIX}{folder}",
+        model_cfg=config["model_cfg"],
+        preprocess_cfg=config["preprocess_cfg"],
+        weights=folder if split else weights.find(folder),
+        record={},
+        context_length=config["model_cfg"]["text_cfg"]["context_length"],
+    )
+
+
 def _of_architecture(settings: ModelSettings) -> ModelSource:
     import open_clip
 
@@ -124,6 +162,21 @@ def _of_architecture(settings: ModelSettings) -> ModelSource:
             f"architectures of open_clip.list_models(), {LOCAL_PREFIX}<folder>, "
             f"{HUB_PREFIX}<owner/model>)"
         )
+    layout = None
+    if settings.layout is not None:
+        if pretrained is None or not is_file(pretrained):
+            raise SettingsError(
+                f"model.layout: '{settings.layout}' is of a weights file, expected its path at "
+                f"model.pretrained, got {pretrained}"
+            )
+        layout = checkpoints.LAYOUTS[settings.layout]
+        settings = replace(
+            settings,
+            quick_gelu=layout.quick_gelu if settings.quick_gelu is None else settings.quick_gelu,
+            context_length=settings.context_length or layout.context_length,
+        )
+    if settings.context_length is not None:
+        model_cfg["text_cfg"]["context_length"] = settings.context_length
     preprocess_cfg: dict[str, Any] = {}
     record: Mapping[str, Any] = {}
     file = None
@@ -137,7 +190,30 @@ def _of_architecture(settings: ModelSettings) -> ModelSource:
     elif pretrained is not None:
         preprocess_cfg = _check_tag(name, pretrained, model_cfg)
         file = _download_tag(name, pretrained, preprocess_cfg)
-    return ModelSource(name, name, model_cfg, preprocess_cfg, file, record)
+    return ModelSource(
+        *(name, name, model_cfg, preprocess_cfg, file, record),
+        context_length=settings.context_length,
+        mixed_with=_mixture(settings, layout, model_cfg),
+    )
+
+
+def _mixture(
+    settings: ModelSettings, layout: Layout | None, model_cfg: Mapping[str, Any]
+) -> tuple[Path, float] | None:
+    """The weights that a layout mixes its file with, and the file's share."""
+    if layout is None or layout.base is None:
+        if settings.mixed_with is not None:
+            mixed = ", ".join(name for name, each in checkpoints.LAYOUTS.items() if each.base)
+            raise SettingsError(
+                f"model.mixed_with: expected null with model.layout={settings.layout or 'null'} "
+                f"(layouts that are mixtures: {mixed}), got '{settings.mixed_with}'"
+            )
+        return None
+    base = settings.mixed_with or layout.base
+    if is_file(base):
+        return _local_file(Path(base)), layout.share
+    entry = _check_tag(settings.name, base, model_cfg)
+    return _download_tag(settings.name, base, entry), layout.share
 
 
 def _local_file(path: Path) -> Path:
@@ -229,14 +305,11 @@ def _download_tag(name: str, tag: str, entry: dict[str, Any]) -> Path:
 
 
 def _download_repository(identifier: str) -> Path:
-    from huggingface_hub import snapshot_download
-
-    wanted = ["*.json", "*.txt", "*.model", "open_clip_*.safetensors"]
+    texts = ["*.json", "*.txt", "*.model"]
     try:
-        folder = hub.cached(identifier, wanted)
-        if folder is None:
-            hub.ask(identifier)
-            folder = Path(snapshot_download(identifier, allow_patterns=wanted))
+        folder = _snapshot(identifier, [*texts, "open_clip_*.safetensors"])
+        if not (folder / CONFIG_FILE).is_file():
+            folder = _snapshot(identifier, [*texts, "model.safetensors", "*/model.safetensors"])
     except Exception as error:
         raise SettingsError(
             f"model.name: {HUB_PREFIX}{identifier} could not be downloaded "
@@ -244,6 +317,17 @@ def _download_repository(identifier: str) -> Path:
             f"folder ({CONFIG_FILE}, open_clip_model.safetensors, tokenizer files) elsewhere and "
             f"set model.name={LOCAL_PREFIX}<folder>"
         ) from error
+    return folder
+
+
+def _snapshot(identifier: str, wanted: list[str]) -> Path:
+    """The folder of a hub's repository, from the cache where it is there."""
+    from huggingface_hub import snapshot_download
+
+    folder = hub.cached(identifier, wanted)
+    if folder is None:
+        hub.ask(identifier)
+        folder = Path(snapshot_download(identifier, allow_patterns=wanted))
     return folder
 
 

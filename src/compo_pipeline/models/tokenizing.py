@@ -52,9 +52,12 @@ def tokenizer(plan: ModelSource, configured: str | None, text_cfg: dict[str, Any
             files to provide and the key.
     """
     if configured is None and not text_cfg.get("hf_tokenizer_name"):
-        from open_clip import get_tokenizer
+        from open_clip import SimpleTokenizer
 
-        tokenize = get_tokenizer(plan.source)
+        tokenize: Any = SimpleTokenizer(
+            context_length=text_cfg.get("context_length", 77),
+            **text_cfg.get("tokenizer_kwargs", {}),
+        )
     else:
         tokenize = _hugging_face(plan, configured, text_cfg)
     _check(plan, tokenize, text_cfg)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.models import checkpoints
 
 CONFIG_FILE = "open_clip_config.json"
 WEIGHTS_FILE = "open_clip_model.safetensors"
@@ -51,26 +52,22 @@ def find(folder: Path) -> Path:
 
 
 def read(path: Path) -> dict[str, torch.Tensor]:
-    """Tensors of a safetensors file, or of a pickled state dict read with `weights_only`."""
+    """Tensors by open_clip's names.
+
+    Args:
+        path: a safetensors file, a pickled checkpoint, or a folder with a folder for each tower.
+    """
+    if path.is_dir():
+        return {name: each for part in checkpoints.parts(path) for name, each in read(part).items()}
     if path.suffix == ".safetensors":
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
         try:
-            return load_file(path)
+            return checkpoints.by_open_clip(load_file(path), path)
         except SafetensorError as error:
             raise SettingsError(f"{path} is not a readable safetensors file: {error}") from None
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        # A TorchScript archive (OpenAI's own files), or a pickle that holds more than tensors.
-        raise SettingsError(
-            f"{path} is not a plain state dict ({type(error).__name__}), and nothing else is "
-            "unpickled here; use the model's safetensors file (OpenAI's weights: the "
-            "timm/*_clip_*.openai models of the Hugging Face hub)"
-        ) from error
-    state = state.get("state_dict", state)
-    return {name.removeprefix("module."): tensor for name, tensor in state.items()}
+    return checkpoints.by_open_clip(checkpoints.unpickled(path), path)
 
 
 def write(state: dict[str, torch.Tensor], path: Path, header: Mapping[str, str]) -> None:
@@ -115,11 +112,18 @@ def _header(path: Path) -> dict[str, str]:
         raise SettingsError(f"{path} is not a readable safetensors file: {error}") from None
 
 
-def load_into(model: torch.nn.Module, path: Path, name: str) -> None:
+def load_into(model: torch.nn.Module, path: Path, name: str, context: int | None = None) -> None:
     """Copy a file's weights into a model that has exactly these parameters.
 
     Nothing is resized: open_clip interpolates positions of another image size or context length
     without a word, which is another model.
+
+    Args:
+        model: of open_clip.
+        path: of the weights.
+        name: of the model, for errors.
+        context: token ids of a text, if they are fewer than the file has positions: those
+            beyond are cut off, which changes no text that fits.
 
     Raises:
         SettingsError: the weights are of another architecture, or not finite.
@@ -130,6 +134,9 @@ def load_into(model: torch.nn.Module, path: Path, name: str) -> None:
     state: dict[str, Any] = convert_state_dict(model, read(path))
     if "positional_embedding" in state and not hasattr(model, "positional_embedding"):
         state = convert_to_custom_text_state_dict(state)
+    for key in ("positional_embedding", "text.positional_embedding") if context else ():
+        if key in state:
+            state[key] = state[key][:context]
     wanted = model.state_dict()
     for scalar in ("logit_scale", "logit_bias"):
         if scalar in state and scalar in wanted:
@@ -141,7 +148,8 @@ def load_into(model: torch.nn.Module, path: Path, name: str) -> None:
     if problems:
         raise SettingsError(
             f"the weights in {path} are not of the architecture '{name}': {'; '.join(problems)}. "
-            "Set model.name to the architecture that they were trained with"
+            "Set model.name to the architecture that they were trained with (and "
+            "model.context_length, if that alone differs)"
         )
     for key, value in state.items():
         if value.is_floating_point() and not torch.isfinite(value).all():

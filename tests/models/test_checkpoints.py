@@ -1,0 +1,242 @@
+"""Published checkpoints, built here in the layouts of their files from a tiny CLIP."""
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.models.checkpoints import LAYOUTS
+from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.models.settings import ModelSettings, PublishedLayout
+
+TEXTS = ["a red cube", "a blue sphere left of a cat"]
+State = dict[str, torch.Tensor]
+
+pytestmark = pytest.mark.usefixtures("architectures")
+
+
+@pytest.fixture
+def state(tiny_clip: Path) -> State:
+    return load_file(tiny_clip / "open_clip_model.safetensors")
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Callable[[Any], Path]:
+    """Writes a pickled checkpoint."""
+
+    def write(content: Any) -> Path:
+        torch.save(content, tmp_path / "weights.pt")
+        return tmp_path / "weights.pt"
+
+    return write
+
+
+def of(path: Path, name: str = "Tiny-16", **more: Any) -> ModelSettings:
+    return ModelSettings(name, str(path), **({"quick_gelu": False} | more))
+
+
+def embeddings(loaded: LoadedModel) -> tuple[torch.Tensor, torch.Tensor]:
+    pixels = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        texts = loaded.model.encode_text(loaded.tokenize(TEXTS), normalize=True)
+        return loaded.model.encode_image(pixels, normalize=True), texts
+
+
+def test_every_layout_of_the_settings_is_known() -> None:
+    assert set(get_args(PublishedLayout)) == LAYOUTS.keys()
+
+
+@pytest.mark.parametrize("prefix", ["", "module.", "module.model.", "_orig_mod."])
+@pytest.mark.parametrize("key", [None, "state_dict", "model_state_dict", "model"])
+def test_tensors_are_found_under_any_key_and_wrapper(
+    state: State, written: Callable[[Any], Path], key: str | None, prefix: str
+) -> None:
+    named = {prefix + name: tensor for name, tensor in state.items()}
+    training = {"epoch": 3, "args": argparse.Namespace(lr=1e-6), "best": np.float64(0.4)}
+    path = written(named if key is None else {**training, key: named})
+    found = load(of(path)).model.state_dict()
+    assert all(torch.equal(found[name], tensor) for name, tensor in state.items())
+
+
+def test_classes_that_are_not_allowed_are_named(written: Callable[[Any], Path]) -> None:
+    path = written({"state_dict": {}, "config": Path("a"), "args": argparse.Namespace()})
+    with pytest.raises(SettingsError, match=r"it holds pathlib\.\S*PosixPath\)"):
+        load(of(path))
+
+
+@pytest.mark.parametrize("content", [{"optimizer": {"a": 1}}, [1], {"state_dict": {"a": "b"}}])
+def test_a_file_without_tensors_is_refused(written: Callable[[Any], Path], content: Any) -> None:
+    with pytest.raises(SettingsError, match="expected tensors by name"):
+        load(of(written(content)))
+
+
+RANK = 2
+FACTORS = {
+    # A [r k, in k] and B [out k, r k] of the patches' convolution: k = 16, 3 to 16 channels.
+    "visual.conv1.weight": ("visual.conv1.lora_", (RANK * 16, 3 * 16), (16 * 16, RANK * 16)),
+    "visual.transformer.resblocks.0.attn.in_proj_weight": (
+        *("visual.transformer.resblocks.0.attn.in_proj_weight_lora_", (RANK, 16), (48, RANK)),
+    ),
+    "transformer.resblocks.0.attn.out_proj.weight": (
+        *("transformer.resblocks.0.attn.out_proj.lora_", (RANK, 16), (16, RANK)),
+    ),
+    "transformer.resblocks.0.mlp.c_fc.weight": (
+        *("transformer.resblocks.0.mlp.c_fc.lora_", (RANK, 16), (64, RANK)),
+    ),
+}
+
+
+def with_lora(state: State) -> tuple[State, State]:
+    """A state with factors beside its weights, and the weights that they make."""
+    stored, merged = dict(state), dict(state)
+    for weight, (stem, shape_a, shape_b) in FACTORS.items():
+        a, b = torch.randn(shape_a), torch.randn(shape_b)
+        stored |= {f"{stem}A": a, f"{stem}B": b}
+        merged[weight] = state[weight] + (b @ a).reshape(state[weight].shape) / RANK
+    return stored, merged
+
+
+def test_lora_is_merged_at_one_over_its_rank(state: State, written: Callable[[Any], Path]) -> None:
+    stored, merged = with_lora(state)
+    path = written({"state_dict": {f"module.{name}": each for name, each in stored.items()}})
+    settings = of(path, "Tiny-16-quickgelu", layout="dac", quick_gelu=None)
+    found = load(settings).model.state_dict()
+    assert found.keys() >= merged.keys()
+    for name, tensor in merged.items():
+        torch.testing.assert_close(found[name], tensor)
+
+
+@pytest.mark.parametrize(
+    ("name", "factor", "message"),
+    [
+        ("visual.conv1.lora_B", None, "has no factor B"),
+        ("visual.conv1.lora_A", torch.zeros(RANK * 16, 5), r"an update of visual\.conv1\.weight"),
+        ("visual.elsewhere.lora_A", torch.zeros(2, 2), "no weight that it changes"),
+    ],
+)
+def test_factors_that_do_not_fit_are_refused(
+    state: State,
+    written: Callable[[Any], Path],
+    name: str,
+    factor: torch.Tensor | None,
+    message: str,
+) -> None:
+    stored, _ = with_lora(state)
+    stored.pop(name, None)
+    path = written(stored if factor is None else {**stored, name: factor})
+    with pytest.raises(SettingsError, match=message):
+        load(of(path))
+
+
+def test_a_layout_states_the_activation(state: State, written: Callable[[Any], Path]) -> None:
+    path = written({"state_dict": state})
+    with pytest.raises(SettingsError, match="set model.name to 'Tiny-16-quickgelu'"):
+        load(of(path, layout="negclip", quick_gelu=None))
+    assert load(of(path, "Tiny-16-quickgelu", layout="negclip", quick_gelu=None)).quick_gelu
+
+
+def test_clove_is_mixed_with_its_base_at_64_tokens(
+    state: State, tiny_model: Callable[..., Path], written: Callable[[Any], Path], tmp_path: Path
+) -> None:
+    other = {name: tensor + 1 for name, tensor in state.items()}
+    path = written({"epoch": 1, "state_dict": {f"module.{k}": v for k, v in other.items()}})
+    save_file(state, tmp_path / "base.safetensors")
+    loaded = load(
+        of(
+            *(path, "Tiny-16-quickgelu"),
+            layout="clove",
+            quick_gelu=None,
+            mixed_with=str(tmp_path / "base.safetensors"),
+        )
+    )
+    assert (loaded.context_length, loaded.tokenize(TEXTS).shape[1]) == (64, 64)
+    for name, tensor in loaded.model.state_dict().items():
+        expected = 0.4 * state[name] + 0.6 * other[name]
+        torch.testing.assert_close(tensor, expected[: len(tensor)] if tensor.ndim else expected)
+
+
+def test_fewer_positions_change_no_text_that_fits(
+    state: State, written: Callable[[Any], Path]
+) -> None:
+    path = written({"model_state_dict": state})
+    whole, cut = load(of(path)), load(of(path, context_length=64))
+    assert cut.model.positional_embedding.shape[0] == 64
+    for one, other in zip(embeddings(whole), embeddings(cut), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"mixed_with": "openai"}, r"model\.mixed_with: .*clove"),
+        ({"layout": "clove", "pretrained": "openai"}, r"model\.layout: .*model\.pretrained"),
+    ],
+)
+def test_settings_that_do_not_go_together(
+    state: State, written: Callable[[Any], Path], changes: dict[str, Any], message: str
+) -> None:
+    settings = {"name": "Tiny-16", "pretrained": str(written(state)), "quick_gelu": False}
+    with pytest.raises(SettingsError, match=message):
+        load(ModelSettings(**{**settings, **changes}))
+
+
+def test_a_folder_has_no_layout(tiny_clip: Path) -> None:
+    for changes in ({"layout": "dac"}, {"context_length": 64}):
+        with pytest.raises(SettingsError, match=rf"model\.{next(iter(changes))}: .*null"):
+            load(ModelSettings(name=f"local-dir:{tiny_clip}", **changes))
+
+
+def test_towers_in_folders_of_their_own_give_what_transformers_gives(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
+    shape |= {"num_attention_heads": 2, "projection_dim": 8, "hidden_act": "quick_gelu"}
+    vision = transformers.CLIPVisionConfig(**shape, image_size=32, patch_size=16)
+    text = transformers.CLIPTextConfig(**shape, eos_token_id=49407)
+    torch.manual_seed(0)
+    models = {
+        "vision-encoder": transformers.CLIPVisionModelWithProjection(vision),
+        "text-encoder": transformers.CLIPTextModelWithProjection(text),
+    }
+    for part, model in models.items():
+        folder = tmp_path / part
+        folder.mkdir()
+        named = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+        save_file(
+            {name: tensor.contiguous() for name, tensor in named.items()},
+            folder / "model.safetensors",
+        )
+        code = {"auto_map": {"AutoModel": "utils.CLIPTextEncoderOnly"}, "model_type": "own"}
+        (folder / "config.json").write_text(json.dumps({**model.config.to_dict(), **code}))
+    loaded = load(ModelSettings(name=f"local-dir:{tmp_path}"))
+    ids = loaded.tokenize(TEXTS)
+    pixels = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        image = models["vision-encoder"].eval()(pixel_values=pixels).image_embeds
+        texts = models["text-encoder"].eval()(input_ids=ids).text_embeds
+        torch.testing.assert_close(loaded.model.encode_image(pixels), image)
+        torch.testing.assert_close(loaded.model.encode_text(ids), texts)
+    assert loaded.context_length == 64
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"model_type": "blip"}, "model_type of clip, siglip, siglip2, got 'blip'"),
+        ({"model_type": "clip", "vision_config": {"hidden_act": "gelu"}}, "quick_gelu or gelu"),
+        ({"model_type": "clip", "text_config": {"vocab_size": 9}}, "vocab_size is 9"),
+        ({"model_type": "siglip", "text_config": {"hidden_size": 7}}, "none of open_clip's SigLIP"),
+    ],
+)
+def test_models_of_transformers_that_open_clip_cannot_build(
+    tmp_path: Path, config: dict[str, Any], message: str
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(SettingsError, match=message):
+        load(ModelSettings(name=f"local-dir:{tmp_path}"))
