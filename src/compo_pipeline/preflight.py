@@ -233,7 +233,7 @@ def check_resources(
         from compo_pipeline.evaluation.suite import listed_models
 
         for model in listed_models(parameters["models"], parameters["model_lists"]).values():
-            problems += _model(asdict(model))
+            problems += _model(asdict(model), registered=True)
     problems += _folders(outputs, catalog)
     _refuse(problems)
 
@@ -385,15 +385,21 @@ def _language(model: str) -> Iterator[str]:
         )
 
 
-def _model(values: Mapping[str, Any]) -> Iterator[str]:
+def _model(values: Mapping[str, Any], *, registered: bool = False) -> Iterator[str]:
+    """The files of a model, or the registered version where the pipeline reads those."""
     from compo_pipeline.models import sources
-    from compo_pipeline.models.settings import ModelSettings
+    from compo_pipeline.models.settings import REGISTRY_PREFIX, ModelSettings
 
     settings = parse(ModelSettings, values, "model")
     if settings.tokenizer is not None and not Path(settings.tokenizer).exists():
         yield f"model.tokenizer: there is no file or folder '{settings.tokenizer}'"
     try:
-        sources.find_source(settings)
+        if registered and settings.name.startswith(REGISTRY_PREFIX):
+            from compo_pipeline.registry.versions import version_of
+
+            version_of(settings.name, "model.name")
+        else:
+            sources.find_source(settings)
     except SettingsError as error:
         # Faults of a folder name no key: checkpoints are read by the same code.
         yield error.message if error.message.startswith("model.") else f"model.name: {error}"

@@ -41,7 +41,16 @@ def test_a_list_of_models_is_compared_with_its_first(
     models = {name: {"name": f"local-dir:{tiny_model(k)}"} for k, name in enumerate(("a", "b"))}
     evaluation = {"device": "cpu", "bootstrap": {"resamples": 20}}
     data = {"format": "coco_captions", "root": str(tmp_path), "splits": {"train": "train"}}
-    inputs = ("two", {"two": models}, benchmarks, evaluation, data, {}, str(tmp_path / "stored"))
+    inputs = (
+        "two",
+        {"two": models},
+        benchmarks,
+        evaluation,
+        data,
+        {},
+        {},
+        str(tmp_path / "stored"),
+    )
     scores, suite = score_list(*inputs)
     assert {row.model for row in scores} == {"a", "b"} and len(scores) == 2 * (4 + 4 + 4)
     first, second = suite["models"]

@@ -17,7 +17,7 @@ from mlflow.entities.model_registry import ModelVersion
 from safetensors.torch import load_file, save_file
 
 from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.models.loading import load
+from compo_pipeline.models.loading import ModelSettings, load
 from compo_pipeline.registry import signing as signatures
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.promotion import roll_back
@@ -30,7 +30,7 @@ from compo_pipeline.registry.settings import (
 )
 from compo_pipeline.registry.signing import key_problems
 from compo_pipeline.registry.verification import VersionError, sign, verified
-from compo_pipeline.registry.versions import copy_version, same_model
+from compo_pipeline.registry.versions import copy_version, load_model, same_model
 
 UNSIGNED = SigningSettings()
 PASSWORD = "secret words"
@@ -158,6 +158,28 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "no MLmodel": (lambda files: (files / "MLmodel").unlink(), "MLmodel"),
 }
+
+
+@pytest.mark.parametrize("place", ["@champion", "/1"])
+def test_a_version_is_loaded_by_its_uri(
+    version: ModelVersion, intact: tuple[Path, dict[str, str]], place: str
+) -> None:
+    model = ModelSettings(name=f"models:/{version.name}{place}")
+    assert load_model(model, "cpu", UNSIGNED).fingerprint == intact[1]["fingerprint"]
+
+
+def test_a_version_that_was_changed_is_not_loaded_by_its_uri(
+    version: ModelVersion, files: Path
+) -> None:
+    weights_become(files, lambda weights: weights + 1)
+    with pytest.raises(VersionError):
+        load_model(ModelSettings(name=f"models:/{version.name}@champion"), "cpu", UNSIGNED)
+
+
+@pytest.mark.parametrize("place", ["@champio", "/9", "/a/b", ""])
+def test_a_uri_of_no_version_names_the_key(version: ModelVersion, place: str) -> None:
+    with pytest.raises(SettingsError, match=r"^model\.name: "):
+        load_model(ModelSettings(name=f"models:/{version.name}{place}"), "cpu", UNSIGNED)
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -28,7 +28,7 @@ class ModelSettings:
     name: str = SCENES_BASE
     """`scenes-base` (ships with the package), an open_clip architecture such as
     `ViT-B-32-quickgelu`, `local-dir:<folder>` or `hf-hub:<owner/model>` (of open_clip or
-    transformers), or for evaluation a registered version: `models:/<name>@<alias>` or
+    transformers), or in a list of models a registered version: `models:/<name>@<alias>` or
     `models:/<name>/<version>`.
     """
 

@@ -60,7 +60,7 @@ def find_source(settings: ModelSettings) -> ModelSource:
     name = settings.name
     if name.startswith(REGISTRY_PREFIX):
         raise SettingsError(
-            f"model.name: '{name}' is a registered version, which only the evaluation pipeline "
+            f"model.name: '{name}' is a registered version, which the pipeline benchmark alone "
             f"reads; elsewhere name the exported folder of its run ({LOCAL_PREFIX}<folder>)"
         )
     if name == SCENES_BASE or name.startswith((LOCAL_PREFIX, HUB_PREFIX)):

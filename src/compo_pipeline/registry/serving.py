@@ -12,7 +12,6 @@ import csv
 import io
 import json
 import logging
-import re
 import socket
 import tempfile
 import time
@@ -28,7 +27,7 @@ from click import ClickException
 
 from compo_pipeline import __version__
 from compo_pipeline.compute import choose_device, use_cores
-from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.configuration import parse
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.registry import tracking, versions
 from compo_pipeline.registry.settings import (
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
 
     from compo_pipeline.registry.model import ImageTextModel
 
-_URI = re.compile(r"models:/(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))")
 _COLUMNS = ("image", "text")
 # Keys of a table in JSON, and what they hold.
 _RECORDS = "expected a list of rows, each an object such as {'image': ..., 'text': ...}"
@@ -124,7 +122,7 @@ def run(
         registration = parse(RegistrationSettings, parameters["registration"], "registration")
         name = registration.name
         if model is not None:
-            name, alias, version = _named(model)
+            name, alias, version = versions.named(model, "--model")
         found = versions.find(name, alias or CHAMPION, version)
         with tempfile.TemporaryDirectory() as folder:
             loaded = verified(found, Path(folder), registration.signing).model.to(device)
@@ -227,18 +225,6 @@ def require_free(host: str, port: int) -> None:
             f"--port: cannot listen on {host}:{port} ({error.strerror}); give another one, "
             f"such as --port {port + 1}"
         ) from None
-
-
-def _named(uri: str) -> tuple[str, str | None, int | None]:
-    """Name, alias and version of a registered model's URI."""
-    match = _URI.fullmatch(uri)
-    if match is None:
-        raise SettingsError(
-            f"--model: '{uri}' is neither models:/<name>@<alias>, models:/<name>/<version> nor the "
-            "folder of an exported model"
-        )
-    number = match["version"]
-    return match["name"], match["alias"], None if number is None else int(number)
 
 
 async def _read(request: Request, limit: int) -> bytes:

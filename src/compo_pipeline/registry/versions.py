@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import tempfile
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -15,11 +16,13 @@ from compo_pipeline.configuration import SettingsError, nearest
 from compo_pipeline.console import table as plain_table
 from compo_pipeline.console import terminal
 from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
+from compo_pipeline.models.settings import REGISTRY_PREFIX
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.settings import CopySettings, SigningSettings
 from compo_pipeline.registry.verification import VersionError, verified
 
 if TYPE_CHECKING:
+    import torch
     from mlflow.entities.model_registry import ModelVersion
 
 # Folders of a run's artefacts with the scores of its version, and with their contamination.
@@ -28,6 +31,7 @@ SCORES, OVERLAPS = "scores", "overlaps"
 DECISION_TAG = "promotion."
 OUTCOME = f"{DECISION_TAG}outcome"
 _MODEL = "model"
+_URI = re.compile(r"models:/(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))")
 # Tags that versions of the same model have in common.
 _SAME_MODEL = ("checkpoint_sha256", "precision")
 _COLUMNS = ("dataset", "method", "variant", "seed", "headline", OUTCOME)
@@ -35,8 +39,60 @@ _COLUMNS = ("dataset", "method", "variant", "seed", "headline", OUTCOME)
 log = logging.getLogger(__name__)
 
 
-def find(name: str, alias: str, number: int | None) -> ModelVersion:
+def named(uri: str, key: str) -> tuple[str, str | None, int | None]:
+    """Name, alias and number of a registered version's URI.
+
+    Args:
+        uri: `models:/<name>@<alias>` or `models:/<name>/<version>`.
+        key: the setting or option that holds it, for errors.
+
+    Raises:
+        SettingsError: it is no such URI.
+    """
+    match = _URI.fullmatch(uri)
+    if match is None:
+        raise SettingsError(
+            f"{key}: '{uri}' is neither models:/<name>@<alias>, models:/<name>/<version> nor the "
+            "folder of an exported model"
+        )
+    number = match["version"]
+    return match["name"], match["alias"], None if number is None else int(number)
+
+
+def load_model(
+    model: ModelSettings, device: str | torch.device, signing: SigningSettings
+) -> LoadedModel:
+    """Load the model of the `model` settings, which may be the URI of a registered version.
+
+    Raises:
+        SettingsError: there is no such model.
+        VersionError: the version's files are not those that were registered.
+    """
+    if not model.name.startswith(REGISTRY_PREFIX):
+        return load(model, device)
+    version = version_of(model.name, "model.name")
+    with tempfile.TemporaryDirectory() as folder:
+        return verified(version, Path(folder), signing).model.to(device)
+
+
+def version_of(uri: str, key: str) -> ModelVersion:
+    """The registered version of a URI; `key` is the setting that holds it.
+
+    Raises:
+        SettingsError: there is none.
+    """
+    name, alias, number = named(uri, key)
+    return find(name, alias or "", number, key)
+
+
+def find(name: str, alias: str, number: int | None, key: str | None = None) -> ModelVersion:
     """Find a version of a registered model by its number or, without one, by its alias.
+
+    Args:
+        name: of the model.
+        alias: of the version.
+        number: its number; None for the alias.
+        key: the setting that names it, for errors; None is the option `--version` or `--alias`.
 
     Raises:
         SettingsError: there is none; the message lists the aliases.
@@ -52,13 +108,13 @@ def find(name: str, alias: str, number: int | None) -> ModelVersion:
         except MlflowException as error:
             if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                 raise
-            raise SettingsError(f"--version: {name} has no version {number}") from None
+            raise SettingsError(f"{key or '--version'}: {name} has no version {number}") from None
     if alias not in aliases:
         known = ", ".join(f"{each} (version {aliases[each]})" for each in sorted(aliases)) or "none"
         raise SettingsError(
-            f"--alias: no version of {name} has the alias '{alias}'{nearest(alias, aliases)} "
-            f"(known: {known}). `kedro run --pipeline=promotion` makes a challenger that passes "
-            "the gate champion; --alias and --version show any other"
+            f"{key or '--alias'}: no version of {name} has the alias '{alias}'"
+            f"{nearest(alias, aliases)} (known: {known}). `kedro run --pipeline=promotion` makes a "
+            "challenger that passes the gate champion; any other is named by alias or number"
         )
     return client.get_model_version(name, str(aliases[alias]))
 

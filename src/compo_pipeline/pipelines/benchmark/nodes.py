@@ -17,6 +17,7 @@ def score_list(
     evaluation: Mapping[str, Any],
     data: Mapping[str, Any],
     scenes: Mapping[str, Any],
+    registration: Mapping[str, Any],
     embeddings: str,
 ) -> tuple[list[Score], dict[str, Any]]:
     """Scores of every item, and the comparison of the models with the first one."""
@@ -25,7 +26,8 @@ def score_list(
     from compo_pipeline.evaluation.benchmarks import from_files
     from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
     from compo_pipeline.evaluation.suite import listed_models, score_suite
-    from compo_pipeline.models.loading import load
+    from compo_pipeline.registry.settings import RegistrationSettings
+    from compo_pipeline.registry.versions import load_model
 
     settings = parse(EvaluationSettings, evaluation, "evaluation")
     wanted = parse(BenchmarksSettings, benchmarks, "benchmarks")
@@ -35,7 +37,8 @@ def score_list(
     if not subtasks:
         raise SettingsError("benchmarks: none is enabled; name one at benchmarks.sets")
     device = choose_device(settings.device, key="evaluation.device")
-    loaders = {name: partial(load, each, device) for name, each in chosen.items()}
+    signing = parse(RegistrationSettings, registration, "registration").signing
+    loaders = {name: partial(load_model, each, device, signing) for name, each in chosen.items()}
     scores, suite = score_suite(subtasks, loaders, settings, wanted, Path(embeddings))
     return scores, suite.to_json()
 

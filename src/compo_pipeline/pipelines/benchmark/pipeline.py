@@ -20,6 +20,7 @@ def create_pipeline() -> Pipeline:
                     "evaluation": "params:evaluation",
                     "data": "params:data",
                     "scenes": "params:scenes",
+                    "registration": "params:registration",
                     "embeddings": "params:paths.embeddings",
                 },
                 outputs=["suite_scores", "suite"],
