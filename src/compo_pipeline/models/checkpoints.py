@@ -94,7 +94,7 @@ def unpickled(path: Path) -> dict[str, Tensor]:
             allowed; names them. Or it has no tensors in a known place.
     """
     try:
-        allowed = [(kind, name) for name, kind in _ALLOWED.items()]
+        allowed: list[Any] = [(kind, name) for name, kind in _ALLOWED.items()]
         with torch.serialization.safe_globals(allowed):
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
@@ -173,7 +173,7 @@ def _merged(state: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
 
 _TOWERS = {"vision": "vision-encoder", "text": "text-encoder"}
 # What a configuration leaves out is as CLIPConfig and SiglipConfig have it.
-_LAYERS = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12}
+_LAYERS: dict[str, Any] = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12}
 _LAYERS |= {"num_attention_heads": 12, "layer_norm_eps": 1e-5, "hidden_act": "quick_gelu"}
 _OF_CLIP: dict[str, dict[str, Any]] = {
     "vision": {**_LAYERS, "image_size": 224, "patch_size": 32},
@@ -415,9 +415,8 @@ def _fused(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
             found[f"{start}qkv.{kind}"] = torch.cat(inputs)
         elif "head.attention.in_proj_" in name:
             start, _, kind = name.partition("attention.in_proj_")
-            found[f"{start}q.{kind}"], found[f"{start}kv.{kind}"] = tensor.split(
-                [len(tensor) // 3, 2 * len(tensor) // 3]
-            )
+            width = len(tensor) // 3
+            found[f"{start}q.{kind}"], found[f"{start}kv.{kind}"] = tensor[:width], tensor[width:]
         elif not layer.endswith((".k_proj", ".v_proj")):
             found[name] = tensor
     return found
