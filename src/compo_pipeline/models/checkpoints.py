@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy._core.multiarray import scalar  # type: ignore[attr-defined]
+from numpy._core.multiarray import scalar
 from torch import Tensor
 
 from compo_pipeline.configuration import SettingsError
