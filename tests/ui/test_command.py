@@ -115,6 +115,12 @@ def test_an_example_of_each_subtask_that_has_one(benchmarks: BenchmarksSettings)
     assert len(drawn) == 3
 
 
+def test_a_crop_is_no_example(benchmarks: BenchmarksSettings) -> None:
+    file = Path(benchmarks.root or "") / "sugar_crepe" / "swap_obj.json"
+    file.write_text(file.read_text().replace(".png", ".png#xywh=0,0,4,4"))
+    assert draw_examples(benchmarks, 6) == []
+
+
 def test_without_files_there_are_no_examples(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -60,12 +60,18 @@ def load(root: Path, images: Path) -> list[Subtask]:
     return subtasks
 
 
-_AVERAGES = {
+_AVERAGES: dict[str, Mean] = {
     "counting": Mean(("counting-hard", "counting-small-quant", "counting-adversarial")),
     "actions": Mean(("action-replacement", "actant-swap")),
     "coreference": Mean(("coreference-standard", "coreference-hard")),
 }
-_PHENOMENA = ("existence", "plurals", "relations", *_AVERAGES.values(), "foil-it")
+_PHENOMENA: tuple[str | Mean, ...] = (
+    "existence",
+    "plurals",
+    "relations",
+    *_AVERAGES.values(),
+    "foil-it",
+)
 
 BENCHMARK = Benchmark(
     name=NAME,
