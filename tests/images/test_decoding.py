@@ -83,6 +83,58 @@ def test_what_cannot_be_used_says_why(tmp_path: Path, content: bytes, reason: st
     assert raised.value.reason == reason
 
 
+def array(values: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, values)
+    return buffer.getvalue()
+
+
+def test_an_array_of_numpy_is_bgr(tmp_path: Path) -> None:
+    for order in "CF":
+        pixels = np.zeros((2, 3, 3), dtype=np.uint8, order=order)
+        pixels[0, 1] = (10, 20, 30)
+        (tmp_path / "a.npy").write_bytes(array(pixels))
+        found = load(tmp_path, "a.npy", LIMITS)
+        assert (found.mode, found.size, found.getpixel((1, 0))) == ("RGB", (3, 2), (30, 20, 10))
+
+
+class _Code:
+    """Runs code when it is unpickled."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return print, ("unpickled",)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (array(np.zeros((2, 3), dtype=np.uint8)), "unsupported"),
+        (array(np.zeros((2, 3, 4), dtype=np.uint8)), "unsupported"),
+        (array(np.zeros((0, 3, 3), dtype=np.uint8)), "unsupported"),
+        (array(np.zeros((2, 3, 3))), "unsupported"),
+        (array(np.full((2, 3, 3), _Code(), dtype=object)), "unsupported"),
+        (array(np.zeros((2, 3, 3), dtype=np.uint8))[:-4], "corrupt"),
+        (array(np.zeros((2, 3, 3), dtype=np.uint8))[:40], "corrupt"),
+        (
+            array(np.zeros((2, 3, 3), dtype=np.uint8)).replace(b"(2, 3,", b"(9999, 9999,"),
+            "oversized",
+        ),
+        (
+            array(np.zeros((2, 3, 3), dtype=np.uint8)).replace(b"\x01\x00", b"\x07\x00", 1),
+            "corrupt",
+        ),
+    ],
+)
+def test_other_arrays_are_refused(
+    tmp_path: Path, content: bytes, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.npy").write_bytes(content)
+    with pytest.raises(ImageError) as raised:
+        load(tmp_path, "a.npy", LIMITS)
+    assert raised.value.reason == reason
+    assert "unpickled" not in capsys.readouterr().out
+
+
 def test_a_missing_file_has_no_hash(tmp_path: Path) -> None:
     found = inspect(tmp_path, "nowhere/a.jpg", LIMITS)
     assert found.error == "missing: no file at 'nowhere/a.jpg'"

@@ -9,6 +9,7 @@ ever touched. What every image becomes is 8-bit RGB:
 - Grey, palettes and CMYK are converted by Pillow; colour profiles are ignored.
 - Transparency is dropped: a pixel has the colour that the file stores for it.
 - Of an animation the first frame counts.
+- An array of numpy (`.npy`) is 8-bit [height, width, 3] in BGR, as OpenCV writes frames of videos.
 
 A name may end in a W3C media fragment, `123.jpg#xywh=10,20,30,40`: the image is the box of that
 left edge, top edge, width and height, in pixels of the upright image, clipped to it.
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import IO
 
 import numpy as np
+from numpy.lib import format as npy
 from PIL import Image, UnidentifiedImageError
 
 from compo_pipeline.untrusted import OutsideRoot, path_below, shown
@@ -161,13 +163,13 @@ def inspect(root: Path, relative: str, limits: Limits) -> DecodedImage:
 
 def _decode(file: IO[bytes], limits: Limits) -> Image.Image:
     """An open file's image, upright and in RGB; its header is checked before its pixels."""
+    start = file.read(len(npy.MAGIC_PREFIX))
+    file.seek(0)
     try:
+        if start == npy.MAGIC_PREFIX:
+            return _array(file, limits)
         image: Image.Image = Image.open(file, formats=FORMATS)
-        if image.width * image.height > limits.max_pixels:
-            raise ImageError(
-                "oversized",
-                f"{image.width} x {image.height} pixels, allowed are {limits.max_pixels}",
-            )
+        _refuse_oversized(image.width, image.height, limits)
         if image.mode == "F":
             raise ImageError("unsupported", "pixels are floats, expected 8 or 16 bits a channel")
         image.load()
@@ -203,6 +205,22 @@ def _cropped(image: Image.Image, name: str) -> Image.Image:
     if left >= right or top >= bottom:
         raise ImageError("no_crop", f"{shown(name)} has no pixel of {image.width} x {image.height}")
     return image.crop((left, top, right, bottom))
+
+
+def _array(file: IO[bytes], limits: Limits) -> Image.Image:
+    """The image of a file of numpy's format 1.0, which holds no objects."""
+    npy.read_magic(file)
+    shape, _, dtype = npy.read_array_header_1_0(file)
+    if dtype != np.uint8 or len(shape) != 3 or shape[2] != 3 or 0 in shape:
+        raise ImageError("unsupported", f"{dtype} {shape}, expected uint8 (height, width, 3)")
+    _refuse_oversized(shape[1], shape[0], limits)
+    file.seek(0)
+    return Image.fromarray(np.load(file, allow_pickle=False)[:, :, ::-1].copy())
+
+
+def _refuse_oversized(width: int, height: int, limits: Limits) -> None:
+    if width * height > limits.max_pixels:
+        raise ImageError("oversized", f"{width} x {height} pixels, allowed are {limits.max_pixels}")
 
 
 def _unidentified(file: IO[bytes]) -> ImageError:
