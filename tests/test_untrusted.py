@@ -94,6 +94,16 @@ ITEMS: dict[str, Any] = {
     "coco_counterfactuals": [
         {"id": 7, "image_0": "1.jpg", "image_1": "2", "caption_0": "a dog", "caption_1": "a cat"}
     ],
+    "svo_probes": [
+        {"sentence": "a dog runs", "pos_image_id": "1", "neg_image_id": "2"}
+        | {"subj_neg": "True", "verb_neg": "False", "obj_neg": "False"}
+    ],
+    "imagecode": {"open-images-1": {"0": "a dog", "9": "a cat"}},
+    "spec": [{"query": "1.jpg", "keys": ["2.jpg", "a cat"], "label": 1}],
+    "negbench": [
+        {"image_path": "/data/coco/1.jpg", "caption_0": "a dog", "caption_1": "no dog"}
+        | {"correct_answer": "0", "correct_answer_template": "positive"}
+    ],
     "cola": [["https://a.org/1.jpg", "a dog", "https://a.org/2.jpg", "a cat"]],
     "aro": [
         {"image_path": "1.jpg", "bbox_x": 1, "bbox_y": 2, "bbox_w": 3, "bbox_h": 4}
@@ -116,6 +126,10 @@ FILES = {
     "bivlc": "test.csv",
     "mmvp_vlm": "Questions.csv",
     "coco_counterfactuals": "examples.jsonl",
+    "svo_probes": "svo_probes.csv",
+    "imagecode": "valid_data.json",
+    "spec": "count/image2text.json",
+    "negbench": "things.csv",
     "cola": "COLA_multiobjects_matching_benchmark.json",
     "aro": "visual_genome_relation.json",
     "valse": "existence.json",
@@ -205,8 +219,7 @@ def benchmark_file(root: Path, name: str, content: Any) -> Path:
         named = '[["2.jpg", {"POS": ["a dog"], "NEG": ["a cat"]}]]'
         (root / name / "data" / "a.json").write_text(named)
     if isinstance(content, bytes):
-        file.write_bytes(content)
-        return file
+        return _written(file, content)
     text = json.dumps(content)
     if file.suffix == ".jsonl" and isinstance(content, list):
         text = "\n".join(map(json.dumps, content))
@@ -217,7 +230,14 @@ def benchmark_file(root: Path, name: str, content: Any) -> Path:
             [header, *(row.values() if isinstance(row, dict) else [row] for row in content)]
         )
         text = lines.getvalue()
-    file.write_bytes(text.encode("utf-8", "surrogatepass"))
+    return _written(file, text.encode("utf-8", "surrogatepass"))
+
+
+def _written(file: Path, content: bytes) -> Path:
+    """SPEC has two files of one format."""
+    file.write_bytes(content)
+    if file.stem == "image2text":
+        file.with_stem("text2image").write_bytes(content)
     return file
 
 
@@ -433,6 +453,18 @@ def test_a_malformed_benchmark_file_is_a_line_that_names_it(
         ("crepe", lambda items: items[0].update(image_id="../1")),
         ("vl_checklist", lambda items: items.update(ANNO_PATH="../a.json")),
         ("vl_checklist", lambda items: items.update(ANNO_PATH="data/b.json")),
+        ("svo_probes", lambda items: items[0].update(subj_neg="yes")),
+        ("svo_probes", lambda items: items[0].update(subj_neg="False")),
+        ("imagecode", lambda items: items.update({"../..": {"10": "a dog"}})),
+        ("imagecode", lambda items: items.update(a=["a dog"])),
+        ("imagecode", lambda items: items.update(a={"1": " "})),
+        ("negbench", lambda items: items[0].update(correct_answer="2")),
+        ("negbench", lambda items: items[0].pop("caption_0")),
+        ("negbench", lambda items: items[0].update(captions="[" * 100_000)),
+        ("negbench", lambda items: items[0].update(captions="['a dog', print()]", filepath="a")),
+        ("spec", lambda items: items[0].update(label=2)),
+        ("spec", lambda items: items[0].update(label=True)),
+        ("spec", lambda items: items[0].update(keys="a cat")),
     ],
 )
 def test_items_that_cannot_be_scored_are_refused(
@@ -462,7 +494,7 @@ def test_benchmark_files_outside_the_root_need_permission(
         link.symlink_to(file)
     with pytest.raises(SettingsError, match=r"benchmarks\.follow_symlinks"):
         benchmarks.from_files(benchmark_settings(root, name))
-    (subtask,) = benchmarks.from_files(benchmark_settings(root, name, follow_symlinks=True))
+    subtask, *_ = benchmarks.from_files(benchmark_settings(root, name, follow_symlinks=True))
     assert subtask.items and subtask.limits.follow_symlinks
 
 
@@ -476,7 +508,7 @@ def test_no_image_of_a_benchmark_is_opened_outside_its_folder(
         (tmp_path / "images" / link).symlink_to("/etc/passwd")
     content = json.loads(json.dumps(ITEMS[name]).replace("1.jpg", image))
     benchmark_file(tmp_path, name, content)
-    (subtask,) = benchmarks.from_files(benchmark_settings(tmp_path, name))
+    subtask, *_ = benchmarks.from_files(benchmark_settings(tmp_path, name))
     # Some formats put the name below a folder, or take the last part of it.
     with pytest.raises(decoding.ImageError, match="out_of_root|missing"):
         decoding.load(*subtask.place(subtask.items[0]))
@@ -551,7 +583,7 @@ def _fuzz_benchmark(folder: Path, name: str) -> Callable[[], None]:
     def fuzz(content: Any, damage: Any) -> None:
         change, place = damage
         file = benchmark_file(folder, name, content)
-        file.write_bytes(change(file.read_bytes(), place))
+        _written(file, change(file.read_bytes(), place))
         _load_all(folder, name)
 
     return fuzz

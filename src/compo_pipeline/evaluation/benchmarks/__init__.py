@@ -16,6 +16,8 @@ from compo_pipeline.configuration import SettingsError, nearest
 from compo_pipeline.evaluation.benchmarks import (
     aro,
     crepe,
+    image_choice,
+    negbench,
     pairs,
     retrieval,
     sugar_crepe,
@@ -55,6 +57,8 @@ BENCHMARKS: dict[str, Benchmark] = {
         valse.BENCHMARK,
         vl_checklist.BENCHMARK,
         whatsup.BENCHMARK,
+        *image_choice.BENCHMARKS,
+        negbench.BENCHMARK,
     )
 }
 
@@ -163,6 +167,8 @@ def load_place(place: Place, settings: BenchmarksSettings) -> list[Subtask]:
     except SettingsError as error:
         line = " ".join(str(error).splitlines())  # ids of items may hold line breaks
         raise SettingsError(f"benchmarks.sets.{name}: {line}") from error
+    if not subtasks:
+        raise SettingsError(f"benchmarks.sets.{name}: {place.root} holds no items")
     for subtask in subtasks:
         _check_names(subtask)
     return [
