@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,16 @@ import pytest
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.evaluation.benchmarks import BENCHMARKS
+from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
 from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings
-from compo_pipeline.evaluation.suite import available, listed_models
+from compo_pipeline.evaluation.suite import (
+    AGGREGATES,
+    Suite,
+    SuiteModel,
+    available,
+    listed_models,
+)
 from compo_pipeline.pipelines.benchmark.nodes import score_list, write_suite_page
 
 
@@ -91,3 +100,21 @@ def test_what_is_there_of_every_benchmark(benchmarks: dict[str, Any], tmp_path: 
     assert counts == (1, 4, 4, 1, "")
     assert "absent" in found["sugar_crepe_pp"].problem
     assert not found["zero_shot"].enabled and found["zero_shot"].source
+
+
+def test_an_aggregate_is_a_mean_of_all_its_members_or_names_the_missing() -> None:
+    keys = [key for member in AGGREGATES[0].members for key in member]
+    assert all(key[0] in BENCHMARKS for key in keys)
+
+    def row(key: tuple[str, str, str], value: float) -> Row:
+        one = Estimate(value, value, value)
+        same = Difference(0, 0, 0, 1, 1, 0, 0, 0)
+        return Row(*key, "", False, True, 1, 0, 1, None, one, None, one, same, None)
+
+    rows = tuple(row(key, 10.0 * number) for number, key in enumerate(keys))
+    whole = Suite((SuiteModel("m", "w", "f", rows),), (), 1, "", "strict")
+    (found,) = whole.aggregates
+    # The two of SPEC, 40 and 50, are one member.
+    assert found.values == (pytest.approx((660 - 40 - 50 + 45) / 11),) and not found.missing
+    (partial,) = replace(whole, models=(SuiteModel("m", "w", "f", rows[1:]),)).aggregates
+    assert partial.values == () and partial.missing == ("ARO",)

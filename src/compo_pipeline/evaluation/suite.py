@@ -10,6 +10,7 @@ from typing import Any
 from compo_pipeline.configuration import SettingsError, nearest, parse
 from compo_pipeline.evaluation.benchmarks import (
     BENCHMARKS,
+    Key,
     Place,
     Subtask,
     load_place,
@@ -41,6 +42,43 @@ class Available:
     missing_images: int = 0
     problem: str = ""
     source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """A named mean over benchmarks; a member is a metric, or several of equal weight."""
+
+    label: str
+    members: tuple[tuple[Key, ...], ...]
+
+
+AGGREGATES = (
+    Aggregate(
+        "FSC-CLIP's Comp, mean of 11 benchmarks",
+        (
+            (("aro", "accuracy", "aro4"),),
+            (("crepe", "accuracy", "average"),),
+            (("eqben", "group", "average"),),
+            (("imagecode", "t2i", "average"),),
+            (("spec", "accuracy", "image2text"), ("spec", "t2i", "text2image")),
+            (("sugar_crepe", "accuracy", "by_group"),),
+            (("svo_probes", "t2i", "average"),),
+            (("valse", "accuracy", "average"),),
+            (("vl_checklist", "accuracy", "average"),),
+            (("whatsup", "accuracy", "average"),),
+            (("winoground", "group", "all"),),
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateRow:
+    """An aggregate of all models, per cent; without values if a member was not run."""
+
+    label: str
+    values: tuple[float, ...]
+    missing: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +119,22 @@ class Suite:
         return zip(*(model.rows for model in self.models), strict=True)
 
     @property
+    def aggregates(self) -> list[AggregateRow]:
+        """The aggregates of which a member was run."""
+        values = [
+            {(row.benchmark, row.metric, row.name): row.fine_tuned.value for row in model.rows}
+            for model in self.models
+        ]
+        found = []
+        for one in AGGREGATES:
+            missing = [member for member in one.members if not set(member) <= values[0].keys()]
+            if len(missing) < len(one.members):
+                means = () if missing else tuple(_aggregate(one, own) for own in values)
+                labels = tuple(self.benchmarks[member[0][0]] for member in missing)
+                found.append(AggregateRow(one.label, means, labels))
+        return found
+
+    @property
     def left_out(self) -> list[str]:
         """A line per benchmark with skipped or degenerate items or truncated texts."""
         return left_out(self.audits, self.benchmarks)
@@ -93,6 +147,11 @@ class Suite:
     def from_json(cls, content: Mapping[str, Any]) -> Suite:
         """Read what `to_json` wrote."""
         return parse(cls, content, "suite")
+
+
+def _aggregate(aggregate: Aggregate, values: Mapping[Key, float]) -> float:
+    parts = [sum(values[key] for key in member) / len(member) for member in aggregate.members]
+    return sum(parts) / len(parts)
 
 
 def listed_models(name: str, lists: Mapping[str, Any]) -> dict[str, ModelSettings]:
