@@ -118,6 +118,17 @@ ITEMS: dict[str, Any] = {
         | {"caption": "a dog", "hard_negs": "['a cat']"}
     ],
     "vl_checklist": {"ANNO_PATH": "data/a.json", "IMG_ROOT": "1.jpg"},
+    "coco": {
+        "images": [{"id": 1, "file_name": "1.jpg"}],
+        "annotations": [{"image_id": 1, "caption": "a dog"}],
+    },
+    "flickr30k": {
+        "images": [{"split": "test", "filename": "1.jpg", "sentences": [{"raw": "a dog"}]}]
+    },
+    "docci": [
+        {"example_id": "7", "split": "test", "image_file": "1.jpg", "description": "A dog. A cat."}
+    ],
+    "iiw": [{"image/key": "1.jpg", "IIW": "A dog. A cat."}],
 }
 # Where they are read from, if not in things.json.
 FILES = {
@@ -136,6 +147,10 @@ FILES = {
     "whatsup": "controlled_images_dataset.json",
     "crepe": "swap/prod_vg_hard_negs_swap_complexity_4.csv",
     "vl_checklist": "corpus/v1/Object/a.yaml",
+    "coco": "captions_val2017.json",
+    "flickr30k": "dataset_flickr30k.json",
+    "docci": "docci_descriptions.jsonlines",
+    "iiw": "iiw_400.jsonl",
 }
 FROM_FILES = [name for name, benchmark in BENCHMARKS.items() if benchmark.load is not None]
 DEEP = "[" * 100_000
@@ -221,7 +236,7 @@ def benchmark_file(root: Path, name: str, content: Any) -> Path:
     if isinstance(content, bytes):
         return _written(file, content)
     text = json.dumps(content)
-    if file.suffix == ".jsonl" and isinstance(content, list):
+    if file.suffix in (".jsonl", ".jsonlines") and isinstance(content, list):
         text = "\n".join(map(json.dumps, content))
     if file.suffix == ".csv" and isinstance(content, list):
         lines = io.StringIO(newline="")
@@ -465,6 +480,13 @@ def test_a_malformed_benchmark_file_is_a_line_that_names_it(
         ("spec", lambda items: items[0].update(label=2)),
         ("spec", lambda items: items[0].update(label=True)),
         ("spec", lambda items: items[0].update(keys="a cat")),
+        ("coco", lambda items: items["images"].append({"id": 2, "file_name": "2.jpg"})),
+        ("coco", lambda items: items["annotations"].append({"image_id": 2, "caption": "a"})),
+        ("flickr30k", lambda items: items["images"][0].update(split="train")),
+        ("flickr30k", lambda items: items["images"][0].update(sentences=[])),
+        ("docci", lambda items: items[0].update(split="train")),
+        ("docci", lambda items: items[0].pop("description")),
+        ("iiw", lambda items: items.append(items[0])),
     ],
 )
 def test_items_that_cannot_be_scored_are_refused(

@@ -25,7 +25,11 @@ ALL = "all"
 """Name of the only subtask, or of the average over the items of all subtasks."""
 TITLES = "benchmarks.json"
 
-_READERS: Mapping[str, Callable[[Path], Any]] = {".csv": read_csv, ".jsonl": read_json_lines}
+_READERS: Mapping[str, Callable[[Path], Any]] = {
+    ".csv": read_csv,
+    ".jsonl": read_json_lines,
+    ".jsonlines": read_json_lines,
+}
 
 ImagePlace = tuple[Path, str, Limits]
 """A folder of images, the name of one below it, and what is accepted as an image."""

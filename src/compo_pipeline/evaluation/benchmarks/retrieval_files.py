@@ -1,0 +1,172 @@
+"""Retrieval over the official caption files of COCO, Flickr30k, DOCCI and IIW.
+
+- COCO's annotations: {"images": [{"id", "file_name"}], "annotations": [{"image_id", "caption"}]}
+- Karpathy's splits: {"images": [{"split", "filepath", "filename", "sentences": [{"raw"}]}]}
+- DOCCI: lines of {"example_id", "split", "image_file", "description"}; IIW: of {"image/key", "IIW"}
+
+A text protocol is a subtask: `karpathy` is the test split with raw captions, `clic` has CLIC's
+normalised ones (of COCO those of val2017). Every caption of an image is a query, also beyond the
+fifth. The long captions of DOCCI and IIW are split into sentences, as FSC-CLIP's tables have it;
+its own splitter is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.evaluation.benchmarks.items import (
+    Benchmark,
+    Item,
+    Subtask,
+    field_of,
+    list_of,
+    read_folder,
+    read_rows,
+)
+from compo_pipeline.evaluation.benchmarks.retrieval import clic_text
+from compo_pipeline.language.sentences import split
+from compo_pipeline.untrusted import shown
+
+_VAL = "captions_val2017"
+
+
+def _coco(root: Path, images: Path) -> list[Subtask]:
+    found = []
+    for name, content in read_folder(root, dict, (_VAL, "dataset_coco")).items():
+        where = f"{root / name}.json"
+        if name == _VAL:
+            found.append(_subtask("coco", "clic", images, _annotated(content, where), clic_text))
+        else:
+            found.append(_subtask("coco", "karpathy", images, _karpathy(content, where)))
+    return found
+
+
+def _flickr30k(root: Path, images: Path) -> list[Subtask]:
+    name = "dataset_flickr30k"
+    items = list(_karpathy(read_folder(root, dict, (name,))[name], f"{root / name}.json"))
+    return [
+        _subtask("flickr30k", protocol, images, items, text)
+        for protocol, text in (("karpathy", str), ("clic", clic_text))
+    ]
+
+
+def _docci(root: Path, images: Path) -> list[Subtask]:
+    (rows,) = read_rows(root, "docci_descriptions.jsonlines").values()
+    items = [
+        Item(
+            field_of(record, "example_id", where),
+            field_of(record, "image_file", where),
+            _sentences(field_of(record, "description", where)),
+        )
+        for where, record in rows
+        if field_of(record, "split", where) == "test"
+    ]
+    return [_subtask("docci", "test", images, items)]
+
+
+def _iiw(root: Path, images: Path) -> list[Subtask]:
+    # The file does not say how the images' names end.
+    files = {path.stem: path.name for path in images.iterdir()} if images.is_dir() else {}
+    found = []
+    for name, rows in read_rows(root, "*.jsonl").items():
+        items = []
+        for where, record in rows:
+            key = field_of(record, "image/key", where)
+            texts = _sentences(field_of(record, "IIW", where))
+            items.append(Item(key, files.get(key, f"{key}.jpg"), texts))
+        found.append(_subtask("iiw", name, images, items))
+    return found
+
+
+def _annotated(content: Mapping[str, Any], where: str) -> Iterator[Item]:
+    captions: dict[str, list[str]] = {}
+    for place, record in enumerate(list_of(content, "annotations", where)):
+        text = field_of(record, "caption", f"{where}, annotation {place}")
+        captions.setdefault(f"{record.get('image_id')}", []).append(text)
+    for place, record in enumerate(list_of(content, "images", where)):
+        name = field_of(record, "file_name", f"{where}, image {place}")
+        own = captions.pop(f"{record.get('id')}", None)
+        if not own:
+            raise SettingsError(f"{where}, image {place}: {shown(name)} has no caption")
+        yield Item(name, f"val2017/{name}", tuple(own))
+    if captions:
+        raise SettingsError(
+            f"{where}: {len(captions)} image_id of annotations are of no image (such as "
+            f"{shown(next(iter(captions)))})"
+        )
+
+
+def _karpathy(content: Mapping[str, Any], where: str) -> Iterator[Item]:
+    for place, record in enumerate(list_of(content, "images", where)):
+        here = f"{where}, image {place}"
+        if field_of(record, "split", here) != "test":
+            continue
+        name = field_of(record, "filename", here)
+        folder = f"{field_of(record, 'filepath', here)}/" if "filepath" in record else ""
+        texts = (field_of(text, "raw", here) for text in list_of(record, "sentences", here))
+        yield Item(name, folder + name, tuple(texts))
+
+
+def _sentences(text: str) -> tuple[str, ...]:
+    """Its distinct sentences."""
+    line = " ".join(text.split())
+    return tuple(dict.fromkeys(split(line))) or (line,)
+
+
+def _subtask(
+    benchmark: str,
+    name: str,
+    images: Path,
+    items: Iterable[Item],
+    text: Callable[[str], str] = str,
+) -> Subtask:
+    """A subtask of items whose captions are normalised; one of marks alone stays as it is."""
+    normalised = tuple(
+        Item(item.item, item.image, tuple(text(each) or each for each in item.positives))
+        for item in items
+    )
+    return Subtask(benchmark, name, ("retrieval",), images, normalised)
+
+
+def _benchmark(
+    name: str, label: str, load: Callable[[Path, Path], list[Subtask]], source: str
+) -> Benchmark:
+    return Benchmark(
+        name=name,
+        label=label,
+        load=load,
+        headline=lambda metric, _: metric in ("i2t_r1", "t2i_r1", "i2t_r5", "t2i_r5"),
+        source=source,
+    )
+
+
+BENCHMARKS = (
+    _benchmark(
+        "coco",
+        "COCO retrieval",
+        _coco,
+        "captions_val2017.json (cocodataset.org) or dataset_coco.json (Karpathy's splits), or "
+        "both; images: the folder with val2017 and val2014",
+    ),
+    _benchmark(
+        "flickr30k",
+        "Flickr30k retrieval",
+        _flickr30k,
+        "dataset_flickr30k.json (Karpathy's splits); images: flickr30k-images",
+    ),
+    _benchmark(
+        "docci",
+        "DOCCI retrieval",
+        _docci,
+        "docci_descriptions.jsonlines (google.github.io/docci); its images",
+    ),
+    _benchmark(
+        "iiw",
+        "IIW retrieval",
+        _iiw,
+        "data.jsonl of IIW-400 (github.com/google/imageinwords), named iiw_400.jsonl; its images",
+    ),
+)
