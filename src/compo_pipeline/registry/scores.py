@@ -55,6 +55,8 @@ CODE = (
     "evaluation/protocols.py",
     "evaluation/scoring.py",
     "images/decoding.py",
+    "language/sentences.py",
+    "models/checkpoints.py",
     "models/sources.py",
     "models/encoding.py",
     "models/loading.py",
