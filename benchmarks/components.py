@@ -6,8 +6,8 @@ Trains, for each seed and on the same views, plain CLIP (the control), NegCLIP, 
 rows of the paper's Table 2 (global and local hard-negative loss, focal weight, label smoothing),
 with the recipe of conf/fsc_scenes. Needs what `kedro run --pipelines=raw,ingest,validation` makes.
 Views and scores are kept under data/*/scenes/components; what is there is not made again.
-Differences are paired on the same items, intervals come from two levels of resampling (seeds, then
-images). Writes benchmarks/results/components.json and components.md.
+Differences are paired on the same items, intervals are over seeds and images. Writes
+benchmarks/results/components.json and components.md.
 """
 
 from __future__ import annotations

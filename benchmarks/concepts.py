@@ -27,7 +27,6 @@ from compo_pipeline.analysis.cases import Case, read_regions
 from compo_pipeline.analysis.localisation import Located, compare_located, located
 from compo_pipeline.compute import resolve
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
-from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.language.concepts import concepts
 from compo_pipeline.methods.c2lip import C2lip
 from compo_pipeline.methods.clip import Clip, ClipObjective
@@ -183,7 +182,7 @@ def looked(seeds: Sequence[Attended], pairs: Claims) -> Compared:
     found = {}
     for name, (ours, theirs) in pairs.items():
         roles = [{"base": looks[theirs], "fine_tuned": looks[ours]} for looks in seeds]
-        found[name] = {row.label: row for row in compare_located(roles, Bootstrap())}
+        found[name] = {row.label: row for row in compare_located(roles)}
     return found
 
 

@@ -4,10 +4,10 @@
 
 Runs `kedro run --pipelines=counterfactuals,views,training,evaluation` for each seed (after
 `raw,ingest,validation` once), then compares the seeds' per-item scores: differences paired on the
-same items, intervals from two levels of resampling (seeds, then images), the least detectable
-difference beside them. A second table says what the promotion gate decides of each seed's model
-against the base. Writes benchmarks/results/seeds_<precision>.json and .md. Finished seeds are not
-run again: each precision is a variant of that name.
+same items, intervals over seeds and images, the least detectable difference beside them. A second
+table says what the promotion gate decides of each seed's model against the base. Writes
+benchmarks/results/seeds_<precision>.json and .md. Finished seeds are not run again: each precision
+is a variant of that name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ import study
 from compo_pipeline.configuration import parse
 from compo_pipeline.evaluation.benchmarks import custom_titles
 from compo_pipeline.evaluation.comparison import Row, compare
-from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.records import Score, from_table
 from compo_pipeline.registry.gate import Check, judge
 from compo_pipeline.registry.settings import PromotionSettings
@@ -62,7 +61,6 @@ def decisions(seeds: list[list[Score]]) -> list[tuple[Check, ...]]:
             [score for score in scores if score.model == MODELS["base"]],
             [],
             gate,
-            Bootstrap(),
         )
         for scores in seeds
     ]
@@ -71,8 +69,8 @@ def decisions(seeds: list[list[Score]]) -> list[tuple[Check, ...]]:
 def markdown(rows: list[Row], decided: list[tuple[Check, ...]], precision: str) -> str:
     """The figures as a table, per cent, and the gate's decision on each seed."""
     lines = [
-        f"{len(decided)} training seeds in {precision}; per cent; 95% intervals from two levels of "
-        "resampling (seeds, then images); differences paired on the same items; LDD: least "
+        f"{len(decided)} training seeds in {precision}; per cent; 95% intervals "
+        "over seeds and images; differences paired on the same items; LDD: least "
         "detectable difference.",
         "",
         "| benchmark | items | base | control | CLIC | CLIC - base | CLIC - control | LDD |",
@@ -86,8 +84,8 @@ def markdown(rows: list[Row], decided: list[tuple[Check, ...]], precision: str) 
             f"{row.base.value:.1f}",
             f"{control.value:.1f}" if control else "",
             f"{row.fine_tuned.value:.1f}",
-            f"{row.vs_base.value:+.1f} [{row.vs_base.low:+.1f}, {row.vs_base.high:+.1f}]",
-            f"{against.value:+.1f} [{against.low:+.1f}, {against.high:+.1f}]" if against else "",
+            row.vs_base.format(),
+            against.format() if against else "",
             f"{row.vs_base.least_detectable:.1f}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
@@ -115,7 +113,7 @@ def main() -> None:
     if not Path("data/03_primary/scenes/captions.parquet").exists():
         kedro("raw,ingest,validation")
     seeds = [scores_of(seed, arguments.precision) for seed in range(arguments.seeds)]
-    rows = compare(seeds, MODELS, Bootstrap(), chance={}, titles=custom_titles(ROOT))
+    rows = compare(seeds, MODELS, chance={}, titles=custom_titles(ROOT))
     decided = decisions(seeds)
     name = f"seeds_{arguments.precision}"
     RESULTS.mkdir(parents=True, exist_ok=True)

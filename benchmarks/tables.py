@@ -1,7 +1,6 @@
 """What studies say in the end: arms against the base, claims tested, as tables and as JSON.
 
-Differences are paired on the same items; intervals come from two levels of resampling (seeds, then
-images).
+Differences are paired on the same items; intervals are over seeds and images.
 """
 
 from __future__ import annotations
@@ -13,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from compo_pipeline.evaluation.benchmarks import Key
-from compo_pipeline.evaluation.comparison import Difference, Row, compare
-from compo_pipeline.evaluation.settings import Bootstrap
+from compo_pipeline.evaluation.comparison import Row, compare
 from compo_pipeline.records import Score
 
 RESULTS = Path(__file__).parent / "results"
@@ -58,7 +56,7 @@ def tested(seeds: Sequence[Sequence[Score]], claims: Claims, figures: Figures) -
 def _differences(
     seeds: Sequence[Sequence[Score]], ours: str, theirs: str, figures: Figures
 ) -> dict[str, Row]:
-    rows = compare(seeds, {"base": theirs, "fine_tuned": ours}, Bootstrap(), {})
+    rows = compare(seeds, {"base": theirs, "fine_tuned": ours}, {})
     found = {(row.benchmark, row.metric, row.name): row for row in rows}
     return {label: found[key] for key, label in figures.items()}
 
@@ -77,13 +75,9 @@ def values(compared: Compared, digits: int = 1) -> list[list[str]]:
 
 def differences(compared: Compared, digits: int = 1) -> list[list[str]]:
     """Lines of a table: differences with their intervals."""
-
-    def cell(of: Difference) -> str:
-        value, low, high = (f"{number:+.{digits}f}" for number in (of.value, of.low, of.high))
-        return f"{value} [{low}, {high}]"
-
     return [
-        [name, *(cell(row.vs_base) for row in rows.values())] for name, rows in compared.items()
+        [name, *(row.vs_base.format(digits) for row in rows.values())]
+        for name, rows in compared.items()
     ]
 
 
@@ -113,8 +107,8 @@ def table(head: Iterable[str], lines: Iterable[Sequence[str]]) -> list[str]:
 def introduction(seeds: int) -> list[str]:
     """What a reader of the tables must know."""
     return [
-        f"{seeds} training seeds; per cent; 95% intervals from two levels of resampling (seeds, "
-        "then images); differences paired on the same items. `least detectable` is the largest "
+        f"{seeds} training seeds; per cent; 95% intervals over seeds and "
+        "images; differences paired on the same items. `least detectable` is the largest "
         "of its column.",
         "",
     ]

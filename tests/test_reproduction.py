@@ -29,7 +29,7 @@ RUN = Path("data/07_model_output/coco/clic/default/seed=0")
 SMALL = {
     "model": {"name": "scenes-base", "pretrained": None},
     "training": {"workers": 0, "optimizer": {"lr": 2e-3, "lr_start": 2e-3, "lr_end": 2e-3}},
-    "evaluation": {"workers": 1, "bootstrap": {"resamples": 20}, "gallery": 1},
+    "evaluation": {"workers": 1, "gallery": 1},
 }
 
 pytestmark = pytest.mark.slow

@@ -60,8 +60,6 @@ ALIASES = [*NAMES[:8], "a.b", "latest", "Latest", "v1", "V12"]
         ("training", "optimizer.clip_norm", [*NOT_FINITE, 0, -1], None),
         ("training", "epochs", [0, -1, True, 2**64, 1.5], 1),
         ("training", "validation.rows", [1, True], None),
-        ("evaluation", "bootstrap.resamples", [0, -1, True], 1),
-        ("evaluation", "bootstrap.seed", [True, False, 0.5, 10**400], 0),
         ("evaluation", "gallery", [-1, True], 0),
         ("clic.objective", "weights.unimodal", [*NOT_FINITE, -1, True], 0),
         ("fsc_clip.objective", "weights.local_hn", [*NOT_FINITE, -1], 0),

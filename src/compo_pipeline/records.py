@@ -161,7 +161,7 @@ class Score:
     """One scored benchmark item. `model` is its name in the run (base, control, clic, ...).
 
     `metric` is what `correct` is about (accuracy, itt, tot, i2t_r1, top1, ...). `group` names the
-    image, the unit that a bootstrap over items may resample. `similarities` are every cosine
+    image, the unit of which items are no independent samples. `similarities` are every cosine
     that decided the item, in the protocol's documented order; `correct` is None for an item
     that could not be scored, and `skipped` then says why.
     """

@@ -29,7 +29,6 @@ from compo_pipeline.analysis.localisation import (
     measure,
 )
 from compo_pipeline.analysis.settings import AttentionSettings
-from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.images.decoding import Limits
 from compo_pipeline.models.loading import LoadedModel, load
 
@@ -174,7 +173,7 @@ def rows(shares: Iterable[float], scale: float = 1.0) -> list[Located]:
 
 def test_a_comparison_is_of_means_in_per_cent() -> None:
     base, tuned = rows([0.1, 0.2, 0.3, 0.4]), rows([0.2, 0.1, 0.5, 0.6])
-    compared = compare_located([{"base": base, "fine_tuned": tuned}], Bootstrap(200))
+    compared = compare_located([{"base": base, "fine_tuned": tuned}])
     assert [row.metric for row in compared] == [measure.name for measure in MEASURES]
     share, scaled, hit = compared
     assert (share.items, share.images, share.skipped) == (4, 2, 0)
@@ -187,11 +186,11 @@ def test_a_comparison_is_of_means_in_per_cent() -> None:
     assert share.control is None and share.vs_control is None
 
 
-def test_intervals_resample_images() -> None:
-    """Of two images a resample has both, or one of them twice: a value each."""
-    base, tuned = rows([0.1] * 4), rows([0.2, 0.2, 0.4, 0.4])
-    (share, *_) = compare_located([{"base": base, "fine_tuned": tuned}], Bootstrap(400))
-    assert (share.vs_base.low, share.vs_base.high) == pytest.approx((10, 30))
+def test_intervals_are_over_images() -> None:
+    base, tuned = rows([0.1] * 20), rows([0.2, 0.2, 0.4, 0.4] * 5)
+    (share, *_) = compare_located([{"base": base, "fine_tuned": tuned}])
+    half = 2.262 * 10.54 / 10**0.5  # t of ten images, of 10 and 30 points each
+    assert (share.vs_base.low, share.vs_base.high) == pytest.approx((20 - half, 20 + half), abs=0.1)
     assert (share.base.low, share.base.high) == pytest.approx((10, 10))
 
 
@@ -199,10 +198,10 @@ def test_with_several_seeds_the_interval_holds_their_spread() -> None:
     base = rows([0.1] * 20)
     runs = [rows([0.1 + gain] * 20) for gain in (0.1, 0.2, 0.3)]
     each = [{"base": base, "control": base, "fine_tuned": run} for run in runs]
-    (share, *_) = compare_located(each, Bootstrap(500))
+    (share, *_) = compare_located(each)
     assert share.vs_base.value == pytest.approx(20)
     assert share.vs_base.low <= 12 and share.vs_base.high >= 28
-    (alone, *_) = compare_located(each[:1], Bootstrap(500))
+    (alone, *_) = compare_located(each[:1])
     assert (alone.vs_base.low, alone.vs_base.high) == pytest.approx((10, 10))
     assert share.vs_control == share.vs_base
 
@@ -211,23 +210,23 @@ def test_what_was_not_measured_takes_no_part_and_is_counted() -> None:
     base, tuned = rows([0.1, 0.2]), rows([0.3, 0.4])
     broken, unknown = Located("x.jpg", "a box", problem="missing"), Located("y.jpg", "a box")
     tables = {"base": [*base, broken, unknown], "fine_tuned": [*tuned, broken, unknown]}
-    (share, *_) = compare_located([tables], Bootstrap(20))
+    (share, *_) = compare_located([tables])
     assert (share.items, share.images, share.skipped) == (2, 1, 1)
     assert share.vs_base.value == pytest.approx(20)
-    assert compare_located([{"base": [unknown], "fine_tuned": [unknown]}], Bootstrap(20)) == []
+    assert compare_located([{"base": [unknown], "fine_tuned": [unknown]}]) == []
 
 
 def test_models_of_other_cases_are_no_pair() -> None:
     tables = {"base": rows([0.1, 0.2]), "fine_tuned": rows([0.1, 0.2, 0.3])}
     with pytest.raises(ValueError, match="'fine_tuned' was measured on 3 cases, 'base' on 2"):
-        compare_located([tables], Bootstrap(20))
+        compare_located([tables])
 
 
 def test_p_values_hold_for_all_measures_together() -> None:
     draw = np.random.default_rng(0)
     base = draw.random(40) / 4
     tables = {"base": rows(base), "fine_tuned": rows(base + draw.normal(0.005, 0.03, 40))}
-    compared = compare_located([tables], Bootstrap(500))
+    compared = compare_located([tables])
     for row in compared:
         assert row.vs_base.p <= row.vs_base.p_holm <= 1
     assert max(row.vs_base.p_holm for row in compared) > min(row.vs_base.p for row in compared)
@@ -235,7 +234,7 @@ def test_p_values_hold_for_all_measures_together() -> None:
 
 def test_another_model_looks_elsewhere(tiny_model: Callable[..., Path], cases: list[Case]) -> None:
     pair = [located(load(tiny_model(seed, seed)), cases) for seed in (0, 1)]
-    (share, *_) = compare_located([{"base": pair[0], "fine_tuned": pair[1]}], Bootstrap(50))
+    (share, *_) = compare_located([{"base": pair[0], "fine_tuned": pair[1]}])
     assert share.items == 4 and share.vs_base.value != 0
 
 

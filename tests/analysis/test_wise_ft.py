@@ -19,11 +19,11 @@ from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
 from compo_pipeline.evaluation.contamination import TrainingRows
 from compo_pipeline.evaluation.evaluate import evaluate
-from compo_pipeline.evaluation.settings import Bootstrap, EvaluationSettings
+from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import give_bias, load
 
-SETTINGS = EvaluationSettings(bootstrap=Bootstrap(50), workers=1, image_precision="fp32")
+SETTINGS = EvaluationSettings(workers=1, image_precision="fp32")
 NOTHING = TrainingRows(frozenset(), frozenset(), frozenset(), None)
 WEIGHTS = "open_clip_model.safetensors"
 

@@ -13,7 +13,6 @@ from compo_pipeline.evaluation.published import published_results
 from compo_pipeline.evaluation.settings import (
     BenchmarkSet,
     BenchmarksSettings,
-    Bootstrap,
     EvaluationSettings,
 )
 from compo_pipeline.models.loading import ModelSettings, load
@@ -36,7 +35,7 @@ def test_official_files_with_some_of_their_images(
     }
     scores, comparison = evaluate(
         *(subtasks, models, "clic", "CLIC", "coco", NOTHING),
-        EvaluationSettings(bootstrap=Bootstrap(100)),
+        EvaluationSettings(),
     )
     rows = {(row.benchmark, row.metric, row.name): row for row in comparison.rows}
     for subtask in subtasks:
@@ -72,7 +71,7 @@ def test_a_random_model_stands_at_chance(tiny_model: Callable[..., Path], tmp_pa
     subtask = Subtask("sugar_crepe_pp", "swap_att", ("image_to_text",), tmp_path, items)
     folder = tiny_model(3)
     models = {"base": lambda: load(folder), "fine_tuned": lambda: load(folder)}
-    settings = EvaluationSettings(bootstrap=Bootstrap(100), workers=1)
+    settings = EvaluationSettings(workers=1)
     _, comparison = evaluate([subtask], models, "clic", "CLIC", "toy", NOTHING, settings)
     (row,) = comparison.rows
     assert row.chance == pytest.approx(100 / 3)

@@ -67,7 +67,7 @@ def catalog(
         "control_checkpoint": tmp_path / "no_control",
         "run": {"run_id": tracking.open_run("attention", {}), **identity},
         "params:attention": {**asked, "count": 4},
-        "params:evaluation": {**settings, "bootstrap": {"resamples": 20}},
+        "params:evaluation": settings,
         "params:model": {"name": f"local-dir:{tiny_clip}"},
         "params:data": {"root": str(scenes), "format": "scenes", "splits": {"test": "test"}},
         "params:paths.attention_report": str(tmp_path / "report"),

@@ -96,7 +96,7 @@ def catalog(
 
     def build(**changes: Any) -> DataCatalog:
         content = yaml.safe_load((project / "conf/base/parameters_evaluation.yml").read_text())
-        settings = {**content["evaluation"], "bootstrap": {"resamples": 100}, **changes}
+        settings = {**content["evaluation"], **changes}
         places = {"root": str(data / "benchmarks"), "images": str(data / "test")}
         inputs: dict[str, Any] = {
             "valid_captions": captions,

@@ -72,7 +72,7 @@ def run(
             "params:promotion": {**promotion, **settings},
             "params:registration": {"name": NAME},
             "params:tracking": {},
-            "params:evaluation": {"device": "cpu", "bootstrap": {"resamples": 20}},
+            "params:evaluation": {"device": "cpu"},
             "params:benchmarks": {
                 "root": str(data),
                 "images": str(data),

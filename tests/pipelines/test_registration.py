@@ -12,7 +12,6 @@ from kedro.runner import SequentialRunner
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.comparison import compare
 from compo_pipeline.evaluation.evaluate import Comparison
-from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.weights import read_record
@@ -27,7 +26,7 @@ SCORES = [
     for item in range(4)
 ]
 MODELS = {"base": "base", "fine_tuned": "clic"}
-ROWS = tuple(compare([SCORES], MODELS, Bootstrap(resamples=20), {}))
+ROWS = tuple(compare([SCORES], MODELS, {}))
 FOUND = Comparison("toy", MODELS, MODELS, (), 20, ROWS, (), ())
 
 

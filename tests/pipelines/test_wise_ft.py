@@ -92,7 +92,7 @@ def catalog(
             "seed": 0,
         },
         "params:wise_ft": yaml.safe_load((conf / "parameters_wise_ft.yml").read_text())["wise_ft"],
-        "params:evaluation": {**settings["evaluation"], "bootstrap": {"resamples": 20}},
+        "params:evaluation": settings["evaluation"],
         "params:benchmarks": {**settings["benchmarks"], **wanted, **places},
         "params:model": {"name": f"local-dir:{tiny_clip}"},
         "params:data.root": str(data),

@@ -12,7 +12,6 @@ from rich.console import Console
 
 from compo_pipeline.analysis.localisation import Located, compare_located, rows_by_role
 from compo_pipeline.evaluation.comparison import Row
-from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.presentation.attention_page import (
     AttentionSummary,
     metrics,
@@ -35,7 +34,7 @@ TABLES = {"base": rows(0.0), "control": rows(0.01), "fine_tuned": rows(0.0123)}
 @pytest.fixture(scope="module")
 def compared() -> list[Row]:
     """Three measures of three models."""
-    return compare_located([TABLES], Bootstrap(50))
+    return compare_located([TABLES])
 
 
 @pytest.fixture

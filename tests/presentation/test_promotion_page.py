@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.presentation import promotion_page
 from compo_pipeline.records import Score
 from compo_pipeline.registry.gate import Check, judge
@@ -29,7 +28,7 @@ def judged(right: int, by: float = RULE.by) -> tuple[Check, ...]:
         for n in (right, 30)
     ]
     gate = replace(GATE, rules={"itt": replace(RULE, by=by)})
-    return judge(*tables, (), gate, Bootstrap(resamples=50))
+    return judge(*tables, (), gate)
 
 
 def decision(checks: tuple[Check, ...], **changes: Any) -> Decision:

@@ -13,7 +13,6 @@ from compo_pipeline.evaluation.comparison import compare
 from compo_pipeline.evaluation.conclusions import summary_lines
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.evaluate import Audit, Comparison, Degenerate
-from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.presentation import plots, report
 from compo_pipeline.presentation.pages import links
 from compo_pipeline.presentation.tables import show_comparison
@@ -52,14 +51,13 @@ def _scores() -> list[Score]:
 
 @pytest.fixture
 def comparison() -> Comparison:
-    rows = compare([_scores()], MODELS, Bootstrap(200), {})
+    rows = compare([_scores()], MODELS, {})
     degenerate = Degenerate("7", "equal text", "a <i>cup</i>")
     return Comparison(
         dataset="scenes",
         models=MODELS,
         weights={"base": "scenes-base"},
         conclusions=summary_lines(rows, MODELS),
-        resamples=200,
         rows=tuple(rows),
         audits=(
             Audit("sugar_crepe_pp", "swap_att", 8, 3, {"missing": 3}, 20, 2, 1, (degenerate,)),
@@ -118,7 +116,7 @@ def test_a_run_without_control_and_curves_has_a_page_too(
 ) -> None:
     models = {"base": "base", "fine_tuned": "clic"}
     scores = [score for score in _scores() if score.model != "control"]
-    rows = compare([scores], models, Bootstrap(200), {})
+    rows = compare([scores], models, {})
     bare = replace(
         material,
         comparison=replace(

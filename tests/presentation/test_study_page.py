@@ -163,7 +163,7 @@ def test_what_counts_stands_on_the_page(page, study):
         row("details", False, 9.0, 8.0, 10.0),
     ]
     # As stored in the catalog.
-    stored = {"seeds": [1, 2], "comparison": as_comparison(rows_, "scenes", 50, {}).to_json()}
+    stored = {"seeds": [1, 2], "comparison": as_comparison(rows_, "scenes", {}).to_json()}
     confirmation = parse(StoredConfirmation, json.loads(json.dumps(stored)), "confirmation")
     html = page(study, confirmation=confirmation)
     text = words(html)

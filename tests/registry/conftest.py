@@ -27,7 +27,6 @@ from cryptography.hazmat.primitives.serialization import (
 from compo_pipeline.evaluation.comparison import compare
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.evaluate import Audit, Comparison
-from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.records import Score
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.settings import SigningSettings, TrackingSettings
@@ -56,13 +55,12 @@ def comparison() -> Comparison:
     ]
     models = {"base": "base", "fine_tuned": "clic"}
     keys = ("retrieval", "i2t_r1", "raw"), ("retrieval", "t2i_r1", "raw")
-    rows = compare([scores], models, Bootstrap(resamples=100), {keys[0]: 0.1, keys[1]: 0.45})
+    rows = compare([scores], models, {keys[0]: 0.1, keys[1]: 0.45})
     return Comparison(
         dataset="toy",
         models=models,
         weights=models,
         conclusions=(),
-        resamples=100,
         rows=tuple(rows),
         audits=(Audit("retrieval", "raw", 40, 2, {"missing": 2}, 80, 0, 0, ()),),
         overlaps=(Overlap("retrieval", "raw", 40, 1, 0, None, 40, 3),),

@@ -12,14 +12,12 @@ from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
 
-from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.records import Score
 from compo_pipeline.registry.promotion import promote
 from compo_pipeline.registry.settings import Gate, GateRule, PromotionSettings
 
 GATE = Gate(version=1, rules={"itt": GateRule("sugar_crepe_pp/itt/swap_att", "rise")}, items=20)
 SETTINGS = PromotionSettings(captions="", gate=GATE)
-BOOTSTRAP = Bootstrap(resamples=50)
 ITEMS = 40
 
 
@@ -67,7 +65,7 @@ def main(store: str, name: str, alias: str, folder: str) -> int:
         while not (Path(folder) / f"{alias} goes on").exists():
             time.sleep(0.05)
 
-    decided = promote(name, alias, Slow(wait), SETTINGS, BOOTSTRAP)
+    decided = promote(name, alias, Slow(wait), SETTINGS)
     sys.stdout.write(json.dumps(asdict(decided)) + "\n")
     return int(decided.failed)
 

@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.evaluation.contamination import Overlap
-from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.records import Score
 from compo_pipeline.registry.gate import Check, fingerprint, judge
 from compo_pipeline.registry.settings import Contamination, Gate, GateRule
 
-BOOTSTRAP = Bootstrap(resamples=200)
 RISE = GateRule("sugar_crepe_pp/itt/swap_att", "rise")
 HOLD = GateRule("retrieval/*/raw", "hold", 10)
 GATE = Gate(version=1, rules={"itt": RISE, "retrieval": HOLD}, items=20)
@@ -52,11 +50,11 @@ def failed(checks: Iterable[Check]) -> dict[str, str]:
 def judged(
     challenger: list[Score], opponent: list[Score], overlaps: Sequence[Overlap] = (), **gate: Any
 ) -> dict[str, str]:
-    return failed(judge(challenger, opponent, overlaps, replace(GATE, **gate), BOOTSTRAP))
+    return failed(judge(challenger, opponent, overlaps, replace(GATE, **gate)))
 
 
 def test_a_better_challenger_passes_with_its_numbers() -> None:
-    checks = judge(scores(right(36)), scores(right(20)), (), GATE, BOOTSTRAP)
+    checks = judge(scores(right(36)), scores(right(20)), (), GATE)
     assert failed(checks) == {}
     itt = next(check.numbers for check in checks if check.rule == "itt")
     assert itt is not None
@@ -150,7 +148,7 @@ def test_measured_contamination_is_judged() -> None:
 
 def test_subtasks_without_a_contamination_check_are_listed() -> None:
     looked = Overlap("retrieval", "raw", 40, 0, 0, None, 80, 0)
-    checks = judge(scores(right(36)), scores(right(20)), [looked], GATE, BOOTSTRAP)
+    checks = judge(scores(right(36)), scores(right(20)), [looked], GATE)
     named = {check.rule: (check.subject, check.passed) for check in checks}
     assert named["contamination"] == ("sugar_crepe_pp swap_att", True)
     assert named["contamination by images"] == ("1 subtasks", True)
@@ -167,16 +165,15 @@ def test_per_class_scores_need_no_contamination_check_of_their_own() -> None:
         Overlap(*place, 40, 0, 0, None, 80, 0)
         for place in (("retrieval", "raw"), ("sugar_crepe_pp", "swap_att"))
     ]
-    rules = [check.rule for check in judge(*tables, looked, GATE, BOOTSTRAP)]
+    rules = [check.rule for check in judge(*tables, looked, GATE)]
     assert "contamination by images" in rules and "contamination" not in rules
 
 
 def test_an_edited_gate_is_another_one() -> None:
     edited = replace(GATE, rules={**GATE.rules, "retrieval": replace(HOLD, by=11)})
-    known = fingerprint(GATE, BOOTSTRAP)
+    known = fingerprint(GATE)
     assert known.startswith("1-")
-    assert fingerprint(edited, BOOTSTRAP) != known == fingerprint(replace(GATE), Bootstrap(200))
-    assert fingerprint(GATE, replace(BOOTSTRAP, seed=1)) != known
+    assert fingerprint(edited) != known == fingerprint(replace(GATE))
 
 
 @pytest.mark.parametrize(
@@ -213,7 +210,7 @@ verdicts = st.lists(st.booleans(), min_size=ITEMS, max_size=ITEMS)
 def test_the_order_of_rows_means_nothing(ours: list[bool], theirs: list[bool], draw: Any) -> None:
     tables = scores(ours), scores(theirs)
     shuffled = [draw.sample(table, len(table)) for table in tables]
-    assert judge(*tables, (), GATE, BOOTSTRAP) == judge(*shuffled, (), GATE, BOOTSTRAP)
+    assert judge(*tables, (), GATE) == judge(*shuffled, (), GATE)
 
 
 @given(verdicts, verdicts, st.integers(0, ITEMS - 1))

@@ -121,7 +121,7 @@ def tags(name: str, version: int) -> dict[str, str]:
 
 def promoted(name: str, scorer: Known, **settings: Any) -> Decision:
     chosen = replace(SETTINGS, **settings)
-    return promote(name, "challenger", scorer, chosen, made.BOOTSTRAP)
+    return promote(name, "challenger", scorer, chosen)
 
 
 def test_a_better_challenger_becomes_champion(model: str) -> None:
@@ -132,7 +132,7 @@ def test_a_better_challenger_becomes_champion(model: str) -> None:
     written = tags(model, 3)
     assert written["promotion.outcome"] == "promoted"
     assert written["promotion.against"] == "champion, version 1"
-    assert written["promotion.gate"] == fingerprint(SETTINGS.gate, made.BOOTSTRAP)
+    assert written["promotion.gate"] == fingerprint(SETTINGS.gate)
     found = json.loads(written["promotion.checks"])[0]
     assert (found["rule"], found["numbers"]["difference"]) == ("itt", 65.0)
 

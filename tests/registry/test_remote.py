@@ -271,7 +271,7 @@ def test_the_gate_decides_and_a_rollback_restores(
 
     def outcome(scale: float, right: int) -> str:
         make(name, scale, right)
-        return promote(name, "challenger", scorer, SETTINGS, PROMOTING.BOOTSTRAP).outcome
+        return promote(name, "challenger", scorer, SETTINGS).outcome
 
     assert outcome(1.5, 30) == "promoted", "held against its base"
     assert outcome(2.0, 20) == "refused"
@@ -280,7 +280,7 @@ def test_the_gate_decides_and_a_rollback_restores(
     assert aliases(client, name) == {"challenger": 3, "champion": 3, "previous": 1}
     tags = [client.get_model_version(name, str(n)).tags for n in (1, 2, 3)]
     assert [each["promotion.outcome"] for each in tags] == ["promoted", "refused", "promoted"]
-    assert tags[2]["promotion.gate"] == fingerprint(PROMOTING.GATE, PROMOTING.BOOTSTRAP)
+    assert tags[2]["promotion.gate"] == fingerprint(PROMOTING.GATE)
     assert roll_back(name, SETTINGS, SigningSettings()).outcome == "rolled back"
     assert aliases(client, name) == {"challenger": 3, "champion": 1}
     with pytest.raises(PromotionError, match="nothing to roll back"):
@@ -355,7 +355,7 @@ def test_a_copy_is_promoted_and_served_over_there(
     assert version.description == original.description
     origin = {"copied_from": f"models:/{name}/1", "copied_from_run": original.run_id}
     assert version.tags == {**original.tags, **origin}
-    decided = promote(name, "challenger", scorer, SETTINGS, PROMOTING.BOOTSTRAP)
+    decided = promote(name, "challenger", scorer, SETTINGS)
     assert (decided.outcome, decided.previous) == ("promoted", None)
     expected = pytest.approx(similarities(tmp_path / "export", image), abs=1e-6)
     rows = table(image)

@@ -14,7 +14,7 @@ from PIL import Image
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.scoring import score
-from compo_pipeline.evaluation.settings import Bootstrap, EvaluationSettings
+from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.negclip import NegClip, NegClipObjective, NegClipViews
 from compo_pipeline.methods.views import write
@@ -153,9 +153,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, tiny_clip: Path) -> World:
         features=root / "features",
     )
     own = {"views": {}, "objective": {"trains": ["text"]}}
-    scoring = EvaluationSettings(
-        device="cpu", image_precision="fp32", workers=1, bootstrap=Bootstrap(50)
-    )
+    scoring = EvaluationSettings(device="cpu", image_precision="fp32", workers=1)
     inputs = TrialInputs("negclip", {"training": RECIPE, "negclip": own}, plan, scoring)
     subtasks = [Subtask("play", name, ("image_to_text",), root, ()) for name in ("pairs", "known")]
     pairs = replace(subtasks[0], items=tuple(_item(number) for number in range(12)))

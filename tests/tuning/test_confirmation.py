@@ -189,6 +189,6 @@ def test_whatever_the_scores_hang_on_is_confirmed_anew(
 
 
 def test_the_tuned_recipe_is_held_to_the_configured_one() -> None:
-    found = as_comparison([], "world", 50, {})
+    found = as_comparison([], "world", {})
     assert found.models == {"base": "base", "control": "configured", "fine_tuned": "tuned"}
-    assert (found.dataset, found.resamples, found.rows, found.conclusions) == ("world", 50, (), ())
+    assert (found.dataset, found.rows, found.conclusions) == ("world", (), ())

@@ -3,7 +3,7 @@
 Over images whose regions are known. Values of one case are shares of 1; those of a comparison are
 per cent, as everywhere in a report.
 
-R resamples, S training seeds, n cases, G images.
+S training seeds, n cases.
 """
 
 from __future__ import annotations
@@ -22,18 +22,17 @@ from compo_pipeline.analysis.settings import AttentionSettings
 from compo_pipeline.evaluation import statistics
 from compo_pipeline.evaluation.comparison import (
     BASE,
-    FINE_TUNED,
     ROLES,
     Row,
     row_statistics,
     with_holm,
 )
 from compo_pipeline.evaluation.evaluate import require_base
-from compo_pipeline.evaluation.settings import Bootstrap, EvaluationSettings
+from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.images.decoding import Limits
 from compo_pipeline.models.encoding import scale_of
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.seeding import numpy_rng, rng
+from compo_pipeline.seeding import rng
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,12 +47,14 @@ class LocalisationMeasure(NamedTuple):
     name: str
     label: str
     chance: str
+    verdicts: bool = False
+    """Whether it is 0 or 1 for every case."""
 
 
 MEASURES = (
     LocalisationMeasure("share", "attention on it", "area"),
     LocalisationMeasure("share_scaled", "attention on it, scaled", "area"),
-    LocalisationMeasure("hit", "most attended patch on it", "chance"),
+    LocalisationMeasure("hit", "most attended patch on it", "chance", verdicts=True),
 )
 
 
@@ -173,16 +174,12 @@ def cases_to_draw(
     return [whole[place] for place in sorted(places)]
 
 
-def compare_located(
-    seeds: Sequence[Mapping[str, Sequence[Located]]], bootstrap: Bootstrap
-) -> list[Row]:
+def compare_located(seeds: Sequence[Mapping[str, Sequence[Located]]]) -> list[Row]:
     """Every measure for all models, with paired differences and 95% intervals over images.
 
     Args:
         seeds: for each training seed the rows of each role (`base`, `fine_tuned`, perhaps
-            `control`), of the same cases. With several seeds intervals come from two levels of
-            resampling: seeds, then images.
-        bootstrap: number of resamples and their seed.
+            `control`), of the same cases.
 
     Returns:
         A row per measure, in per cent; `chance` is the value of uniform or random attention,
@@ -205,14 +202,10 @@ def compare_located(
     if not keys:
         return []
     images, place = np.unique([image for image, _ in keys], return_inverse=True)
-    generator = numpy_rng("attention", bootstrap.seed)
-    weights = statistics.image_weights(len(images), bootstrap.resamples, generator)
-    shares = statistics.seed_weights(len(seeds), bootstrap.resamples, generator)
     skipped = sum(row.problem is not None for row in seeds[0][BASE])
     rows = []
     for kind in MEASURES:
         values = {role: _values(tables, role, keys, kind.name) for role in roles}
-        drawn = {role: _draws(of, place, weights, shares) for role, of in values.items()}
         chance = _values(tables[:1], BASE, keys, kind.chance).mean()
         rows.append(
             Row(
@@ -227,10 +220,10 @@ def compare_located(
                 images=len(images),
                 chance=float(chance),
                 **row_statistics(
-                    {role: float(of.mean()) for role, of in values.items()},
-                    drawn,
-                    {role: values[FINE_TUNED] - of for role, of in values.items()},
+                    {role: [statistics.Part(of, place)] for role, of in values.items()},
+                    [1.0],
                     exact=False,
+                    verdicts=kind.verdicts,
                 ),
             )
         )
@@ -253,12 +246,3 @@ def _values(
 ) -> Floats:
     """One measure of one model under every seed, per cent: [S, n]."""
     return 100 * np.array([[getattr(table[role][key], field) for key in keys] for table in tables])
-
-
-def _draws(values: Floats, place: NDArray[np.int64], weights: Floats, shares: Floats) -> Floats:
-    """Means [R] of values [S, n] under every resample of the images at `place` [n]."""
-    images = weights.shape[1]
-    sums = np.array([np.bincount(place, of_seed, images) for of_seed in values], np.float64)
-    items = np.bincount(place, minlength=images).astype(np.float64)
-    means = statistics.mean_draws(sums[..., None], items[:, None], weights, shares)
-    return means[:, 0]

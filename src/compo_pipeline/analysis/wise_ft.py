@@ -83,7 +83,7 @@ def sweep(
         base: on its device; afterwards its module has the last interpolated weights.
         tuned: of the same architecture.
         ratios: shares of the fine-tuned weights.
-        settings: batches, precision, bootstrap.
+        settings: batches, precision.
     """
     embedder = Embedder(subtasks, settings)
     start = {name: value.clone() for name, value in base.model.state_dict().items()}
@@ -104,7 +104,7 @@ def sweep(
         if ratio in ratios:
             pair = {BASE: "ratio 0", FINE_TUNED: name}
             every = [*of_base, *scored.rows]
-            rows = compare([every], pair, settings.bootstrap, scored.chance, titles(subtasks))
+            rows = compare([every], pair, scored.chance, titles(subtasks))
             found += _results(ratio, rows)
     return found
 

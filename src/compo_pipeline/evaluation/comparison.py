@@ -2,7 +2,7 @@
 
 All values are per cent, as the papers print them.
 
-R resamples, S training seeds, n items.
+S training seeds, n items.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 
 from compo_pipeline.evaluation import statistics
 from compo_pipeline.evaluation.benchmarks import Key, ReportedMetric, reported_metrics
-from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.records import Score
-from compo_pipeline.seeding import numpy_rng
 
 BASE, CONTROL, FINE_TUNED = "base", "control", "fine_tuned"
 ROLES = (BASE, CONTROL, FINE_TUNED)
@@ -29,7 +27,7 @@ Significance = Literal["above", "below", "level"]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value with its bootstrap interval (95%)."""
+    """A value with its 95% interval."""
 
     value: float
     low: float
@@ -40,12 +38,13 @@ class Estimate:
 class Difference:
     """The fine-tuned model minus another model, paired on the same items.
 
-    `p` is from McNemar's exact test for one subtask under one seed, else from the bootstrap;
-    `p_holm` is corrected for all metrics compared with the same model. McNemar's test takes items
-    for independent, which several items of one image are not: there the interval, resampled over
-    images, is more conservative. `least_detectable` is the true difference that a test at 5% finds
-    with a power of 80%. `gained` and `lost` count the items that only the fine-tuned or only the
-    other model has right, over all seeds.
+    The interval covers other images, and other training seeds if there are several. `p` is from
+    McNemar's exact test for one subtask under one seed, else that of the interval; `p_holm` is
+    corrected for all metrics compared with the same model. McNemar's test takes items for
+    independent, which several items of one image are not: there the interval is more conservative.
+    `least_detectable` is the true difference that a test at 5% finds with a power of 80%. `gained`
+    and `lost` count the items that only the fine-tuned or only the other model has right, over all
+    seeds.
     """
 
     value: float
@@ -56,6 +55,7 @@ class Difference:
     least_detectable: float
     gained: int
     lost: int
+    seeds: int = 1
 
     @property
     def significance(self) -> Significance:
@@ -65,9 +65,9 @@ class Difference:
         return "below" if self.high < 0 else "level"
 
     def format(self, decimals: int = 1) -> str:
-        """With the interval: `+3.1 [+1.2, +5.0]`."""
+        """With the interval: `+3.1 [+1.2, +5.0]`, of several seeds `+3.1 [+1.2, +5.0; 5 seeds]`."""
         value, low, high = (f"{x:+.{decimals}f}" for x in (self.value, self.low, self.high))
-        return f"{value} [{low}, {high}]"
+        return f"{value} [{low}, {high}{f'; {self.seeds} seeds' if self.seeds > 1 else ''}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +105,15 @@ class _Part:
 def compare(
     seeds: Sequence[Iterable[Score]],
     models: Mapping[str, str],
-    bootstrap: Bootstrap,
     chance: Mapping[Key, float],
     titles: Mapping[str, str] | None = None,
 ) -> list[Row]:
     """All metrics of one run, or of the same run under several training seeds.
 
     Args:
-        seeds: scores under each training seed, of the same items. With several seeds, intervals
-            come from two levels of resampling: seeds, then images.
+        seeds: scores under each training seed, of the same items.
         models: role (`base`, `control`, `fine_tuned`) to the model's name in the scores; `control`
             is optional.
-        bootstrap: number of resamples and their seed.
         chance: chance levels of the subtasks.
         titles: labels of benchmarks whose files are not the official ones.
 
@@ -129,7 +126,7 @@ def compare(
     rows = []
     for benchmark in benchmarks:
         own = [key for key in keys if key[0] == benchmark]
-        rows += _compare_benchmark(own, tables, models, bootstrap, chance, titles)
+        rows += _compare_benchmark(own, tables, models, chance, titles)
     return with_holm(rows)
 
 
@@ -161,19 +158,16 @@ def _compare_benchmark(
     keys: Sequence[Key],
     tables: Sequence[Mapping[tuple[str, Key], _Results]],
     models: Mapping[str, str],
-    bootstrap: Bootstrap,
     chance: Mapping[Key, float],
     titles: Mapping[str, str] | None,
 ) -> list[Row]:
     base = [tables[0].get((models[BASE], key), {}) for key in keys]
     named = {group for part in base for group, right in part.values() if right is not None}
-    # Sorted: the intervals do not depend on the order of the scores.
     images = {group: place for place, group in enumerate(sorted(named))}
     parts = {key: _part(key, tables, models, images) for key in keys}
     parts = {key: part for key, part in parts.items() if len(part.image)}
     if not parts:
         return []
-    draws = _draws(parts, len(images), len(tables), models, bootstrap)
     rows = []
     items = {key: len(parts[key].image) if key in parts else 0 for key in keys}
     for metric in reported_metrics(items, titles):
@@ -187,7 +181,7 @@ def _compare_benchmark(
         if members.keys() <= chance.keys():
             level = 100 * sum(weight * chance[key] for key, weight in members.items())
         own = {key: parts[key] for key in members}
-        rows.append(_row(metric, own, list(members.values()), level, models, draws))
+        rows.append(_row(metric, own, list(members.values()), level, models))
     return rows
 
 
@@ -197,7 +191,8 @@ def _part(
     models: Mapping[str, str],
     images: Mapping[str, int],
 ) -> _Part:
-    first = tables[0].get((models[BASE], key), {})
+    # Sorted: the intervals do not depend on the order of the scores, not even by rounding.
+    first = dict(sorted(tables[0].get((models[BASE], key), {}).items()))
     scored = {item: group for item, (group, right) in first.items() if right is not None}
     right: dict[str, NDArray[np.bool_]] = {}
     for role, model in models.items():
@@ -217,45 +212,14 @@ def _part(
     return _Part(right, place, len(first) - len(scored))
 
 
-_Draws = Mapping[tuple[Key, str], NDArray[np.floating]]
-"""[R] by part and role."""
-
-
-def _draws(
-    parts: Mapping[Key, _Part],
-    images: int,
-    seeds: int,
-    models: Mapping[str, str],
-    bootstrap: Bootstrap,
-) -> _Draws:
-    """Means of every part under every model, on the same resamples."""
-    generator = numpy_rng("bootstrap", bootstrap.seed)
-    weights = statistics.image_weights(images, bootstrap.resamples, generator)
-    shares = statistics.seed_weights(seeds, bootstrap.resamples, generator)
-    columns = [(key, role) for key in parts for role in models]
-    right = np.zeros((seeds, images, len(columns)), dtype=np.float32)
-    items = np.zeros((images, len(columns)), dtype=np.float32)
-    for number, (key, role) in enumerate(columns):
-        part = parts[key]
-        np.add.at(items[:, number], part.image, 1)
-        for seed in range(seeds):
-            np.add.at(right[seed, :, number], part.image, part.right[role][seed])
-    means = 100 * statistics.mean_draws(right, items, weights, shares)
-    return {column: means[:, number] for number, column in enumerate(columns)}
-
-
 def _row(
     metric: ReportedMetric,
     members: Mapping[Key, _Part],
     weights: Sequence[float],
     chance: float | None,
     models: Mapping[str, str],
-    draws: _Draws,
 ) -> Row:
     parts = list(members.values())
-    correct = {
-        role: np.concatenate([part.right[role].ravel() for part in parts]) for role in models
-    }
     return Row(
         benchmark=metric.benchmark,
         metric=metric.metric,
@@ -269,49 +233,50 @@ def _row(
         chance=chance,
         **row_statistics(
             {
-                role: float(100 * np.dot(weights, [part.right[role].mean() for part in parts]))
+                role: [statistics.Part(100.0 * part.right[role], part.image) for part in parts]
                 for role in models
             },
-            {
-                role: statistics.mean_of_parts([draws[key, role] for key in members], weights)
-                for role in models
-            },
-            {role: correct[FINE_TUNED].astype(int) - correct[role] for role in models},
+            weights,
             exact=len(parts) == 1 and len(parts[0].right[BASE]) == 1,
         ),
     )
 
 
 def row_statistics(
-    values: Mapping[str, float],
-    draws: Mapping[str, NDArray[np.floating]],
-    changes: Mapping[str, NDArray[Any]],
+    parts: Mapping[str, Sequence[statistics.Part]],
+    weights: Sequence[float],
     *,
     exact: bool,
+    verdicts: bool = True,
 ) -> dict[str, Any]:
     """The estimates and differences of a `Row`, by field; `p_holm` is not corrected yet.
 
     Args:
-        values: of each role.
-        draws: [R] of each role, on the same resamples.
-        changes: [n], what the fine-tuned model has more than each role on each item.
-        exact: whether p is from McNemar's test, else from the bootstrap.
+        parts: values of each role on the same items.
+        weights: of the parts; their sum is 1.
+        exact: whether p is from McNemar's test, else that of the interval.
+        verdicts: whether the values are 0 and 100 alone.
     """
     fields: dict[str, Any] = {CONTROL: None, "vs_control": None}
-    for role, value in values.items():
-        fields[role] = Estimate(value, *statistics.interval(draws[role]))
+    ours = parts[FINE_TUNED]
+    for role, theirs in parts.items():
+        found = statistics.level(theirs, weights, verdicts=verdicts)
+        fields[role] = Estimate(found.value, *found.interval)
         if role != FINE_TUNED:
-            drawn = draws[FINE_TUNED] - draws[role]
-            gained, lost = int((changes[role] > 0).sum()), int((changes[role] < 0).sum())
-            p = statistics.mcnemar(gained, lost) if exact else statistics.bootstrap_p(drawn)
+            found = statistics.difference(ours, theirs, weights, verdicts=verdicts)
+            pairs = list(zip(ours, theirs, strict=True))
+            gained = sum(int((own.values > other.values).sum()) for own, other in pairs)
+            lost = sum(int((own.values < other.values).sum()) for own, other in pairs)
+            p = statistics.mcnemar(gained, lost) if exact else found.p
             fields[f"vs_{role}"] = Difference(
-                values[FINE_TUNED] - value,
-                *statistics.interval(drawn),
-                p,
-                p,
-                statistics.least_detectable(float(np.nanstd(drawn))),
-                gained,
-                lost,
+                found.value,
+                *found.interval,
+                p=p,
+                p_holm=p,
+                least_detectable=found.least_detectable,
+                gained=gained,
+                lost=lost,
+                seeds=found.seeds,
             )
     return fields
 

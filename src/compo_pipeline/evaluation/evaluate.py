@@ -85,7 +85,6 @@ class Comparison:
     models: dict[str, str]
     weights: dict[str, str]
     conclusions: tuple[str, ...]
-    resamples: int
     rows: tuple[Row, ...]
     audits: tuple[Audit, ...]
     overlaps: tuple[Overlap, ...]
@@ -150,7 +149,7 @@ def evaluate(
         label: its name for readers.
         dataset: name of the data, for the record.
         known: what identifies the training rows.
-        settings: batches, precision, bootstrap.
+        settings: batches, precision.
     """
     embedder = Embedder(subtasks, settings)
     names = {role: fine_tuned if role == FINE_TUNED else role for role in ROLES if role in models}
@@ -168,13 +167,12 @@ def evaluate(
         if role == BASE:
             audits = [audit(subtask, embedded) for subtask in subtasks]
     labels = titles(subtasks)
-    rows = compare([scored.rows], names, settings.bootstrap, scored.chance, labels)
+    rows = compare([scored.rows], names, scored.chance, labels)
     comparison = Comparison(
         dataset=dataset,
         models=names,
         weights=weights,
         conclusions=summary_lines(rows, names),
-        resamples=settings.bootstrap.resamples,
         rows=tuple(rows),
         audits=tuple(audits),
         overlaps=tuple(overlaps(subtasks, known, settings.workers)),

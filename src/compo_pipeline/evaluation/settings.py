@@ -14,16 +14,6 @@ TextProtocol = Literal["raw", "clic"]
 
 
 @settings
-class Bootstrap:
-    """Resampling of the confidence intervals."""
-
-    resamples: PositiveInt = 2000
-    """Number of resamples of the images."""
-    seed: int = 0
-    """Seed of the resamples."""
-
-
-@settings
 class EvaluationSettings:
     """How models are scored."""
 
@@ -42,8 +32,6 @@ class EvaluationSettings:
     """Texts encoded at a time."""
     workers: PositiveInt = 2
     """Threads that decode and preprocess images."""
-    bootstrap: Bootstrap = field(default_factory=Bootstrap)
-    """Resampling of the confidence intervals."""
     perceptual_hash: bool = False
     """Whether the contamination check decodes every training image to find altered copies of
     evaluation images."""

@@ -17,7 +17,6 @@ from fnmatch import fnmatchcase
 
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Row, compare
 from compo_pipeline.evaluation.contamination import Overlap
-from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.records import PER_CLASS, Score
 from compo_pipeline.registry.settings import Contamination, Gate, GateRule
 
@@ -59,7 +58,6 @@ def judge(
     opponent: Iterable[Score],
     overlaps: Sequence[Overlap],
     gate: Gate,
-    bootstrap: Bootstrap,
     titles: Mapping[str, str] | None = None,
 ) -> tuple[Check, ...]:
     """Compare a challenger's scores with its opponent's; it passes if all checks do.
@@ -69,7 +67,6 @@ def judge(
         opponent: the champion's or the base's, of the same items.
         overlaps: measured contamination of the subtasks by the challenger's training data.
         gate: the rules.
-        bootstrap: of the intervals.
         titles: of benchmarks that are not the official ones.
     """
     tables = {
@@ -81,7 +78,7 @@ def judge(
         return tuple(invalid)
     both = [score for scores in tables.values() for score in scores]
     try:
-        rows = compare([both], {BASE: OPPONENT, FINE_TUNED: CHALLENGER}, bootstrap, {}, titles)
+        rows = compare([both], {BASE: OPPONENT, FINE_TUNED: CHALLENGER}, {}, titles)
     except ValueError as error:
         return (Check("same items", "scores", False, str(error)),)
     figures = [
@@ -96,9 +93,9 @@ def judge(
     return (*figures, *_contamination(subtasks, overlaps, gate.contamination))
 
 
-def fingerprint(gate: Gate, bootstrap: Bootstrap) -> str:
+def fingerprint(gate: Gate) -> str:
     """The gate's version and a hash of all settings that affect a decision."""
-    content = json.dumps([asdict(gate), asdict(bootstrap)], sort_keys=True).encode()
+    content = json.dumps(asdict(gate), sort_keys=True).encode()
     return f"{gate.version}-{hashlib.sha256(content).hexdigest()[:8]}"
 
 
@@ -141,7 +138,7 @@ def _figure(name: str, rule: GateRule, row: Row, gate: Gate) -> Check:
         low=difference.low,
         high=difference.high,
     )
-    # Intervals are bootstrapped over images: those of many items of few images are too narrow.
+    # Of few images the interval of a mean is only approximate.
     if min(row.items, row.images) < gate.items:
         finding = f"{row.items} items of {row.images} images, {gate.items} of each are needed"
         return Check(name, row.label, False, finding, numbers, "promotion.gate.items")

@@ -20,7 +20,6 @@ from typing import Any, Literal
 from click import ClickException
 from filelock import FileLock, Timeout
 
-from compo_pipeline.evaluation.settings import Bootstrap
 from compo_pipeline.registry import gate, tracking
 from compo_pipeline.registry.gate import Check
 from compo_pipeline.registry.scores import ScoresInvalid, ScoresMissing, VersionScores
@@ -148,9 +147,7 @@ class Decision:
         return tags
 
 
-def promote(
-    name: str, alias: str, scorer: VersionScores, settings: PromotionSettings, bootstrap: Bootstrap
-) -> Decision:
+def promote(name: str, alias: str, scorer: VersionScores, settings: PromotionSettings) -> Decision:
     """Compare the challenger with the champion, or with its base if there is none, and decide.
 
     A challenger whose files are not those that were registered is refused.
@@ -160,7 +157,6 @@ def promote(
         alias: of the challenger.
         scorer: source of the scores.
         settings: gate, dry run.
-        bootstrap: of the intervals.
 
     Raises:
         PromotionError: there is no challenger, or it was champion and was rolled back.
@@ -179,13 +175,13 @@ def promote(
             reason="It is the champion already.",
             previous=champion,
             opponent="",
-            gate=gate.fingerprint(settings.gate, bootstrap),
+            gate=gate.fingerprint(settings.gate),
             at=_now(),
             dry_run=settings.dry_run,
         )
         if number == champion:
             return decision
-        decision = _judged(decision, scorer, settings, bootstrap)
+        decision = _judged(decision, scorer, settings)
         if settings.dry_run:
             return decision
         # Before the alias moves: after a kill, no champion may lack its record.
@@ -272,9 +268,7 @@ def _aliases(name: str, settings: PromotionSettings) -> Iterator[Aliases]:
         yield Aliases(name, settle=0 if tracking.local_file(uri) else settings.settle)
 
 
-def _judged(
-    decision: Decision, scorer: VersionScores, settings: PromotionSettings, bootstrap: Bootstrap
-) -> Decision:
+def _judged(decision: Decision, scorer: VersionScores, settings: PromotionSettings) -> Decision:
     challenger = _client().get_model_version(decision.name, str(decision.version))
     if challenger.tags.get(OUTCOME) == "rolled back":
         # The same scores would pass the same gate again.
@@ -296,7 +290,7 @@ def _judged(
         checks = (Check("files", "", False, error.message),)
     else:
         overlaps = scorer.overlaps(challenger)
-        checks = gate.judge(ours, theirs, overlaps, settings.gate, bootstrap, scorer.titles)
+        checks = gate.judge(ours, theirs, overlaps, settings.gate, scorer.titles)
     failed = [f"{check.rule} ({check.subject})" for check in checks if not check.passed]
     return replace(
         decision,

@@ -97,7 +97,7 @@ class Confirmation:
         for training in trainings:
             shutil.rmtree(training.work, ignore_errors=True)
         named = titles(self.items)
-        return compare(list(tables.values()), ROLES, settings.bootstrap, scorer.chance, named)
+        return compare(list(tables.values()), ROLES, scorer.chance, named)
 
     def _fingerprint(self, base: LoadedModel) -> int:
         """Everything that determines the scores, besides values and seed."""
@@ -207,16 +207,13 @@ class _RunScorer:
         return found.rows
 
 
-def as_comparison(
-    rows: Sequence[Row], dataset: str, resamples: int, titles: Mapping[str, str]
-) -> Comparison:
+def as_comparison(rows: Sequence[Row], dataset: str, titles: Mapping[str, str]) -> Comparison:
     """The rows as a comparison of the tuned with the configured recipe."""
     return Comparison(
         dataset=dataset,
         models=ROLES,
         weights=ROLES,
         conclusions=summary_lines(rows, ROLES),
-        resamples=resamples,
         rows=tuple(rows),
         audits=(),
         overlaps=(),

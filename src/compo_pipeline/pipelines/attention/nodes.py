@@ -66,7 +66,7 @@ def show_attention(
     settings = parse(EvaluationSettings, evaluation, "evaluation")
     cases, skipped = find_cases(analysed, parse(DataSettings, data, "data"))
     rows = rows_by_role(attention_rows)
-    compared = compare_located([rows], settings.bootstrap)
+    compared = compare_located([rows])
     models = loaders(parse(ModelSettings, model, "model"), None, checkpoint, settings.device)
     drawn = cases_to_draw(cases, rows[BASE], analysed)
     panels = panels_of(models[BASE](), models[FINE_TUNED](), drawn, image_limits(analysed))

@@ -28,7 +28,6 @@ def act(
         PromotionError: the challenger was refused, or another process moved an alias meanwhile.
     """
     from compo_pipeline.configuration import SettingsError, parse
-    from compo_pipeline.evaluation.settings import EvaluationSettings
     from compo_pipeline.presentation import pages, promotion_page
     from compo_pipeline.registry import promotion as promotions
     from compo_pipeline.registry.settings import (
@@ -67,10 +66,7 @@ def act(
         scorer = _scorer(
             settings, registered.signing, evaluation, benchmarks, model, Path(data_root)
         )
-        bootstrap = parse(EvaluationSettings, evaluation, "evaluation").bootstrap
-        decision = promotions.promote(
-            registered.name, registered.alias, scorer, settings, bootstrap
-        )
+        decision = promotions.promote(registered.name, registered.alias, scorer, settings)
     page = promotion_page.write_decision(decision, facts, links, folder)
     promotion_page.show(decision)
     if decision.failed:

@@ -110,8 +110,7 @@ def confirm_best(
     seeds = [inputs.training.seed + 1 + place for place in range(count)]
     processes = min(settings.study.processes(Trainer(inputs.training).device), 2 * count)
     rows = confirmation.run(study["best"]["values"], seeds, processes)
-    resamples = inputs.evaluation.bootstrap.resamples
-    comparison = as_comparison(rows, dataset, resamples, adapters.titles(confirmation.items))
+    comparison = as_comparison(rows, dataset, adapters.titles(confirmation.items))
     with tracking.adopt(study["run_id"]) as record:
         record.metrics({ROLES[role]: figures for role, figures in by_role(rows).items()})
         record.document(comparison.to_json(), "confirmation.json")
