@@ -102,7 +102,7 @@ def simulate(
             for way, (low, high) in enumerate(pair):
                 held = low - 1e-9 <= true[kind] <= high + 1e-9
                 found[run, kind, way] = 100 * held, high - low
-    return found.mean(axis=0)
+    return np.asarray(found.mean(axis=0))
 
 
 def markdown(results: Iterable[tuple[tuple[str, ...], Floats]], runs: int) -> str:

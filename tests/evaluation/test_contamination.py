@@ -63,7 +63,7 @@ def _look(root: Path, perceptual: bool = False) -> Overlap:
         Item("3", "absent.png", ("it barks",), ("x",)),
     )
     subtask = Subtask("b", "s", ("image_to_text",), root / "test", items)
-    (found,) = overlaps([subtask], training_rows(captions, facts, root, settings), 1)
+    (found,) = overlaps([subtask], training_rows(captions, facts, root, settings), 1, {})
     return found
 
 
@@ -73,6 +73,16 @@ def test_overlap_is_counted_of_the_training_split_alone(root: Path) -> None:
     # Distinct right texts: of "number 0", "a cat", "number 2" (test split), "it barks", two match.
     assert (found.captions, found.same_caption) == (4, 2)
     assert found.near is None
+
+
+def test_known_bindings_are_counted_by_subtask(root: Path) -> None:
+    captions, facts, settings = _known(root, False)
+    items = tuple(Item(str(k), "copy.png", ("x",), ("y",)) for k in range(3))
+    known = "right seen, wrong unseen"
+    slices = {("b", "s", str(k)): ("object=x", f"binding={known}") for k in range(2)}
+    subtask = Subtask("b", "s", ("image_to_text",), root / "test", items)
+    (found,) = overlaps([subtask], training_rows(captions, facts, root, settings), 1, slices)
+    assert found.bindings == {known: 2}
 
 
 def test_the_perceptual_hash_finds_a_rescaled_copy(root: Path) -> None:
@@ -85,7 +95,7 @@ def test_crops_of_one_file_are_one_image_of_the_training_rows(root: Path) -> Non
     boxes = ("0,0,20,20", "9,9,50,50")
     items = tuple(Item(box, f"copy.png#xywh={box}", ("x",), ("y",)) for box in boxes)
     subtask = Subtask("b", "s", ("image_to_text",), root / "test", items)
-    (found,) = overlaps([subtask], training_rows(captions, facts, root, settings), 1)
+    (found,) = overlaps([subtask], training_rows(captions, facts, root, settings), 1, {})
     assert (found.images, found.same_bytes, found.near) == (1, 1, 1)
 
 

@@ -43,7 +43,7 @@ class Slow:
         self.wait()
         return made_up(10 * int(version.version))
 
-    titles = MappingProxyType({})
+    titles = slices = MappingProxyType({})
 
     def base_of(self, version):
         raise AssertionError("there is a champion")

@@ -230,3 +230,22 @@ def test_never_both_ways(ours: list[bool], theirs: list[bool]) -> None:
 @given(verdicts)
 def test_no_model_rises_above_itself(ours: list[bool]) -> None:
     assert set(judged(scores(ours), scores(ours))) == {"itt"}
+
+
+def test_a_rule_of_slices_judges_each_slice_and_no_other_rule_does() -> None:
+    tables = scores(right(36)), scores([item >= 20 for item in range(ITEMS)])
+    slices = {
+        ("sugar_crepe_pp", "swap_att", str(item)): ("length=low" if item < 20 else "length=high",)
+        for item in range(ITEMS)
+    }
+    held = GateRule("sugar_crepe_pp/itt/swap_att", "hold", 5, slice="length=*")
+    gate = replace(GATE, rules={"slices": held, "itt": replace(RISE, must="hold", by=90)})
+    checks = [check for check in judge(*tables, (), gate, slices=slices) if check.numbers]
+    assert [(check.rule, check.passed) for check in checks] == [
+        ("slices", False),
+        ("slices", True),
+        ("itt", True),
+    ]
+    assert "length=high" in checks[0].subject
+    # Without the slices the rule has nothing to judge, which fails it.
+    assert "length=*" in failed(judge(*tables, (), gate))["slices"]

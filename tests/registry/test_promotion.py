@@ -49,6 +49,7 @@ class Known:
         self.measured: list[Overlap] = []
 
     titles: ClassVar[dict[str, str]] = {}
+    slices: ClassVar[dict[tuple[str, str, str], tuple[str, ...]]] = {}
 
     def overlaps(self, version: Any) -> list[Overlap]:
         assert version.version == 3

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from compo_pipeline.evaluation import statistics
 from compo_pipeline.evaluation.benchmarks import Key, ReportedMetric, reported_metrics
+from compo_pipeline.evaluation.slices import ItemSlices
 from compo_pipeline.records import Score
 
 BASE, CONTROL, FINE_TUNED = "base", "control", "fine_tuned"
@@ -73,7 +74,8 @@ class Difference:
 @dataclass(frozen=True, slots=True)
 class Row:
     """One metric of all models. `items` were scored, `skipped` could not be; `chance` is None if
-    the scores came without chance levels.
+    the scores came without chance levels. `slice` names the part of the items that it is of, empty
+    for all.
     """
 
     benchmark: str
@@ -91,6 +93,7 @@ class Row:
     fine_tuned: Estimate
     vs_base: Difference
     vs_control: Difference | None
+    slice: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +131,44 @@ def compare(
         own = [key for key in keys if key[0] == benchmark]
         rows += _compare_benchmark(own, tables, models, chance, titles)
     return with_holm(rows)
+
+
+def compare_slices(
+    seeds: Sequence[Iterable[Score]],
+    models: Mapping[str, str],
+    slices: ItemSlices,
+    smallest: int,
+    titles: Mapping[str, str] | None = None,
+) -> list[Row]:
+    """All metrics within every slice, without chance levels; Holm's correction is over all slices.
+
+    Args:
+        seeds: as for `compare`.
+        models: as for `compare`.
+        slices: of the items.
+        smallest: rows of fewer items are left out.
+        titles: as for `compare`.
+    """
+    members: dict[str, list[list[Score]]] = {}
+    for seed, scores in enumerate(seeds):
+        for score in scores:
+            for name in _slices_of(score, slices):
+                members.setdefault(name, [[] for _ in seeds])[seed].append(score)
+    rows = [
+        replace(row, slice=name)
+        for name, own in sorted(members.items())
+        if len(own[0]) >= smallest
+        for row in compare(own, models, {}, titles)
+        if row.items >= smallest
+    ]
+    return with_holm(rows)
+
+
+def _slices_of(score: Score, slices: ItemSlices) -> Sequence[str]:
+    place = score.benchmark, score.subtask
+    # In retrieval, a caption of an item is <item>#<number>.
+    caption = (*place, score.item.rpartition("#")[0])
+    return slices.get((*place, score.item)) or slices.get(caption, ())
 
 
 def by_role(rows: Iterable[Row]) -> dict[str, dict[str, dict[str, dict[str, float]]]]:

@@ -11,9 +11,10 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
 from compo_pipeline.evaluation.benchmarks.items import ImagePlace
 from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.evaluation.slices import BINDING, ItemSlices
 from compo_pipeline.images.decoding import ACCEPTED, ImageError, file_name, load, locate
 from compo_pipeline.records import Caption, Fact
 from compo_pipeline.seeding import digest
@@ -48,7 +50,8 @@ class Overlap:
 
     `images` counts the subtask's distinct image files, `captions` its distinct positives; the other
     fields count how many of these are in the training rows. `near` is None without a perceptual
-    hash.
+    hash. `bindings` counts the items by whether their attribute-object pairs occur in the training
+    captions, where that slice is configured.
     """
 
     benchmark: str
@@ -59,6 +62,7 @@ class Overlap:
     near: int | None
     captions: int
     same_caption: int
+    bindings: dict[str, int] = field(default_factory=dict)
 
     @property
     def known_images(self) -> int:
@@ -108,13 +112,15 @@ def training_rows(
     )
 
 
-def overlaps(subtasks: Sequence[Subtask], known: TrainingRows, workers: int) -> list[Overlap]:
-    """Count every subtask's images and positives that are in the training rows."""
+def overlaps(
+    subtasks: Sequence[Subtask], known: TrainingRows, workers: int, slices: ItemSlices
+) -> list[Overlap]:
+    """Count every subtask's images, positives and (by its slices) bindings in the training rows."""
     places = {_file(task, item) for task in subtasks for item in task.items}
     with ThreadPoolExecutor(workers) as pool:
         matches = pool.map(lambda place: _match(place, known), places)
         found = dict(zip(places, matches, strict=True))
-    return [_overlap(task, found, known) for task in subtasks]
+    return [_overlap(task, found, known, slices) for task in subtasks]
 
 
 class _Match(NamedTuple):
@@ -136,12 +142,20 @@ def _match(place: ImagePlace, known: TrainingRows) -> _Match:
 
 
 def _overlap(
-    subtask: Subtask, matches: Mapping[ImagePlace, _Match], known: TrainingRows
+    subtask: Subtask,
+    matches: Mapping[ImagePlace, _Match],
+    known: TrainingRows,
+    slices: ItemSlices,
 ) -> Overlap:
     own = [matches[place] for place in {_file(subtask, item) for item in subtask.items}]
     texts = set()
     if not subtask.classes:
         texts = {normalised(text) for item in subtask.items for text in item.positives}
+    names = (
+        name
+        for item in subtask.items
+        for name in slices.get((subtask.benchmark, subtask.name, item.item), ())
+    )
     return Overlap(
         benchmark=subtask.benchmark,
         subtask=subtask.name,
@@ -151,6 +165,9 @@ def _overlap(
         near=None if known.near is None else sum(image.near for image in own),
         captions=len(texts),
         same_caption=len(texts & known.captions),
+        bindings=dict(
+            Counter(name.removeprefix(BINDING) for name in names if name.startswith(BINDING))
+        ),
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import product
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from compo_pipeline.compute import choose_device
@@ -21,12 +22,14 @@ from compo_pipeline.evaluation.comparison import (
     ROLES,
     Row,
     compare,
+    compare_slices,
 )
 from compo_pipeline.evaluation.conclusions import summary_lines
 from compo_pipeline.evaluation.contamination import Overlap, TrainingRows, overlaps
 from compo_pipeline.evaluation.embed import Embedded, Embedder, Tokens
 from compo_pipeline.evaluation.scoring import ModelScores, score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.evaluation.slices import ItemSlices
 from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
 from compo_pipeline.models.weights import CONFIG_FILE
 from compo_pipeline.records import Score
@@ -91,6 +94,7 @@ class Comparison:
     fingerprints: dict[str, str] = field(default_factory=dict)
     titles: dict[str, str] = field(default_factory=dict)
     method_label: str = ""
+    slices: tuple[Row, ...] = ()
 
     @property
     def benchmarks(self) -> dict[str, str]:
@@ -139,6 +143,7 @@ def evaluate(
     dataset: str,
     known: TrainingRows,
     settings: EvaluationSettings,
+    slices: ItemSlices = MappingProxyType({}),
 ) -> tuple[list[Score], Comparison]:
     """Score every model on every subtask and compare the models.
 
@@ -150,6 +155,7 @@ def evaluate(
         dataset: name of the data, for the record.
         known: what identifies the training rows.
         settings: batches, precision.
+        slices: of the items, which are compared too.
     """
     embedder = Embedder(subtasks, settings)
     names = {role: fine_tuned if role == FINE_TUNED else role for role in ROLES if role in models}
@@ -175,10 +181,11 @@ def evaluate(
         conclusions=summary_lines(rows, names),
         rows=tuple(rows),
         audits=tuple(audits),
-        overlaps=tuple(overlaps(subtasks, known, settings.workers)),
+        overlaps=tuple(overlaps(subtasks, known, settings.workers, slices)),
         fingerprints=fingerprints,
         titles=labels,
         method_label=label,
+        slices=tuple(compare_slices([scored.rows], names, slices, settings.slice_items, labels)),
     )
     return scored.rows, comparison
 

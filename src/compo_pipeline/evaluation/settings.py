@@ -11,6 +11,7 @@ from compo_pipeline.configuration import settings
 
 Precision = Literal["fp32", "bf16"]
 TextProtocol = Literal["raw", "clic"]
+SliceKind = Literal["attribute", "object", "relation", "length", "binding"]
 
 
 @settings
@@ -35,6 +36,12 @@ class EvaluationSettings:
     perceptual_hash: bool = False
     """Whether the contamination check decodes every training image to find altered copies of
     evaluation images."""
+    slices: tuple[SliceKind, ...] = ()
+    """Kinds of slices that are compared too: `attribute`, `object`, `relation` and `length` of an
+    item's first right text; `binding`: whether its attribute-object pairs are in the training
+    captions, which are all parsed for it."""
+    slice_items: PositiveInt = 50
+    """The least number of scored items of a metric within a slice."""
     gallery: NonNegativeInt = 24
     """Number of items shown in the report of each kind: fixed, broken, still wrong."""
 

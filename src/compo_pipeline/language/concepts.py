@@ -10,14 +10,18 @@ a negative of the other's phrase.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
-from compo_pipeline.language.editing import Span, extent, key, noun_phrases_of
+from compo_pipeline.language.editing import Phrase, Span, extent, key, noun_phrases_of
 from compo_pipeline.records import Parse
 
 # Not part of a phrase when they are at its edge: "'s reflection".
 _EDGES = frozenset({"PART", "PUNCT"})
 _ARTICLES = frozenset({"a", "an", "the"})
+_NOUNS = frozenset({"NOUN", "PROPN"})
+_PARTICIPLES = frozenset({"VBN", "VBG"})
+_RELATING = frozenset({"ADP", "VERB"})
 # Where something is, with these words alone before them: "in front", "on the left side of".
 _PLACES = frozenset(
     {"back", "background", "bottom", "center", "centre", "distance", "foreground", "front", "half"}
@@ -63,14 +67,60 @@ def concepts(parse: Parse) -> tuple[Concept, ...]:
     return tuple(found.values()) or (_whole(parse.text),)
 
 
+class Binding(NamedTuple):
+    """An attribute and the object that has it, in lower case: red, car."""
+
+    attribute: str
+    object: str
+
+
+def objects(parse: Parse) -> tuple[str, ...]:
+    """Last nouns of the phrases that name something to be seen, in lower case."""
+    return tuple(key(parse.words[place]) for place, _ in _objects(parse))
+
+
+def bindings(parse: Parse) -> tuple[Binding, ...]:
+    """Adjectives and participles before the last noun of a phrase, each with that noun."""
+    return tuple(
+        Binding(key(parse.words[place]), key(parse.words[noun]))
+        for noun, first in _objects(parse)
+        for place in range(first, noun)
+        if parse.upos[place] == "ADJ" or parse.tags[place] in _PARTICIPLES
+    )
+
+
+def relations(parse: Parse) -> tuple[str, ...]:
+    """What is between an object and the next one's phrase, if a preposition or a verb is."""
+    found = []
+    nouns = list(_objects(parse))
+    for (noun, _), (_, following) in pairwise(nouns):
+        between = range(noun + 1, following)
+        if any(parse.upos[place] in _RELATING for place in between):
+            found.append(" ".join(key(parse.words[place]) for place in between))
+    return tuple(found)
+
+
+def _objects(parse: Parse) -> Iterator[tuple[int, int]]:
+    """The last noun of each phrase that names something, and the phrase's first word."""
+    for first, last in _phrases(parse):
+        nouns = [place for place in range(first, last) if parse.upos[place] in _NOUNS]
+        if nouns:
+            yield nouns[-1], first
+
+
 def _spans(parse: Parse) -> Iterator[Span]:
+    for first, last in _phrases(parse):
+        yield extent(parse, first, last)
+
+
+def _phrases(parse: Parse) -> Iterator[Phrase]:
     for first, last in noun_phrases_of(parse):
         while first < last and parse.upos[first] in _EDGES:
             first += 1
         while first < last and parse.upos[last - 1] in _EDGES:
             last -= 1
         if first < last and _names_a_thing(parse, first, last):
-            yield extent(parse, first, last)
+            yield first, last
 
 
 def _names_a_thing(parse: Parse, first: int, last: int) -> bool:

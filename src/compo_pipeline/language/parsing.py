@@ -158,6 +158,12 @@ def parse(
             yield Parse(sample_id, sentence, text, *known[text])
 
 
+def parses_of(model: str, texts: Iterable[str]) -> dict[str, Parse]:
+    """Distinct texts to their parses by the pipeline that `load` finds."""
+    found = parse(load(model), (("", 0, text) for text in texts))
+    return {row.text: row for row in found}
+
+
 def one_sentence(doc: Doc) -> Doc:
     """Mark a doc as a single sentence, which parsers and sentence splitters then respect."""
     for token in doc:

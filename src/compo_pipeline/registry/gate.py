@@ -14,9 +14,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 
-from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Row, compare
+from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Row, compare, compare_slices
 from compo_pipeline.evaluation.contamination import Overlap
+from compo_pipeline.evaluation.slices import ItemSlices
 from compo_pipeline.records import PER_CLASS, Score
 from compo_pipeline.registry.settings import Contamination, Gate, GateRule
 
@@ -59,6 +61,7 @@ def judge(
     overlaps: Sequence[Overlap],
     gate: Gate,
     titles: Mapping[str, str] | None = None,
+    slices: ItemSlices = MappingProxyType({}),
 ) -> tuple[Check, ...]:
     """Compare a challenger's scores with its opponent's; it passes if all checks do.
 
@@ -68,6 +71,7 @@ def judge(
         overlaps: measured contamination of the subtasks by the challenger's training data.
         gate: the rules.
         titles: of benchmarks that are not the official ones.
+        slices: of the items, for rules that name some.
     """
     tables = {
         name: [replace(score, model=name) for score in scores]
@@ -78,7 +82,9 @@ def judge(
         return tuple(invalid)
     both = [score for scores in tables.values() for score in scores]
     try:
-        rows = compare([both], {BASE: OPPONENT, FINE_TUNED: CHALLENGER}, {}, titles)
+        roles = {BASE: OPPONENT, FINE_TUNED: CHALLENGER}
+        rows = compare([both], roles, {}, titles)
+        rows += compare_slices([both], roles, slices, 1, titles)
     except ValueError as error:
         return (Check("same items", "scores", False, str(error)),)
     figures = [
@@ -115,11 +121,15 @@ def _invalid(name: str, scores: Sequence[Score]) -> Iterator[Check]:
 
 def _figures(name: str, rule: GateRule, rows: Iterable[Row], gate: Gate) -> Iterator[Check]:
     matched = [
-        row for row in rows if fnmatchcase(f"{row.benchmark}/{row.metric}/{row.name}", rule.figure)
+        row
+        for row in rows
+        if fnmatchcase(f"{row.benchmark}/{row.metric}/{row.name}", rule.figure)
+        and fnmatchcase(row.slice, rule.slice or "")
     ]
     if not matched:
+        of_slice = f" in a slice {rule.slice}" if rule.slice else ""
         finding = (
-            "was not scored; switch it on below the key benchmarks, or set "
+            f"was not scored{of_slice}; switch it on below the key benchmarks, or set "
             f"promotion.gate.rules.{name} to null"
         )
         yield Check(name, rule.figure, False, finding)
@@ -128,7 +138,7 @@ def _figures(name: str, rule: GateRule, rows: Iterable[Row], gate: Gate) -> Iter
 
 
 def _figure(name: str, rule: GateRule, row: Row, gate: Gate) -> Check:
-    difference = row.vs_base
+    difference, subject = row.vs_base, f"{row.label}, {row.slice}" if row.slice else row.label
     numbers = Numbers(
         items=row.items,
         skipped=row.skipped,
@@ -141,13 +151,13 @@ def _figure(name: str, rule: GateRule, row: Row, gate: Gate) -> Check:
     # Of few images the interval of a mean is only approximate.
     if min(row.items, row.images) < gate.items:
         finding = f"{row.items} items of {row.images} images, {gate.items} of each are needed"
-        return Check(name, row.label, False, finding, numbers, "promotion.gate.items")
+        return Check(name, subject, False, finding, numbers, "promotion.gate.items")
     # The check before excludes a division by zero.
     if row.skipped / (row.items + row.skipped) > gate.skipped:
         finding = f"{row.skipped} items could not be scored, at most {gate.skipped:.2%} may be"
-        return Check(name, row.label, False, finding, numbers, "promotion.gate.skipped")
+        return Check(name, subject, False, finding, numbers, "promotion.gate.skipped")
     if not all(math.isfinite(value) for value in asdict(numbers).values()):
-        return Check(name, row.label, False, "a number is missing", numbers)
+        return Check(name, subject, False, "a number is missing", numbers)
     enough = None
     if rule.must == "rise":
         passed, wanted = difference.low > rule.by, f"above {rule.by:g}"
@@ -156,7 +166,7 @@ def _figure(name: str, rule: GateRule, row: Row, gate: Gate) -> Check:
         enough = math.ceil(-10 * difference.low) / 10
     finding = f"lower end of the interval must be {wanted}"
     key = f"promotion.gate.rules.{name}.by"
-    return Check(name, row.label, passed, finding, numbers, key, None if passed else enough)
+    return Check(name, subject, passed, finding, numbers, key, None if passed else enough)
 
 
 def _contamination(

@@ -290,7 +290,7 @@ def _judged(decision: Decision, scorer: VersionScores, settings: PromotionSettin
         checks = (Check("files", "", False, error.message),)
     else:
         overlaps = scorer.overlaps(challenger)
-        checks = gate.judge(ours, theirs, overlaps, settings.gate, scorer.titles)
+        checks = gate.judge(ours, theirs, overlaps, settings.gate, scorer.titles, scorer.slices)
     failed = [f"{check.rule} ({check.subject})" for check in checks if not check.passed]
     return replace(
         decision,

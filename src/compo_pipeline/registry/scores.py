@@ -33,6 +33,7 @@ from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.scoring import check_verdicts, score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.evaluation.slices import ItemSlices
 from compo_pipeline.images.decoding import ImageError, file_name, locate
 from compo_pipeline.models.loading import LoadedModel, ModelSettings
 from compo_pipeline.records import Score, from_table, to_table
@@ -241,6 +242,7 @@ class VersionScores:
         store: whether computed scores are stored with the version's run.
         signing: the configured keys; with keys, only stored scores that were signed with a version
             are used.
+        slices: of the items, for the gate's rules.
     """
 
     subtasks: Sequence[Subtask]
@@ -249,6 +251,7 @@ class VersionScores:
     reevaluate: bool = True
     store: bool = True
     signing: SigningSettings = field(default_factory=SigningSettings)
+    slices: ItemSlices = field(default_factory=dict)
     _embedder: Embedder = field(init=False)
     _folder: tempfile.TemporaryDirectory[str] = field(
         init=False, default_factory=tempfile.TemporaryDirectory

@@ -6,11 +6,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, DirectoryPath, Field, NonNegativeFloat, PositiveInt
 
 from compo_pipeline.configuration import Name, Share, Title, settings
+from compo_pipeline.evaluation.settings import SliceKind
 
 CHAMPION, PREVIOUS = "champion", "previous"
 
@@ -35,6 +36,10 @@ Alias = Annotated[
 ]
 # An alias that a model can get without passing the gate.
 UngatedAlias = Annotated[Alias, AfterValidator(_not_reserved)]
+
+
+# Without the kind `binding`, which needs the captions that a version was trained on.
+SlicePattern = Annotated[str, Field(pattern="^(attribute|object|relation|length)=.")]
 
 
 @settings
@@ -95,6 +100,9 @@ class GateRule:
     `-by`."""
     by: NonNegativeFloat = 0.0
     """Points."""
+    slice: SlicePattern | None = None
+    """Only within the slices of the items that this pattern matches, such as `attribute=red` or
+    `length=*`; every one must satisfy it. Null: all items."""
 
 
 @settings
@@ -122,6 +130,12 @@ class Gate:
     """The largest share of a figure's items that could not be scored."""
     contamination: Contamination = field(default_factory=Contamination)
     """Limits, checked for subtasks whose contamination was measured."""
+
+    @property
+    def slice_kinds(self) -> frozenset[SliceKind]:
+        """The kinds of slices that rules name."""
+        named = {(rule.slice or "").partition("=")[0] for rule in self.rules.values()}
+        return frozenset(kind for kind in get_args(SliceKind) if kind in named)
 
 
 @settings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,14 +30,17 @@ def score_models(
     method: str,
     dataset: str,
     data_root: str,
+    language_model: str,
 ) -> tuple[list[Score], dict[str, Any], dict[str, Any]]:
     """Scores of every item, metrics by model for DVC, and the comparison of the models."""
     from compo_pipeline.configuration import parse
     from compo_pipeline.evaluation import benchmarks as adapters
     from compo_pipeline.evaluation.comparison import CONTROL, FINE_TUNED, by_role
-    from compo_pipeline.evaluation.contamination import training_rows
+    from compo_pipeline.evaluation.contamination import TRAINING_SPLIT, training_rows
     from compo_pipeline.evaluation.evaluate import evaluate, loaders
     from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
+    from compo_pipeline.evaluation.slices import item_slices
+    from compo_pipeline.language.parsing import parses_of
     from compo_pipeline.models.loading import ModelSettings
     from compo_pipeline.registry import tracking
     from compo_pipeline.registry.scores import run_metrics, store_evaluation
@@ -53,8 +57,13 @@ def score_models(
     control = control_checkpoint if settings.control else None
     models = loaders(parse(ModelSettings, model, "model"), control, checkpoint, settings.device)
     known = training_rows(valid_captions, facts, root, settings)
+    sentences = (
+        text for row in valid_captions if row.split == TRAINING_SPLIT for text in row.sentences
+    )
+    parser = partial(parses_of, language_model)
+    slices = item_slices(subtasks, frozenset(settings.slices), parser, sentences)
     label = run.get("label", method)
-    scores, comparison = evaluate(subtasks, models, method, label, dataset, known, settings)
+    scores, comparison = evaluate(subtasks, models, method, label, dataset, known, settings, slices)
     metrics = by_role(comparison.rows)
     with tracking.adopt(run["run_id"]) as record:
         record.metrics(run_metrics(comparison.rows, FINE_TUNED))

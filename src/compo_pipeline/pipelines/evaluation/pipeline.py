@@ -25,6 +25,7 @@ def create_pipeline() -> Pipeline:
                     "params:method",
                     "params:dataset",
                     "params:data.root",
+                    "params:language.model",
                 ],
                 outputs=["scores", "metrics", "comparison"],
                 name="score_models",

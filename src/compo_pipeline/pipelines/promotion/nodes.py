@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ def act(
     data_root: str,
     command: Mapping[str, Any],
     report: str,
+    language_model: str,
 ) -> Path:
     """Promote, roll back or copy, and write the report; return its folder.
 
@@ -64,7 +66,13 @@ def act(
                 "registration.alias: expected the alias of the version to promote, got null"
             )
         scorer = _scorer(
-            settings, registered.signing, evaluation, benchmarks, model, Path(data_root)
+            settings,
+            registered.signing,
+            evaluation,
+            benchmarks,
+            model,
+            Path(data_root),
+            language_model,
         )
         decision = promotions.promote(registered.name, registered.alias, scorer, settings)
     page = promotion_page.write_decision(decision, facts, links, folder)
@@ -83,6 +91,7 @@ def _scorer(
     benchmarks: Mapping[str, Any],
     model: Mapping[str, Any],
     root: Path,
+    language_model: str,
 ) -> VersionScores:
     """Scores on the configured benchmarks and on the dataset's own captions."""
     from kedro.io import DatasetError
@@ -91,6 +100,8 @@ def _scorer(
     from compo_pipeline.datasets.catalog import RowsDataset
     from compo_pipeline.evaluation.benchmarks import gather
     from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
+    from compo_pipeline.evaluation.slices import item_slices
+    from compo_pipeline.language.parsing import parses_of
     from compo_pipeline.models.loading import ModelSettings
     from compo_pipeline.registry.scores import VersionScores
 
@@ -101,11 +112,13 @@ def _scorer(
         captions = [] if wanted.retrieval.split is None else dataset.load()
     except DatasetError as error:
         raise SettingsError(f"promotion.captions: {error}") from None
+    subtasks = gather(wanted, captions, root)
     return VersionScores(
-        subtasks=gather(wanted, captions, root),
+        subtasks=subtasks,
         evaluation=parse(EvaluationSettings, evaluation, "evaluation"),
         base=parse(ModelSettings, model, "model"),
         reevaluate=settings.reevaluate,
         store=not settings.dry_run,
         signing=signing,
+        slices=item_slices(subtasks, settings.gate.slice_kinds, partial(parses_of, language_model)),
     )

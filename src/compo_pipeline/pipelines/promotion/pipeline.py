@@ -23,6 +23,7 @@ def create_pipeline() -> Pipeline:
                     "params:data.root",
                     "params:command",
                     "params:paths.promotion_report",
+                    "params:language.model",
                 ],
                 outputs="promotion_report",
                 name="promote",

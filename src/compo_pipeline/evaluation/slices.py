@@ -1,0 +1,97 @@
+"""Slices of the benchmark items: those with an attribute, an object, a relation, a text length.
+
+A slice is named by its kind and value, as in `attribute=red`, and is of the item's first right
+text. `binding` says whether the (attribute, object) pairs that this text has and the wrong ones
+lack all occur in the training captions, and the reverse: a model can solve an item of which it has
+seen the right pairs alone without binding anything.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+
+from compo_pipeline.evaluation.benchmarks import Item, Subtask
+from compo_pipeline.evaluation.settings import SliceKind
+from compo_pipeline.language.concepts import Binding, bindings, objects, relations
+from compo_pipeline.records import Parse
+
+Parser = Callable[[Iterable[str]], Mapping[str, Parse]]
+"""Distinct texts to their parses."""
+
+ItemSlices = Mapping[tuple[str, str, str], Sequence[str]]
+"""Benchmark, subtask and item to the slices that the item is in."""
+
+BINDING = "binding="
+
+_LONGEST = (5, 10, 15, 20)
+
+
+def item_slices(
+    subtasks: Iterable[Subtask],
+    kinds: Set[SliceKind],
+    parser: Parser,
+    captions: Iterable[str] = (),
+) -> ItemSlices:
+    """The slices of every item; items of zero-shot classification have no text and are in none.
+
+    Args:
+        subtasks: with the items.
+        kinds: of slices.
+        parser: is called only for kinds that need parses.
+        captions: of training, for `binding`.
+    """
+    tasks = [task for task in subtasks if not task.classes]
+    read = [text for task in tasks for item in task.items for text in _read(item, kinds)]
+    parses = parser(dict.fromkeys(read)) if read else {}
+    seen: set[Binding] = set()
+    if "binding" in kinds:
+        for parse in parser(dict.fromkeys(captions)).values():
+            seen.update(bindings(parse))
+    return {
+        (task.benchmark, task.name, item.item): tuple(
+            dict.fromkeys(
+                f"{kind}={value}"
+                for kind in sorted(kinds)
+                for value in _values(kind, item, parses, seen)
+            )
+        )
+        for task in tasks
+        for item in task.items
+    }
+
+
+def _read(item: Item, kinds: Set[SliceKind]) -> tuple[str, ...]:
+    """The texts whose parses are needed."""
+    if not kinds - {"length"}:
+        return ()
+    return item.positives[:1] + (item.negatives if "binding" in kinds else ())
+
+
+def _values(
+    kind: SliceKind, item: Item, parses: Mapping[str, Parse], seen: Set[Binding]
+) -> Iterator[str]:
+    text = item.positives[0]
+    if kind == "length":
+        yield _length(len(text.split()))
+    elif kind == "binding":
+        right = set(bindings(parses[text]))
+        wrong = {pair for each in item.negatives for pair in bindings(parses[each])}
+        yield f"right {_known(right - wrong, seen)}, wrong {_known(wrong - right, seen)}"
+    elif kind == "attribute":
+        yield from (pair.attribute for pair in bindings(parses[text]))
+    else:
+        yield from (objects if kind == "object" else relations)(parses[text])
+
+
+def _known(pairs: Set[Binding], seen: Set[Binding]) -> str:
+    if not pairs:
+        return "none"
+    return "seen" if pairs <= seen else "unseen"
+
+
+def _length(words: int) -> str:
+    place = bisect_left(_LONGEST, words)
+    if place == len(_LONGEST):
+        return f"{_LONGEST[-1] + 1}+ words"
+    return f"{_LONGEST[place - 1] + 1 if place else 1}-{_LONGEST[place]} words"
