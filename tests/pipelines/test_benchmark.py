@@ -48,7 +48,7 @@ def test_a_list_of_models_is_compared_with_its_first(
     benchmarks: dict[str, Any], tiny_model: Callable[..., Path], tmp_path: Path
 ) -> None:
     models = {name: {"name": f"local-dir:{tiny_model(k)}"} for k, name in enumerate(("a", "b"))}
-    evaluation = {"device": "cpu", "bootstrap": {"resamples": 20}}
+    evaluation = {"device": "cpu"}
     data = {"format": "coco_captions", "root": str(tmp_path), "splits": {"train": "train"}}
     inputs = (
         "two",
@@ -112,7 +112,7 @@ def test_an_aggregate_is_a_mean_of_all_its_members_or_names_the_missing() -> Non
         return Row(*key, "", False, True, 1, 0, 1, None, one, None, one, same, None)
 
     rows = tuple(row(key, 10.0 * number) for number, key in enumerate(keys))
-    whole = Suite((SuiteModel("m", "w", "f", rows),), (), 1, "", "strict")
+    whole = Suite((SuiteModel("m", "w", "f", rows),), (), "", "strict")
     (found,) = whole.aggregates
     # The two of SPEC, 40 and 50, are one member.
     assert found.values == (pytest.approx((660 - 40 - 50 + 45) / 11),) and not found.missing

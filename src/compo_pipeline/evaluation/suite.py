@@ -102,7 +102,6 @@ class Suite:
 
     models: tuple[SuiteModel, ...]
     audits: tuple[Audit, ...]
-    resamples: int
     precision: str
     ties: str
     titles: dict[str, str] = field(default_factory=dict)
@@ -189,7 +188,7 @@ def score_suite(
     Args:
         subtasks: what is scored.
         models: loaders by name, the baseline first; one model is in memory at a time.
-        settings: batches, precision, bootstrap.
+        settings: batches, precision.
         benchmarks: which benchmarks, for the record.
         store: folder of stored embeddings.
     """
@@ -209,12 +208,11 @@ def score_suite(
     for name, own in scored.items():
         rows = [*scored[baseline].rows, *(own.rows if name != baseline else ())]
         roles = {BASE: baseline, FINE_TUNED: name}
-        found = compare([rows], roles, settings.bootstrap, chance, labels)
+        found = compare([rows], roles, chance, labels)
         compared.append(SuiteModel(name, *facts[name], tuple(found)))
     suite = Suite(
         models=tuple(compared),
         audits=tuple(audits),
-        resamples=settings.bootstrap.resamples,
         precision=f"images {settings.image_precision}, texts {settings.text_precision}",
         ties=benchmarks.ties,
         titles=labels,
