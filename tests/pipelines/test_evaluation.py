@@ -108,6 +108,7 @@ def catalog(
             "training_curves": pd.DataFrame({"step": [0, 1], "loss": [2.0, 1.0]}),
             "params:evaluation": settings,
             "params:benchmarks": {**content["benchmarks"], **places},
+            "params:language.model": "compo_en",
             "params:model": {"name": f"local-dir:{tiny_clip}"},
             "params:method": "clic",
             "params:dataset": "toy",

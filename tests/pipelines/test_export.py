@@ -17,7 +17,7 @@ from compo_pipeline.pipelines.export.pipeline import create_pipeline
 
 def compared(fingerprint: str) -> dict[str, Any]:
     """The comparison of a checkpoint."""
-    found = Comparison("toy", {}, {}, (), 20, (), (), (), {"fine_tuned": fingerprint})
+    found = Comparison("toy", {}, {}, (), (), (), (), {"fine_tuned": fingerprint})
     return found.to_json()
 
 

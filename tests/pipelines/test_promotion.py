@@ -79,6 +79,7 @@ def run(
                 "sets": {"sugar_crepe_pp": {}},
                 "retrieval": {"split": None},
             },
+            "params:language.model": "compo_en",
             "params:model": {"name": f"local-dir:{base}"},
             "params:data.root": str(data),
             "params:command": {"env": "toy", "params": {}},
@@ -137,7 +138,7 @@ def test_a_challenger_whose_files_were_changed_is_refused(
 
 
 def test_a_promotion_by_a_gate_of_ones_own(run: Callable[..., None], tmp_path: Path) -> None:
-    rule = {"figure": "sugar_crepe_pp/itt/swap_att", "must": "hold", "by": 1}
+    rule = {"figure": "sugar_crepe_pp/itt/swap_att", "must": "hold", "by": 100}
     run(gate={"version": 2, "items": IMAGES, "rules": {"itt": rule}})
     assert aliases() == {"previous": 2, "champion": 3, "challenger": 3}
     assert "version 3: promoted" in (tmp_path / "report" / "promotion.md").read_text()

@@ -27,7 +27,7 @@ SCORES = [
 ]
 MODELS = {"base": "base", "fine_tuned": "clic"}
 ROWS = tuple(compare([SCORES], MODELS, {}))
-FOUND = Comparison("toy", MODELS, MODELS, (), 20, ROWS, (), ())
+FOUND = Comparison("toy", MODELS, MODELS, (), ROWS, (), ())
 
 
 @pytest.fixture
