@@ -93,7 +93,7 @@ def test_loaders_know_the_roles(tiny_model: Callable[..., Path]) -> None:
 
 def test_a_method_is_written_as_its_paper_writes_it() -> None:
     names = {"base": "base", "fine_tuned": "fsc_clip"}
-    comparison = Comparison("toy", names, {}, (), 0, (), (), ())
+    comparison = Comparison("toy", names, {}, (), (), (), ())
     assert comparison.labels == names
     assert replace(comparison, method_label="FSC-CLIP").labels["fine_tuned"] == "FSC-CLIP"
 

@@ -62,8 +62,13 @@ def comparison() -> Comparison:
         audits=(
             Audit("sugar_crepe_pp", "swap_att", 8, 3, {"missing": 3}, 20, 2, 1, (degenerate,)),
         ),
-        overlaps=(Overlap("sugar_crepe_pp", "swap_att", 5, 0, 1, None, 9, 4),),
+        overlaps=(
+            Overlap(
+                "sugar_crepe_pp", "swap_att", 5, 0, 1, None, 9, 4, {"right seen, wrong none": 3}
+            ),
+        ),
         method_label="CLIC",
+        slices=(replace(rows[0], slice="attribute=<b>red</b>"),),
     )
 
 
@@ -107,6 +112,7 @@ def test_the_page_says_what_there_is_to_say(material: report.ReportInputs, tmp_p
     assert "a &lt;i&gt;cup&lt;/i&gt;" in page
     assert page.count("<article") == 4  # the item that every model has right is not shown
     assert "words</td><td>1<" in page
+    assert "right seen, wrong none: 3" in page and "attribute=&lt;b&gt;red&lt;/b&gt;" in page
     # Rendered scenes have no published results.
     assert "Published results" not in page
 
