@@ -187,7 +187,7 @@ def test_the_terminal_table(comparison: Comparison) -> None:
     assert f"{wide.base.value:.1f} [{wide.base.low:.1f}, {wide.base.high:.1f}]" in shown
     assert f"{wide.vs_base.value:+.1f} [" in shown
     assert "SugarCrepe++: 3 of 8 items have no usable image (missing)" in shown
-    assert "1 are degenerate; 2 of 20 texts were truncated" in shown
+    assert "1 degenerate items; 2 of 20 texts were truncated" in shown
     narrow = _printed(replace(comparison, rows=(wide,)), 80)
     assert max(len(line) for line in narrow.splitlines()) <= 80
     # What does not fit is left out whole: names and differences are never cut.

@@ -265,7 +265,7 @@ def left_out(audits: Sequence[Audit], labels: Mapping[str, str]) -> list[str]:
             reasons = ", ".join(sorted({reason for each in own for reason in each.reasons}))
             parts.append(f"{skipped:,} of {items:,} items have no usable image ({reasons})")
         if degenerate := sum(each.degenerate for each in own):
-            parts.append(f"{degenerate:,} are degenerate")
+            parts.append(f"{degenerate:,} degenerate items")
         if truncated := sum(each.truncated for each in own):
             texts = sum(each.texts for each in own)
             parts.append(f"{truncated:,} of {texts:,} texts were truncated")
