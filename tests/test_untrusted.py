@@ -129,6 +129,7 @@ ITEMS: dict[str, Any] = {
         {"example_id": "7", "split": "test", "image_file": "1.jpg", "description": "A dog. A cat."}
     ],
     "iiw": [{"image/key": "1.jpg", "IIW": "A dog. A cat."}],
+    "zero_shot_sets": {"7": ["dog/1.jpg"], "cat": ["cat/2"]},
 }
 # Where they are read from, if not in things.json.
 FILES = {
@@ -151,6 +152,7 @@ FILES = {
     "flickr30k": "dataset_flickr30k.json",
     "docci": "docci_descriptions.jsonlines",
     "iiw": "iiw_400.jsonl",
+    "zero_shot_sets": "food101/food-101/meta/test.json",
 }
 FROM_FILES = [name for name, benchmark in BENCHMARKS.items() if benchmark.load is not None]
 DEEP = "[" * 100_000
@@ -487,6 +489,10 @@ def test_a_malformed_benchmark_file_is_a_line_that_names_it(
         ("docci", lambda items: items[0].update(split="train")),
         ("docci", lambda items: items[0].pop("description")),
         ("iiw", lambda items: items.append(items[0])),
+        ("zero_shot_sets", lambda items: items.pop("cat")),
+        ("zero_shot_sets", lambda items: items.update(cat=[])),
+        ("zero_shot_sets", lambda items: items.update(cat=[1])),
+        ("zero_shot_sets", lambda items: items.update({" ": ["1"]})),
     ],
 )
 def test_items_that_cannot_be_scored_are_refused(

@@ -27,7 +27,7 @@ from compo_pipeline.evaluation.benchmarks import Item, Subtask
 from compo_pipeline.evaluation.benchmarks.items import ImagePlace
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.slices import BINDING, ItemSlices
-from compo_pipeline.images.decoding import ACCEPTED, ImageError, file_name, load, locate
+from compo_pipeline.images.decoding import ACCEPTED, ImageError, file_name, load, open_file
 from compo_pipeline.records import Caption, Fact
 from compo_pipeline.seeding import digest
 
@@ -180,7 +180,7 @@ def _file(task: Subtask, item: Item) -> ImagePlace:
 def image_hash(place: ImagePlace) -> str | None:
     """SHA-256 of an image's file; None if it is missing or may not be read."""
     try:
-        with locate(*place).open("rb") as file:
+        with open_file(*place) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except ImageError:
         return None

@@ -12,7 +12,8 @@ ever touched. What every image becomes is 8-bit RGB:
 - An array of numpy (`.npy`) is 8-bit [height, width, 3] in BGR, as OpenCV writes frames of videos.
 
 A name may end in a W3C media fragment, `123.jpg#xywh=10,20,30,40`: the image is the box of that
-left edge, top edge, width and height, in pixels of the upright image, clipped to it.
+left edge, top edge, width and height, in pixels of the upright image, clipped to it. A name may
+lead into a tar archive: `0.tar/000012.jpg` (`images.archives`).
 
 `registry/model.py` decodes by the same rules, in code of its own.
 """
@@ -20,9 +21,9 @@ left edge, top edge, width and height, in pixels of the upright image, clipped t
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from dataclasses import dataclass
+from io import SEEK_END, BytesIO
 from pathlib import Path
 from typing import IO
 
@@ -30,6 +31,7 @@ import numpy as np
 from numpy.lib import format as npy
 from PIL import Image, UnidentifiedImageError
 
+from compo_pipeline.images import archives
 from compo_pipeline.untrusted import OutsideRoot, path_below, shown
 
 # Not TIFF: whole tiles of it are unpacked, gigabytes for an image of one pixel.
@@ -107,15 +109,18 @@ def file_name(name: str) -> str:
 
 
 def locate(root: Path, relative: str, limits: Limits) -> Path:
-    """The file of an image, which must be under the root.
+    """The file of an image, or the archive that holds it, which must be under the root.
 
     Raises:
         ImageError: it is outside the root (out_of_root), or there is no such file (missing).
     """
     relative = file_name(relative)
+    archive, member = archives.parted(relative)
     try:
         path = path_below(root, relative, follow_symlinks=limits.follow_symlinks)
         found = path.is_file()
+        if member and not found and (whole := root / archive).is_file():
+            path, found = whole, member in archives.scan(whole).members
     except OutsideRoot as error:
         raise ImageError("out_of_root", str(error)) from error
     except (OSError, ValueError) as error:  # names too long, null characters
@@ -134,13 +139,30 @@ def is_there(root: Path, relative: str, limits: Limits) -> bool:
     return True
 
 
+def open_file(root: Path, relative: str, limits: Limits) -> IO[bytes]:
+    """The file of an image, open for reading; of one in an archive, its bytes.
+
+    Raises:
+        ImageError: as `locate`, or the archive ends before the image does (truncated).
+    """
+    path = locate(root, relative, limits)
+    name = file_name(relative)
+    if path == root / name:
+        return path.open("rb")
+    _, member = archives.parted(name)
+    content = archives.read(path, member)
+    if len(content) < archives.scan(path).members[member][1]:
+        raise ImageError("truncated", f"{shown(name)}: the archive ends before it does")
+    return BytesIO(content)
+
+
 def load(root: Path, relative: str, limits: Limits) -> Image.Image:
     """An image, upright, cropped and in RGB.
 
     Raises:
         ImageError: with the reason why it cannot be used.
     """
-    with locate(root, relative, limits).open("rb") as file:
+    with open_file(root, relative, limits) as file:
         return _cropped(_decode(file, limits), relative)
 
 
@@ -148,10 +170,10 @@ def inspect(root: Path, relative: str, limits: Limits) -> DecodedImage:
     """Hash and decode an image once; whatever is wrong with it is part of the answer."""
     digest, size, modified = "", 0, 0
     try:
-        with locate(root, relative, limits).open("rb") as file:
+        with open_file(root, relative, limits) as file:
+            modified = locate(root, relative, limits).stat().st_mtime_ns
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-            status = os.fstat(file.fileno())
-            size, modified = status.st_size, status.st_mtime_ns
+            size = file.seek(0, SEEK_END)
             file.seek(0)
             width, height = _cropped(_decode(file, limits), relative).size
     except ImageError as error:

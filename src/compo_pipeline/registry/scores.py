@@ -34,7 +34,7 @@ from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.scoring import check_verdicts, score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.slices import ItemSlices
-from compo_pipeline.images.decoding import ImageError, file_name, locate
+from compo_pipeline.images.decoding import ImageError, locate
 from compo_pipeline.models.loading import LoadedModel, ModelSettings
 from compo_pipeline.records import Score, from_table, to_table
 from compo_pipeline.registry import tracking
@@ -55,6 +55,7 @@ CODE = (
     "evaluation/embed.py",
     "evaluation/protocols.py",
     "evaluation/scoring.py",
+    "images/archives.py",
     "images/decoding.py",
     "language/sentences.py",
     "models/checkpoints.py",
@@ -463,7 +464,9 @@ def _images_hash(subtasks: Sequence[Subtask]) -> str:
     places = {place for task in subtasks for item in task.items for place in task.places(item)}
     for root, image, limits in places:
         try:
-            present.add((file_name(image), locate(root, image, limits)))
+            path = locate(root, image, limits)
+            # Of an image in an archive, the archive's.
+            present.add((f"{path.relative_to(root)}", path))
         except ImageError:
             missing.add(image)
     return _hash(f"{files_fingerprint(sorted(present))} {sorted(missing)}")

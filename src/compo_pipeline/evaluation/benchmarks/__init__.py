@@ -27,6 +27,7 @@ from compo_pipeline.evaluation.benchmarks import (
     vl_checklist,
     whatsup,
     zero_shot,
+    zero_shot_sets,
 )
 from compo_pipeline.evaluation.benchmarks.items import (
     ALL,
@@ -52,6 +53,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         sugar_crepe_pp.BENCHMARK,
         retrieval.BENCHMARK,
         zero_shot.BENCHMARK,
+        zero_shot_sets.BENCHMARK,
         *pairs.BENCHMARKS,
         *retrieval_files.BENCHMARKS,
         aro.BENCHMARK,
@@ -159,7 +161,8 @@ def load_place(place: Place, settings: BenchmarksSettings) -> list[Subtask]:
         )
     # A folder that is named by itself may be a link, one below `benchmarks.root` may not.
     base = place.root if place.files.root else place.root.parent
-    _refuse_links(base, str(place.root.relative_to(base) / place.benchmark.files), settings)
+    for pattern in place.benchmark.files:
+        _refuse_links(base, str(place.root.relative_to(base) / pattern), settings)
     title = None
     if settings.root is not None and not place.files.root:
         _refuse_links(base, TITLES, settings)
@@ -262,7 +265,7 @@ class ReportedMetric:
         words = [metric, "" if self.name == ALL else self.name.replace("_", " ")]
         if self.benchmark == retrieval.NAME:
             words = [metric]
-        elif self.benchmark == zero_shot.NAME:
+        elif self.benchmark in (zero_shot.NAME, zero_shot_sets.NAME):
             words.reverse()
         return " ".join(word for word in (self.title, *words) if word)
 

@@ -74,5 +74,5 @@ BENCHMARK = Benchmark(
     averages={"accuracy": {**_AVERAGES, "average": Mean(tuple(_AVERAGES.values()))}},
     source="github.com/RAIVNLab/CREPE: prod_hard_negatives/{atom,negate,swap}/*.csv; images: "
     "Visual Genome's folders VG_100K and VG_100K_2",
-    files="*/*",
+    files=("*/*",),
 )

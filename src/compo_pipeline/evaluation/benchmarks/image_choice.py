@@ -140,6 +140,6 @@ BENCHMARKS = (
         },
         source="github.com/wjpoom/SPEC: <subset>/image2text.json and text2image.json; images: "
         "beside them, so the same folder",
-        files="*/*.json",
+        files=("*/*.json",),
     ),
 )

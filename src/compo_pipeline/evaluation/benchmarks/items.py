@@ -165,8 +165,8 @@ class Benchmark:
     `load(root, images)` reads its annotation files, in the folder `root`; None for retrieval, which
     reads the dataset's own captions. `headline` says whether a summary shows a metric of a subtask
     or average. `averages` maps a metric to its averages, as the papers make them. `source` says
-    where the files come from. `ties_right` says how its official code counts a tie. `files` is the
-    pattern of its annotation files below `root`.
+    where the files come from. `ties_right` says how its official code counts a tie. `files` are the
+    patterns of its annotation files below `root`.
     """
 
     name: str
@@ -176,7 +176,7 @@ class Benchmark:
     averages: Mapping[str, Mapping[str, Mean]] = field(default_factory=dict)
     source: str = ""
     ties_right: bool = False
-    files: str = "*"
+    files: tuple[str, ...] = ("*",)
 
 
 def titles(subtasks: Iterable[Subtask]) -> dict[str, str]:

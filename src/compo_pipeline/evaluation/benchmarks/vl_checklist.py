@@ -79,5 +79,5 @@ BENCHMARK = Benchmark(
     averages={"accuracy": {"average": Mean(ASPECTS)}},
     source="github.com/om-ai-lab/VL-CheckList: its folders corpus and data; images: the folders "
     "hake, swig and vg",
-    files="corpus/**/*",
+    files=("corpus/**/*",),
 )

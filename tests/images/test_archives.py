@@ -1,0 +1,97 @@
+"""Images in tar archives are read in place, as the same file beside it would be."""
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from compo_pipeline.images import archives, decoding
+from compo_pipeline.images.decoding import ImageError, Limits
+
+LIMITS = Limits()
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """Three images in a folder, in an archive, and a link in it."""
+    path = tmp_path / "0.tar"
+    with tarfile.open(path, "w") as tar:
+        for number in range(3):
+            image = tmp_path / f"{number}.png"
+            Image.effect_noise((40, 30 + number), 50).convert("RGB").save(image)
+            tar.add(image, f"test/{number}.png")
+        link = tarfile.TarInfo("link.png")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        tar.addfile(link)
+    return path
+
+
+def test_an_image_of_an_archive_is_the_image(archive: Path) -> None:
+    for number in range(3):
+        name = f"0.tar/test/{number}.png"
+        assert decoding.is_there(archive.parent, name, LIMITS)
+        own = decoding.load(archive.parent, f"{number}.png", LIMITS)
+        assert decoding.load(archive.parent, name, LIMITS).tobytes() == own.tobytes()
+        plain = decoding.inspect(archive.parent, f"{number}.png", LIMITS)
+        found = decoding.inspect(archive.parent, name, LIMITS)
+        assert (found.sha256, found.bytes) == (plain.sha256, plain.bytes)
+    crop = decoding.load(archive.parent, "0.tar/test/0.png#xywh=0,0,5,6", LIMITS)
+    assert crop.size == (5, 6)
+
+
+@pytest.mark.parametrize("name", ["0.tar/a.png", "0.tar/link.png", "1.tar/test/0.png"])
+def test_what_is_no_file_of_an_archive_is_missing(archive: Path, name: str) -> None:
+    with pytest.raises(ImageError, match="missing"):
+        decoding.load(archive.parent, name, LIMITS)
+
+
+@pytest.mark.parametrize(
+    "name", ["../0.tar/test/0.png", "0.tar/../../0.png", "linked.tar/test/0.png"]
+)
+def test_no_archive_outside_the_root_is_opened(archive: Path, name: str) -> None:
+    root = archive.parent / "root"
+    root.mkdir()
+    (root / "linked.tar").symlink_to(archive)
+    with pytest.raises(ImageError, match="out_of_root"):
+        decoding.load(root, name, LIMITS)
+
+
+def test_a_folder_may_be_named_like_an_archive(archive: Path) -> None:
+    folder = archive.parent / "folder.tar"
+    folder.mkdir()
+    (archive.parent / "0.png").rename(folder / "0.png")
+    assert decoding.load(archive.parent, "folder.tar/0.png", LIMITS).size == (40, 30)
+
+
+def test_a_cut_archive_keeps_its_whole_members(archive: Path) -> None:
+    assert not archives.scan(archive).cut
+    place, size = archives.scan(archive).members["test/2.png"]
+    content = archive.read_bytes()
+    for end in (place + size // 2, place - 100, place - 512, 10):
+        archive.write_bytes(content[:end])
+        if end == 10:
+            with pytest.raises(ValueError, match="not a tar archive"):
+                archives.scan(archive)
+            continue
+        found = archives.scan(archive)
+        assert found.cut and {"test/0.png", "test/1.png"} <= found.members.keys()
+        assert decoding.load(archive.parent, "0.tar/test/1.png", LIMITS).size == (40, 31)
+        if "test/2.png" in found.members:
+            with pytest.raises(ImageError, match="truncated"):
+                decoding.load(archive.parent, "0.tar/test/2.png", LIMITS)
+
+
+def test_what_is_no_archive_is_an_error_of_one_line(tmp_path: Path) -> None:
+    for content in (b"", b"\0" * 100, b"PNG" * 1000):
+        (tmp_path / "0.tar").write_bytes(content)
+        with pytest.raises(ImageError) as raised:
+            decoding.load(tmp_path, "0.tar/a.png", LIMITS)
+        assert "\n" not in str(raised.value)
+
+
+def test_headers_are_scanned_once(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archives.scan(archive)
+    monkeypatch.setattr(tarfile, "open", io.BytesIO)  # would not scan
+    decoding.load(archive.parent, "0.tar/test/0.png", LIMITS)
