@@ -23,7 +23,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from io import SEEK_END, BytesIO
+from io import SEEK_END, BufferedReader, BytesIO
 from pathlib import Path
 from typing import IO
 
@@ -139,7 +139,7 @@ def is_there(root: Path, relative: str, limits: Limits) -> bool:
     return True
 
 
-def open_file(root: Path, relative: str, limits: Limits) -> IO[bytes]:
+def open_file(root: Path, relative: str, limits: Limits) -> BufferedReader | BytesIO:
     """The file of an image, open for reading; of one in an archive, its bytes.
 
     Raises:

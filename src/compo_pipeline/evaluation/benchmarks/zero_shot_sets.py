@@ -32,10 +32,14 @@ from compo_pipeline.untrusted import read_json, shown, text_problem
 
 NAME = "zero_shot_sets"
 # CLIC's ten, and ELEVATER's twenty with ImageNet; a folder `wds_<name>` has the name as well.
-ZS10 = ("food101", "cifar10", "cifar100", "stanford_cars", "fgvc_aircraft")
-ZS10 += ("dtd", "oxford_pets", "caltech101", "flowers102", "country211")
-ZS21 = (*ZS10, "eurosat", "fer2013", "gtsrb", "hateful_memes", "kitti_distance", "mnist")
-ZS21 += ("patch_camelyon", "rendered_sst2", "resisc45", "voc2007", "imagenet1k")
+ZS10 = (
+    *("food101", "cifar10", "cifar100", "stanford_cars", "fgvc_aircraft"),
+    *("dtd", "oxford_pets", "caltech101", "flowers102", "country211"),
+)
+ZS21 = (
+    *(*ZS10, "eurosat", "fer2013", "gtsrb", "hateful_memes", "kitti_distance", "mnist"),
+    *("patch_camelyon", "rendered_sst2", "resisc45", "voc2007", "imagenet1k"),
+)
 _TEMPLATES = ("templates.txt", "zeroshot_classification_templates.txt")
 _TEMPLATE = "a photo of a {}."
 _IMAGES = frozenset(("webp", "png", "jpg", "jpeg"))
