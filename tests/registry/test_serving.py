@@ -1,6 +1,7 @@
 """The model behind both servers, MLflow's and `compo-pipeline serve`: answers and refusals."""
 
 import base64
+import csv
 import io
 import json
 import os
@@ -61,6 +62,14 @@ def logged(folder: Path) -> dict[str, Any]:
 
 LIMITS = {"rows": 4, "texts": 5, "characters": 300, "answer": 1000, "bytes": 5000}
 LIMITS |= {"request_pixels": 7000}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def process() -> Iterator[None]:
+    """A server sets the longest CSV field of its process; other tests have Python's default."""
+    before = csv.field_size_limit()
+    yield
+    csv.field_size_limit(before)
 
 
 @pytest.fixture(scope="module", params=["mlflow", "serve"])

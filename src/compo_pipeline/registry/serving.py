@@ -114,6 +114,8 @@ def run(
     settings = parse(ServingSettings, parameters["serving"], "serving")
     device = str(choose_device(settings.device, key="serving.device"))
     use_cores()
+    # Of the whole process, as the cores: an image in a CSV is longer than Python's default.
+    csv.field_size_limit(settings.body)
     if model is not None and Path(model).is_dir():
         loaded = load(Path(model), device)
         served = Served(Path(model).resolve().name, None, loaded.fingerprint)
@@ -160,8 +162,6 @@ def build(loaded: LoadedModel, served: Served, settings: ServingSettings) -> Sta
     limits = RequestLimits(**asdict(settings.limits), root=settings.image_root)
     model.use(loaded.model, loaded.preprocess, loaded.tokenize, limits)
     pool = ThreadPoolExecutor(_THREADS)
-    # Of the whole process: an image in a CSV is longer than Python's default.
-    csv.field_size_limit(settings.body)
 
     async def invocations(request: Request) -> Response:
         name, start = uuid4().hex[:12], time.monotonic()
