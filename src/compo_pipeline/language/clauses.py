@@ -20,11 +20,11 @@ _PAIRS = (
     *(("to the left of", "to the right of"), ("left of", "right of")),
     ("on the left of", "on the right of"),
 )
-_EITHER_WAY = ("near", "close to", "next to", "beside", "alongside", "far from")
+EITHER_WAY = ("near", "close to", "next to", "beside", "alongside", "far from")
 _INVERSE = {
     **dict(_PAIRS),
     **{second: first for first, second in _PAIRS},
-    **{word: word for word in _EITHER_WAY},
+    **{word: word for word in EITHER_WAY},
     "beneath": "above",
     "underneath": "above",
     "in back of": "in front of",

@@ -102,18 +102,19 @@ def relations(parse: Parse) -> tuple[str, ...]:
 
 def _objects(parse: Parse) -> Iterator[tuple[int, int]]:
     """The last noun of each phrase that names something, and the phrase's first word."""
-    for first, last in _phrases(parse):
+    for first, last in naming_phrases(parse):
         nouns = [place for place in range(first, last) if parse.upos[place] in _NOUNS]
         if nouns:
             yield nouns[-1], first
 
 
 def _spans(parse: Parse) -> Iterator[Span]:
-    for first, last in _phrases(parse):
+    for first, last in naming_phrases(parse):
         yield extent(parse, first, last)
 
 
-def _phrases(parse: Parse) -> Iterator[Phrase]:
+def naming_phrases(parse: Parse) -> Iterator[Phrase]:
+    """Noun phrases that name something to be seen, without possessives and marks at their edges."""
     for first, last in noun_phrases_of(parse):
         while first < last and parse.upos[first] in _EDGES:
             first += 1

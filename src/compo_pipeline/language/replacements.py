@@ -11,11 +11,18 @@ import random
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.language.alternatives import LexiconSource, Source, WordNetSource, open_wordnet
-from compo_pipeline.language.editing import Generated, edited, movable, replace_words, written
+from compo_pipeline.language.editing import (
+    Edit,
+    Generated,
+    edited,
+    movable,
+    replace_words,
+    written,
+)
 from compo_pipeline.language.lexicon import Lexicon, load_lexicon
 from compo_pipeline.language.scene_graph import Category, Element, scene_graph
 from compo_pipeline.records import Parse
@@ -23,6 +30,14 @@ from compo_pipeline.records import Parse
 CATEGORIES: frozenset[Category] = frozenset({"entity", "attribute", "relation"})
 _PER_ELEMENT = 2
 _COUNTING = frozenset({"a", "an", "one", "another", "each", "every"})
+
+
+class Replacement(NamedTuple):
+    """The edits that replace an element, its category, and the words before and after."""
+
+    category: Category
+    edits: list[Edit]
+    words: tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +64,23 @@ class Replacer:
         graph = scene_graph(parse, self.lexicon)
         if graph.entities < 2 or all(one.category == "entity" for one in graph.elements):
             return None
-        drawn = [
-            (element, word)
-            for element in graph.elements
+        drawn = self.replacements(parse, graph.elements, rng)
+        if not drawn:
+            return None
+        replacement = rng.choice(drawn)
+        text, spans = edited(parse, replacement.edits)
+        return Generated(text, "replace", replacement.category, replacement.words, spans)
+
+    def replacements(
+        self, parse: Parse, elements: Iterable[Element], rng: random.Random
+    ) -> list[Replacement]:
+        """Up to two replacements of each element that can be replaced."""
+        return [
+            _replacement(parse, element, word)
+            for element in elements
             if element.category in self.categories and movable(parse, element.start, element.end)
             for word in self._candidates(parse, element, rng)
         ]
-        return _replaced(parse, *rng.choice(drawn)) if drawn else None
 
     def _candidates(self, parse: Parse, element: Element, rng: random.Random) -> list[str]:
         """Up to two alternatives, drawn by weight; none that the caption already names."""
@@ -89,11 +114,10 @@ def _use(parse: Parse, element: Element) -> Literal["counted", "mass", "any"]:
     return "any" if index >= 0 and parse.upos[index] in ("DET", "PRON") else "mass"
 
 
-def _replaced(parse: Parse, element: Element, word: str) -> Generated:
+def _replacement(parse: Parse, element: Element, word: str) -> Replacement:
     edits = replace_words(parse, (element.start, element.end), word)
-    text, spans = edited(parse, edits)
     old = written(parse, element.start, element.end)
-    return Generated(text, "replace", element.category, (old, edits[-1].text), spans)
+    return Replacement(element.category, edits, (old, edits[-1].text))
 
 
 def replacer(
@@ -122,10 +146,11 @@ def replacer(
 
 
 @cache
-def _shipped() -> Replacer:
+def shipped() -> Replacer:
+    """The generator with the shipped lexicon and all categories."""
     return replacer()
 
 
 def replace(parse: Parse, rng: random.Random) -> Generated | None:
-    """`Replacer` with the shipped lexicon and all categories."""
-    return _shipped()(parse, rng)
+    """A caption with one element replaced, by `shipped`."""
+    return shipped()(parse, rng)

@@ -1,0 +1,170 @@
+"""Units of a caption, each true of its image by itself, and a foil of each: one edit away, false.
+
+Source: "Half-Truths Break Similarity-Based Retrieval" (CS-CLIP, arXiv 2602.23906). Entities are
+noun phrases with their attributes, relations a subject, what relates it, and an object. The authors
+have a language model write both units and foils; here the parse gives the units, and the generators
+of hard negatives the foils.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+from compo_pipeline.language import sense
+from compo_pipeline.language.clauses import EITHER_WAY, OWNED
+from compo_pipeline.language.concepts import naming_phrases
+from compo_pipeline.language.editing import (
+    Edit,
+    Generated,
+    Phrase,
+    edited,
+    exchange,
+    extent,
+    key,
+    movable,
+    upos_at,
+    written,
+)
+from compo_pipeline.language.lexicon import load_lexicon
+from compo_pipeline.language.replacements import Replacer, shipped
+from compo_pipeline.language.scene_graph import scene_graph
+from compo_pipeline.records import Parse
+
+# Between a subject and its object there are none: "a cat, a dog on a mat", "a cat and a dog".
+_PARTING = frozenset({"CCONJ", "PUNCT", "SCONJ", "SPACE"})
+_AUXILIARY = frozenset({"AUX", "PRON", "ADV"})
+# Words of relations that hold either way round.
+_SYMMETRIC = {"by", "touching", "with"} | {word for name in EITHER_WAY for word in name.split()}
+
+
+class Unit(NamedTuple):
+    """An entity or a relation of a caption.
+
+    Attributes:
+        category: entity or relation.
+        parts: the tokens of the entity; or those of subject, relation and object, which follow
+            each other without a gap.
+    """
+
+    category: Literal["entity", "relation"]
+    parts: tuple[Phrase, ...]
+
+    @property
+    def phrase(self) -> Phrase:
+        """All its tokens."""
+        return self.parts[0][0], self.parts[-1][1]
+
+
+def units(parse: Parse) -> tuple[Unit, ...]:
+    """Entities, then relations, each in text order; of units that read alike the first."""
+    phrases = list(_entities(parse))
+    found = [Unit("entity", (phrase,)) for phrase in phrases]
+    found += (
+        Unit("relation", (subject, (subject[1], other[0]), other))
+        for subject, other in pairwise(phrases)
+        if _related(parse, subject, other)
+    )
+    distinct = {key(written(parse, *unit.phrase)): unit for unit in reversed(found)}
+    return tuple(unit for unit in found if unit in distinct.values())
+
+
+def _entities(parse: Parse) -> Iterator[Phrase]:
+    """Phrases that name something, joined where only "of" is between: "a group of people"."""
+    start, end = -1, -1
+    for phrase in naming_phrases(parse):
+        if end >= 0 and [key(word) for word in parse.words[end : phrase[0]]] == ["of"]:
+            end = phrase[1]
+            continue
+        if end >= 0:
+            yield start, end
+        start, end = phrase
+    if end >= 0:
+        yield start, end
+
+
+def _related(parse: Parse, subject: Phrase, other: Phrase) -> bool:
+    """Whether what is between two entities relates the first to the second.
+
+    In "a man in a suit riding a bike" no suit rides a bike: a participle behind a preposition's
+    object may be of another subject.
+    """
+    between = range(subject[1], other[0])
+    kinds = {parse.upos[at] for at in between}
+    prepositions = any((key(parse.words[at]), "ADP") in load_lexicon().lemmas for at in between)
+    astray = upos_at(parse, subject[0] - 1) == "ADP" and parse.tags[subject[1]] == "VBG"
+    return (prepositions or "VERB" in kinds) and not kinds & _PARTING and not astray
+
+
+def foil(
+    parse: Parse, unit: Unit, rng: random.Random, replacer: Replacer | None = None
+) -> Generated | None:
+    """A text that is one word or one exchange away from a unit, and false where it is true.
+
+    One of the kinds of edit that apply is drawn, then one edit of this kind: another entity,
+    attribute or relation (none that the whole caption names), or subject and object exchanged.
+
+    Args:
+        parse: the caption.
+        unit: one of its units.
+        rng: random state; equal states give equal texts.
+        replacer: gives other words; by default those of the shipped lexicon.
+
+    Returns:
+        The foil, whose `spans` are of its own text; None where no edit applies.
+    """
+    replacer = replacer or shipped()
+    start, end = unit.phrase
+    elements = [
+        one
+        for one in scene_graph(parse, replacer.lexicon).elements
+        if start <= one.start and one.end <= end
+    ]
+    drafts: dict[str, list[tuple[list[Edit], tuple[str, str]]]] = {}
+    for category, edits, words in replacer.replacements(parse, elements, rng):
+        drafts.setdefault(category, []).append((edits, words))
+    if unit.category == "relation" and _reversible(parse, unit):
+        subject, _, other = unit.parts
+        words = written(parse, *subject), written(parse, *other)
+        drafts["swap"] = [(exchange(parse, subject, other), words)]
+    if not drafts:
+        return None
+    category = rng.choice(sorted(drafts))
+    edits, words = rng.choice(drafts[category])
+    part = _part(parse, start, end)
+    text, spans = edited(
+        part, [Edit(a - start, b - start, new) for a, b, new in edits if a >= start]
+    )
+    return Generated(text, "foil", category, words, spans)
+
+
+def _reversible(parse: Parse, unit: Unit) -> bool:
+    """Whether the relation is English and false with its subject and object exchanged."""
+    subject, between, other = unit.parts
+    relation = [key(parse.words[at]) for at in range(*between) if parse.upos[at] not in _AUXILIARY]
+    named = {key(word) for word in parse.words[subject[0] : other[1]]}
+    return (
+        not _SYMMETRIC.issuperset(relation)
+        and not OWNED & named
+        and key(written(parse, *subject)) != key(written(parse, *other))
+        and movable(parse, *subject)
+        and movable(parse, *other)
+        and sense.fits(parse, subject, parse, other)
+    )
+
+
+def _part(parse: Parse, start: int, end: int) -> Parse:
+    """The tokens `[start, end)` as a parse of their own, without noun phrases."""
+    first, last = extent(parse, start, end)
+    return Parse(
+        parse.sample_id,
+        parse.sentence,
+        parse.text[first:last],
+        parse.words[start:end],
+        tuple(offset - first for offset in parse.offsets[start:end]),
+        parse.upos[start:end],
+        parse.tags[start:end],
+        (),
+    )
