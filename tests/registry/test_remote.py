@@ -198,7 +198,7 @@ def make(tiny_clip: Path, scorer: VersionScores, comparison: Comparison, tmp_pat
         weights = str(read_record(folder)["fingerprint"])
         scores = {weights: PROMOTING.made_up(right), base: PROMOTING.made_up(20)}
         with tracking.adopt(run_id) as record:
-            store_scores(record, scorer.fingerprint, scores)
+            store_scores(record, scorer.fingerprints, scores)
             return register(folder, record, MANIFEST, comparison, str(tmp_path), settings)
 
     return made

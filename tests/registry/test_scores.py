@@ -22,10 +22,11 @@ from compo_pipeline.records import Score, to_table
 from compo_pipeline.registry import scores as stored
 from compo_pipeline.registry import tracking, verification, versions
 from compo_pipeline.registry.scores import (
+    ScoresFingerprint,
     ScoresInvalid,
     ScoresMissing,
     VersionScores,
-    scores_fingerprint,
+    scores_fingerprints,
 )
 from compo_pipeline.registry.settings import CopySettings, SigningSettings
 from compo_pipeline.registry.tracking import RunLog
@@ -138,6 +139,39 @@ def test_missing_and_stale_scores_say_why(
     assert len(loads) == 2
 
 
+def test_adding_or_changing_an_adapter_leaves_scores_of_other_benchmarks_cached(
+    version: ModelVersion, subtask: Subtask, base: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="compo_pipeline.registry.scores")
+    model = ModelSettings(f"local-dir:{base}")
+    other = replace(subtask, benchmark="sugar_crepe")
+    made = VersionScores([subtask, other], EVALUATION, model).of(version)
+    changed = replace(other, items=(replace(subtask.items[0], negatives=("cups",)),))
+    added = replace(subtask, benchmark="winoground", items=subtask.items[:2])
+    caplog.clear()
+    again = VersionScores([subtask, changed, added], EVALUATION, model).of(version)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "other items, images (sugar_crepe)" in line
+    assert "only scores of other benchmarks (winoground)" in line
+    assert [row for row in made if row.benchmark == subtask.benchmark] == again[:IMAGES]
+    assert [row.benchmark for row in again[IMAGES:]] == ["sugar_crepe", *["winoground"] * 2]
+    # What was computed is cached too, and what an adapter leaves out changes no score.
+    left_out = replace(added, dropped={"too few votes": 3})
+    cached = VersionScores([subtask, changed, left_out], EVALUATION, model, reevaluate=False)
+    assert cached.of(version) == again
+
+
+def test_no_adapter_is_code_that_scores(project: Path) -> None:
+    code = [Path(name) for name in stored.CODE]
+    adapters = (project / "src/compo_pipeline/evaluation/benchmarks").glob("*.py")
+    found = {
+        file.name
+        for file in adapters
+        if any(file.relative_to(project / "src/compo_pipeline").is_relative_to(n) for n in code)
+    }
+    assert found == {"items.py"}
+
+
 def stored_table(version: ModelVersion, suffix: str) -> str:
     """Path of the stored scores, or of their digest, in the artefacts of the version's run."""
     client = mlflow.MlflowClient()
@@ -189,8 +223,8 @@ def test_with_keys_only_signed_scores_are_used(
 
     assert found() == made
     better = [replace(score, similarities=(0.3, 0.2, 0.1), correct=True) for score in made]
-    fingerprint = scorer(subtask, base).fingerprint
-    stored.store_scores(RunLog(version.run_id), fingerprint, {version.tags["fingerprint"]: better})
+    fingerprints = scorer(subtask, base).fingerprints
+    stored.store_scores(RunLog(version.run_id), fingerprints, {version.tags["fingerprint"]: better})
     assert scorer(subtask, base).of(version) == better
     with pytest.raises(ScoresMissing):
         found()
@@ -270,7 +304,7 @@ def test_scores_of_other_weights_say_so(
 ) -> None:
     """As an evaluation keeps them of a checkpoint that is then registered in half precision."""
     found = scorer(subtask, base, reevaluate=False)
-    stored.store_scores(RunLog(version.run_id), found.fingerprint, {"e" * 64: []})
+    stored.store_scores(RunLog(version.run_id), found.fingerprints, {"e" * 64: []})
     with pytest.raises(ScoresMissing, match=r"only scores of other weights .*fp32"):
         found.of(version)
 
@@ -335,25 +369,26 @@ def test_copying_needs_a_place_and_a_version(version: ModelVersion) -> None:
 
 
 def test_the_fingerprint_changes_with_everything_that_scores_depend_on(subtask: Subtask) -> None:
-    ours = scores_fingerprint([subtask], EVALUATION)
-    assert (
-        scores_fingerprint([subtask], replace(EVALUATION, image_batch=7, workers=1)).id == ours.id
-    )
-    exact = scores_fingerprint([subtask], replace(EVALUATION, image_precision="bf16"))
+    def fingerprint(task: Subtask, settings: EvaluationSettings) -> ScoresFingerprint:
+        return scores_fingerprints([task], settings)[task.benchmark]
+
+    ours = fingerprint(subtask, EVALUATION)
+    assert fingerprint(subtask, replace(EVALUATION, image_batch=7, workers=1)).id == ours.id
+    exact = fingerprint(subtask, replace(EVALUATION, image_precision="bf16"))
     assert ours.differences(exact) == ["settings"]
     reworded = replace(subtask.items[0], negatives=("keys",))
     asked = replace(subtask, items=(reworded, *subtask.items[1:]))
-    assert ours.differences(scores_fingerprint([asked], EVALUATION)) == ["items"]
+    assert ours.differences(fingerprint(asked, EVALUATION)) == ["items"]
     image = subtask.images / "0.png"
     before = image.read_bytes()
     try:
         Image.new("RGB", (32, 32), "grey").save(image)
-        assert ours.differences(scores_fingerprint([subtask], EVALUATION)) == ["images"]
+        assert ours.differences(fingerprint(subtask, EVALUATION)) == ["images"]
         image.unlink()
-        assert ours.differences(scores_fingerprint([subtask], EVALUATION)) == ["images"]
+        assert ours.differences(fingerprint(subtask, EVALUATION)) == ["images"]
     finally:
         image.write_bytes(before)
-    assert scores_fingerprint([subtask], EVALUATION) == ours
+    assert fingerprint(subtask, EVALUATION) == ours
 
 
 def test_the_fingerprint_covers_the_code_that_scores(project: Path) -> None:
@@ -364,6 +399,8 @@ def test_the_fingerprint_covers_the_code_that_scores(project: Path) -> None:
     found, waiting = set(), {f"{package}.evaluation.{name}" for name in ("embed", "scoring")}
     while waiting:
         module = waiting.pop()
+        if module == f"{package}.evaluation.benchmarks":
+            continue  # adapters, whose items have a fingerprint of their own
         found.add(module)
         waiting |= graph.find_modules_directly_imported_by(module) - found
     # These carry rows, settings, files, progress and hashes, and compute nothing that is scored.

@@ -2,7 +2,7 @@
 
 Artefacts of a run:
 
-    scores/<fingerprint>/<weights>.parquet    scores of one model
+    scores/<fingerprint>/<weights>.parquet    scores of one model on one benchmark
     scores/<fingerprint>/<weights>.sha256     digest of that file
     scores/<fingerprint>/fingerprint.json     what the fingerprint covers
     overlaps/<subtask>_<exact or near>.json   contamination of a subtask by the training data
@@ -48,16 +48,16 @@ from compo_pipeline.untrusted import parse_json
 if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
 
-# Code that a model's similarities and verdicts depend on.
+# Code that a model's similarities and verdicts depend on. Not adapters: the fingerprint of the
+# items covers all that they read.
 CODE = (
     "compute.py",
-    "evaluation/benchmarks",
+    "evaluation/benchmarks/items.py",
     "evaluation/embed.py",
     "evaluation/protocols.py",
     "evaluation/scoring.py",
     "images/archives.py",
     "images/decoding.py",
-    "language/sentences.py",
     "models/checkpoints.py",
     "models/sources.py",
     "models/encoding.py",
@@ -72,6 +72,7 @@ _KINDS = {False: "exact", True: "near"}
 _DIGITS = 16
 _DIGEST = ".sha256"
 Stored = TypeVar("Stored", Overlap, "ScoresFingerprint")
+_Row = TypeVar("_Row", Subtask, Score)
 
 log = logging.getLogger(__name__)
 
@@ -86,15 +87,18 @@ class ScoresInvalid(ClickException, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class ScoresFingerprint:
-    """Hashes of everything that scores depend on, except weights and versions of libraries.
+    """Hashes of everything that scores of a benchmark depend on, except weights and versions of
+    libraries.
 
     Attributes:
-        items: of all scored items (of the benchmarks' files and of the dataset's captions).
+        benchmark: its name.
+        items: of all its items, as its adapter reads them.
         images: of their images' bytes.
         code: of the code that scores.
         settings: precision of the towers and kind of device.
     """
 
+    benchmark: str
     items: str
     images: str
     code: str
@@ -111,18 +115,31 @@ class ScoresFingerprint:
         return [name for name in ours if ours[name] != theirs[name]]
 
 
-def scores_fingerprint(
+def scores_fingerprints(
     subtasks: Sequence[Subtask], settings: EvaluationSettings
-) -> ScoresFingerprint:
-    """Fingerprint of scores computed now, on this machine, with these settings."""
+) -> dict[str, ScoresFingerprint]:
+    """Fingerprints of scores computed now, on this machine, with these settings, by benchmark."""
     kind = choose_device(settings.device, key="evaluation.device").type
     precision = {"image": settings.image_precision, "text": settings.text_precision}
-    return ScoresFingerprint(
-        items=_items_hash(subtasks),
-        images=_images_hash(subtasks),
-        code=files_fingerprint(_code_files()),
-        settings={"device": kind, **precision},
-    )
+    code = files_fingerprint(_code_files())
+    return {
+        name: ScoresFingerprint(
+            benchmark=name,
+            items=_items_hash(own),
+            images=_images_hash(own),
+            code=code,
+            settings={"device": kind, **precision},
+        )
+        for name, own in _by_benchmark(subtasks).items()
+    }
+
+
+def _by_benchmark(rows: Iterable[_Row]) -> dict[str, list[_Row]]:
+    """Subtasks or scores of each benchmark, in their order."""
+    found: dict[str, list[_Row]] = {}
+    for row in rows:
+        found.setdefault(row.benchmark, []).append(row)
+    return found
 
 
 def subtask_fingerprint(subtask: Subtask) -> str:
@@ -158,26 +175,37 @@ def store_evaluation(
         subtask = fingerprints[overlap.benchmark, overlap.subtask]
         name = f"{OVERLAPS}/{subtask}_{_KINDS[settings.perceptual_hash]}.json"
         run.document(asdict(overlap), name)
-    fingerprint = scores_fingerprint(subtasks, settings)
-    store_scores(run, fingerprint, by_weights)
-    run.dataset("benchmarks", f"{fingerprint.items}-{fingerprint.images}", root, "evaluation")
+    scored = scores_fingerprints(subtasks, settings)
+    store_scores(run, scored, by_weights)
+    every = _hash(f"{[(each.items, each.images) for each in scored.values()]}")
+    run.dataset("benchmarks", every, root, "evaluation")
 
 
 def store_scores(
-    run: RunLog, fingerprint: ScoresFingerprint, by_weights: Mapping[str, Iterable[Score]]
+    run: RunLog,
+    fingerprints: Mapping[str, ScoresFingerprint],
+    by_weights: Mapping[str, Iterable[Score]],
 ) -> None:
-    """Store the scores of models, by the fingerprint of their weights, with a run."""
+    """Store the scores of models with a run.
+
+    Args:
+        run: of the training.
+        fingerprints: of the scored benchmarks, by name.
+        by_weights: scores on all these benchmarks, by the fingerprint of the model's weights.
+    """
     import pyarrow.parquet as pq
 
-    folder = f"{SCORES}/{fingerprint.id}"
-    # Before the scores: after a kill, no scores may lack it.
-    run.document(asdict(fingerprint), f"{folder}/{_FINGERPRINT_FILE}")
-    with tempfile.TemporaryDirectory() as temporary:
-        for weights, scores in by_weights.items():
-            file = Path(temporary) / f"{weights[:_DIGITS]}.parquet"
-            pq.write_table(to_table(scores, Score), file)
-            file.with_suffix(_DIGEST).write_text(file_sha256(file), encoding="utf-8")
-        run.artefact(Path(temporary), folder)
+    own = {weights: _by_benchmark(scores) for weights, scores in by_weights.items()}
+    for name, fingerprint in fingerprints.items():
+        folder = f"{SCORES}/{fingerprint.id}"
+        # Before the scores: after a kill, no scores may lack it.
+        run.document(asdict(fingerprint), f"{folder}/{_FINGERPRINT_FILE}")
+        with tempfile.TemporaryDirectory() as temporary:
+            for weights, scores in own.items():
+                file = Path(temporary) / f"{weights[:_DIGITS]}.parquet"
+                pq.write_table(to_table(scores.get(name, []), Score), file)
+                file.with_suffix(_DIGEST).write_text(file_sha256(file), encoding="utf-8")
+            run.artefact(Path(temporary), folder)
 
 
 def digests(run_id: str) -> dict[str, str]:
@@ -233,7 +261,7 @@ def headline(rows: Sequence[Row]) -> str:
 
 @dataclass
 class VersionScores:
-    """Scores of versions and of their bases under today's fingerprint.
+    """Scores of versions and of their bases under today's fingerprints.
 
     Attributes:
         subtasks: to score.
@@ -253,20 +281,16 @@ class VersionScores:
     store: bool = True
     signing: SigningSettings = field(default_factory=SigningSettings)
     slices: ItemSlices = field(default_factory=dict)
-    _embedder: Embedder = field(init=False)
+    _embedders: dict[tuple[str, ...], Embedder] = field(init=False, default_factory=dict)
     _folder: tempfile.TemporaryDirectory[str] = field(
         init=False, default_factory=tempfile.TemporaryDirectory
     )
     _verified: dict[str, VerifiedVersion] = field(init=False, default_factory=dict)
 
-    def __post_init__(self) -> None:
-        """Create the embedder: versions with one image tower share the images' embeddings."""
-        self._embedder = Embedder(self.subtasks, self.evaluation)
-
     @cached_property
-    def fingerprint(self) -> ScoresFingerprint:
-        """Fingerprint that cached scores must have."""
-        return scores_fingerprint(self.subtasks, self.evaluation)
+    def fingerprints(self) -> dict[str, ScoresFingerprint]:
+        """Fingerprints that cached scores must have, by benchmark."""
+        return scores_fingerprints(self.subtasks, self.evaluation)
 
     @property
     def titles(self) -> dict[str, str]:
@@ -344,23 +368,50 @@ class VersionScores:
     ) -> list[Score]:
         run_id = run_of(version)
         signed = None if self.signing.public_key is None else self.verified(version).scores
-        if run_id and (table := _cached(run_id, self.fingerprint, weights, signed)) is not None:
-            try:
-                check_verdicts(table, self.subtasks)
-            except ValueError as error:
-                raise ScoresInvalid(f"the stored scores of {name}: {error}") from None
-            return table
-        reason = _why_not_cached(run_id, self.fingerprint) if run_id else "the store has no run"
+        found: dict[str, list[Score]] = {}
+        missing: dict[str, str] = {}
+        for benchmark, fingerprint in self.fingerprints.items():
+            table = _cached(run_id, fingerprint, weights, signed) if run_id else None
+            if table is not None:
+                found[benchmark] = table
+            elif run_id:
+                missing[benchmark] = _why_not_cached(run_id, fingerprint)
+            else:
+                missing[benchmark] = "the store has no run"
+        try:
+            check_verdicts([score for table in found.values() for score in table], self.subtasks)
+        except ValueError as error:
+            raise ScoresInvalid(f"the stored scores of {name}: {error}") from None
+        if missing:
+            found |= self._computed(name, missing, load, run_id)
+        return [score for benchmark in self.fingerprints for score in found.get(benchmark, ())]
+
+    def _computed(
+        self,
+        name: str,
+        missing: Mapping[str, str],
+        load: Callable[[], LoadedModel],
+        run_id: str | None,
+    ) -> dict[str, list[Score]]:
+        """Scores on the benchmarks that have none cached, by benchmark; they are stored."""
+        reasons = "; ".join(
+            f"{why} ({', '.join(each for each in missing if missing[each] == why)})"
+            for why in dict.fromkeys(missing.values())
+        )
         if not self.reevaluate:
             raise ScoresMissing(
-                f"{name} has no scores to compare: {reason}; set promotion.reevaluate to true"
+                f"{name} has no scores to compare: {reasons}; set promotion.reevaluate to true"
             )
-        log.info("Scoring %s: %s.", name, reason)
+        log.info("Scoring %s: %s.", name, reasons)
+        subtasks = [task for task in self.subtasks if task.benchmark in missing]
+        # Versions with one image tower share the images' embeddings.
+        embedder = self._embedders.setdefault(tuple(missing), Embedder(subtasks, self.evaluation))
         loaded = load()
-        scores = score_model(self.subtasks, self._embedder(loaded, name), name).rows
+        scores = score_model(subtasks, embedder(loaded, name), name).rows
         if self.store and run_id:
-            store_scores(RunLog(run_id), self.fingerprint, {loaded.fingerprint: scores})
-        return scores
+            fingerprints = {each: self.fingerprints[each] for each in missing}
+            store_scores(RunLog(run_id), fingerprints, {loaded.fingerprint: scores})
+        return _by_benchmark(scores)
 
 
 def _cached(
@@ -410,7 +461,7 @@ def _table(run_id: str, name: str, folder: Path) -> tuple[Path, str]:
 
 
 def _why_not_cached(run_id: str, fingerprint: ScoresFingerprint) -> str:
-    """What differs between the scores that a run has and those of a fingerprint."""
+    """What differs between the scores that a run has of a benchmark and those of a fingerprint."""
     folders = _artefacts(run_id, SCORES)
     if not folders:
         return "no scores are stored with its run"
@@ -422,9 +473,13 @@ def _why_not_cached(run_id: str, fingerprint: ScoresFingerprint) -> str:
         for file in files
         if file.endswith(f"/{_FINGERPRINT_FILE}")
     )
-    closest = min((fingerprint.differences(each) for each in stored if each), key=len, default=None)
-    if closest is None:
+    known = [each for each in stored if each]
+    if not known:
         return "the fingerprints of its scores cannot be read"
+    own = [each for each in known if each.benchmark == fingerprint.benchmark]
+    if not own:
+        return "its run has only scores of other benchmarks"
+    closest = min((fingerprint.differences(each) for each in own), key=len)
     return f"its scores were computed with other {', '.join(closest)}"
 
 
@@ -451,8 +506,9 @@ def _items_hash(subtasks: Sequence[Subtask]) -> str:
     content = hashlib.sha256()
     for task in subtasks:
         fields = asdict(task)
-        # A folder of this machine, and a name for readers.
-        del fields["images"], fields["title"], fields["limits"]
+        # A folder of this machine, and what is for readers.
+        for key in ("images", "dropped", "title", "limits"):
+            del fields[key]
         content.update(json.dumps(fields, sort_keys=True).encode())
     return content.hexdigest()[:_DIGITS]
 
