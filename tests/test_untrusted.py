@@ -129,6 +129,10 @@ ITEMS: dict[str, Any] = {
         {"example_id": "7", "split": "test", "image_file": "1.jpg", "description": "A dog. A cat."}
     ],
     "iiw": [{"image/key": "1.jpg", "IIW": "A dog. A cat."}],
+    "half_truths": [
+        {"image": "1.jpg", "anchor": "a dog", "full_truth": "a dog runs"}
+        | {"half_truth": "a dog sits", "triplet_type": "entity"}
+    ],
     "zero_shot_sets": {"7": ["dog/1.jpg"], "cat": ["cat/2"]},
 }
 # Where they are read from, if not in things.json.
@@ -152,6 +156,7 @@ FILES = {
     "flickr30k": "dataset_flickr30k.json",
     "docci": "docci_descriptions.jsonlines",
     "iiw": "iiw_400.jsonl",
+    "half_truths": "coco_qwen.jsonl",
     "zero_shot_sets": "food101/food-101/meta/test.json",
 }
 FROM_FILES = [name for name, benchmark in BENCHMARKS.items() if benchmark.load is not None]

@@ -1,4 +1,4 @@
-"""Names, JSON, CSV and texts in files that others wrote."""
+"""Names, JSON, CSV, Parquet and texts in files that others wrote."""
 
 from __future__ import annotations
 
@@ -109,6 +109,25 @@ def read_csv(path: Path) -> list[dict[str, str]]:
                 f"{path}, row {number} has {len(row)} fields, expected {len(rows[0])}: {shown(row)}"
             )
     return [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
+
+
+def read_parquet(path: Path) -> list[dict[str, Any]]:
+    """The rows of a Parquet file without its columns of records, which hold images.
+
+    Raises:
+        ValueError: it cannot be read; one line with the path.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            plain = [each.name for each in file.schema_arrow if not pa.types.is_struct(each.type)]
+            rows: list[dict[str, Any]] = file.read(columns=plain).to_pylist()
+    except (OSError, ValueError, OverflowError, pa.ArrowException) as error:
+        problem = " ".join(str(error).split())
+        raise ValueError(f"{path} cannot be read as Parquet: {problem}") from error
+    return rows
 
 
 def _bytes(path: Path) -> bytes:

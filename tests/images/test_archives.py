@@ -4,6 +4,8 @@ import io
 import tarfile
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -95,3 +97,29 @@ def test_headers_are_scanned_once(archive: Path, monkeypatch: pytest.MonkeyPatch
     archives.scan(archive)
     monkeypatch.setattr(tarfile, "open", io.BytesIO)  # would not scan
     decoding.load(archive.parent, "0.tar/test/0.png", LIMITS)
+
+
+def test_images_in_a_parquet_file_are_read_in_place(tmp_path: Path) -> None:
+    cells: list[dict[str, bytes | str | None] | None] = []
+    for number in range(5):
+        Image.effect_noise((8, 9 + number), 50).convert("RGB").save(tmp_path / f"{number}.png")
+        cells.append({"bytes": (tmp_path / f"{number}.png").read_bytes(), "path": "a.png"})
+    cells += [None, {"bytes": None, "path": "b.png"}]
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    table = pa.table({"image": pa.array(cells, kind), "text": ["a"] * 7})
+    pq.write_table(table, tmp_path / "test.parquet", row_group_size=2)
+    for number in (4, 0, 3):
+        own = decoding.load(tmp_path, f"{number}.png", LIMITS)
+        found = decoding.load(tmp_path, f"test.parquet/image/{number}", LIMITS)
+        assert found.tobytes() == own.tobytes()
+    for number in (5, 6):
+        with pytest.raises(ImageError, match="empty"):
+            decoding.load(tmp_path, f"test.parquet/image/{number}", LIMITS)
+    for name in ("image/7", "text/0", "image/-1", "0"):
+        with pytest.raises(ImageError, match="missing"):
+            decoding.load(tmp_path, f"test.parquet/{name}", LIMITS)
+    content = (tmp_path / "test.parquet").read_bytes()
+    for broken in (b"", content[:200], content[:4] + b"\0" * 300 + content[304:]):
+        (tmp_path / "test.parquet").write_bytes(broken)
+        with pytest.raises(ImageError, match="missing|truncated"):
+            decoding.load(tmp_path, "test.parquet/image/0", LIMITS)

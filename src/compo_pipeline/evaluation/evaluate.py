@@ -292,7 +292,7 @@ def _degenerate(subtask: Subtask, tokens: Tokens) -> Iterator[Degenerate]:
                 if len(owners[ids(text)]) > 1:
                     equal = len(texts[ids(text)]) == 1
                     yield Degenerate(item.item, "equal text" if equal else "equal tokens", text)
-    elif "image_to_text" in subtask.protocols:
+    elif not {"image_to_text", "half_truth"}.isdisjoint(subtask.protocols):
         for item in subtask.items:
             for right, wrong in product(item.positives, item.negatives):
                 if right == wrong:

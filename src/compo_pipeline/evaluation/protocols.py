@@ -22,6 +22,9 @@ TEXT_ONLY_CHANCE = 1 / 3
 # Chance levels of `group`: of similarities in random order.
 GROUP_CHANCES = {"text": 1 / 4, "image": 1 / 4, "group": 1 / 6, "group_match": 1 / 2}
 
+# Chance levels of `half_truth`.
+HALF_TRUTH_CHANCES = {"half_truth": 1 / 2, "truth_order": 1 / 6}
+
 
 def choice(positives: Floats, negatives: Floats, *, ties_right: bool = False) -> Bools:
     """Whether every positive is above every negative.
@@ -61,6 +64,23 @@ def group(similarities: Floats) -> dict[str, Bools]:
     return {"text": text, "image": image, "group": text & image, "group_match": match}
 
 
+def half_truth(similarities: Floats) -> dict[str, Bools]:
+    """The scores of a caption with a true and with a false detail added (arXiv 2602.23906).
+
+    half_truth: the caption is above the half truth; truth_order: so it is, and below the full one.
+
+    Args:
+        similarities: [n, 3], cosine of the image with the full truth, the caption, the half truth.
+
+    Returns:
+        [n] by score.
+    """
+    full, caption, half = similarities.T
+    above: Bools = caption > half
+    order: Bools = (full > caption) & above
+    return {"half_truth": above, "truth_order": order}
+
+
 def verdicts(metric: str, similarities: Floats, matches: int, *, ties_right: bool = False) -> Bools:
     """Whether each row of a metric is right, by the similarities that are stored with it.
 
@@ -80,6 +100,8 @@ def verdicts(metric: str, similarities: Floats, matches: int, *, ties_right: boo
         return text_only(*similarities.T)
     if metric in GROUP_CHANCES:
         return group(similarities)[metric]
+    if metric in HALF_TRUTH_CHANCES:
+        return half_truth(similarities)[metric]
     return ranked(*similarities.T)
 
 

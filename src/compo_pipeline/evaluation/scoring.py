@@ -6,6 +6,8 @@ What a row's `similarities` are, and when it is correct:
 - t2i: cosines of the text with its image, then with the other images; the first above all others.
 - text, image, group, group_match: cosines of the first image with both texts, then of the second;
   see `protocols.group`.
+- half_truth, truth_order: cosines of the image with the full truth, the caption, the half truth;
+  see `protocols.half_truth`.
 - tot: cos(P1, P2), cos(P1, N), cos(P2, N); the first above the others.
 - i2t_r<k>, t2i_r<k>, top<k>, per_class: the best match and the k-th best of the candidates that
   do not match (-inf if there are fewer); the first above the second.
@@ -135,7 +137,7 @@ def _expected(
     row: Score, items: _Items, gallery: Mapping[tuple[str, str, str], int]
 ) -> tuple[int, int, int]:
     """How many similarities of a row are of matches, how many there are, how many are finite."""
-    if row.metric == "tot":
+    if row.metric == "tot" or row.metric in protocols.HALF_TRUTH_CHANCES:
         return 1, 3, 3
     if row.metric in protocols.GROUP_CHANCES:
         return 2, 4, 4
@@ -302,6 +304,17 @@ def _group(scorer: _Scorer) -> Iterator[Scored]:
         yield scorer.scored(metric, chance, _names(items), rows, correct, scorer.skipped)
 
 
+def _half_truth(scorer: _Scorer) -> Iterator[Scored]:
+    items = scorer.readable
+    similarities = np.empty((0, 3))
+    if items:
+        texts = scorer.texts.of_many([(*item.positives, *item.negatives) for item in items])
+        similarities = (scorer.images(items)[:, None, :] * texts).sum(axis=2)
+    for metric, correct in protocols.half_truth(similarities).items():
+        chance = protocols.HALF_TRUTH_CHANCES[metric]
+        yield scorer.scored(metric, chance, _names(items), similarities, correct, scorer.skipped)
+
+
 def _text_only(scorer: _Scorer) -> Iterator[Scored]:
     # No image takes part: items whose image is missing are scored too.
     items = scorer.subtask.items
@@ -375,6 +388,7 @@ _PROTOCOLS: dict[str, Callable[[_Scorer], Iterator[Scored]]] = {
     "image_to_text": _image_to_text,
     "text_to_image": _text_to_image,
     "group": _group,
+    "half_truth": _half_truth,
     "text_only": _text_only,
     "retrieval": _retrieval,
     "zero_shot": _zero_shot,

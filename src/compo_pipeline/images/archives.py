@@ -1,20 +1,31 @@
-"""Images in tar archives, read in place: headers are scanned once, nothing is unpacked.
+"""Images in tar archives and Parquet files, read in place: scanned once, nothing is unpacked.
 
-The name of such an image is that of the archive and that of the member: `0.tar/000012.jpg`.
+The name of such an image is that of the archive and that of the member: `0.tar/000012.jpg`. In a
+Parquet file with a column of images, as the hub's data sets have it ({bytes, path}), the member is
+the column and the number of the row: `test.parquet/image/12`.
 """
 
 from __future__ import annotations
 
+import re
 import tarfile
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _BLOCK = 512  # bytes; every member has a header of one or more
 _SCANNED = 4096  # archives whose members are remembered
-_ENDING = ".tar"
+_PARQUET = ".parquet"
+_INSIDE = re.compile(r"(.*?\.(?:tar|parquet))/(.+)", re.DOTALL)
+_one_reader = Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +33,7 @@ class Archive:
     """The members of an archive, and whether its end is missing.
 
     `members` has the place and size of each file's bytes; in a cut archive the last ones may lie
-    beyond its end.
+    beyond its end. In a Parquet file the place is the row, and the size is not known.
     """
 
     members: Mapping[str, tuple[int, int]]
@@ -31,8 +42,8 @@ class Archive:
 
 def parted(name: str) -> tuple[str, str]:
     """The archive and the member of an image's name; the member is empty for a plain file."""
-    archive, inside, member = name.partition(f"{_ENDING}/")
-    return (f"{archive}{_ENDING}", member) if inside else (name, "")
+    found = _INSIDE.fullmatch(name)
+    return (found[1], found[2]) if found else (name, "")
 
 
 def scan(path: Path) -> Archive:
@@ -40,10 +51,11 @@ def scan(path: Path) -> Archive:
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is no tar archive.
+        ValueError: it is no such archive.
     """
     status = path.stat()
-    return _scan(path, status.st_size, status.st_mtime_ns)
+    scanned = _scan_parquet if path.suffix == _PARQUET else _scan
+    return scanned(path, status.st_size, status.st_mtime_ns)
 
 
 @lru_cache(_SCANNED)
@@ -65,15 +77,71 @@ def _scan(path: Path, size: int, modified_ns: int) -> Archive:
     return Archive(members, cut or last > size - _BLOCK)
 
 
+@lru_cache(_SCANNED)
+def _scan_parquet(path: Path, size: int, modified_ns: int) -> Archive:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            types = {field.name: field.type for field in file.schema_arrow}
+            rows = sum(file.metadata.row_group(k).num_rows for k in range(file.num_row_groups))
+    except (OSError, pa.ArrowException) as error:
+        raise ValueError(f"{path} cannot be read as Parquet: {error}") from error
+    if rows > size:
+        raise ValueError(f"{path} names {rows} rows in {size} bytes")
+    columns = [
+        name
+        for name, kind in types.items()
+        if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0
+    ]
+    return Archive({f"{name}/{row}": (row, 0) for name in columns for row in range(rows)}, False)
+
+
 def read(path: Path, member: str) -> bytes:
     """The bytes of a member, fewer than its size where the archive is cut.
 
     Raises:
         KeyError: there is no such file in it.
         OSError: the archive cannot be read.
-        ValueError: it is no tar archive.
+        ValueError: it is no such archive.
     """
+    if path.suffix == _PARQUET:
+        return _cell(path, *member.rsplit("/", 1))
     place, size = scan(path).members[member]
     with path.open("rb") as file:
         file.seek(place)
         return file.read(size)
+
+
+def _cell(path: Path, column: str, row: str) -> bytes:
+    """The bytes of an image in a Parquet file; none where the row has no image."""
+    status = path.stat()
+    with _one_reader:  # images are read in order: those beside it are in memory
+        starts = _row_groups(path, status.st_size, status.st_mtime_ns)
+        group = bisect_right(starts, int(row)) - 1
+        values = _row_group(path, status.st_size, status.st_mtime_ns, column, group)
+    cell: bytes | None = values[int(row) - starts[group]]["bytes"].as_py()
+    return cell or b""
+
+
+@lru_cache(_SCANNED)
+def _row_groups(path: Path, size: int, modified_ns: int) -> list[int]:
+    """The first row of each row group."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        counts = [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
+    return [0, *accumulate(counts)][:-1]
+
+
+@lru_cache(2)
+def _row_group(path: Path, size: int, modified_ns: int, column: str, group: int) -> pa.ChunkedArray:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            return file.read_row_group(group, columns=[f"{column}.bytes"]).column(column)
+    except (OSError, pa.ArrowException) as error:
+        raise ValueError(f"{path} cannot be read as Parquet: {error}") from error

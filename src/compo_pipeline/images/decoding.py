@@ -13,7 +13,7 @@ ever touched. What every image becomes is 8-bit RGB:
 
 A name may end in a W3C media fragment, `123.jpg#xywh=10,20,30,40`: the image is the box of that
 left edge, top edge, width and height, in pixels of the upright image, clipped to it. A name may
-lead into a tar archive: `0.tar/000012.jpg` (`images.archives`).
+lead into a tar archive or a Parquet file: `0.tar/000012.jpg` (`images.archives`).
 
 `registry/model.py` decodes by the same rules, in code of its own.
 """
@@ -143,14 +143,17 @@ def open_file(root: Path, relative: str, limits: Limits) -> BufferedReader | Byt
     """The file of an image, open for reading; of one in an archive, its bytes.
 
     Raises:
-        ImageError: as `locate`, or the archive ends before the image does (truncated).
+        ImageError: as `locate`, or the archive does not hold all of the image (truncated).
     """
     path = locate(root, relative, limits)
     name = file_name(relative)
     if path == root / name:
         return path.open("rb")
     _, member = archives.parted(name)
-    content = archives.read(path, member)
+    try:
+        content = archives.read(path, member)
+    except ValueError as error:
+        raise ImageError("truncated", f"{shown(name)}: {error}") from error
     if len(content) < archives.scan(path).members[member][1]:
         raise ImageError("truncated", f"{shown(name)}: the archive ends before it does")
     return BytesIO(content)

@@ -19,7 +19,14 @@ from typing import Any
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.images.decoding import Limits, crop_name
-from compo_pipeline.untrusted import read_csv, read_json, read_json_lines, shown, text_problem
+from compo_pipeline.untrusted import (
+    read_csv,
+    read_json,
+    read_json_lines,
+    read_parquet,
+    shown,
+    text_problem,
+)
 
 ALL = "all"
 """Name of the only subtask, or of the average over the items of all subtasks."""
@@ -29,6 +36,7 @@ _READERS: Mapping[str, Callable[[Path], Any]] = {
     ".csv": read_csv,
     ".jsonl": read_json_lines,
     ".jsonlines": read_json_lines,
+    ".parquet": read_parquet,
 }
 
 ImagePlace = tuple[Path, str, Limits]
@@ -230,8 +238,8 @@ def read_folder(root: Path, kind: type = dict, names: Collection[str] = ("*",)) 
 
 
 def read_rows(root: Path, pattern: str) -> dict[str, list[tuple[str, Any]]]:
-    """The records of CSV files with a header, JSON lines and JSON lists, by file name without
-    ending; each with its place, for messages.
+    """The records of CSV files with a header, JSON lines, JSON lists and Parquet files, by file
+    name without ending; each with its place, for messages.
 
     Args:
         root: folder of the files.
