@@ -88,7 +88,7 @@ def test_fresh_clone_has_the_folder_of_local_configuration():
 
 
 # Of models of any origin, on any benchmarks.
-SUITE = {"embeddings", "suite_report"}
+SUITE = {"embeddings", "suite_report", "benchmark_diff_report"}
 
 
 def test_parameters_and_catalog_read_the_same_globals(context):

@@ -119,7 +119,10 @@ def test_what_was_not_made_is_named_with_its_maker(context: Context) -> None:
     with pytest.raises(MissingInput) as caught:
         preflight.check_inputs(pipelines["export"], context(variant="nobody").catalog)
     place = "data/06_models/scenes/clic/nobody/seed=0/checkpoint"
-    assert f"  checkpoint: {place}, written by the pipeline training\n" in caught.value.message
+    assert (
+        f"  checkpoint: {place}, written by `kedro run --pipeline=training`\n"
+        in caught.value.message
+    )
     preflight.check_inputs(pipelines["train_eval"], context(variant="nobody").catalog)
 
 

@@ -22,7 +22,7 @@ APART = ("language", "pretraining")
 # Pipelines on results of the chain: views, a finished run, registered versions.
 AFTERWARDS = ("tuning", "wise_ft", "attention", "export", "promotion")
 # Pipelines that need no training: models of any origin on the benchmarks.
-SUITE = ("benchmark", "benchmarks_available")
+SUITE = ("benchmark", "benchmark_diff", "benchmarks_available")
 NAMES = (*TRAIN_EVAL, *APART, *AFTERWARDS, *SUITE, "train_eval", "__default__")
 
 

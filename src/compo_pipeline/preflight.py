@@ -41,6 +41,7 @@ SETTINGS = {
     "promotion": "compo_pipeline.registry.settings:PromotionSettings",
     "registration": "compo_pipeline.registry.settings:RegistrationSettings",
     "scenes": "compo_pipeline.scenes.dataset:SceneSettings",
+    "suite": "compo_pipeline.evaluation.settings:SuiteSettings",
     "tracking": "compo_pipeline.registry.settings:TrackingSettings",
     "training": "compo_pipeline.training.settings:TrainingSettings",
     "tuning": "compo_pipeline.tuning.settings:TuningSettings",
@@ -164,13 +165,13 @@ def check_inputs(pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> None
         path = described.get("filepath")  # absolute
         place = os.path.relpath(path) if path else str(dict(described))
         writer = writer_of(entry)
-        by = f"written by the pipeline {writer}" if writer else "written by no pipeline"
+        by = f"written by `kedro run --pipeline={writer}`" if writer else "written by no pipeline"
         missing.append(f"  {entry}: {place}, {by}")
     if missing:
         raise MissingInput(
-            "missing inputs:\n" + "\n".join(missing) + "\nRun `kedro run --pipeline=train_eval`, "
-            "or the pipelines named, with the same --env and --params: dataset, method, variant "
-            "and seed name the folders"
+            "missing inputs:\n" + "\n".join(missing) + "\nRun these (`--pipeline=train_eval` runs "
+            "all of a training) with the same --env and --params: dataset, method, variant, seed "
+            "and models name the folders"
         )
 
 

@@ -177,6 +177,31 @@ class Score:
     skipped: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class ItemChange:
+    """A benchmark item that one of two models alone has right, with everything it was scored on.
+
+    `change` is `fixed` if `model` is right and `baseline` wrong, `broken` if it is the reverse.
+    `shortfall` is how far the cosines of the wrong model are from right. Images and texts are those
+    of the item, for a query of retrieval its own caption; similarities are as in `Score`.
+    """
+
+    baseline: str
+    model: str
+    benchmark: str
+    subtask: str
+    metric: str
+    item: str
+    change: str
+    shortfall: float
+    image: str
+    other_images: tuple[str, ...]
+    positives: tuple[str, ...]
+    negatives: tuple[str, ...]
+    baseline_similarities: tuple[float, ...]
+    model_similarities: tuple[float, ...]
+
+
 PER_CLASS = "per_class"
 """The metric whose subtasks, `<set>/<class>`, hold the items of a zero-shot set once more."""
 

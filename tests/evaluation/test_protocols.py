@@ -35,6 +35,22 @@ def test_group_scores_are_winogrounds_item_by_item() -> None:
         assert shares[metric].mean() == pytest.approx(chance, abs=0.015)
 
 
+@pytest.mark.parametrize(
+    ("metric", "count"),
+    [
+        ("itt", 4),
+        ("t2i", 4),
+        ("tot", 3),
+        ("i2t_r1", 2),
+        *((one, 4) for one in protocols.GROUP_CHANCES),
+    ],
+)
+def test_the_margin_is_positive_where_the_verdict_is_right(metric: str, count: int) -> None:
+    drawn = np.random.default_rng(0).integers(0, 4, (300, count)) / 4  # many ties
+    margins = [protocols.margin(metric, row, 2) for row in drawn.tolist()]
+    assert (np.array(margins) > 0).tolist() == protocols.verdicts(metric, drawn, 2).tolist()
+
+
 def test_text_only_needs_both_comparisons_strictly() -> None:
     between = np.array([0.9, 0.9, 0.9, 0.9])
     first = np.array([0.8, 0.95, 0.8, 0.9])

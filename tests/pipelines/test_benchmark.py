@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks import BENCHMARKS
+from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.evaluation.benchmarks import BENCHMARKS, from_files
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
-from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings
+from compo_pipeline.evaluation.differences import chosen_pair, item_changes
+from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings, DiffSettings
 from compo_pipeline.evaluation.suite import (
     AGGREGATES,
     Suite,
@@ -20,6 +21,8 @@ from compo_pipeline.evaluation.suite import (
     listed_models,
 )
 from compo_pipeline.pipelines.benchmark.nodes import score_list, write_suite_page
+from compo_pipeline.pipelines.benchmark_diff.nodes import diff_models, write_diff_page
+from compo_pipeline.records import Score
 
 
 @pytest.fixture
@@ -118,3 +121,74 @@ def test_an_aggregate_is_a_mean_of_all_its_members_or_names_the_missing() -> Non
     assert found.values == (pytest.approx((660 - 40 - 50 + 45) / 11),) and not found.missing
     (partial,) = replace(whole, models=(SuiteModel("m", "w", "f", rows[1:]),)).aggregates
     assert partial.values == () and partial.missing == ("ARO",)
+
+
+@pytest.fixture
+def scored(
+    benchmarks: dict[str, Any], tiny_model: Callable[..., Path], tmp_path: Path
+) -> tuple[list[Score], dict[str, Any]]:
+    """Scores and suite of two random models, a and b."""
+    models = {name: {"name": f"local-dir:{tiny_model(k)}"} for k, name in enumerate(("a", "b"))}
+    data = {"format": "coco_captions", "root": str(tmp_path), "splits": {"train": "train"}}
+    return score_list(
+        *("two", {"two": models}, benchmarks, {"device": "cpu"}, data, {}, {}),
+        str(tmp_path / "stored"),
+    )
+
+
+def _with_verdicts(scores: list[Score], right: dict[str, set[str]]) -> list[Score]:
+    return [replace(row, correct=row.item in right[row.model]) for row in scores]
+
+
+def test_items_on_which_two_models_differ(
+    benchmarks: dict[str, Any], scored: tuple[list[Score], dict[str, Any]], tmp_path: Path
+) -> None:
+    # The similarities stay as they are: only the verdicts are made.
+    scores = _with_verdicts(scored[0], {"a": {"0", "1"}, "b": {"1", "2", "3"}})
+    evaluation = {"slices": ["length", "binding"], "slice_items": 1, "gallery": 2}
+    changes, diff = diff_models(
+        *(scores, scored[1], "two", {"diff": {}}, benchmarks, evaluation, "unused")
+    )
+    of_itt = {one.item: one for one in changes if one.metric == "itt"}
+    assert {item: one.change for item, one in of_itt.items()} == {
+        "0": "broken", "2": "fixed", "3": "fixed"
+    }  # fmt: skip
+    assert of_itt["2"].positives == ("2 red cubes", "cubes") and of_itt["2"].image == "2.png"
+    own = {row.model: row for row in scores if (row.metric, row.item) == ("itt", "2")}
+    assert of_itt["2"].model_similarities == own["b"].similarities
+    *right, wrong = own["a"].similarities
+    assert of_itt["2"].shortfall == wrong - min(right)
+    row = next(row for row in diff["rows"] if row["metric"] == "itt")
+    assert (row["vs_base"]["gained"], row["vs_base"]["lost"]) == (2, 1)
+    assert {row["slice"] for row in diff["slices"]} == {"length=1-5 words"}
+    command = {"env": None, "params": {}}
+    folders = str(tmp_path), str(tmp_path / "diff")
+    page = write_diff_page(changes, diff, "two", benchmarks, evaluation, command, *folders)
+    content = (page / "diff.html").read_text()
+    # Two items of each kind; a tie of metrics shows an item once.
+    assert content.count("<article") == 4 and content.count("data:image/jpeg") == 4
+
+
+@pytest.mark.parametrize(
+    ("chosen", "named"),
+    [
+        ({"model": "c"}, r"suite\.diff\.model: .*'c'.*a, b.*--params models=two"),
+        ({"baseline": "b"}, r"suite\.diff: .*'b'"),
+    ],
+)
+def test_models_that_were_not_scored_are_named_with_the_command(
+    scored: tuple[list[Score], dict[str, Any]], chosen: dict[str, str], named: str
+) -> None:
+    suite = Suite.from_json(scored[1])
+    with pytest.raises(SettingsError, match=named):
+        chosen_pair(suite, DiffSettings(**chosen), "two")
+
+
+def test_files_without_a_scored_item_are_refused(
+    benchmarks: dict[str, Any], scored: tuple[list[Score], dict[str, Any]]
+) -> None:
+    scores = _with_verdicts(scored[0], {"a": {"0"}, "b": {"1"}})
+    tasks = from_files(parse(BenchmarksSettings, benchmarks, "benchmarks"))
+    fewer = [replace(task, items=task.items[1:]) for task in tasks]
+    with pytest.raises(SettingsError, match=r"sugar_crepe.*swap_att.*'0'"):
+        list(item_changes(scores, fewer, ("a", "b")))

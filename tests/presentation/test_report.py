@@ -14,9 +14,10 @@ from compo_pipeline.evaluation.conclusions import summary_lines
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.evaluate import Audit, Comparison, Degenerate
 from compo_pipeline.presentation import plots, report
+from compo_pipeline.presentation.item_cards import hardest_cards, sampled_cards
 from compo_pipeline.presentation.pages import links
 from compo_pipeline.presentation.tables import show_comparison
-from compo_pipeline.records import Rejected, Score
+from compo_pipeline.records import ItemChange, Rejected, Score
 
 MODELS = {"base": "base", "control": "control", "fine_tuned": "clic"}
 # Per item: whether base, control and fine-tuned are right.
@@ -140,7 +141,7 @@ def test_a_run_without_control_and_curves_has_a_page_too(
 
 
 def test_cards_show_each_items_fate(subtask: Subtask) -> None:
-    found = report.gallery([subtask], _scores(), MODELS, 10)
+    found = sampled_cards([subtask], _scores(), MODELS, 10)
     assert {card.item: card.change for card in found} == {
         "0": "fixed",
         "1": "fixed",
@@ -155,15 +156,59 @@ def test_cards_show_each_items_fate(subtask: Subtask) -> None:
         ("n", False),
     ]
     assert card.texts[2].cosines == (0.25, 0.25, 0.25)
-    assert card.image.uri.startswith("data:image/jpeg;base64,") and card.image.width == 320
-    assert len(report.gallery([subtask], _scores(), MODELS, 1)) == 3  # one of each fate
+    assert card.images[0].uri.startswith("data:image/jpeg;base64,") and card.images[0].width == 320
+    assert len(sampled_cards([subtask], _scores(), MODELS, 1)) == 3  # one of each fate
+
+
+@pytest.mark.parametrize(
+    ("metric", "wrong", "images", "compared"),
+    [
+        ("group", (0.1, 0.3, 0.2, 0.4), 2, [True, False, False, True]),
+        # Of ten images, the right one and that which the wrong model takes for it.
+        ("t2i", (0.1, 0.2, 0.4), 2, [True, False]),
+        ("tot", (0.1, 0.2, 0.3), 0, [True, False, False]),
+        ("i2t_r1", (0.1, 0.2), 2, [True, False]),
+    ],
+)
+def test_a_card_shows_what_its_metric_compares(
+    subtask: Subtask, metric: str, wrong: tuple[float, ...], images: int, compared: list[bool]
+) -> None:
+    others = ("1.png", "2.png") if metric == "t2i" else ("1.png",)
+    texts = ((CAPTION, "p2"), ("n",))
+    right = tuple(sorted(wrong, reverse=True))
+    place = ("sugar_crepe_pp", "swap_att", metric, "0", "fixed", 0.2, "0.png", others)
+    change = ItemChange("base", "clic", *place, *texts, wrong, right)
+    (card,) = hardest_cards([subtask], [change], 3)
+    assert len(card.images) == images and card.correct == [False, True]
+    assert [line.positive for line in card.texts] == compared
+    last = -1 if metric != "t2i" else 2
+    assert card.texts[-1].cosines == (wrong[last], right[last])
+
+
+def test_the_hardest_items_come_first_and_once(subtask: Subtask) -> None:
+    place = ("base", "clic", "sugar_crepe_pp", "swap_att")
+    texts = ((CAPTION,), ("n",), (0.1, 0.2), (0.2, 0.1))
+    changes = [
+        ItemChange(*place, metric, item, change, shortfall, f"{item}.png", (), *texts)
+        for metric, item, change, shortfall in (
+            ("itt", "0", "fixed", 0.1),
+            ("itt", "1", "fixed", 0.3),
+            ("i2t_r1", "1", "fixed", 0.9),
+            ("i2t_r5", "2", "fixed", 0.9),
+            ("itt", "3", "broken", 0.2),
+        )
+    ]
+    cards = hardest_cards([subtask], changes, 5)
+    assert [(card.change, card.item) for card in cards] == [
+        ("fixed", "1"), ("fixed", "0"), ("broken", "3"),
+    ]  # fmt: skip
 
 
 def test_an_image_that_went_since_is_said_to_have_gone(
     subtask: Subtask, caplog: pytest.LogCaptureFixture
 ) -> None:
     (subtask.images / "2.png").unlink()
-    found = report.gallery([subtask], _scores(), MODELS, 10)
+    found = sampled_cards([subtask], _scores(), MODELS, 10)
     assert {card.item for card in found} == {"0", "1", "3"}
     assert "2.png was scored, but cannot be shown: missing" in caplog.text
 

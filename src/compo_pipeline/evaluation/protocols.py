@@ -105,6 +105,24 @@ def verdicts(metric: str, similarities: Floats, matches: int, *, ties_right: boo
     return ranked(*similarities.T)
 
 
+def margin(metric: str, similarities: Sequence[float], matches: int) -> float:
+    """How far one row of a metric is above a tie: positive if right, else zero or negative.
+
+    Args:
+        metric: of the row.
+        similarities: as `scoring` describes them.
+        matches: how many of the first are of matches, in `accuracy`, `itt`, `t2i`.
+    """
+    if metric in ("accuracy", "itt", "t2i"):
+        return min(similarities[:matches]) - max(similarities[matches:])
+    if metric in GROUP_CHANCES:
+        s00, s01, s10, s11 = similarities
+        text, image = min(s00 - s01, s11 - s10), min(s00 - s10, s11 - s01)
+        every = {"text": text, "image": image, "group": min(text, image)}
+        return every.get(metric, s00 + s11 - s01 - s10)
+    return similarities[0] - max(similarities[1:])
+
+
 def choice_chance(positives: int, negatives: int) -> float:
     """Chance level of `choice`: 1 / C(P + N, P), the share of orders with positives first.
 

@@ -47,6 +47,24 @@ class EvaluationSettings:
 
 
 @settings
+class DiffSettings:
+    """The two models that are compared item by item, by their names in the list."""
+
+    baseline: str | None = None
+    """The model that is compared with; null is the first of the list."""
+    model: str | None = None
+    """The model that is compared; null is the last of the list."""
+
+
+@settings
+class SuiteSettings:
+    """What is made of the scores of a list of models."""
+
+    diff: DiffSettings = field(default_factory=DiffSettings)
+    """Of `kedro run --pipeline=benchmark_diff`."""
+
+
+@settings
 class RetrievalSettings:
     """Retrieval over the images and captions of one of the dataset's own splits."""
 

@@ -63,7 +63,9 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters.update(number=number, signed=signed, minus=minus, thousands="{:,}".format)
+    found.filters.update(
+        number=number, signed=signed, minus=minus, p_value=p_value, thousands="{:,}".format
+    )
     return found
 
 
@@ -141,6 +143,11 @@ def number(value: float) -> str:
 def signed(value: float) -> str:
     """One decimal and always a sign."""
     return minus(f"{value:+.1f}")
+
+
+def p_value(p: float) -> str:
+    """Three decimals without the zero before them."""
+    return "< .001" if p < 0.001 else f"{p:.3f}".removeprefix("0")
 
 
 def minus(text: str) -> str:

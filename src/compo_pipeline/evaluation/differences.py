@@ -1,0 +1,177 @@
+"""Items that one of two models has right and the other wrong, from their stored scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from compo_pipeline.configuration import SettingsError, nearest, parse
+from compo_pipeline.evaluation.benchmarks import BENCHMARKS, Item, Subtask
+from compo_pipeline.evaluation.comparison import (
+    BASE,
+    FINE_TUNED,
+    Row,
+    compare,
+    compare_slices,
+)
+from compo_pipeline.evaluation.protocols import margin
+from compo_pipeline.evaluation.settings import DiffSettings
+from compo_pipeline.evaluation.slices import ItemSlices
+from compo_pipeline.evaluation.suite import Suite
+from compo_pipeline.records import PER_CLASS, ItemChange, Score
+
+CHANGES = ("fixed", "broken")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDiff:
+    """Two models on the same items, as stored on disk.
+
+    `rows` and, within slices of the items, `slices` compare `model`, as fine-tuned, with
+    `baseline`, as base. Values are per cent.
+    """
+
+    baseline: str
+    model: str
+    rows: tuple[Row, ...]
+    slices: tuple[Row, ...] = ()
+    titles: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def benchmarks(self) -> dict[str, str]:
+        """Benchmarks to their labels."""
+        return {name: one.label for name, one in BENCHMARKS.items()} | self.titles
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain mappings and lists."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> ModelDiff:
+        """Read what `to_json` wrote."""
+        return parse(cls, content, "benchmark_diff")
+
+
+def chosen_pair(suite: Suite, settings: DiffSettings, models: str) -> tuple[str, str]:
+    """The names of the baseline and of the model.
+
+    Args:
+        suite: what was scored.
+        settings: which two.
+        models: the list that was scored.
+
+    Raises:
+        SettingsError: one of them was not scored, or both are the same.
+    """
+    scored = [model.name for model in suite.models]
+    command = f"`kedro run --pipeline=benchmark --params models={models}`"
+    found = {
+        "baseline": scored[0] if settings.baseline is None else settings.baseline,
+        "model": scored[-1] if settings.model is None else settings.model,
+    }
+    for key, name in found.items():
+        if name not in scored:
+            raise SettingsError(
+                f"suite.diff.{key}: no scores of '{name}' are stored for the list '{models}'"
+                f"{nearest(name, scored)} (scored: {', '.join(scored)}); add it to "
+                f"model_lists.{models} and run {command}"
+            )
+    if found["baseline"] == found["model"]:
+        raise SettingsError(
+            f"suite.diff: baseline and model are both '{found['model']}' (scored with the list "
+            f"'{models}': {', '.join(scored)}); name two, or score a longer list by {command}"
+        )
+    return found["baseline"], found["model"]
+
+
+def model_diff(
+    scores: Iterable[Score],
+    pair: tuple[str, str],
+    slices: ItemSlices,
+    smallest: int,
+    titles: Mapping[str, str],
+) -> ModelDiff:
+    """Compare two models on all items and within slices.
+
+    Args:
+        scores: of all models of the suite.
+        pair: names of baseline and model.
+        slices: of the items.
+        smallest: slices of fewer items are left out.
+        titles: labels of benchmarks whose files are not the official ones.
+    """
+    own = [[row for row in scores if row.model in pair]]
+    roles = dict(zip((BASE, FINE_TUNED), pair, strict=True))
+    return ModelDiff(
+        *pair,
+        rows=tuple(compare(own, roles, {}, titles)),
+        slices=tuple(compare_slices(own, roles, slices, smallest, titles)),
+        titles=dict(titles),
+    )
+
+
+def item_changes(
+    scores: Sequence[Score], subtasks: Sequence[Subtask], pair: tuple[str, str]
+) -> Iterator[ItemChange]:
+    """The items that one of two models alone has right, in the order of the scores.
+
+    Args:
+        scores: of all models of the suite.
+        subtasks: that were scored.
+        pair: names of baseline and model.
+
+    Raises:
+        SettingsError: an item that was scored is not in the benchmark files any more.
+    """
+    items = {
+        (task.benchmark, task.name, item.item): item for task in subtasks for item in task.items
+    }
+    baseline, model = pair
+    before = {_key(row): row for row in scores if row.model == baseline}
+    for after in scores:
+        row = before.get(_key(after))
+        if after.model != model or row is None or row.correct == after.correct:
+            continue
+        if after.metric == PER_CLASS or row.correct is None or after.correct is None:
+            continue
+        item = _item(items, after)
+        wrong = row if after.correct else after
+        yield ItemChange(
+            *pair,
+            after.benchmark,
+            after.subtask,
+            after.metric,
+            after.item,
+            change="fixed" if after.correct else "broken",
+            shortfall=-margin(wrong.metric, wrong.similarities, _matches(item, wrong)),
+            image=item.image,
+            other_images=item.other_images,
+            positives=item.positives,
+            negatives=item.negatives,
+            baseline_similarities=row.similarities,
+            model_similarities=after.similarities,
+        )
+
+
+def _key(row: Score) -> tuple[str, str, str, str]:
+    return row.benchmark, row.subtask, row.metric, row.item
+
+
+def _item(items: Mapping[tuple[str, str, str], Item], row: Score) -> Item:
+    """The item of a row; that of a caption in retrieval, `<item>#<number>`, has it alone."""
+    found = items.get((row.benchmark, row.subtask, row.item))
+    if found is not None:
+        return found
+    name, _, number = row.item.rpartition("#")
+    whole = items.get((row.benchmark, row.subtask, name))
+    if whole is None or not number.isdecimal() or int(number) >= len(whole.positives):
+        raise SettingsError(
+            f"benchmarks.sets.{row.benchmark}: {row.subtask} has no item '{row.item}', which was "
+            "scored; are these the files that were? Run `kedro run --pipeline=benchmark` again"
+        )
+    return Item(row.item, whole.image, (whole.positives[int(number)],))
+
+
+def _matches(item: Item, row: Score) -> int:
+    return 1 if row.metric == "t2i" else len(item.positives)

@@ -1,0 +1,1 @@
+"""The items on which two scored models differ."""

@@ -1,0 +1,67 @@
+"""Page of the items on which two models differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from compo_pipeline.console import table as plain_table
+from compo_pipeline.console import terminal
+from compo_pipeline.evaluation.benchmarks import Subtask
+from compo_pipeline.evaluation.differences import ModelDiff
+from compo_pipeline.presentation import pages
+from compo_pipeline.presentation.item_cards import hardest_cards
+from compo_pipeline.presentation.tables import difference_text
+from compo_pipeline.records import ItemChange
+
+PAGE = "diff.html"
+
+
+def write(
+    diff: ModelDiff,
+    changes: Sequence[ItemChange],
+    subtasks: Sequence[Subtask],
+    gallery: int,
+    facts: Mapping[str, str],
+    links: Sequence[pages.Link],
+    folder: Path,
+) -> Path:
+    """Write `diff.html`; return the folder.
+
+    Args:
+        diff: the comparison.
+        changes: the items that differ.
+        subtasks: that were scored.
+        gallery: number of items shown of each kind.
+        facts: about the run, label to text.
+        links: related pages.
+        folder: for the page.
+    """
+    context = {
+        "title": f"{diff.model} against {diff.baseline}",
+        "facts": facts,
+        "links": links,
+        "diff": diff,
+        "cards": hardest_cards(subtasks, changes, gallery),
+        "kinds": {
+            "fixed": f"Only {diff.model} is right",
+            "broken": f"Only {diff.baseline} is right",
+        },
+    }
+    pages.write(folder / PAGE, PAGE, context)
+    return folder
+
+
+def show(diff: ModelDiff, console: Console | None = None) -> None:
+    """Print the headline metrics with the numbers of fixed and broken items."""
+    table = plain_table(f"{diff.model} against {diff.baseline}: points, 95% intervals; items")
+    for column in ("", "difference", "fixed", "broken", "p (Holm)"):
+        table.add_column(column, justify="left" if not column else "right")
+    for row in diff.rows:
+        if row.headline:
+            found = row.vs_base
+            counts = (f"{found.gained:,}", f"{found.lost:,}", pages.p_value(found.p_holm))
+            table.add_row(row.label, difference_text(found), *counts)
+    terminal(console).print(table)

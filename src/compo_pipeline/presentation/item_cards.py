@@ -1,0 +1,194 @@
+"""Cards of benchmark items: images, texts, and what each model makes of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from compo_pipeline.evaluation.benchmarks import Item, Subtask
+from compo_pipeline.evaluation.protocols import GROUP_CHANCES
+from compo_pipeline.presentation.pages import ImageCard, image_card
+from compo_pipeline.records import ItemChange, Score
+from compo_pipeline.seeding import rng
+
+log = logging.getLogger(__name__)
+
+# Where an item is scored by several metrics, its card is of the first of these.
+_SHOWN = ("itt", "accuracy", "group", "t2i", "tot", "i2t_r1", "t2i_r1", "top1")
+
+_Key = tuple[str, str, str]
+T = TypeVar("T")
+
+
+class ItemLine(NamedTuple):
+    """What two things of an item are compared, whether they match, and their cosine by model."""
+
+    text: str
+    positive: bool
+    cosines: tuple[float, ...]
+
+
+class ItemCard(NamedTuple):
+    """An item with its cosines, and whether each model has it right."""
+
+    change: str
+    benchmark: str
+    subtask: str
+    item: str
+    images: tuple[ImageCard, ...]
+    texts: list[ItemLine]
+    correct: list[bool]
+
+
+def sampled_cards(
+    subtasks: Sequence[Subtask],
+    scores: Iterable[Score],
+    models: Mapping[str, str],
+    count: int,
+    seed: int = 0,
+) -> list[ItemCard]:
+    """A random sample of fixed, broken and still wrong items, spread evenly over the subtasks.
+
+    Args:
+        subtasks: the image-to-text subtasks to sample from.
+        scores: the run's scores.
+        models: role to name; the kinds compare `base` with `fine_tuned`.
+        count: items of each kind.
+        seed: of the sample.
+    """
+    tasks = {(task.benchmark, task.name): task for task in subtasks}
+    items = {(*key, item.item): item for key, task in tasks.items() for item in task.items}
+    by_item: dict[_Key, dict[str, Score]] = {}
+    for score in scores:
+        key = (score.benchmark, score.subtask, score.item)
+        if score.metric in ("itt", "accuracy") and score.correct is not None and key in items:
+            by_item.setdefault(key, {})[score.model] = score
+    pools: dict[str, dict[str, list[_Key]]] = {kind: {} for kind in ("fixed", "broken", "wrong")}
+    for key, by_model in by_item.items():
+        before, after = (by_model[models[role]].correct for role in ("base", "fine_tuned"))
+        if not (before and after):
+            change = "fixed" if after else "broken" if before else "wrong"
+            pools[change].setdefault(key[1], []).append(key)
+    cards = []
+    for change, pool in pools.items():
+        shuffled = [sorted(pool[name]) for name in sorted(pool)]
+        for name, keys in zip(sorted(pool), shuffled, strict=True):
+            rng("gallery", seed, name).shuffle(keys)
+        for key in _in_turn(shuffled, count):
+            own = [by_item[key][name] for name in models.values()]
+            cards.append(
+                _card(
+                    change,
+                    tasks[key[:2]],
+                    items[key],
+                    own[0].metric,
+                    [score.similarities for score in own],
+                    [bool(score.correct) for score in own],
+                )
+            )
+    return _shown(cards)
+
+
+def hardest_cards(
+    subtasks: Sequence[Subtask], changes: Iterable[ItemChange], count: int
+) -> list[ItemCard]:
+    """The items on which the wrong model is furthest from right, spread over the subtasks.
+
+    Args:
+        subtasks: that were scored.
+        changes: of two models.
+        count: cards of fixed items, and of broken ones.
+    """
+    tasks = {(task.benchmark, task.name): task for task in subtasks}
+    by_item: dict[tuple[str, _Key], ItemChange] = {}
+    for one in changes:
+        if one.metric in _SHOWN:
+            place = one.change, (one.benchmark, one.subtask, one.item)
+            other = by_item.get(place)
+            if other is None or _SHOWN.index(one.metric) < _SHOWN.index(other.metric):
+                by_item[place] = one
+    pools: dict[str, dict[tuple[str, str], list[ItemChange]]] = {"fixed": {}, "broken": {}}
+    for (change, key), one in by_item.items():
+        pools[change].setdefault(key[:2], []).append(one)
+    cards = []
+    for change, pool in pools.items():
+        ordered = [sorted(own, key=lambda one: -one.shortfall) for _, own in sorted(pool.items())]
+        for one in _in_turn(ordered, count):
+            item = Item(one.item, one.image, one.positives, one.negatives, one.other_images)
+            both = one.baseline_similarities, one.model_similarities
+            correct = [change == "broken", change == "fixed"]
+            task = tasks[one.benchmark, one.subtask]
+            cards.append(_card(change, task, item, one.metric, both, correct))
+    return _shown(cards)
+
+
+def _in_turn(pools: Sequence[Sequence[T]], count: int) -> list[T]:
+    """Up to `count` entries, one of each pool in turn."""
+    turns = max((len(pool) for pool in pools), default=0)
+    return [pool[turn] for turn in range(turns) for pool in pools if turn < len(pool)][:count]
+
+
+def _shown(cards: Iterable[ItemCard]) -> list[ItemCard]:
+    """The cards whose images can be shown."""
+    found = []
+    for card in cards:
+        problems = [image for image in card.images if image.problem]
+        for image in problems:
+            log.warning("%s was scored, but cannot be shown: %s", image.label, image.problem)
+        if not problems:
+            found.append(card)
+    return found
+
+
+def _card(
+    change: str,
+    task: Subtask,
+    item: Item,
+    metric: str,
+    similarities: Sequence[Sequence[float]],
+    correct: list[bool],
+) -> ItemCard:
+    """Of a choice among images, the other image that most of all misleads a wrong model."""
+    places, columns = task.places(item), range(len(similarities[0]))
+    if metric == "t2i":
+        wrong = similarities[correct.index(False)]
+        rival = max(columns[1:], key=lambda place: wrong[place])
+        places, columns = (places[0], places[rival]), (0, rival)
+    elif metric == "tot":
+        places = ()
+    lines = zip(_compared(metric, item), columns, strict=True)
+    return ItemCard(
+        change,
+        task.benchmark,
+        task.name,
+        item.item,
+        tuple(image_card(*place) for place in places),
+        [
+            ItemLine(text, positive, tuple(own[column] for own in similarities))
+            for (text, positive), column in lines
+        ],
+        correct,
+    )
+
+
+def _compared(metric: str, item: Item) -> Iterator[tuple[str, bool]]:
+    """What each similarity that a card shows is of, and whether that matches."""
+    right, wrong = item.positives, item.negatives
+    if metric in ("accuracy", "itt"):
+        yield from ((text, True) for text in right)
+        yield from ((text, False) for text in wrong)
+    elif metric in GROUP_CHANCES:
+        for place in (0, 1):
+            yield f"image {place + 1}: {right[0]}", place == 0
+            yield f"image {place + 1}: {wrong[0]}", place == 1
+    elif metric == "t2i":
+        yield f"first image: {right[0]}", True
+        yield "second image, the same text", False
+    elif metric == "tot":
+        yield f"{right[0]} | {right[1]}", True
+        yield f"{right[0]} | {wrong[0]}", False
+        yield f"{right[1]} | {wrong[0]}", False
+    else:
+        yield " | ".join(right), True
+        yield "the most similar of the others", False
