@@ -1,25 +1,35 @@
 """Alternatives from a WordNet of a dozen words, written as WordNet's own files are."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.language.alternatives import WordNetSource, open_wordnet
+from compo_pipeline.language.alternatives import (
+    Source,
+    WordNetCousins,
+    WordNetSource,
+    open_wordnet,
+)
 from compo_pipeline.language.lexicon import load_lexicon
 from compo_pipeline.language.replacements import Replacer, replacer
 from compo_pipeline.records import Parse
+
+if TYPE_CHECKING:
+    from nltk.corpus.reader.wordnet import WordNetCorpusReader
 
 nltk = pytest.importorskip("nltk")
 # nltk misses translations, which nobody here asks for.
 pytestmark = pytest.mark.filterwarnings("ignore:The multilingual functions")
 FILES = {"n": "noun", "v": "verb", "a": "adj", "r": "adv"}
 NOTHING: frozenset[str] = frozenset()
-BACK = {"@": "~", "!": "!", "&": "&"}
+BACK = {"@": "~", "!": "!", "&": "&", "+": "+"}
 
 
 class Synset(NamedTuple):
@@ -41,8 +51,15 @@ SYNSETS = {
     "kelpie": Synset("n", "kelpie", (("@", "pet"),)),
     "kale": Synset("n", "kale", (("@", "pet"),)),  # has no plural in the lexicon
     "laika": Synset("n", "Laika", (("@", "pet"),)),
+    "wild": Synset("n", "wild_animal", (("@", "animal"),)),
+    "wolf": Synset("n", "wolf", (("@", "wild"),)),
+    "person": Synset("n", "person"),
+    "rogue": Synset("n", "rogue", (("@", "person"),)),
+    "cad": Synset("n", "cad dog", (("@", "rogue"),)),  # another sense of dog
+    "knave": Synset("n", "knave", (("@", "rogue"),)),
     "puppy": Synset("n", "puppy", (("@", "dog"), ("@", "pet"))),
-    "color": Synset("n", "color"),
+    "attribute": Synset("n", "attribute"),
+    "color": Synset("n", "color", (("@", "attribute"),)),
     "redness": Synset("n", "red redness", (("@", "color"),)),
     "blueness": Synset("n", "blue", (("@", "color"),)),
     "move": Synset("v", "move", frames=(2,)),
@@ -53,7 +70,8 @@ SYNSETS = {
     "large": Synset("a", "large", (("!", "small"),)),
     "small": Synset("a", "small"),
     "huge": Synset("a", "huge", (("&", "large"),)),
-    "red": Synset("a", "red"),
+    "red": Synset("a", "red", (("+", "redness"),)),
+    "blue": Synset("a", "blue", (("+", "blueness"),)),
 }
 
 
@@ -71,7 +89,7 @@ def write(folder: Path) -> None:
         fields += [part for word in words for part in (word, "0")]
         fields.append(f"{len(links[name]):03d}")
         for symbol, other in links[name]:
-            lexical = "0101" if symbol == "!" else "0000"
+            lexical = "0101" if symbol in "!+" else "0000"
             fields += [symbol, f"{offsets.get(other, 0):08d}", SYNSETS[other].pos, lexical]
         if synset.pos == "v":
             fields.append(f"{len(synset.frames):02d}")
@@ -87,10 +105,13 @@ def write(folder: Path) -> None:
     for pos, file in FILES.items():
         names = [name for name, synset in SYNSETS.items() if synset.pos == pos]
         (folder / f"data.{file}").write_text("".join(line(name, offsets) for name in names))
+        senses: dict[str, list[str]] = {}
+        for name in names:
+            for word in SYNSETS[name].words.split():
+                senses.setdefault(word.lower(), []).append(f"{offsets[name]:08d}")
         index = [
-            f"{word.lower()} {pos} 1 0 1 0 {offsets[name]:08d}  \n"
-            for name in names
-            for word in SYNSETS[name].words.split()
+            f"{word} {pos} {len(found)} 0 {len(found)} 0 {' '.join(found)}  \n"
+            for word, found in senses.items()
         ]
         (folder / f"index.{file}").write_text("".join(sorted(index)))
         (folder / f"{file}.exc").write_text("geese goose\n" if pos == "n" else "swam swim\n")
@@ -103,8 +124,8 @@ def write(folder: Path) -> None:
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[WordNetSource]:
-    """The source over a corpus of a folder, found and loaded as nltk does it for its users."""
+def opened(folder: Path) -> Iterator[WordNetCorpusReader]:
+    """The reader of a corpus in a folder, found and loaded as nltk does it for its users."""
     from nltk.corpus.reader.wordnet import WordNetCorpusReader
     from nltk.corpus.util import LazyCorpusLoader
 
@@ -113,11 +134,11 @@ def opened(folder: Path) -> Iterator[WordNetSource]:
         patch.setattr(
             nltk.corpus, "wordnet", LazyCorpusLoader("wordnet", WordNetCorpusReader, None)
         )
-        yield WordNetSource(open_wordnet("views.source"), load_lexicon())
+        yield open_wordnet("views.source")
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WordNetSource]:
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WordNetCorpusReader]:
     folder = tmp_path_factory.mktemp("nltk_data")
     corpus = folder / "corpora" / "wordnet"
     corpus.mkdir(parents=True)
@@ -126,7 +147,17 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WordNetSource]:
         yield made
 
 
-def words(source: WordNetSource, *word: str, conditions: frozenset[str] = NOTHING) -> set[str]:
+@pytest.fixture(scope="module")
+def source(reader: WordNetCorpusReader) -> WordNetSource:
+    return WordNetSource(reader, load_lexicon())
+
+
+@pytest.fixture(scope="module")
+def cousins(reader: WordNetCorpusReader) -> WordNetCousins:
+    return WordNetCousins(reader, load_lexicon())
+
+
+def words(source: Source, *word: str, conditions: frozenset[str] = NOTHING) -> set[str]:
     return {one.word for one in source.alternatives(*word, conditions)}
 
 
@@ -177,6 +208,47 @@ def test_prepositions_and_numbers_are_the_lexicons(source: WordNetSource) -> Non
 def test_unknown_words_have_none(source: WordNetSource) -> None:
     assert words(source, "xyzzy", "NOUN", "NN") == set()
     assert words(source, "table", "NOUN", "NN") == set()
+
+
+def test_cousins_of_all_senses_weighted_by_their_counts(cousins: WordNetCousins) -> None:
+    # "wolf" is a cousin, "knave" a sibling of another sense of "dog"; "domestic dog" is a name of
+    # the same sense.
+    found = {one.word: one.weight for one in cousins.alternatives("dog", "NOUN", "NN", NOTHING)}
+    assert found == {
+        "cat": 25,
+        "goose": 3,
+        "water dog": 1,
+        "kelpie": 1,
+        "kale": 1,
+        "Laika": 1,
+        "puppy": 1,
+        "wolf": 1,
+        "knave": 1,
+    }
+
+
+def test_every_sense_has_antonyms_or_cousins(cousins: WordNetCousins) -> None:
+    assert words(cousins, "large", "ADJ", "JJ") == {"small"}
+    assert words(cousins, "huge", "ADJ", "JJ") == set()  # its own lemmas have no antonym
+    assert words(cousins, "red", "ADJ", "JJ") == {"blue"}  # by the nouns that both come from
+    assert words(cousins, "pushes", "VERB", "VBZ") == {"pulls"}
+
+
+def test_any_preposition_replaces_another_and_numbers_stay(cousins: WordNetCousins) -> None:
+    lexicon = load_lexicon()
+    others = {name for name, upos in lexicon.lemmas if upos == "ADP"} - {"on"}
+    assert words(cousins, "on", "ADP", "IN") == others
+    assert words(cousins, "two", "NUM", "CD") == set()
+
+
+def test_a_determiner_is_an_attribute_as_in_the_authors_code(
+    cousins: WordNetCousins, tagged: Callable[[str], Parse]
+) -> None:
+    from random import Random
+
+    parse = tagged("[ a/DET/DT dog/NOUN/NN ] and/CCONJ/CC [ a/DET/DT cat/NOUN/NN ]")
+    assert Replacer(cousins)(parse, Random(0)) is None
+    assert Replacer(cousins, determiners=True)(parse, Random(0)) is not None
 
 
 def test_replacements_with_it(source: WordNetSource, tagged: Callable[[str], Parse]) -> None:

@@ -212,7 +212,7 @@ def test_one_category_alone(tagged: Tagged, category: str) -> None:
 def test_settings_that_cannot_be() -> None:
     with pytest.raises(SettingsError, match="colour.*attribute.*entity.*relation"):
         replacer(categories=["colour"])
-    with pytest.raises(SettingsError, match="views.source.*thesaurus.*lexicon or wordnet"):
+    with pytest.raises(SettingsError, match="views.source.*thesaurus.*lexicon, wordnet or"):
         replacer("thesaurus", key="views.source")
 
 

@@ -124,6 +124,46 @@ def test_an_update_is_b_times_a_by_the_rank(build: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_convolution_of_loralib_s_has_its_form_and_merges(
+    kind: str, build: Any, pixels: Any
+) -> None:
+    """loralib: weight + (B A).view(out, in, k, k) / r, with A [r k, in k] and B [out k, r k]."""
+    model = build(kind, KINDS[kind])
+    convolutions = {
+        name: (part, part.weight.detach().clone())
+        for name, part in model.named_modules()
+        if isinstance(part, nn.Conv2d) and re.fullmatch(ADAPTED[kind], f"{name}.weight")
+    }
+    with torch.no_grad():
+        expected = outputs(model, pixels)
+    attach(model, TWO, "tiny", BOTH, seed=0, convolution="loralib")
+    with torch.no_grad():
+        for one, other in zip(outputs(model, pixels), expected, strict=True):
+            torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
+    loss(model, pixels).backward()
+    updates = {}
+    for name, (part, weight) in convolutions.items():
+        a, b = (model.get_parameter(f"{name}.lora_{side}.default.weight") for side in "AB")
+        size = part.kernel_size[0]
+        assert a.shape == (TWO * size, part.in_channels * size) and not b.any()
+        assert b.shape == (part.out_channels * size, TWO * size) and b.grad.any()
+        draw = torch.Generator().manual_seed(5)
+        with torch.no_grad():
+            b.copy_(0.3 * torch.randn(b.shape, generator=draw))
+        updates[name] = weight + (b @ a).reshape(weight.shape) / TWO
+    assert updates
+    with torch.no_grad():
+        before = outputs(model, pixels)
+        merge(model)
+        after = outputs(model, pixels)
+    for name, weight in updates.items():
+        torch.testing.assert_close(model.get_parameter(f"{name}.weight"), weight)
+    for one, two in zip(before, after, strict=True):
+        torch.testing.assert_close(one, two, atol=1e-5, rtol=0)
+    assert not torch.allclose(after[0], expected[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_gradients_reach_every_adapter_and_nothing_else(kind: str, build: Any, pixels: Any) -> None:
     model = build(kind, KINDS[kind])
     attach(model, TWO, "tiny", BOTH, seed=0)

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from compo_pipeline.configuration import Share, settings
+from compo_pipeline.language.alternatives import ReplacementSource
 
 KEY = "counterfactuals"
 
@@ -86,8 +87,9 @@ class RulesSettings:
     came from swaps."""
     careful: bool = True
     """swaps leave out what makes broken English or says the same; they find less."""
-    replacements: Literal["lexicon", "wordnet"] = "lexicon"
-    """where `replace` finds its words: the shipped lexicon, or WordNet through nltk."""
+    replacements: ReplacementSource = "lexicon"
+    """where `replace` finds its words: the shipped lexicon, or WordNet through nltk, by a careful
+    rule or (`wordnet_cousins`) by that of FSC-CLIP's code."""
     attempts: PositiveInt = 5
     """draws of each rule, until one passes the checks."""
     checks: CheckSettings = field(default_factory=CheckSettings)
@@ -193,6 +195,9 @@ class DiffusionAdainSettings:
     space: Literal["latents", "pixels", "vgg", "none"] = "latents"
     """of the VAE's latents, of the pixels, or of VGG's relu4_1 features, which need `vgg` and
     `decoder`; `none` turns it off."""
+    size: Pixels | None = None
+    """side in pixels to which both images are squashed before, in the spaces of pixels and VGG: the
+    size of the result; null: as the image was generated."""
     vgg: str | None = None
     """file of the VGG encoder's weights; see docs/counterfactuals.md."""
     decoder: str | None = None
@@ -204,6 +209,11 @@ class DiffusionAdainSettings:
             raise ValueError(
                 "space: vgg needs files of your own under vgg and decoder, got "
                 f"{self.vgg} and {self.decoder}"
+            )
+        if self.size is not None and self.space not in ("pixels", "vgg"):
+            raise ValueError(
+                f"size: expected null, since space is {self.space} and not pixels or vgg, "
+                f"got {self.size}"
             )
 
 

@@ -1,30 +1,31 @@
 """Words that may replace a word of a caption: from the caption lexicon, or from WordNet.
 
 Source: "FSC-CLIP", App. A.1, which draws co-hyponyms and antonyms from WordNet, through nltk, where
-the user has installed both. The most frequent sense of a word counts. Prepositions and numbers,
-which WordNet does not hold, and irregular forms come from the lexicon.
+the user has installed both: by a careful rule (`WordNetSource`), or by that of the authors' code
+(`WordNetCousins`). Prepositions, which WordNet does not hold, and irregular forms come from the
+lexicon.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence, Set
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.language.lexicon import Lexicon, regular
+from compo_pipeline.language.lexicon import Lemma, Lexicon, regular
+from compo_pipeline.language.scene_graph import MODIFYING
 
 if TYPE_CHECKING:
     from nltk.corpus.reader.wordnet import WordNetCorpusReader
 
-
-from collections.abc import Sequence, Set
-from typing import NamedTuple, Protocol
-
-from compo_pipeline.language.lexicon import Lemma
-from compo_pipeline.language.scene_graph import MODIFYING
+ReplacementSource = Literal["lexicon", "wordnet", "wordnet_cousins"]
+"""Where replacements come from: the shipped lexicon, or WordNet through nltk, by the careful rule
+or by that of FSC-CLIP's code."""
 
 _POS = {"NOUN": "n", "VERB": "v", "ADJ": "a"}
+_POS_OF_ALL = {**_POS, "PROPN": "n", "PRON": "n", "ADV": "r"}
 # WordNet's frames with an object right behind the verb: "Somebody ----s something", ...
 _TRANSITIVE = frozenset({8, 9, 10, 11, 14, 15, 16, 17, 18, 19, 20, 21, 24, 25, 30, 31, 33})
 
@@ -105,11 +106,12 @@ def _fits(upos: str, group: str, conditions: Set[str]) -> bool:
     return "before" not in conditions or group in MODIFYING
 
 
-def open_wordnet(key: str) -> WordNetCorpusReader:
+def open_wordnet(key: str, source: str = "wordnet") -> WordNetCorpusReader:
     """The user's WordNet.
 
     Args:
         key: the YAML key that asks for it, for errors.
+        source: the key's value.
 
     Raises:
         SettingsError: nltk or its corpus is not installed.
@@ -119,21 +121,22 @@ def open_wordnet(key: str) -> WordNetCorpusReader:
         from nltk.corpus import wordnet
     except ImportError as error:
         raise SettingsError(
-            f"{key} is wordnet, and nltk is not installed: pip install 'compo-pipeline[wordnet]', "
+            f"{key} is {source}, and nltk is not installed: pip install 'compo-pipeline[wordnet]', "
             f"then python -m nltk.downloader wordnet; {instead}"
         ) from error
     try:
         wordnet.ensure_loaded()
     except LookupError as error:
         raise SettingsError(
-            f"{key} is wordnet, and nltk finds no WordNet: python -m nltk.downloader wordnet, "
+            f"{key} is {source}, and nltk finds no WordNet: python -m nltk.downloader wordnet, "
             f"{instead}"
         ) from error
     return wordnet  # nltk loads the reader into its place
 
 
 class WordNetSource:
-    """Co-hyponyms and antonyms of a word's most frequent sense, weighted by their counts.
+    """Co-hyponyms and antonyms of a word's most frequent sense, weighted by their counts; numbers
+    are the lexicon's.
 
     What the lexicon knows to be compatible is left out, as are synonyms, hypernyms and hyponyms
     in any sense of the word.
@@ -161,7 +164,9 @@ class WordNetSource:
             name = lemma.name().replace("_", " ")
             if name.islower() and name not in near and (upos == "NOUN" or " " not in name):
                 weights[name] = max(weights.get(name, 0), lemma.count() + 1)
-        formed = (self._formed(name, upos, tag, weight) for name, weight in weights.items())
+        formed = (
+            _formed(self._lexicon, name, upos, tag, weight) for name, weight in weights.items()
+        )
         return tuple(one for one in formed if one)
 
     def _others(self, base: str, sense: Any, transitive: bool) -> Iterator[Any]:
@@ -170,8 +175,7 @@ class WordNetSource:
         """
         heads = [sense, *sense.similar_tos()] if sense.pos() in "as" else [sense]
         for head in heads:
-            for lemma in head.lemmas():
-                yield from lemma.antonyms()
+            yield from _antonyms(head)
         if sense.pos() in "as":
             nouns = self._reader.synsets(base, "n")
             if nouns and any(one.name() == "color.n.01" for one in _above(nouns[0])):
@@ -195,13 +199,86 @@ class WordNetSource:
         lemma = self._lexicon.reading(word, upos, tag)
         return self._lexicon.compatible(lemma) if lemma else frozenset()
 
-    def _formed(self, name: str, upos: str, tag: str, weight: int) -> Alternative | None:
-        """The word with its tag, None where the lexicon knows that it has no such form."""
-        lemma = self._lexicon.lemmas.get((name, upos))
-        if lemma is None:
-            return Alternative(regular(name, tag), weight, countable=True, mass=False)
-        form = lemma.forms.get(tag)
-        return Alternative(form, weight, lemma.countable, lemma.mass) if form else None
+
+class WordNetCousins:
+    """Antonyms, siblings and cousins of every sense of a word, as in FSC-CLIP's code.
+
+    Cousins share a grandparent among the hypernyms; those of an adjective are found through the
+    nouns that it is derived from. Each counts as often as WordNet met it, at least once; names of
+    the word's own senses are left out. Any other preposition replaces a preposition; numbers are
+    left as they are.
+    """
+
+    def __init__(self, reader: WordNetCorpusReader, lexicon: Lexicon) -> None:
+        self._reader = reader
+        self._lexicon = lexicon
+        self.alternatives = lru_cache(maxsize=20_000)(self._alternatives)
+        self._cousins = lru_cache(maxsize=20_000)(lambda sense: tuple(_cousins(sense)))
+
+    def _alternatives(
+        self, word: str, upos: str, tag: str, conditions: frozenset[str]
+    ) -> tuple[Alternative, ...]:
+        del conditions
+        if upos == "ADP":
+            return tuple(
+                Alternative(lemma.name, 3**lemma.weight)
+                for (name, kind), lemma in self._lexicon.lemmas.items()
+                if kind == upos and name != word
+            )
+        if upos not in _POS_OF_ALL:
+            return ()
+        senses = self._reader.synsets(word.replace(" ", "_"), _POS_OF_ALL[upos])
+        own = {lemma for sense in senses for lemma in sense.lemmas()}
+        weights: Counter[str] = Counter()
+        for sense in senses:
+            for lemma in (*_antonyms(sense), *self._related(sense)):
+                if lemma not in own:
+                    weights[lemma.name().replace("_", " ")] += max(lemma.count(), 1)
+        formed = (
+            _formed(self._lexicon, name, upos, tag, weight) for name, weight in weights.items()
+        )
+        return tuple(one._replace(countable=True, mass=True) for one in formed if one)
+
+    def _related(self, sense: Any) -> Iterator[Any]:
+        """Lemmas of siblings and cousins; of an adjective, through nouns derived from it."""
+        if sense.pos() not in "as":
+            yield from self._cousins(sense)
+            return
+        nouns = {
+            derived.synset(): None
+            for lemma in sense.lemmas()
+            for derived in lemma.derivationally_related_forms()
+            if derived.synset().pos() == "n"
+        }
+        for noun in nouns:
+            for lemma in self._cousins(noun):
+                for derived in lemma.derivationally_related_forms():
+                    if derived.synset() != sense and derived.synset().pos() in "as":
+                        yield derived
+
+
+def _formed(lexicon: Lexicon, name: str, upos: str, tag: str, weight: int) -> Alternative | None:
+    """The word with its tag, None where the lexicon knows that it has no such form."""
+    lemma = lexicon.lemmas.get((name, upos))
+    if lemma is None:
+        return Alternative(regular(name, tag), weight, countable=True, mass=False)
+    form = lemma.forms.get(tag)
+    return Alternative(form, weight, lemma.countable, lemma.mass) if form else None
+
+
+def _antonyms(synset: Any) -> Iterator[Any]:
+    for lemma in synset.lemmas():
+        yield from lemma.antonyms()
+
+
+def _cousins(synset: Any) -> Iterator[Any]:
+    """Lemmas of siblings and cousins, once for each grandparent in common."""
+    for parent in synset.hypernyms():
+        for grandparent in parent.hypernyms():
+            for uncle in grandparent.hyponyms():
+                for cousin in uncle.hyponyms():
+                    if cousin != synset:
+                        yield from cousin.lemmas()
 
 
 def _above(synset: Any) -> list[Any]:

@@ -14,7 +14,13 @@ from functools import cache
 from typing import Literal, NamedTuple
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.language.alternatives import LexiconSource, Source, WordNetSource, open_wordnet
+from compo_pipeline.language.alternatives import (
+    LexiconSource,
+    Source,
+    WordNetCousins,
+    WordNetSource,
+    open_wordnet,
+)
 from compo_pipeline.language.editing import (
     Edit,
     Generated,
@@ -48,11 +54,13 @@ class Replacer:
         source: gives alternatives.
         lexicon: what the scene graph is read with.
         categories: of elements that may be replaced.
+        determiners: whether a determiner is an attribute, although nothing replaces it.
     """
 
     source: Source
     lexicon: Lexicon = field(default_factory=load_lexicon)
     categories: Set[Category] = CATEGORIES
+    determiners: bool = False
 
     def __call__(self, parse: Parse, rng: random.Random) -> Generated | None:
         """A caption with one element replaced.
@@ -62,7 +70,9 @@ class Replacer:
             or where no element has an alternative.
         """
         graph = scene_graph(parse, self.lexicon)
-        if graph.entities < 2 or all(one.category == "entity" for one in graph.elements):
+        modified = any(one.category != "entity" for one in graph.elements)
+        modified = modified or (self.determiners and "DET" in parse.upos)
+        if graph.entities < 2 or not modified:
             return None
         drawn = self.replacements(parse, graph.elements, rng)
         if not drawn:
@@ -126,7 +136,8 @@ def replacer(
     """A generator of replacements.
 
     Args:
-        source: `lexicon` (shipped), or `wordnet`, through nltk where the user has installed it.
+        source: `lexicon` (shipped); `wordnet` or `wordnet_cousins`, through nltk where the user has
+            installed it.
         categories: of elements that may be replaced: entity, attribute, relation.
         key: the YAML key of `source`, for errors.
 
@@ -141,8 +152,11 @@ def replacer(
     if source == "lexicon":
         return Replacer(LexiconSource(lexicon), lexicon, chosen)
     if source == "wordnet":
-        return Replacer(WordNetSource(open_wordnet(key), lexicon), lexicon, chosen)
-    raise SettingsError(f"{key} is {source!r}: expected lexicon or wordnet")
+        return Replacer(WordNetSource(open_wordnet(key, source), lexicon), lexicon, chosen)
+    if source == "wordnet_cousins":
+        cousins = WordNetCousins(open_wordnet(key, source), lexicon)
+        return Replacer(cousins, lexicon, chosen, determiners=True)
+    raise SettingsError(f"{key} is {source!r}: expected lexicon, wordnet or wordnet_cousins")
 
 
 @cache

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from compo_pipeline.configuration import settings
+from compo_pipeline.language.alternatives import ReplacementSource
 from compo_pipeline.language.editing import Generator
 from compo_pipeline.language.reordering import shuffle_bigrams, swap_phrases
 from compo_pipeline.language.replacements import replacer
@@ -52,8 +53,9 @@ class NegativeViews:
     of any one part of speech (CLIC's rule, within the caption).
     """
 
-    replacements: Literal["lexicon", "wordnet"] = "lexicon"
-    """Where `replace` finds its words: the shipped lexicon, or WordNet through nltk."""
+    replacements: ReplacementSource = "lexicon"
+    """Where `replace` finds its words: the shipped lexicon, or WordNet through nltk, by a careful
+    rule or (`wordnet_cousins`) by that of FSC-CLIP's code."""
 
     careful: bool = False
     """Swaps leave out what makes broken English, or means the same; they find less."""

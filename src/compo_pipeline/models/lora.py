@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Set
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from open_clip.timm_model import TimmModel
 from open_clip.transformer import VisionTransformer
 from peft import LoraConfig, inject_adapter_in_model
-from peft.tuners.lora.layer import LoraLayer, MultiheadAttention
+from peft.tuners.lora.layer import Conv2d, LoraLayer, MultiheadAttention
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear as OutProjection
@@ -31,7 +31,19 @@ KINDS = {
 }
 
 
-def attach(model: nn.Module, rank: int, name: str, towers: Set[str], seed: int) -> None:
+Convolution = Literal["peft", "loralib"]
+"""Whose adapter a patch convolution gets: `peft`'s has the rank that is asked for, `loralib`'s is
+of nearly full rank (`LoralibConvolution`)."""
+
+
+def attach(
+    model: nn.Module,
+    rank: int,
+    name: str,
+    towers: Set[str],
+    seed: int,
+    convolution: Convolution = "peft",
+) -> None:
     """Put adapters on the towers that train, in place, and freeze everything else.
 
     Args:
@@ -40,6 +52,7 @@ def attach(model: nn.Module, rank: int, name: str, towers: Set[str], seed: int) 
         name: of the model, for errors.
         towers: image, text or both.
         seed: of the adapters' A.
+        convolution: the kind of adapter on patch convolutions.
 
     Raises:
         SettingsError: a projection that LoRA is for was not found, or an adapter on it would
@@ -47,7 +60,10 @@ def attach(model: nn.Module, rank: int, name: str, towers: Set[str], seed: int) 
     """
     targets = _targets(model, name, towers)
     config = LoraConfig(r=rank, lora_alpha=1, target_modules="|".join(map(re.escape, targets)))
-    config._register_custom_module({nn.MultiheadAttention: FusedAttention})
+    custom: dict[type, type] = {nn.MultiheadAttention: FusedAttention}
+    if convolution == "loralib":
+        custom[nn.Conv2d] = LoralibConvolution
+    config._register_custom_module(custom)
     model.requires_grad_(False)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -216,3 +232,36 @@ class FusedAttention(MultiheadAttention):
             "in_proj_weight": base.in_proj_weight + self.get_delta_weight(ADAPTER),
             "out_proj.base_layer.weight": out.weight + out.get_delta_weight(ADAPTER),
         }
+
+
+class LoralibConvolution(Conv2d):
+    """LoRA on a square convolution as loralib has it, the library of SPARCL's and FSC-CLIP's code.
+
+    For in and out channels and a k x k kernel, A is [r k, in k] and B [out k, r k]; their product
+    is read as a kernel [out, in, k, k]. Its rank is up to r k, where peft's is r: on the patches of
+    ViT-B/32 nearly full at r = 16.
+    """
+
+    def update_layer(self, adapter_name: str, r: int, *args: Any, **kwargs: Any) -> None:
+        """Make A (Kaiming-uniform) and B (zero)."""
+        super().update_layer(adapter_name, r, *args, **kwargs)
+        base: Any = self.get_base_layer()
+        size = base.kernel_size[0]
+        self.lora_A[adapter_name] = nn.Linear(base.in_channels * size, r * size, bias=False)
+        self.lora_B[adapter_name] = nn.Linear(r * size, base.out_channels * size, bias=False)
+        nn.init.zeros_(self.lora_B[adapter_name].weight)
+        self._move_adapter_to_device_of_base_layer(adapter_name)
+        self.set_adapter(self.active_adapters)
+
+    def get_delta_weight(self, adapter: str) -> Tensor:
+        """The update [out, in, k, k] of the kernel."""
+        a, b = self.lora_A[adapter].weight, self.lora_B[adapter].weight
+        return (b @ a).view_as(self.get_base_layer().weight) * self.scaling[adapter]
+
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """The convolution of images [m, in, H, W] with the adapted kernel."""
+        base: Any = self.get_base_layer()
+        adapted: Tensor = base._conv_forward(
+            x, base.weight + self.get_delta_weight(ADAPTER), base.bias
+        )
+        return adapted

@@ -185,7 +185,10 @@ class Trainer:
         if settings.lora.rank is not None:
             from compo_pipeline.models import lora  # it imports transformers: seconds
 
-            lora.attach(loaded.model, settings.lora.rank, loaded.name, method.trains, seed)
+            lora.attach(
+                *(loaded.model, settings.lora.rank, loaded.name, method.trains, seed),
+                settings.lora.convolution,
+            )
         progress = Training(
             loaded,
             method,

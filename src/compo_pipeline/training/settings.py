@@ -52,6 +52,11 @@ class LowRankSettings:
     rank: PositiveInt | None = None
     """Rank of every adapter; its update is scaled by 1 / rank. Null trains the weights."""
 
+    convolution: Literal["peft", "loralib"] = "peft"
+    """The adapter of a patch convolution: peft's, of the rank above, or loralib's, of that rank
+    times the kernel's width, with which SPARCL's and FSC-CLIP's figures were made.
+    """
+
 
 @settings
 class MixtureSettings:

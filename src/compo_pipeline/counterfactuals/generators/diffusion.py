@@ -210,24 +210,31 @@ class _BatchGenerator:
 
     def _decoded(self, latents: Tensor, real: list[Image]) -> Tensor:
         """Latents as pixels in -1..1, [b, 3, H, W], under the real images' statistics."""
+        from torch.nn.functional import interpolate
+
         vae, style = self._pipe.vae, self._settings.adain
         if style.space == "latents":
-            encoded = vae.encode(self._pixels(real, latents)).latent_dist.mode()
+            size = self._settings.height, self._settings.width
+            encoded = vae.encode(self._pixels(real, size, latents)).latent_dist.mode()
             latents = adain(latents, encoded * vae.config.scaling_factor, style.weight)
         pixels: Tensor = vae.decode(latents / vae.config.scaling_factor, return_dict=False)[0]
+        if style.size is not None:
+            pixels = interpolate(
+                pixels, (style.size, style.size), mode="bicubic", antialias=True
+            ).clamp(-1, 1)
+        size = pixels.shape[-2], pixels.shape[-1]
         if style.space == "pixels":
-            pixels = adain(pixels, self._pixels(real, pixels), style.weight)
+            pixels = adain(pixels, self._pixels(real, size, pixels), style.weight)
         if style.space == "vgg":
             # In float32, in 0..1: what its weights were trained on.
-            pair = (pixels.float(), self._pixels(real, pixels.float()))
+            pair = (pixels.float(), self._pixels(real, size, pixels.float()))
             content, like = ((one / 2 + 0.5).clamp(0, 1) for one in pair)
             pixels = vgg.restyled(content, like, style.weight, *self._vgg) * 2 - 1
         return pixels.clamp(-1, 1)
 
-    def _pixels(self, real: list[Image], like: Tensor) -> Tensor:
-        """Real images in -1..1, squashed to the size of the generated ones, [b, 3, H, W]."""
-        settings, processor = self._settings, self._pipe.image_processor
-        pixels: Tensor = processor.preprocess(real, settings.height, settings.width)
+    def _pixels(self, real: list[Image], size: tuple[int, int], like: Tensor) -> Tensor:
+        """Real images in -1..1, squashed to a size (H, W), [b, 3, H, W]."""
+        pixels: Tensor = self._pipe.image_processor.preprocess(real, *size)
         return pixels.to(like.device, like.dtype)
 
     def _generator(self, request: ImageRequest) -> Generator:
