@@ -40,6 +40,8 @@ SHIPPED = {
 # Where MLflow keeps the run: an output of training, so that a checkpoint and its run come back
 # together, and nothing that a result depends on.
 RECORD = "run"
+# Stages whose results lie below the method and variant of a run.
+OF_A_RUN = {"counterfactuals", "views", "training", "evaluation"}
 # Keys that name places and runs, not results.
 PLACES = {"paths", "tracking"}
 
@@ -204,6 +206,9 @@ def parameters_of(recipe, stage, method):
     """(file, key) of every value that a stage's nodes read, in every environment of a recipe."""
     wanted = {name.removeprefix("params:") for name in pipelines[stage].inputs() if ":" in name}
     wanted = {key for key in wanted if key.split(".")[0] not in PLACES}
+    # A named variant may set any value of a stage that belongs to one run.
+    if stage in OF_A_RUN:
+        wanted.add("variants")
     # A key under another one is read with it.
     wanted = {key for key in wanted if not any(key.startswith(f"{other}.") for other in wanted)}
     found, settled, read = set(), set(), wanted

@@ -1,22 +1,19 @@
 """The recipes of the papers: every number is the paper's, and all of it parses."""
 
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
-from kedro.framework.cli.utils import _split_params
 
-from compo_pipeline.configuration import parse
+from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
 from compo_pipeline.methods.registry import METHODS, method_type
 from compo_pipeline.methods.views import ViewSettings
 from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.parameters import variants
 from compo_pipeline.quality.settings import DataValidationSettings, IngestSettings
 from compo_pipeline.training.settings import NOT_FINGERPRINTED, TrainingSettings
-
-PROJECT = Path(__file__).parents[1]
 
 # Whose values no paper gives, or that say where and how a run proceeds.
 OF_NO_PAPER = {
@@ -81,6 +78,7 @@ FSC = {
     "views.epochs": 5,
     "fsc_clip.views.generators": ["negclip", "replace", "bigram"],
     "fsc_clip.views.careful": False,
+    "fsc_clip.views.replacements": "wordnet_cousins",
     "fsc_clip.objective.weights.contrastive": 1.0,
     "fsc_clip.objective.weights.global_hn": 0.5,
     "fsc_clip.objective.weights.local_hn": 0.2,
@@ -154,11 +152,13 @@ SPARCL = {
     "validation.rules.enough_sentences.least": 1,
     "counterfactuals.sentences": 1,
     "counterfactuals.image_generator": "diffusion",
-    "counterfactuals.diffusion.steps": 4,
+    "counterfactuals.diffusion.steps": 8,
+    "counterfactuals.diffusion.height": 768,
+    "counterfactuals.diffusion.width": 768,
     "counterfactuals.diffusion.guidance": 7.5,
     "counterfactuals.diffusion.injection": True,
     "counterfactuals.diffusion.adain.weight": 0.5,
-    "views.epochs": 3,
+    "views.epochs": 5,
     "sparcl.objective.weights.contrastive": 1.0,
     "sparcl.objective.weights.margin": 0.01,
     "sparcl.objective.margins.m0": 0.5,
@@ -170,11 +170,12 @@ SPARCL = {
     "sparcl.objective.bias": -30.0,
     "sparcl.objective.trains": ["image", "text"],
     "triplet_clip.objective.trains": ["image", "text"],
-    "training.epochs": 3,
-    "training.max_steps": 3000,
-    "training.batch_size": 64,
-    "training.optimizer.lr": 0.01 * 64 / 512,
-    "training.optimizer.lr_start": 0.01 * 64 / 512,
+    "training.epochs": 5,
+    "training.max_steps": 384_000 // 128,
+    "training.batch_size": 2 * 64,
+    "training.precision": "fp32",
+    "training.optimizer.lr": 0.01 * 128 / 512,
+    "training.optimizer.lr_start": 0.01 * 128 / 512,
     "training.optimizer.lr_end": 0.0,
     "training.optimizer.warmup": 0.0,
     "training.optimizer.warmup_steps": None,
@@ -184,10 +185,11 @@ SPARCL = {
     "training.optimizer.clip_norm": None,
     "training.crop_scale": None,
     "training.lora.rank": 16,
+    "training.lora.convolution": "loralib",
 }
 RECIPES = {
     "coco": CLIC,
-    "fsc_coco": {**FSC, "data.format": "neg_clip"},
+    "fsc_coco": {**FSC, "data.format": "neg_clip", "data.sample.rows": None},
     "fsc_cc3m": {
         **FSC,
         "data.format": "cc3m_coca",
@@ -198,29 +200,25 @@ RECIPES = {
     "siglip_cc3m": C2LIP,
     "sparcl_coco": SPARCL,
 }
-# What the comments of the recipes offer with `--params`, by the name of its variant.
-OFFERED_BY_FSC = {
-    "lora": {
-        "training.lora.rank": 4,
-        "training.optimizer.lr": 5e-5,
-        "training.optimizer.lr_start": 1e-6,
+VARIANTS = {
+    "fsc_coco": {
+        "lora": {
+            "training.lora.rank": 4,
+            "training.lora.convolution": "loralib",
+            "training.optimizer.lr": 5e-5,
+            "training.optimizer.lr_start": 1e-6,
+        },
+        "datacomp": {"model.name": "ViT-B-32", "model.pretrained": "datacomp_xl_s13b_b90k"},
+        "openai_b16": {
+            "model.name": "ViT-B-16-quickgelu",
+            "training.batch_size": 128,
+            "fsc_clip.objective.weights.local_hn": 0.5,
+        },
+        "no_focal": {"fsc_clip.objective.gamma": 0.0},
     },
-    "datacomp": {
-        "model.name": "ViT-B-16",
-        "model.pretrained": "datacomp_xl_s13b_b90k",
-        "training.batch_size": 128,
-        "fsc_clip.objective.weights.local_hn": 0.5,
-    },
-}
-OFFERED = {
-    **dict.fromkeys(("fsc_coco", "fsc_cc3m", "fsc_laion_coco"), OFFERED_BY_FSC),
     "siglip_cc3m": {
-        "npc": {"c2lip.objective.weights.xac": 0},
-        "npc1_xac0.5": {"c2lip.objective.weights.xac": 0.5},
-        "npc1_xac0.1": {"c2lip.objective.weights.xac": 0.1},
-        "npc0.5_xac0.5": {"c2lip.objective.weights.npc": 0.5, "c2lip.objective.weights.xac": 0.5},
+        "npc": {"c2lip.objective.weights.xac": 0.0},
         "npc0.5_xac0.1": {"c2lip.objective.weights.npc": 0.5, "c2lip.objective.weights.xac": 0.1},
-        "npc0.5_xac0.01": {"c2lip.objective.weights.npc": 0.5},
     },
     "sparcl_coco": {
         "no_images": {"counterfactuals.image_generator": None, "sparcl.objective.images": False},
@@ -230,8 +228,8 @@ OFFERED = {
         "vit_l": {
             "model.name": "ViT-L-14-quickgelu",
             "training.max_steps": 15000,
-            "training.epochs": 12,
-            "views.epochs": 12,
+            "training.epochs": 24,
+            "views.epochs": 24,
         },
     },
 }
@@ -268,7 +266,7 @@ def test_every_value_is_the_papers(parameters, env):
     # Validation chooses nothing: the papers train to the end.
     assert (found["training.keep"], found["training.early_stopping.patience"]) == ("last", None)
     keys -= {key for key in keys if key.startswith(("training.validation.", "training.early_"))}
-    unread = {"fsc_clip.views.replacements"}
+    unread = set() if table["training.lora.rank"] else {"training.lora.convolution"}
     if table["training.optimizer.warmup_steps"] is not None:
         unread.add("training.optimizer.warmup")
     assert keys - set(table) - OF_NO_PAPER - unread == set()
@@ -313,29 +311,79 @@ def test_all_settings_parse_and_fit_together(parameters, env):
             assert not (training.cache_features and "image" in chosen.trains)
 
 
-def offered(env: str) -> dict[str, dict[str, Any]]:
-    """The `--params` in the comments of a recipe, split as Kedro does, by variant."""
-    text = (PROJECT / "conf" / env / "parameters.yml").read_text()
-    lines = re.findall(r"^# --params (\S+)$", text, re.MULTILINE)
-    given = [_split_params(None, None, line) for line in lines]
-    return {params["variant"]: params for params in given}
+DERIVED = ("paths.", "command.", "method_settings.", "tuning.study.name", "variant", "_")
+
+
+def changes(plain: dict[str, Any], changed: dict[str, Any]) -> dict[str, Any]:
+    """What a variant changes, but for what follows from its name."""
+    before, after = leaves(plain), leaves(changed)
+    return {
+        key: value
+        for key, value in after.items()
+        if not key.startswith(DERIVED) and value != before[key]
+    }
 
 
 @pytest.mark.parametrize(
-    ("env", "variant"), [(env, variant) for env, given in OFFERED.items() for variant in given]
+    ("env", "variant"), [(env, variant) for env, given in VARIANTS.items() for variant in given]
 )
-def test_what_the_comments_offer_changes_just_that(parameters, env, variant):
-    changed = leaves(parameters(env, offered(env)[variant]))
-    plain = leaves(parameters(env))
-    derived = ("paths.", "command.", "method_settings.", "tuning.study.name", "_")
-    differs = {
-        key for key, value in changed.items() if not key.startswith(derived) and value != plain[key]
+def test_variants_of_the_recipes_change_just_what_the_papers_say(parameters, env, variant):
+    changed = parameters(env, {"variant": variant})
+    assert changes(parameters(env), changed) == VARIANTS[env][variant]
+    name = changed["method"]
+    assert changed["method_settings"] == changed[name]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_named_variant_can_be_used(parameters, method):
+    """On the recipe that its method belongs to: of known keys, and with settings that parse."""
+    env = {"fsc_clip": "fsc_coco", "c2lip": "siglip_cc3m", "sparcl": "sparcl_coco"}
+    plain = parameters(env.get(method, "coco"), {"method": method})
+    for name, values in variants.named(plain, method).items():
+        params = variants.applied({**plain, "variant": name}, {})
+        found = leaves(params)
+        assert {key: found[key] for key in values} == values
+        parse(TrainingSettings, params["training"], "training")
+        parse(ModelSettings, params["model"], "model")
+        parse(CounterfactualSettings, params["counterfactuals"], "counterfactuals")
+        chosen = method_type(method)
+        parse(chosen.views_type, params[method]["views"], f"{method}.views")
+        parse(chosen.objective_type, params[method]["objective"], f"{method}.objective")
+
+
+def test_explicit_parameters_override_a_variant(parameters):
+    own = {"variant": "c1", "clic": {"objective": {"positives": 3}}}
+    assert changes(parameters("coco"), parameters("coco", own)) == {
+        "clic.objective.positives": 3,
+        "clic.objective.weights.s_neg": 0.0,
+        "clic.objective.weights.unimodal": 0.0,
+        "clic.objective.clip_steps": False,
     }
-    wanted = OFFERED[env][variant]
-    assert differs == {*wanted, "variant"}
-    assert {key: changed[key] for key in wanted} == wanted
 
 
-@pytest.mark.parametrize("env", RECIPES)
-def test_the_comments_offer_nothing_else(env):
-    assert set(offered(env)) == set(OFFERED.get(env, {}))
+def test_other_names_are_labels_unless_they_are_close_to_one(parameters):
+    own = {"clic": {"objective": {"positives": 3}}}
+    assert changes(parameters("coco"), parameters("coco", {"variant": "mine"})) == {}
+    for label in ("mine", "positives33"):
+        changed = parameters("coco", {"variant": label, **own})
+        assert changes(parameters("coco"), changed) == {"clic.objective.positives": 3}
+    with pytest.raises(SettingsError, match=r"^variant: .*'positives33'.*'positives3'"):
+        parameters("coco", {"variant": "positives33"})
+    with pytest.raises(
+        SettingsError, match=r"^variant: 'no_local' is one of fsc_clip, not of clic"
+    ):
+        parameters("coco", {"variant": "no_local"})
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"clic.objective.positivs": 1}, r"'clic.objective.positivs' is no .*positives"),
+        ({"data.sample.rows": 10}, r"'data.sample.rows' is shared by all variants"),
+    ],
+)
+def test_variants_with_keys_that_cannot_be_set_are_refused(parameters, values, problem):
+    plain = parameters("coco")
+    listed = {"all": {}, "clic": {"odd": values}}
+    with pytest.raises(SettingsError, match=rf"^variants.clic.odd: {problem}"):
+        variants.applied({**plain, "variants": listed, "variant": "odd"}, {})

@@ -17,7 +17,7 @@ from compo_pipeline.configuration import Name, SettingsError, parse, settings
 from compo_pipeline.datasets.settings import SCENES
 from compo_pipeline.methods.registry import METHOD_SETTINGS, find
 from compo_pipeline.models.settings import ModelSettings, needs_network
-from compo_pipeline.parameters import keys
+from compo_pipeline.parameters import keys, variants
 from compo_pipeline.storage import DamagedFileError, DiskFullError, causes, is_full_disk
 
 if TYPE_CHECKING:
@@ -65,9 +65,10 @@ class ProjectHooks:
         parameters = keys.without_null(loader["parameters"], open_mappings)
         # Names with an underscore are YAML anchors and the like.
         parameters = {name: v for name, v in parameters.items() if not name.startswith("_")}
-        parameters = _with_own_benchmarks(parameters)
         _check_names(parameters)
         method = find(parameters["method"]).name
+        parameters = variants.applied(parameters, loader.runtime_params or {})
+        parameters = _with_own_benchmarks(parameters)
         if method not in parameters:
             raise SettingsError(
                 f"method: there are no settings of '{method}'; add "

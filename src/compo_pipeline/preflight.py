@@ -228,6 +228,10 @@ def check_resources(
             problems += _benchmarks(value_at(parameters, key), key, data, rendered=rendered)
     if "language.model" in read:
         problems += _language(parameters["language"]["model"])
+    if f"{METHOD_SETTINGS}.views" in read:
+        views = parameters[METHOD_SETTINGS]["views"]
+        key = f"{parameters['method']}.views.replacements"
+        problems += _word_source(views.get("replacements", "lexicon"), key)
     if "model" in read and not promotes:
         problems += _model(parameters["model"])
     if "model_lists" in read:
@@ -307,6 +311,9 @@ def _counterfactuals(parameters: Mapping[str, Any], data: DataSettings) -> Itera
             )
             yield f"counterfactuals.{key}: 'scenes' is for rendered scenes; expected {other}"
     try:
+        if chosen["caption_editor"] == "rules":
+            key = "counterfactuals.rules.replacements"
+            yield from _word_source(value_at(parameters, key), key)
         if chosen["caption_editor"] == "transformers":
             from compo_pipeline.counterfactuals.editors.local import check_folder
 
@@ -364,6 +371,15 @@ def _validation(values: Mapping[str, Any], data: DataSettings, *, rendered: bool
     yield from _split(settings.split, f"{KEY}.split", data)
     if (files := benchmark_files(settings)) is not None:
         yield from _benchmarks(asdict(files), f"{KEY}.benchmarks", data, rendered=rendered)
+
+
+def _word_source(source: str, key: str) -> Iterator[str]:
+    from compo_pipeline.language.replacements import replacer
+
+    try:
+        replacer(source, key=key)
+    except SettingsError as error:
+        yield error.message
 
 
 def _language(model: str) -> Iterator[str]:

@@ -201,7 +201,7 @@ def collect(conf: Path, env: str, classes: Mapping[str, type]) -> list[Parameter
             default, now = value_at(defaults, key), value_at(values, key)
             if settings is None:
                 if key in open_mappings:
-                    allowed = _OPEN
+                    allowed, default, now = _OPEN, _names(default), _names(now)
                 else:
                     allowed = field.allowed() if field else _YAML_TYPES[type(default)]
                 yield replace(entry, type=allowed, default=default, value=now)
@@ -213,6 +213,11 @@ def collect(conf: Path, env: str, classes: Mapping[str, type]) -> list[Parameter
                 yield ParameterEntry(f"{key}.<name>.{name}", each.meaning, each.allowed())
 
     return list(walk(tree, "", None))
+
+
+def _names(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An open mapping, with the names alone of the mappings that it holds."""
+    return {name: list(v) if isinstance(v, Mapping) else v for name, v in values.items()}
 
 
 def chosen(entries: list[ParameterEntry], prefix: str) -> list[ParameterEntry]:

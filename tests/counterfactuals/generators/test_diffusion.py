@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.counterfactuals.contract import GeneratedImage, ImageFailure, ImageRequest
 from compo_pipeline.counterfactuals.generators.diffusion import DiffusionGenerator
 from compo_pipeline.counterfactuals.settings import DiffusionAdainSettings, DiffusionSettings
@@ -102,6 +102,27 @@ def test_an_image_does_not_depend_on_its_neighbours_or_their_order(
     backwards = pixels(DiffusionGenerator(replace(chosen, batch=2)), requests[::-1])[::-1]
     assert max(apart(together, alone)) <= 1
     assert max(apart(together, backwards)) <= 1
+
+
+def test_both_images_are_squashed_to_a_size_before_their_statistics_are_matched(
+    folder: Path, requests: list[ImageRequest]
+) -> None:
+    style = DiffusionAdainSettings(weight=1.0, space="pixels", size=32)
+    images = pixels(DiffusionGenerator(settings(folder, adain=style)), requests)
+    plain = pixels(DiffusionGenerator(settings(folder)), requests)
+    for image, without, request in zip(images, plain, requests, strict=True):
+        assert image.shape == (32, 32, 3)
+        with Image.open(request.image) as file:
+            real = np.asarray(file.convert("RGB").resize((32, 32), Image.Resampling.LANCZOS))
+        # Within what clipping at black and white takes.
+        distance = np.abs(image.mean((0, 1)) - real.mean((0, 1))).max()
+        assert distance < np.abs(without.mean((0, 1)) - real.mean((0, 1))).max()
+        assert distance < 4
+
+
+def test_a_size_is_for_spaces_of_pixels() -> None:
+    with pytest.raises(SettingsError, match=r"adain.size: .*space is latents.*got 224"):
+        parse(DiffusionAdainSettings, {"size": 224}, "adain")
 
 
 def test_seeds_decide_the_image(folder: Path, requests: list[ImageRequest]) -> None:

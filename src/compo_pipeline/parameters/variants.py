@@ -1,0 +1,76 @@
+"""Named variants: sets of parameters that `--params variant=<name>` stands for.
+
+They are listed under the YAML key `variants`, by method or under `all`, with dotted keys.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from compo_pipeline.configuration import SettingsError, leaves, nearest
+
+log = logging.getLogger(__name__)
+
+KEY = "variants"
+_NAMES = frozenset({"dataset", "method", "variant", "seed"})
+# Their tables are shared by all variants, or name where results lie.
+_SHARED = _NAMES | {"data", "ingest", "validation", "scenes", "paths", "tracking", KEY}
+
+
+def applied(parameters: Mapping[str, Any], runtime: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters with the values of the named variant, where there is one of that name.
+
+    Args:
+        parameters: of the environment, with `--params`.
+        runtime: `--params`, which override the variant's values.
+
+    Raises:
+        SettingsError: the variant sets an unknown key or one that it cannot set; or there is none
+            of that name, a similar one exists, and `--params` give no other values.
+    """
+    name, method = str(parameters["variant"]), parameters["method"]
+    values = named(parameters, method).get(name)
+    if values is None:
+        if runtime.keys() <= _NAMES:
+            _refuse_misspelt(name, parameters, method)
+        return dict(parameters)
+    changed = copy.deepcopy(dict(parameters))
+    explicit = {key for key, _ in leaves(runtime)}
+    known = [key for key, _ in leaves(parameters) if not key.startswith(f"{KEY}.")]
+    for key, value in values.items():
+        place = f"{KEY}.{method}.{name}: '{key}'"
+        if key.partition(".")[0] in _SHARED:
+            raise SettingsError(f"{place} is shared by all variants of a dataset")
+        if key not in known:
+            raise SettingsError(f"{place} is no parameter{nearest(key, known)}")
+        if key not in explicit:
+            *parents, last = key.split(".")
+            section = changed
+            for parent in parents:
+                section = section[parent]
+            section[last] = value
+    given = ", ".join(f"{key}={value}" for key, value in values.items() if key not in explicit)
+    log.info("Variant '%s' of %s: %s", name, method, given)
+    return changed
+
+
+def named(parameters: Mapping[str, Any], method: str) -> dict[str, Mapping[str, Any]]:
+    """The named variants of a method, by name."""
+    variants = parameters[KEY]
+    return {**variants["all"], **variants.get(method, {})}
+
+
+def _refuse_misspelt(name: str, parameters: Mapping[str, Any], method: str) -> None:
+    """Refuse a label that is close to a variant's name, and would stand for the default alone."""
+    others = [known for known in parameters[KEY] if name in parameters[KEY][known]]
+    if others:
+        raise SettingsError(f"variant: '{name}' is one of {', '.join(others)}, not of {method}")
+    known = named(parameters, method)
+    if hint := nearest(name, known) if name != "default" else "":
+        raise SettingsError(
+            f"variant: there is no '{name}' of {method}{hint} (known: {', '.join(known)}; a label "
+            "of your own goes with the values that it stands for)"
+        )
