@@ -164,7 +164,7 @@ def test_two_steps_on_data_in_the_recipes_own_format(
         assert last.name == "epoch=00.parquet"
         assert all(len(phrases) >= 2 for phrases in views["phrases"])
     else:
-        assert last.name == f"epoch=04.parquet"
+        assert last.name == "epoch=04.parquet"
         negatives = [text for row in views["negatives"] for text in row]
         assert sum(text is not None for text in negatives) > 0.7 * len(negatives)
 
