@@ -163,7 +163,8 @@ class Score:
     `metric` is what `correct` is about (accuracy, itt, tot, i2t_r1, top1, ...). `group` names the
     image, the unit of which items are no independent samples. `similarities` are every cosine
     that decided the item, in the protocol's documented order; `correct` is None for an item
-    that could not be scored, and `skipped` then says why.
+    that could not be scored, and `skipped` then says why. In `GRADED` metrics no item is right or
+    wrong: the first of the similarities is its value, from 0 to 1.
     """
 
     model: str
@@ -176,6 +177,16 @@ class Score:
     correct: bool | None
     skipped: str | None
 
+    @property
+    def value(self) -> float | None:
+        """From 0, wrong, to 1, right; None for an item that could not be scored."""
+        if self.metric in GRADED:
+            return self.similarities[0] if self.similarities else None
+        return None if self.correct is None else float(self.correct)
+
+
+GRADED = frozenset(("average_precision",))
+"""Metrics whose items have a value, not a verdict."""
 
 @dataclass(frozen=True, slots=True)
 class ItemChange:

@@ -17,7 +17,7 @@ from compo_pipeline.evaluation.benchmarks.items import Mean
 from compo_pipeline.evaluation.benchmarks.retrieval import clic_text
 from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings, RetrievalSettings
 from compo_pipeline.records import Caption
-from compo_pipeline.registry.scores import subtask_fingerprint
+from compo_pipeline.registry.scores import set_fingerprint
 
 # Complete official files, as their authors published them.
 OFFICIAL = {
@@ -197,7 +197,7 @@ def test_files_that_are_not_the_official_ones_say_so(write: Callable[[str, objec
     keys = [("sugar_crepe", "accuracy", "swap_obj")]
     assert reported_metrics(dict.fromkeys(keys, 1), named)[0].label == "SugarCrepe-style swap obj"
     assert reported_metrics(dict.fromkeys(keys, 1))[0].label == "SugarCrepe swap obj"
-    assert subtask_fingerprint(own) == subtask_fingerprint(official) and repr(own) == repr(official)
+    assert set_fingerprint([own]) == set_fingerprint([official]) and repr(own) == repr(official)
     write("benchmarks.json", ["SugarCrepe-style"])
     with pytest.raises(SettingsError, match=r"benchmarks\.json: expected"):
         benchmarks.from_files(settings)

@@ -120,7 +120,7 @@ def test_everything_a_reader_should_know_is_counted(
     )
     subtask = Subtask("sugar_crepe_pp", "swap_obj", ("image_to_text",), Path("i"), items)
     gone = {"i/a.jpg": "missing: no file at 'a.jpg'", "i/b.jpg": "missing: no file at 'b.jpg'"}
-    found = audit(subtask, _embedded(embedded, tiny_model(0), subtask, gone))
+    (found,) = audit([subtask], _embedded(embedded, tiny_model(0), subtask, gone))
     assert (found.items, found.skipped, found.reasons) == (4, 2, {"missing": 2})
     assert (found.texts, found.truncated) == (8, 2)
     assert [(d.item, d.kind) for d in found.examples] == [
@@ -140,7 +140,7 @@ def test_captions_that_two_images_share(
         Item("c", "c.jpg", ("A cat",)),
     )
     subtask = Subtask("retrieval", "raw", ("retrieval",), Path("i"), items)
-    found = audit(subtask, _embedded(embedded, tiny_model(0), subtask, {}))
+    (found,) = audit([subtask], _embedded(embedded, tiny_model(0), subtask, {}))
     assert [(d.item, d.kind) for d in found.examples] == [
         ("b", "equal tokens"),
         ("c", "equal tokens"),
@@ -159,6 +159,6 @@ def test_the_defects_of_the_official_files_are_found(
     texts = list(dict.fromkeys(subtask.texts()))
     made = embedded({"x": [1.0]}, {text: [1.0] for text in texts})
     tokens = tokenised(texts, open_clip.get_tokenizer("ViT-B-32"))
-    found = audit(subtask, Embedded(made.images, {}, made.texts, tokens))
+    (found,) = audit([subtask], Embedded(made.images, {}, made.texts, tokens))
     assert sum(example.kind == "equal text" for example in found.examples) == 2
     assert np.count_nonzero(tokens.truncated) == found.truncated == 0

@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 
@@ -118,3 +120,16 @@ def test_class_embedding_is_the_normalised_mean_over_templates() -> None:
     prompts = np.array([[[1.0, 0.0], [0.0, 1.0]], [[0.6, 0.8], [0.6, 0.8]]])
     weights = protocols.class_embeddings(prompts)
     assert weights == pytest.approx(np.array([[0.5**0.5, 0.5**0.5], [0.6, 0.8]]))
+
+
+def test_average_precision_and_its_chance_by_counting() -> None:
+    """Of the definition in torchmetrics and scikit-learn: a tie counts as ranked above."""
+    assert protocols.average_precision(np.array([0.9, 0.1, 0.5]), 2) == (1 + 2 / 3) / 2
+    assert protocols.average_precision(np.array([0.5, 0.5]), 1) == 1 / 2
+    for candidates, matches in ((1, 1), (4, 1), (4, 2), (5, 3)):
+        orders = [
+            protocols.average_precision(np.array(order), matches)
+            for order in itertools.permutations(range(candidates))
+        ]
+        chance = protocols.average_precision_chance(candidates, matches)
+        assert np.mean(orders) == pytest.approx(chance)

@@ -294,7 +294,7 @@ def test_an_evaluation_stores_the_scores_of_its_version_and_base(
     assert scorer(fewer, base).overlaps(version) == []
 
     for place in ("exact", "near"):
-        name = f"{stored.subtask_fingerprint(subtask)}_{place}.json"
+        name = f"{stored.set_fingerprint([subtask])}_{place}.json"
         mlflow.MlflowClient().log_dict(version.run_id, {"made": "later"}, f"overlaps/{name}")
     assert found.overlaps(version) == []
 

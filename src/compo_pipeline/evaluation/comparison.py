@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from compo_pipeline.evaluation import statistics
 from compo_pipeline.evaluation.benchmarks import Key, ReportedMetric, reported_metrics
 from compo_pipeline.evaluation.slices import ItemSlices
-from compo_pipeline.records import Score
+from compo_pipeline.records import GRADED, Score
 
 BASE, CONTROL, FINE_TUNED = "base", "control", "fine_tuned"
 ROLES = (BASE, CONTROL, FINE_TUNED)
@@ -98,9 +98,12 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """The scored items of one (metric, subtask): [S, n] per model, and each item's image [n]."""
+    """The scored items of one (metric, subtask), with each item's image [n].
 
-    right: Mapping[str, NDArray[np.bool_]]
+    `values` are per cent, [S, n] per model.
+    """
+
+    values: Mapping[str, NDArray[np.float64]]
     image: NDArray[np.int64]
     skipped: int
 
@@ -183,15 +186,15 @@ def by_role(rows: Iterable[Row]) -> dict[str, dict[str, dict[str, dict[str, floa
     return nested
 
 
-_Results = dict[str, tuple[str, bool | None]]
-"""Item to its image and whether the model has it right."""
+_Results = dict[str, tuple[str, float | None]]
+"""Item to its image and its value under the model."""
 
 
 def _table(scores: Iterable[Score]) -> dict[tuple[str, Key], _Results]:
     table: dict[tuple[str, Key], _Results] = {}
     for score in scores:
         key = (score.model, (score.benchmark, score.metric, score.subtask))
-        table.setdefault(key, {})[score.item] = (score.group, score.correct)
+        table.setdefault(key, {})[score.item] = (score.group, score.value)
     return table
 
 
@@ -203,7 +206,7 @@ def _compare_benchmark(
     titles: Mapping[str, str] | None,
 ) -> list[Row]:
     base = [tables[0].get((models[BASE], key), {}) for key in keys]
-    named = {group for part in base for group, right in part.values() if right is not None}
+    named = {group for part in base for group, value in part.values() if value is not None}
     images = {group: place for place, group in enumerate(sorted(named))}
     parts = {key: _part(key, tables, models, images) for key in keys}
     parts = {key: part for key, part in parts.items() if len(part.image)}
@@ -234,23 +237,23 @@ def _part(
 ) -> _Part:
     # Sorted: the intervals do not depend on the order of the scores, not even by rounding.
     first = dict(sorted(tables[0].get((models[BASE], key), {}).items()))
-    scored = {item: group for item, (group, right) in first.items() if right is not None}
-    right: dict[str, NDArray[np.bool_]] = {}
+    scored = {item: group for item, (group, value) in first.items() if value is not None}
+    values: dict[str, NDArray[np.float64]] = {}
     for role, model in models.items():
         columns = []
         for table in tables:
             results = table.get((model, key), {})
-            known = {item for item, (_, correct) in results.items() if correct is not None}
+            known = {item for item, (_, value) in results.items() if value is not None}
             if known != scored.keys():
                 raise ValueError(
                     f"{' '.join(key)}: '{model}' was scored on {len(known)} items, "
                     f"'{models[BASE]}' on {len(scored)}, {len(known & scored.keys())} of them the "
                     "same; a paired comparison needs the same items: run evaluation again"
                 )
-            columns.append([bool(results[item][1]) for item in scored])
-        right[role] = np.array(columns, dtype=np.bool_)
+            columns.append([results[item][1] for item in scored])
+        values[role] = 100.0 * np.array(columns, dtype=np.float64)
     place = np.array([images[group] for group in scored.values()], dtype=np.int64)
-    return _Part(right, place, len(first) - len(scored))
+    return _Part(values, place, len(first) - len(scored))
 
 
 def _row(
@@ -274,11 +277,14 @@ def _row(
         chance=chance,
         **row_statistics(
             {
-                role: [statistics.Part(100.0 * part.right[role], part.image) for part in parts]
+                role: [statistics.Part(part.values[role], part.image) for part in parts]
                 for role in models
             },
             weights,
-            exact=len(parts) == 1 and len(parts[0].right[BASE]) == 1,
+            exact=metric.metric not in GRADED
+            and len(parts) == 1
+            and len(parts[0].values[BASE]) == 1,
+            verdicts=metric.metric not in GRADED,
         ),
     )
 

@@ -24,7 +24,7 @@ from PIL.Image import Image, Resampling
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
-from compo_pipeline.evaluation.benchmarks.items import ImagePlace
+from compo_pipeline.evaluation.benchmarks.items import ImagePlace, set_of, sets_of
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.slices import BINDING, ItemSlices
 from compo_pipeline.images.decoding import ACCEPTED, ImageError, file_name, load, open_file
@@ -46,10 +46,11 @@ _MOST_SHARED = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """What a subtask shares with the training rows.
+    """What a subtask, or a set of subtasks, shares with the training rows.
 
-    `images` counts the subtask's distinct image files, `captions` its distinct positives; the other
-    fields count how many of these are in the training rows. `near` is None without a perceptual
+    `images` counts its distinct image files, of all images of its items, `captions` its distinct
+    texts that describe one of them; the other fields count how many of these are in the training
+    rows. `near` is None without a perceptual
     hash. `bindings` counts the items by whether their attribute-object pairs occur in the training
     captions, where that slice is configured.
     """
@@ -115,12 +116,14 @@ def training_rows(
 def overlaps(
     subtasks: Sequence[Subtask], known: TrainingRows, workers: int, slices: ItemSlices
 ) -> list[Overlap]:
-    """Count every subtask's images, positives and (by its slices) bindings in the training rows."""
-    places = {_file(task, item) for task in subtasks for item in task.items}
+    """Count the images, true captions and (by slices) bindings of each set of subtasks in the
+    training rows.
+    """
+    places = {place for task in subtasks for item in task.items for place in _files(task, item)}
     with ThreadPoolExecutor(workers) as pool:
         matches = pool.map(lambda place: _match(place, known), places)
         found = dict(zip(places, matches, strict=True))
-    return [_overlap(task, found, known, slices) for task in subtasks]
+    return [_overlap(own, found, known, slices) for own in sets_of(subtasks).values()]
 
 
 class _Match(NamedTuple):
@@ -142,23 +145,27 @@ def _match(place: ImagePlace, known: TrainingRows) -> _Match:
 
 
 def _overlap(
-    subtask: Subtask,
+    subtasks: Sequence[Subtask],
     matches: Mapping[ImagePlace, _Match],
     known: TrainingRows,
     slices: ItemSlices,
 ) -> Overlap:
-    own = [matches[place] for place in {_file(subtask, item) for item in subtask.items}]
-    texts = set()
-    if not subtask.classes:
-        texts = {normalised(text) for item in subtask.items for text in item.positives}
+    items = [(task, item) for task in subtasks for item in task.items]
+    own = [matches[place] for place in {place for each in items for place in _files(*each)}]
+    texts = {
+        normalised(text)
+        for task, item in items
+        if not task.classes
+        for text in (*item.positives, *(item.negatives if "group" in task.protocols else ()))
+    }
     names = (
         name
-        for item in subtask.items
-        for name in slices.get((subtask.benchmark, subtask.name, item.item), ())
+        for task, item in items
+        for name in slices.get((task.benchmark, task.name, item.item), ())
     )
     return Overlap(
-        benchmark=subtask.benchmark,
-        subtask=subtask.name,
+        benchmark=subtasks[0].benchmark,
+        subtask=set_of(subtasks[0].name),
         images=len(own),
         same_bytes=sum(image.same_bytes for image in own),
         same_name=sum(image.same_name for image in own),
@@ -171,10 +178,9 @@ def _overlap(
     )
 
 
-def _file(task: Subtask, item: Item) -> ImagePlace:
-    """The whole image of an item, of which the item may show a crop."""
-    root, image, limits = task.place(item)
-    return root, file_name(image), limits
+def _files(task: Subtask, item: Item) -> list[ImagePlace]:
+    """The whole images of an item, of which the item may show a crop."""
+    return [(root, file_name(image), limits) for root, image, limits in task.places(item)]
 
 
 def image_hash(place: ImagePlace) -> str | None:
@@ -206,9 +212,9 @@ def without_reported(
 ) -> list[Subtask]:
     """The validation subtasks without items that are also among the reported ones.
 
-    An item is left out if its image file has the same bytes as a reported item's, or if a subtask
-    of the same name has the same texts for another image: then the text-only half of the item is
-    the same. Equal class names alone do not make items the same.
+    An item is left out if one of its images has the same bytes as one of a reported item, or if a
+    subtask of the same name has the same texts for another image: then the text-only half of the
+    item is the same. Equal class names alone do not make items the same.
 
     Args:
         validation: items that select a model or its settings.
@@ -220,17 +226,21 @@ def without_reported(
         SettingsError: more than half of a subtask is also reported.
     """
     every = [*validation, *reported]
-    places = list({_file(task, item) for task in every for item in task.items})
+    places = list({place for task in every for item in task.items for place in _files(task, item)})
     with ThreadPoolExecutor(workers) as pool:
         hashes = dict(zip(places, pool.map(image_hash, places), strict=True))
-    images = {hashes[_file(task, item)] for task in reported for item in task.items} - {None}
+
+    def images_of(task: Subtask, item: Item) -> set[str | None]:
+        return {hashes[place] for place in _files(task, item)} - {None}
+
+    images = {each for task in reported for item in task.items for each in images_of(task, item)}
     texts = {_text_key(task, item) for task in reported for item in task.items} - {None}
     found = []
     for task in validation:
         items = tuple(
             item
             for item in task.items
-            if hashes[_file(task, item)] not in images and _text_key(task, item) not in texts
+            if images.isdisjoint(images_of(task, item)) and _text_key(task, item) not in texts
         )
         shared, name = len(task.items) - len(items), f"{task.benchmark} {task.name}"
         if shared > _MOST_SHARED * len(task.items):
@@ -258,4 +268,8 @@ def _text_key(
 
 def items_fingerprint(tasks: Sequence[Subtask]) -> str:
     """Fingerprint of items and protocols, 16 hexadecimal digits; of images, the names alone."""
-    return f"{digest(*(f'{replace(task, images=Path())}' for task in tasks)):016x}"
+    texts = (
+        f"{replace(task, images=Path())}{'' if task.limits.exif else ' not upright'}"
+        for task in tasks
+    )
+    return f"{digest(*texts):016x}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import product
@@ -15,6 +15,7 @@ from typing import Any
 from compo_pipeline.compute import choose_device
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.evaluation.benchmarks import BENCHMARKS, Subtask, titles
+from compo_pipeline.evaluation.benchmarks.items import sets_of
 from compo_pipeline.evaluation.comparison import (
     BASE,
     CONTROL,
@@ -55,7 +56,7 @@ class Degenerate:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """The state of one subtask's items under the base model's tokenizer.
+    """The state of the items of a subtask, or of a set of subtasks, under the base's tokenizer.
 
     `reasons` counts the items whose image could not be used, by reason; `texts` are distinct;
     `dropped` counts items of the files that the official code leaves out; `examples` are the first
@@ -171,7 +172,7 @@ def evaluate(
         scored.rows += own.rows
         scored.chance |= own.chance
         if role == BASE:
-            audits = [audit(subtask, embedded) for subtask in subtasks]
+            audits = audit(subtasks, embedded)
     labels = titles(subtasks)
     rows = compare([scored.rows], names, scored.chance, labels)
     comparison = Comparison(
@@ -232,23 +233,32 @@ def require_base(
         )
 
 
-def audit(subtask: Subtask, embedded: Embedded) -> Audit:
-    """Count the skipped and degenerate items and the truncated texts of a subtask."""
-    found = [reason for item in subtask.items if (reason := embedded.problem(subtask, item))]
-    texts = list(dict.fromkeys(subtask.texts()))
+def audit(subtasks: Iterable[Subtask], embedded: Embedded) -> list[Audit]:
+    """Count the skipped and degenerate items and the truncated texts of each set of subtasks."""
+    return [_audit(*place, own, embedded) for place, own in sets_of(subtasks).items()]
+
+
+def _audit(benchmark: str, name: str, subtasks: Sequence[Subtask], embedded: Embedded) -> Audit:
+    found = [
+        reason
+        for task in subtasks
+        for item in task.items
+        if (reason := embedded.problem(task, item))
+    ]
+    texts = {text for task in subtasks for text in task.texts()}
     tokens = embedded.tokens
-    degenerate = list(_degenerate(subtask, tokens))
+    degenerate = [each for task in subtasks for each in _degenerate(task, tokens)]
     return Audit(
-        benchmark=subtask.benchmark,
-        subtask=subtask.name,
-        items=len(subtask.items),
+        benchmark=benchmark,
+        subtask=name,
+        items=sum(len(task.items) for task in subtasks),
         skipped=len(found),
         reasons=dict(Counter(reason.split(":", 1)[0] for reason in found)),
         texts=len(texts),
         truncated=sum(bool(tokens.truncated[tokens.index[text]]) for text in texts),
         degenerate=len(degenerate),
         examples=tuple(degenerate[:_EXAMPLES]),
-        dropped=dict(subtask.dropped),
+        dropped=dict(sum((Counter(task.dropped) for task in subtasks), Counter[str]())),
     )
 
 

@@ -64,6 +64,33 @@ def group(similarities: Floats) -> dict[str, Bools]:
     return {"text": text, "image": image, "group": text & image, "group_match": match}
 
 
+def joint(similarities: Floats, images: int, *, ties_right: bool = False) -> Bools:
+    """Whether each of several images is closer to its own text than to its wrong ones (What'sUp).
+
+    Args:
+        similarities: [n, images * texts], image by image, the right text first.
+        images: how many images an item has.
+        ties_right: whether equal similarities count as right.
+
+    Returns:
+        [n].
+    """
+    each = similarities.reshape(len(similarities) * images, -1)
+    correct: Bools = choice(each[:, :1], each[:, 1:], ties_right=ties_right)
+    return correct.reshape(-1, images).all(axis=1)
+
+
+def average_precision(similarities: Floats, matches: int) -> float:
+    """The mean, over the matches, of the share of matches among all that rank no lower.
+
+    Args:
+        similarities: [c], of a query with its candidates, the matches first.
+        matches: how many of them match, one or more.
+    """
+    above = similarities[None, :] >= similarities[:matches, None]  # [matches, c]
+    return float((above[:, :matches].sum(axis=1) / above.sum(axis=1)).mean())
+
+
 def half_truth(similarities: Floats) -> dict[str, Bools]:
     """The scores of a caption with a true and with a false detail added (arXiv 2602.23906).
 
@@ -87,7 +114,8 @@ def verdicts(metric: str, similarities: Floats, matches: int, *, ties_right: boo
     Args:
         metric: of the rows.
         similarities: [n, s], as `scoring` describes them.
-        matches: how many of the first similarities are of matches, in `accuracy`, `itt`, `t2i`.
+        matches: how many of the first similarities are of matches, in `accuracy`, `itt`, `t2i`;
+            how many images an item has, in `joint`.
         ties_right: whether ties are right in a choice.
 
     Returns:
@@ -96,6 +124,8 @@ def verdicts(metric: str, similarities: Floats, matches: int, *, ties_right: boo
     if metric in ("accuracy", "itt", "t2i"):
         first, others = similarities[:, :matches], similarities[:, matches:]
         return choice(first, others, ties_right=ties_right)
+    if metric == "joint":
+        return joint(similarities, matches, ties_right=ties_right)
     if metric == "tot":
         return text_only(*similarities.T)
     if metric in GROUP_CHANCES:
@@ -129,6 +159,13 @@ def choice_chance(positives: int, negatives: int) -> float:
     1/2 for SugarCrepe, 1/3 for SugarCrepe++.
     """
     return 1 / comb(positives + negatives, positives)
+
+
+def average_precision_chance(candidates: int, matches: int) -> float:
+    """The mean of `average_precision` over all orders of the candidates."""
+    harmonic = sum(1 / k for k in range(1, candidates + 1))
+    others = (matches - 1) / max(candidates - 1, 1)
+    return (harmonic + others * (candidates - harmonic)) / candidates
 
 
 def text_only(between: Floats, first: Floats, second: Floats) -> Bools:

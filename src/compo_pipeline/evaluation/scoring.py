@@ -4,6 +4,9 @@ What a row's `similarities` are, and when it is correct:
 - accuracy, itt: cosines of the image with the positives, then with the negatives; every
   positive above every negative.
 - t2i: cosines of the text with its image, then with the other images; the first above all others.
+- joint: of each image in turn, its cosines with its right text, then with its wrong ones.
+- average_precision: the value, then cosines of the text with the right images, then with the wrong
+  ones; it has no verdict.
 - text, image, group, group_match: cosines of the first image with both texts, then of the second;
   see `protocols.group`.
 - half_truth, truth_order: cosines of the image with the full truth, the caption, the half truth;
@@ -28,7 +31,7 @@ from compo_pipeline.evaluation import protocols
 from compo_pipeline.evaluation.benchmarks import Item, Key, Subtask, metric_values
 from compo_pipeline.evaluation.embed import Embedded, Embedder
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.records import PER_CLASS, Score
+from compo_pipeline.records import GRADED, PER_CLASS, Score
 
 RECALLS = (1, 5, 10)
 TOPS = (1, 5)
@@ -109,6 +112,14 @@ def check_verdicts(rows: Sequence[Score], subtasks: Iterable[Subtask]) -> None:
         groups.setdefault((row.metric, ties_right, matches, length), []).append(row)
     for (metric, ties_right, matches, _), group in groups.items():
         similarities = np.array([row.similarities for row in group])
+        if metric in GRADED:
+            for row, values in zip(group, similarities, strict=True):
+                value = protocols.average_precision(values[1:], matches)
+                if row.correct is not None or not math.isclose(value, values[0]):
+                    raise ValueError(
+                        f"{_place(row)} is stored as {values[0]}, its similarities give {value}"
+                    )
+            continue
         correct = protocols.verdicts(metric, similarities, matches, ties_right=ties_right)
         for row, verdict in zip(group, correct.tolist(), strict=True):
             if row.correct is not verdict:
@@ -145,9 +156,12 @@ def _expected(
     name = row.item.rpartition("#")[0] if k and direction == "t2i" else row.item
     item = items.get((row.benchmark, row.subtask, name))
     positives = len(item.positives) if item else 0
-    if row.metric in ("accuracy", "itt"):
+    if row.metric in ("accuracy", "itt", "joint"):
         length = positives + (len(item.negatives) if item else 0)
         return positives, length, length
+    if row.metric in GRADED:
+        length = 2 + (len(item.other_images) if item else 0)
+        return item.right_images if item else 0, length, length
     if row.metric == "t2i":
         length = 1 + (len(item.other_images) if item else 0)
         return 1, length, length
@@ -200,14 +214,15 @@ class _Scorer:
         chance: float,
         names: Names,
         similarities: Iterable[Floats],
-        correct: NDArray[np.bool_],
+        correct: NDArray[np.bool_] | None,
         skipped: Skipped = (),
         subtask: str | None = None,
     ) -> Scored:
-        """The rows of one metric, those of skipped items last."""
+        """The rows of one metric, those of skipped items last; without verdicts if it is graded."""
         benchmark, subtask = self.subtask.benchmark, subtask or self.subtask.name
         start = (self.model, benchmark, subtask, metric)
-        columns = zip(names, similarities, correct.tolist(), strict=True)
+        verdicts = [None] * len(names) if correct is None else correct.tolist()
+        columns = zip(names, similarities, verdicts, strict=True)
         rows = [
             Score(*start, *name, tuple(values.tolist()), right, None)
             for name, values, right in columns
@@ -254,11 +269,42 @@ def _text_to_image(scorer: _Scorer) -> Iterator[Scored]:
     yield _choice(scorer, "t2i", lambda item: (1, len(item.other_images)), similarities)
 
 
+def _joint(scorer: _Scorer) -> Iterator[Scored]:
+    def similarities(items: Sequence[Item]) -> Floats:
+        images = scorer.all_images(items)[:, :, None, :]  # [n, k, 1, D]
+        right = scorer.texts.of_many([item.positives for item in items])[:, :, None, :]
+        wrong = scorer.texts.of_many([item.negatives for item in items])
+        each = wrong.reshape(*right.shape[:2], -1, wrong.shape[-1])  # [n, k, wrong, D]
+        cosines = (images * np.concatenate([right, each], axis=2)).sum(axis=3)
+        return np.asarray(cosines.reshape(len(items), -1))
+
+    def chance(images: int, negatives: int) -> float:
+        return protocols.choice_chance(1, negatives // images) ** images
+
+    def shape(item: Item) -> tuple[int, int]:
+        return len(item.positives), len(item.negatives)
+
+    yield _choice(scorer, "joint", shape, similarities, chance)
+
+
+def _average_precision(scorer: _Scorer) -> Iterator[Scored]:
+    metric, rows, chances = "average_precision", [], []
+    for item in scorer.readable:
+        text, images = scorer.texts.of(item.positives), scorer.all_images([item])[0]
+        cosines = (text * images).sum(axis=1).astype(np.float64)
+        value = protocols.average_precision(cosines, item.right_images)
+        rows.append(np.array([value, *cosines]))
+        chances.append(protocols.average_precision_chance(len(cosines), item.right_images))
+    names = _names(scorer.readable)
+    yield scorer.scored(metric, _mean(chances), names, rows, None, scorer.skipped)
+
+
 def _choice(
     scorer: _Scorer,
     metric: str,
     shape: Callable[[Item], tuple[int, int]],
     similarities: Callable[[Sequence[Item]], Floats],
+    chance: Callable[[int, int], float] = protocols.choice_chance,
 ) -> Scored:
     """Rows of a choice among the candidates of each item.
 
@@ -267,6 +313,7 @@ def _choice(
         metric: of the rows.
         shape: numbers of right and wrong candidates of an item.
         similarities: [n, candidates] of items of one shape, the right candidates first.
+        chance: level of a shape.
     """
     # Items with equal numbers of candidates are stacked into rectangles.
     shapes: dict[tuple[int, int], list[Item]] = {}
@@ -281,7 +328,7 @@ def _choice(
         correct.append(protocols.verdicts(metric, block, right, ties_right=ties_right))
     return scorer.scored(
         metric,
-        _mean([protocols.choice_chance(*shape(item)) for item in scorer.readable]),
+        _mean([chance(*shape(item)) for item in scorer.readable]),
         _names(item for items in shapes.values() for item in items),
         values,
         np.concatenate(correct),
@@ -387,6 +434,8 @@ def _zero_shot(scorer: _Scorer) -> Iterator[Scored]:
 _PROTOCOLS: dict[str, Callable[[_Scorer], Iterator[Scored]]] = {
     "image_to_text": _image_to_text,
     "text_to_image": _text_to_image,
+    "joint": _joint,
+    "average_precision": _average_precision,
     "group": _group,
     "half_truth": _half_truth,
     "text_only": _text_only,

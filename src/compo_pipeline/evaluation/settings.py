@@ -103,6 +103,9 @@ class BenchmarksSettings:
     docs/benchmarks.md lists the names."""
     ties: Literal["strict", "official"] = "strict"
     """Equal similarities: wrong (`strict`), or as the official code of each benchmark has it."""
+    exif: bool = True
+    """Whether images are turned upright by their EXIF orientation, which training does and no
+    official code of a benchmark does."""
     retrieval: RetrievalSettings = field(default_factory=RetrievalSettings)
     """Score retrieval over the dataset's own captions."""
     follow_symlinks: bool = False

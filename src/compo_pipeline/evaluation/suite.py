@@ -104,6 +104,7 @@ class Suite:
     audits: tuple[Audit, ...]
     precision: str
     ties: str
+    exif: bool = True
     titles: dict[str, str] = field(default_factory=dict)
     not_run: tuple[str, ...] = ()
 
@@ -201,7 +202,7 @@ def score_suite(
         embedded = embedder(loaded, name)
         scored[name] = score_model(subtasks, embedded, name)
         facts[name] = (loaded.name, loaded.fingerprint)
-        audits = audits or [audit(subtask, embedded) for subtask in subtasks]
+        audits = audits or audit(subtasks, embedded)
     baseline, labels = next(iter(scored)), titles(subtasks)
     chance = scored[baseline].chance
     compared = []
@@ -215,6 +216,7 @@ def score_suite(
         audits=tuple(audits),
         precision=f"images {settings.image_precision}, texts {settings.text_precision}",
         ties=benchmarks.ties,
+        exif=benchmarks.exif,
         titles=labels,
         not_run=tuple(place.benchmark.label for place in places(benchmarks) if not place.exists),
     )

@@ -4,7 +4,8 @@ Only common still formats are opened (Pillow would hand others to outside progra
 size is read from its header before a pixel is decoded, and nothing outside the data's root is
 ever touched. What every image becomes is 8-bit RGB:
 
-- EXIF orientation is applied: widths, heights and pixels are those of the upright image.
+- EXIF orientation is applied: widths, heights and pixels are those of the upright image; unless
+  `Limits.exif` says otherwise.
 - Of 16 bits the upper 8 count, in grey as in colour.
 - Grey, palettes and CMYK are converted by Pillow; colour profiles are ignored.
 - Transparency is dropped: a pixel has the colour that the file stores for it.
@@ -68,15 +69,17 @@ class ImageError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is accepted as an image.
+    """What is accepted as an image, and how it is turned.
 
     Args:
         max_pixels: the most pixels an image may have, by its header.
         follow_symlinks: whether a link may lead out of the data's root.
+        exif: whether EXIF orientation is applied.
     """
 
     max_pixels: int = 50_000_000
     follow_symlinks: bool = False
+    exif: bool = True
 
 
 ACCEPTED = Limits(PILLOW_LIMIT, follow_symlinks=True)
@@ -160,7 +163,7 @@ def open_file(root: Path, relative: str, limits: Limits) -> BufferedReader | Byt
 
 
 def load(root: Path, relative: str, limits: Limits) -> Image.Image:
-    """An image, upright, cropped and in RGB.
+    """An image, turned as the limits say, cropped and in RGB.
 
     Raises:
         ImageError: with the reason why it cannot be used.
@@ -198,7 +201,7 @@ def _decode(file: IO[bytes], limits: Limits) -> Image.Image:
         if image.mode == "F":
             raise ImageError("unsupported", "pixels are floats, expected 8 or 16 bits a channel")
         image.load()
-        turn = _TURNS.get(image.getexif().get(_ORIENTATION, 1))
+        turn = _TURNS.get(image.getexif().get(_ORIENTATION, 1)) if limits.exif else None
         if image.mode == "I" or image.mode.startswith("I;16"):
             image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
         if image.mode != "RGB":

@@ -16,10 +16,11 @@ from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 
+from compo_pipeline.evaluation.benchmarks.items import set_of
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Row, compare, compare_slices
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.slices import ItemSlices
-from compo_pipeline.records import PER_CLASS, Score
+from compo_pipeline.records import Score
 from compo_pipeline.registry.settings import Contamination, Gate, GateRule
 
 CHALLENGER, OPPONENT = "challenger", "opponent"
@@ -90,12 +91,7 @@ def judge(
     figures = [
         check for name, rule in gate.rules.items() for check in _figures(name, rule, rows, gate)
     ]
-    # Per-class scores are of a set's own images again.
-    subtasks = {
-        (score.benchmark, score.subtask)
-        for score in tables[CHALLENGER]
-        if score.metric != PER_CLASS
-    }
+    subtasks = {(score.benchmark, set_of(score.subtask)) for score in tables[CHALLENGER]}
     return (*figures, *_contamination(subtasks, overlaps, gate.contamination))
 
 

@@ -5,7 +5,7 @@ Artefacts of a run:
     scores/<fingerprint>/<weights>.parquet    scores of one model on one benchmark
     scores/<fingerprint>/<weights>.sha256     digest of that file
     scores/<fingerprint>/fingerprint.json     what the fingerprint covers
-    overlaps/<subtask>_<exact or near>.json   contamination of a subtask by the training data
+    overlaps/<set>_<exact or near>.json       contamination of a set of subtasks
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import compo_pipeline
 from compo_pipeline.compute import choose_device
 from compo_pipeline.configuration import parse
 from compo_pipeline.evaluation.benchmarks import Subtask, titles
+from compo_pipeline.evaluation.benchmarks.items import sets_of
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Estimate, Row
 from compo_pipeline.evaluation.conclusions import main_metric
 from compo_pipeline.evaluation.contamination import Overlap
@@ -92,7 +93,7 @@ class ScoresFingerprint:
 
     Attributes:
         benchmark: its name.
-        items: of all its items, as its adapter reads them.
+        items: of all its items, as its adapter reads them, and how images are turned.
         images: of their images' bytes.
         code: of the code that scores.
         settings: precision of the towers and kind of device.
@@ -142,9 +143,9 @@ def _by_benchmark(rows: Iterable[_Row]) -> dict[str, list[_Row]]:
     return found
 
 
-def subtask_fingerprint(subtask: Subtask) -> str:
-    """Sixteen hexadecimal digits of one subtask's items and of their images' bytes."""
-    return _hash(f"{_items_hash([subtask])} {_images_hash([subtask])}")
+def set_fingerprint(subtasks: Sequence[Subtask]) -> str:
+    """Sixteen hexadecimal digits of the items of a set of subtasks and of their images' bytes."""
+    return _hash(f"{_items_hash(subtasks)} {_images_hash(subtasks)}")
 
 
 def store_evaluation(
@@ -170,10 +171,10 @@ def store_evaluation(
         for role in (BASE, FINE_TUNED)
     }
     # Before the scores: after a kill, no scores may seem to be unchecked for contamination.
-    fingerprints = {(task.benchmark, task.name): subtask_fingerprint(task) for task in subtasks}
+    sets = sets_of(subtasks)
     for overlap in comparison.overlaps:
-        subtask = fingerprints[overlap.benchmark, overlap.subtask]
-        name = f"{OVERLAPS}/{subtask}_{_KINDS[settings.perceptual_hash]}.json"
+        own = set_fingerprint(sets[overlap.benchmark, overlap.subtask])
+        name = f"{OVERLAPS}/{own}_{_KINDS[settings.perceptual_hash]}.json"
         run.document(asdict(overlap), name)
     scored = scores_fingerprints(subtasks, settings)
     store_scores(run, scored, by_weights)
@@ -340,15 +341,15 @@ class VersionScores:
         )
 
     def overlaps(self, version: ModelVersion) -> list[Overlap]:
-        """Contamination of the subtasks by a version's training data, as its run measured it.
+        """Contamination of sets of subtasks by a version's training data, as its run measured it.
 
-        Of several measurements of a subtask the one that found most counts.
+        Of several measurements of a set the one that found most counts.
         """
         run_id = run_of(version)
         stored = _artefacts(run_id, OVERLAPS) if run_id else []
         found = []
-        for task in self.subtasks:
-            prefix = f"{OVERLAPS}/{subtask_fingerprint(task)}_"
+        for own in sets_of(self.subtasks).values():
+            prefix = f"{OVERLAPS}/{set_fingerprint(own)}_"
             names = [f"{prefix}{kind}.json" for kind in _KINDS.values()]
             measured = [
                 overlap
@@ -509,6 +510,8 @@ def _items_hash(subtasks: Sequence[Subtask]) -> str:
         # A folder of this machine, and what is for readers.
         for key in ("images", "dropped", "title", "limits"):
             del fields[key]
+        if not task.limits.exif:
+            fields["exif"] = False
         content.update(json.dumps(fields, sort_keys=True).encode())
     return content.hexdigest()[:_DIGITS]
 

@@ -65,7 +65,7 @@ def verdicts(task: Subtask, embedded: Callable[..., Embedded], angles: list[floa
         embedded: the fixture.
         angles: of the distinct texts, in the order of the items.
     """
-    images = {str(task.path(item)): [1.0, 0.0] for item in task.items}
+    images = {str(path): [1.0, 0.0] for item in task.items for path in task.paths(item)}
     texts = dict.fromkeys(task.texts())
     vectors = {
         text: [np.cos(angle), np.sin(angle)] for text, angle in zip(texts, angles, strict=True)
@@ -115,7 +115,7 @@ def test_aro_crops_and_takes_means_over_relations_and_pairs(
     dropped = [count for task in tasks.values() for count in task.dropped.values()]
     assert dropped == [24, 2]
     empty = embedded({str(left.path(left.items[0])): [1.0]}, {text: [1.0] for text in left.texts()})
-    assert audit(left, empty).dropped == dict(left.dropped)
+    assert audit([left], empty)[0].dropped == dict(left.dropped)
 
 
 def test_aro_orders_count_a_tie_as_the_official_code_does(
@@ -215,6 +215,42 @@ def test_whatsup_resolves_paths_by_their_tail(
     assert verdicts(tasks["a"], embedded, angles) == [True, False, True]
     strict = loaded("whatsup", {})["a"]
     assert verdicts(strict, embedded, angles) == [True, False, False]
+
+
+def test_pairs_and_sets_of_whatsup_are_right_where_all_their_images_are(
+    loaded: Callable[..., dict[str, Subtask]], embedded: Callable[..., Embedded]
+) -> None:
+    def image(objects: str, place: str, number: int) -> dict[str, Any]:
+        first, last = objects.split()
+        name = f"data/controlled_clevr/{first}_{place}_{last}.jpeg"
+        return {"image_path": name, "caption_options": [f"{k}{number}" for k in "rwxy"]}
+
+    places = ("left_of", "right_of", "in-front_of", "behind")
+    names = [("cup mug", place) for place in places] + [("cup box", place) for place in places[:3]]
+    records = [image(*name, number) for number, name in enumerate(names)]
+    files = {"controlled_clevr_dataset.json": records}
+    tasks = loaded("whatsup", files)
+    assert {name: len(task.items) for name, task in tasks.items()} == {
+        "b": 7,
+        "b_pairs": 3,
+        "b_sets": 1,
+    }
+
+    def right(task: Subtask) -> list[Any]:
+        """With right texts at the top, but one of another caption's height."""
+        texts = dict.fromkeys(task.texts())
+        return verdicts(task, embedded, [float(text[0] != "r" or text == "r3") for text in texts])
+
+    assert right(tasks["b_pairs"]) == [True, False, True]
+    assert right(tasks["b_sets"]) == [False]
+    assert right(loaded("whatsup", {}, "official")["b_sets"]) == [True]
+    assert tasks["b_sets"].items[0].other_images[2] == "controlled_clevr/cup_behind_mug.jpeg"
+    for task, chance in ((tasks["b_pairs"], 1 / 16), (tasks["b_sets"], 1 / 256)):
+        images = {str(path): [1.0, 0.0] for item in task.items for path in task.paths(item)}
+        texts = {text: [1.0, 0.0] for text in task.texts()}
+        scored = scoring.score_model([task], embedded(images, texts), "m")
+        assert list(scored.chance.values()) == [chance]
+        scoring.check_verdicts(scored.rows, [task])
 
 
 def test_the_average_of_whatsup_is_over_six_sets() -> None:

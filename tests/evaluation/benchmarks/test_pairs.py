@@ -2,14 +2,17 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks import BENCHMARKS, Subtask, metric_values
+from compo_pipeline.evaluation.comparison import compare
 from compo_pipeline.evaluation.embed import Embedded
-from compo_pipeline.evaluation.scoring import score_model
+from compo_pipeline.evaluation.scoring import check_verdicts, score_model
 
 Build = Callable[..., Embedded]
 
@@ -89,7 +92,8 @@ def test_color_swap_and_coco_counterfactuals(tmp_path: Path, embedded: Build) ->
     assert (task.items[0].image, task.items[0].other_images) == ("r0.png", ("r1.png",))
     assert values([task], embedded)["color_swap/group/all"] == 100
     content = lines([pair("R"), pair("T")])
-    (task,) = load(tmp_path, "coco_counterfactuals", "examples.jsonl", content)
+    task, retrieved = load(tmp_path, "coco_counterfactuals", "examples.jsonl", content)
+    assert retrieved.protocols == ("retrieval",) and len(retrieved.items) == 2
     assert task.items[0].image == "r0.jpg"
     assert values([task], embedded)["coco_counterfactuals/group/all"] == 50
 
@@ -127,6 +131,73 @@ def test_cola_counts_the_image_direction(tmp_path: Path, embedded: Build) -> Non
     assert values([task], embedded)["cola/image/all"] == 50
     assert BENCHMARKS["cola"].headline("image", "all")
     assert not BENCHMARKS["cola"].headline("group", "all")
+
+
+def test_cola_ranks_the_hard_images_of_each_object(tmp_path: Path, embedded: Build) -> None:
+    # For each label: whether it is of the image, and whether the image is a hard one.
+    table = [
+        ["a/1.jpg", {}, [1, 0, 1, 0], [1, 1, 0, 0]],
+        ["a/2.jpg", {}, [0, 0, 0, 0], [1, 1, 1, 0]],
+        ["a/3.jpg", {}, [1, 0, 0, 0], [1, 1, 1, 0]],
+        ["a/4.jpg", {}, [0, 1, 0, 1], [0, 1, 0, 0]],
+    ]
+    labels = ["red cup", "old mug", "new box", "big dog"]
+    name = "COLA_singleobjects_benchmark_GQA.json"
+    (task,) = load(tmp_path, "cola", name, json.dumps({"labels": labels, "data": table}))
+    assert task.dropped == {"no right image among the hard ones": 2}
+    paco = [[image, *flags] for image, _, *flags in table]
+    assert load(tmp_path, "cola", name, json.dumps([labels, paco])) == [task]
+    assert [(item.image, *item.other_images) for item in task.items] == [
+        ("1.jpg", "3.jpg", "2.jpg"),
+        ("4.jpg", "1.jpg", "2.jpg", "3.jpg"),
+    ]
+    images = {f"i/{k}.jpg": [1, 0.1 * k] for k in range(1, 5)}
+    model = embedded(images, {"red cup": [1, 0], "old mug": [1, 0.2]})
+    scored = score_model([task], model, "m")
+    check_verdicts(scored.rows, [task])
+    # Ranked 1, 2, 3 with 1 and 3 right; ranked 2, 1 and 3 before 4.
+    assert [row.value for row in scored.rows] == [pytest.approx((1 + 2 / 3) / 2), 1 / 4]
+    found = metric_values(scored.rows)["cola/average_precision/single_gqa"]
+    assert found == pytest.approx(100 * (5 / 6 + 1 / 4) / 2)
+    edited = [replace(row, similarities=(1.0, *row.similarities[1:])) for row in scored.rows]
+    with pytest.raises(ValueError, match="item '0' is stored as 1"):
+        check_verdicts(edited, [task])
+    rows = [replace(row, model=role) for role in ("base", "m") for row in scored.rows]
+    (row,) = compare([rows], {"base": "base", "fine_tuned": "m"}, scored.chance)
+    assert (row.label, row.items, row.base.value) == (
+        "Cola mAP single gqa",
+        2,
+        pytest.approx(found),
+    )
+    assert row.base.low < found < row.base.high and row.vs_base.value == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ([["red cup"], [["1.jpg", {}, [1, 0], [1]]]], "image 0: expected 0 or 1"),
+        ([["red cup"], [["1.jpg", {}, [2], [1]]]], "image 0: expected 0 or 1"),
+        ([["red cup"], [["1.jpg", [1]]]], "image 0: expected a list of 3 or 4"),
+        ([["red cup"], [[7, {}, [1], [1]]]], "image 0: expected a text 'image'"),
+        ({"labels": [1], "data": []}, "expected a text 'labels'"),
+        ({"data": []}, "'labels'"),
+        ("a", "expected labels and data"),
+    ],
+)
+def test_objects_of_cola_that_cannot_be_read(tmp_path: Path, content: Any, problem: str) -> None:
+    with pytest.raises(SettingsError, match=problem):
+        load(tmp_path, "cola", "COLA_singleobjects_benchmark_GQA.json", json.dumps(content))
+
+
+def test_coco_counterfactuals_are_retrieved_among_30_per_cent(tmp_path: Path) -> None:
+    records = [pair("R", f"{k}{{}}") | {"id": k, "caption_1": f"R{k}"} for k in range(1741)]
+    groups, found = load(tmp_path, "coco_counterfactuals", "examples.jsonl", lines(records))
+    assert (len(groups.items), len(found.items)) == (1741, 2 * 522)
+    assert load(tmp_path, "coco_counterfactuals", "examples.jsonl", lines(records))[1] == found
+    first, second, *_ = found.items
+    number = first.item.partition("/")[0]
+    assert (first.image, first.positives) == (f"{number}r0.jpg", ("R0",))
+    assert (second.image, second.positives) == (f"{number}r1.jpg", (f"R{number}",))
 
 
 def test_eqben_averages_its_sets(tmp_path: Path, embedded: Build) -> None:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from compo_pipeline.configuration import SettingsError, nearest
 from compo_pipeline.evaluation.benchmarks import (
     aro,
+    cola,
     crepe,
     half_truths,
     image_choice,
@@ -38,10 +39,11 @@ from compo_pipeline.evaluation.benchmarks.items import (
     Mean,
     Subtask,
     custom_titles,
+    set_of,
     titles,
 )
 from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings
-from compo_pipeline.images.decoding import Limits
+from compo_pipeline.images.decoding import ACCEPTED, Limits
 from compo_pipeline.records import PER_CLASS, Caption, Score
 from compo_pipeline.untrusted import OutsideRoot, files_below, shown, text_problem
 
@@ -58,6 +60,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         *pairs.BENCHMARKS,
         *retrieval_files.BENCHMARKS,
         aro.BENCHMARK,
+        cola.BENCHMARK,
         crepe.BENCHMARK,
         half_truths.BENCHMARK,
         valse.BENCHMARK,
@@ -80,6 +83,8 @@ METRIC_LABELS = {
     "t2i": "",
     "half_truth": "",
     "truth_order": "full order",
+    "joint": "",
+    "average_precision": "mAP",
     "text": "text score",
     "image": "image score",
     "group": "group score",
@@ -187,7 +192,7 @@ def load_place(place: Place, settings: BenchmarksSettings) -> list[Subtask]:
             title=title,
             ties_right=settings.ties == "official"
             and (place.benchmark.ties_right or subtask.ties_right),
-            limits=Limits(follow_symlinks=settings.follow_symlinks),
+            limits=Limits(follow_symlinks=settings.follow_symlinks, exif=settings.exif),
         )
         for subtask in subtasks
     ]
@@ -229,7 +234,8 @@ def gather(
     """
     subtasks = from_files(settings)
     if settings.retrieval.split is not None:
-        subtasks += retrieval.load(captions, data_root, settings.retrieval)
+        limits = replace(ACCEPTED, exif=settings.exif)
+        subtasks += retrieval.load(captions, data_root, settings.retrieval, limits)
     if not subtasks:
         raise SettingsError(
             "benchmarks: nothing is scored; name a split at benchmarks.retrieval.split, or the "
@@ -294,7 +300,7 @@ def reported_metrics(
     for (benchmark, metric), subtasks in scored.items():
         parts: dict[str, tuple[str, ...]] = {}
         for subtask in subtasks:
-            name = subtask.split("/", 1)[0]
+            name = set_of(subtask)
             parts[name] = (*parts.get(name, ()), subtask)
         sets = {name: Mean(members) for name, members in parts.items()}
         means = dict(sets)
@@ -315,16 +321,16 @@ def metric_values(scores: Iterable[Score]) -> dict[str, float]:
 
     Items that could not be scored are left out.
     """
-    correct: dict[Key, list[bool]] = {}
+    values: dict[Key, list[float]] = {}
     for score in scores:
-        if score.correct is not None:
+        if score.value is not None:
             key = (score.benchmark, score.metric, score.subtask)
-            correct.setdefault(key, []).append(score.correct)
-    means = {key: sum(found) / len(found) for key, found in correct.items()}
+            values.setdefault(key, []).append(score.value)
+    means = {key: sum(found) / len(found) for key, found in values.items()}
     return {
         f"{one.benchmark}/{one.metric}/{one.name}": 100
         * sum(
             weight * means[one.benchmark, one.metric, part] for part, weight in one.weights.items()
         )
-        for one in reported_metrics({key: len(found) for key, found in correct.items()})
+        for one in reported_metrics({key: len(found) for key, found in values.items()})
     }

@@ -14,11 +14,11 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.images.decoding import Limits, crop_name
+from compo_pipeline.images.decoding import ACCEPTED, Limits, crop_name, is_there
 from compo_pipeline.untrusted import (
     read_csv,
     read_json,
@@ -48,10 +48,11 @@ class Item:
     """One image with the texts that describe it and those that do not.
 
     `item` is unique in its subtask. `image` is a path under the subtask's image folder, or a crop
-    of one (`images.decoding`). For
-    zero-shot classification the only positive is the name of the class. `other_images` are not
-    described by the positives; in a group of two images with a caption each, the only one is
-    described by the only negative.
+    of one (`images.decoding`). For zero-shot classification the only positive is the name of the
+    class. `other_images` are not described by the positives, of average precision those after the
+    first `right_images`; in a group of two images with a caption each, the only one is described
+    by the only negative. In a joint item each image has a positive and an equal share of the
+    negatives, in their order.
     """
 
     item: str
@@ -59,6 +60,7 @@ class Item:
     positives: tuple[str, ...]
     negatives: tuple[str, ...] = ()
     other_images: tuple[str, ...] = ()
+    right_images: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,19 @@ class Subtask:
     def place(self, item: Item) -> ImagePlace:
         """What `images.decoding` needs to open an item's image."""
         return self.places(item)[0]
+
+
+def set_of(name: str) -> str:
+    """The set of a subtask named `<set>/<part>`; other subtasks are a set of their own."""
+    return name.partition("/")[0]
+
+
+def sets_of(subtasks: Iterable[Subtask]) -> dict[tuple[str, str], list[Subtask]]:
+    """Subtasks by benchmark and set."""
+    found: dict[tuple[str, str], list[Subtask]] = {}
+    for task in subtasks:
+        found.setdefault((task.benchmark, set_of(task.name)), []).append(task)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +219,7 @@ def custom_titles(root: Path) -> dict[str, str]:
     path = root / TITLES
     if not path.is_file():
         return {}
-    content = _content(path)
+    content = read_content(path)
     found = content.get("titles") if isinstance(content, dict) else None
     if not isinstance(found, dict):
         raise SettingsError(f'{path}: expected {{"titles": {{...}}}}, got {shown(content)}')
@@ -228,7 +243,7 @@ def read_folder(root: Path, kind: type = dict, names: Collection[str] = ("*",)) 
         raise SettingsError(f"there is no {expected} in {root}")
     found = {}
     for file in files:
-        content = _content(file)
+        content = read_content(file)
         if not isinstance(content, kind) or not content:
             raise SettingsError(
                 f"{file}: expected a {kind.__name__} of items, got {shown(content)}"
@@ -260,7 +275,7 @@ def rows_of(file: Path) -> list[tuple[str, Any]]:
     Raises:
         SettingsError: it cannot be read or holds no records.
     """
-    records = _content(file)
+    records = read_content(file)
     if not isinstance(records, list) or not records:
         raise SettingsError(f"{file}: expected a list of items, got {shown(records)}")
     return [(f"{file}, item {place}", record) for place, record in enumerate(records)]
@@ -359,7 +374,24 @@ def index_of(record: Any, key: str, count: int, where: str) -> int:
     return int(str(value))
 
 
-def _content(path: Path) -> Any:
+def tail_of(name: str, images: Path) -> str:
+    """The longest tail of a path that is a file below a folder; without any, its last part.
+
+    Args:
+        name: a path or an address, as the authors' machine had it.
+        images: folder of the images here.
+    """
+    parts = [part for part in PurePosixPath(name).parts if part not in ("/", "..")]
+    tails = ["/".join(parts[start:]) for start in range(len(parts))] or [name]
+    return next((tail for tail in tails if is_there(images, tail, ACCEPTED)), tails[-1])
+
+
+def read_content(path: Path) -> Any:
+    """The content of a file in one of the formats that are read here, by its ending.
+
+    Raises:
+        SettingsError: it cannot be read.
+    """
     try:
         return _READERS.get(path.suffix, read_json)(path)
     except ValueError as error:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count, takewhile
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from compo_pipeline.evaluation.benchmarks.items import (
@@ -23,9 +23,9 @@ from compo_pipeline.evaluation.benchmarks.items import (
     index_of,
     read_rows,
     subtasks_of,
+    tail_of,
     texts_of,
 )
-from compo_pipeline.images.decoding import ACCEPTED, is_there
 
 NAME = "negbench"
 _CHOICES = tuple(f"{name}_mcq_llama3.1_rephrased" for name in ("COCO_val", "VOC2007", "synthetic"))
@@ -52,7 +52,7 @@ def _choices(file: str, rows: list[tuple[str, Any]], images: Path) -> Iterator[t
         texts = [field_of(row, key, where) for key in keys]
         right = index_of(row, "correct_answer", len(texts), where)
         wrong = (*texts[:right], *texts[right + 1 :])
-        image = _tail(field_of(row, "image_path", where), images)
+        image = tail_of(field_of(row, "image_path", where), images)
         template = row.get("correct_answer_template")
         name = f"{file}_{template}" if template else file
         yield name, Item(f"{number}", image, (texts[right],), wrong)
@@ -60,15 +60,8 @@ def _choices(file: str, rows: list[tuple[str, Any]], images: Path) -> Iterator[t
 
 def _retrieval(file: str, rows: list[tuple[str, Any]], images: Path) -> Iterator[tuple[str, Item]]:
     for number, (where, row) in enumerate(rows):
-        image = _tail(field_of(row, "filepath", where), images)
+        image = tail_of(field_of(row, "filepath", where), images)
         yield file, Item(f"{number}", image, texts_of(row, "captions", where))
-
-
-def _tail(name: str, images: Path) -> str:
-    """The longest tail of a path that is a file below a folder; without any, its last part."""
-    parts = [part for part in PurePosixPath(name).parts if part not in ("/", "..")]
-    tails = ["/".join(parts[start:]) for start in range(len(parts))] or [name]
-    return next((tail for tail in tails if is_there(images, tail, ACCEPTED)), tails[-1])
 
 
 _TYPES = ("positive", "negative", "hybrid")

@@ -18,8 +18,10 @@ from compo_pipeline.evaluation.benchmarks.items import (
     read_rows,
     subtasks_of,
 )
+from compo_pipeline.seeding import rng
 from compo_pipeline.untrusted import shown
 
+_RETRIEVED = 30  # per cent
 _EQBEN = ("youcook2", "gebc", "ag", "kubric_loc", "kubric_attr", "kubric_cnt", "sd")
 
 Rows = Iterable[tuple[str, Any]]
@@ -102,25 +104,28 @@ def _mmvp(rows: Rows) -> Rows:
         )
 
 
-def _cola(rows: Rows) -> Rows:
-    """Lists of an image's address, its caption, another's address and caption."""
-    for where, record in rows:
-        address, caption, other, other_caption = _parts(record, 4, where)
-        yield (
-            where,
-            {
-                "image_0": address.rpartition("/")[-1],
-                "image_1": other.rpartition("/")[-1],
-                "caption_0": caption,
-                "caption_1": other_caption,
-            },
-        )
-
-
 def _parts(values: Any, count: int, where: str) -> Iterator[str]:
     if not isinstance(values, list) or len(values) != count:
         raise SettingsError(f"{where}: expected {count} texts, got {shown(values)}")
     return (field_of({"text": value}, "text", where) for value in values)
+
+
+_COCO = _Format("coco_counterfactuals", "examples.jsonl", ending=".jpg")
+
+
+def _counterfactuals(root: Path, images: Path) -> list[Subtask]:
+    """The groups; and 30% of them, drawn once, as images with a caption each for retrieval."""
+    (groups,) = _COCO.load(root, images)
+    count = max(1, _RETRIEVED * len(groups.items) // 100)
+    drawn = rng(_COCO.name).sample(range(len(groups.items)), count)
+    items = [
+        Item(f"{item.item}/{place}", image, texts)
+        for item in (groups.items[number] for number in sorted(drawn))
+        for place, (image, texts) in enumerate(
+            ((item.image, item.positives), (item.other_images[0], item.negatives))
+        )
+    ]
+    return [groups, Subtask(_COCO.name, "retrieval", ("retrieval",), images, tuple(items))]
 
 
 def _benchmark(
@@ -129,16 +134,15 @@ def _benchmark(
     source: str,
     *,
     average: tuple[str, Mean] | None = None,
-    scores: tuple[str, ...] = ("text", "image", "group"),
 ) -> Benchmark:
-    """A benchmark of a format; `average` and `scores` are what a summary shows."""
+    """A benchmark of a format; `average` is what a summary shows."""
     name, mean = average or (ALL, None)
     averages = {name: mean} if mean else {}
     return Benchmark(
         name=form.name,
         label=label,
         load=form.load,
-        headline=lambda metric, subtask: subtask == name and metric in scores,
+        headline=lambda metric, subtask: subtask == name and metric in ("text", "image", "group"),
         averages=dict.fromkeys(("text", "image", "group", "group_match"), averages),
         source=source,
     )
@@ -195,17 +199,12 @@ BENCHMARKS = (
         "eqbenag, eqbenyoucook2, ...",
         average=("average", _EQBEN_MEAN),
     ),
-    _benchmark(
-        _Format("coco_counterfactuals", "examples.jsonl", ending=".jpg"),
-        "COCO-Counterfactuals",
-        "huggingface.co/datasets/Intel/COCO-Counterfactuals: data/examples.jsonl; images: "
+    Benchmark(
+        name=_COCO.name,
+        label="COCO-Counterfactuals",
+        load=_counterfactuals,
+        headline=lambda metric, name: metric in ("text", "image", "group", "i2t_r1", "t2i_r1"),
+        source="huggingface.co/datasets/Intel/COCO-Counterfactuals: data/examples.jsonl; images: "
         "images.zip",
-    ),
-    _benchmark(
-        _Format("cola", "COLA_multiobjects_matching_benchmark.json", records=_cola),
-        "Cola",
-        "github.com/arijitray1993/COLA: data/COLA_multiobjects_matching_benchmark.json; images: "
-        "those it names, of Visual Genome",
-        scores=("image",),
     ),
 )

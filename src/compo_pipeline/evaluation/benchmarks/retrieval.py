@@ -13,7 +13,7 @@ from pathlib import Path
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks.items import Benchmark, Item, Subtask
 from compo_pipeline.evaluation.settings import RetrievalSettings, TextProtocol
-from compo_pipeline.images.decoding import ACCEPTED
+from compo_pipeline.images.decoding import ACCEPTED, Limits
 from compo_pipeline.records import Caption
 
 NAME = "retrieval"
@@ -31,7 +31,9 @@ def clic_text(text: str) -> str:
 TEXTS: dict[TextProtocol, Callable[[str], str]] = {"raw": str, "clic": clic_text}
 
 
-def load(captions: Iterable[Caption], root: Path, settings: RetrievalSettings) -> list[Subtask]:
+def load(
+    captions: Iterable[Caption], root: Path, settings: RetrievalSettings, limits: Limits = ACCEPTED
+) -> list[Subtask]:
     """One subtask, named after its text protocol.
 
     Raises:
@@ -54,7 +56,7 @@ def load(captions: Iterable[Caption], root: Path, settings: RetrievalSettings) -
             "or null to leave retrieval out"
         )
     items = tuple(Item(key, images[key], tuple(texts[key])) for key in texts)
-    return [Subtask(NAME, settings.text, ("retrieval",), root, items, limits=ACCEPTED)]
+    return [Subtask(NAME, settings.text, ("retrieval",), root, items, limits=limits)]
 
 
 BENCHMARK = Benchmark(

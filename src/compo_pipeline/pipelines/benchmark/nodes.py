@@ -76,6 +76,7 @@ def write_suite_page(
         "benchmarks": str(benchmarks["root"] or "folders of their own"),
         "precision": found.precision,
         "ties": found.ties,
+        "EXIF orientation": "applied" if found.exif else "ignored",
     }
     suite_page.show(found)
     return suite_page.write(found, f"Models of the list {models}", facts, Path(folder))

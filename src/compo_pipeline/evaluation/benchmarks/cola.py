@@ -1,0 +1,102 @@
+"""Cola: captions of two images whose objects swap attributes, and objects to find among images.
+
+`COLA_multiobjects_matching_benchmark.json` is a list of [address of an image, its caption, address
+of another, its caption]; the image score is Cola's accuracy.
+
+`COLA_singleobjects_benchmark_<set>.json` has `labels`, names of objects with attributes, and
+`data`, a list of [image, its objects (not for PACO), whether each label is of the image, whether
+the image is a hard one for each label]; both in a mapping or as a list of two. An item is a label:
+the average precision of its images among its hard ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.evaluation.benchmarks.items import (
+    ALL,
+    Benchmark,
+    Item,
+    Subtask,
+    field_of,
+    list_of,
+    read_content,
+    rows_of,
+    tail_of,
+    texts_of,
+)
+from compo_pipeline.untrusted import shown
+
+NAME = "cola"
+_PAIRS = "COLA_multiobjects_matching_benchmark.json"
+_SINGLE = "COLA_singleobjects_benchmark_"
+
+
+def load(root: Path, images: Path) -> list[Subtask]:
+    """Read the files that are there."""
+    single = sorted(root.glob(f"{_SINGLE}*.json"))
+    subtasks = [_objects(file, images) for file in single]
+    if (root / _PAIRS).is_file():
+        items = tuple(_pairs(rows_of(root / _PAIRS), images))
+        subtasks.insert(0, Subtask(NAME, ALL, ("group",), images, items))
+    if not subtasks:
+        raise SettingsError(f"there is no {_PAIRS} or {_SINGLE}*.json in {root}")
+    return subtasks
+
+
+def _pairs(rows: list[tuple[str, Any]], images: Path) -> Iterator[Item]:
+    for number, (where, record) in enumerate(rows):
+        texts = texts_of({"texts": record}, "texts", where, least=4)
+        if len(texts) != 4:
+            raise SettingsError(f"{where}: expected 4 texts, got {shown(record)}")
+        image, other = (tail_of(texts[place], images) for place in (0, 2))
+        yield Item(f"{number}", image, (texts[1],), (texts[3],), (other,))
+
+
+def _objects(file: Path, images: Path) -> Subtask:
+    content = read_content(file)
+    if isinstance(content, list) and len(content) == 2:
+        content = {"labels": content[0], "data": content[1]}
+    if not isinstance(content, dict):
+        raise SettingsError(f"{file}: expected labels and data, got {shown(content)}")
+    labels = texts_of(content, "labels", f"{file}")
+    right: list[list[str]] = [[] for _ in labels]
+    wrong: list[list[str]] = [[] for _ in labels]
+    for number, record in enumerate(list_of(content, "data", f"{file}")):
+        where = f"{file}, image {number}"
+        if not isinstance(record, list) or len(record) not in (3, 4):
+            raise SettingsError(f"{where}: expected a list of 3 or 4, got {shown(record)}")
+        image = tail_of(field_of({"image": record[0]}, "image", where), images)
+        flags = [_flags(part, len(labels), where) for part in record[-2:]]
+        for place, (is_right, is_hard) in enumerate(zip(*flags, strict=True)):
+            if is_hard:
+                (right if is_right else wrong)[place].append(image)
+    items = tuple(
+        Item(f"{place}", own[0], (labels[place],), (), (*own[1:], *wrong[place]), len(own))
+        for place, own in enumerate(right)
+        if own
+    )
+    dropped = {"no right image among the hard ones": few} if (few := right.count([])) else {}
+    name = f"single_{file.stem.removeprefix(_SINGLE).lower()}"
+    return Subtask(NAME, name, ("average_precision",), images, items, dropped=dropped)
+
+
+def _flags(values: Any, count: int, where: str) -> list[bool]:
+    if not isinstance(values, list) or len(values) != count or not set(map(str, values)) <= _FLAGS:
+        raise SettingsError(f"{where}: expected 0 or 1 for each of {count} labels")
+    return [bool(value) for value in values]
+
+
+_FLAGS = {"0", "1", "0.0", "1.0", "False", "True"}
+
+BENCHMARK = Benchmark(
+    name=NAME,
+    label="Cola",
+    load=load,
+    headline=lambda metric, name: metric in ("image", "average_precision"),
+    source="github.com/arijitray1993/COLA: data/COLA_multiobjects_matching_benchmark.json, "
+    "data/COLA_singleobjects_benchmark_{GQA,CLEVR,PACO}.json; images: those they name",
+)
