@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -153,10 +154,11 @@ def test_gather_reads_what_is_switched_on(write: Callable[[str, object], Path]) 
     root = write("sugar_crepe/swap_obj.json", {"0": record})
     sets = {"sugar_crepe": BenchmarkSet(), "zero_shot": None}
     settings = BenchmarksSettings(str(root), str(root), sets)
-    assert [task.benchmark for task in benchmarks.gather(settings, CAPTIONS, root)] == [
-        "sugar_crepe",
-        "retrieval",
-    ]
+    found = benchmarks.gather(settings, CAPTIONS, root)
+    assert [task.benchmark for task in found] == ["sugar_crepe", "retrieval"]
+    assert all(task.limits.exif for task in found)
+    found = benchmarks.gather(replace(settings, exif=False), CAPTIONS, root)
+    assert not any(task.limits.exif for task in found)
 
 
 def test_a_benchmark_without_its_folder_is_an_error_unless_it_is_optional(

@@ -19,6 +19,7 @@ from compo_pipeline.evaluation.contamination import (
     without_reported,
 )
 from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.images.decoding import Limits
 from compo_pipeline.records import Caption, Fact
 
 
@@ -99,6 +100,37 @@ def test_crops_of_one_file_are_one_image_of_the_training_rows(root: Path) -> Non
     assert (found.images, found.same_bytes, found.near) == (1, 1, 1)
 
 
+def test_both_images_and_captions_of_a_pair_are_looked_for(root: Path) -> None:
+    captions, facts, settings = _known(root, perceptual=True)
+    items = (Item("0", "b.png", ("x",), ("A dog, number 1",), ("copy.png",)),)
+    for protocol, known_captions in (("group", (2, 1)), ("image_to_text", (1, 0))):
+        subtask = Subtask("b", "s", (protocol,), root / "test", items)
+        (found,) = overlaps([subtask], training_rows(captions, facts, root, settings), 1, {})
+        assert (found.images, found.same_bytes, found.same_name, found.near) == (2, 1, 1, 1)
+        assert (found.captions, found.same_caption) == known_captions
+
+
+def test_parts_of_a_set_are_counted_as_one(root: Path) -> None:
+    captions, facts, settings = _known(root, False)
+    parts = [
+        Subtask(
+            "aro", name, ("image_to_text",), root / "test", (Item("0", image, (text,), ("y",)),)
+        )
+        for name, image, text in (
+            ("vg/on", "copy.png", "a dog number 0"),
+            ("vg/in", "copy.png", "x"),
+            ("other", "b.png", "x"),
+        )
+    ]
+    slices = {("aro", name, "0"): (f"binding={name}",) for name in ("vg/on", "vg/in", "other")}
+    known = training_rows(captions, facts, root, settings)
+    first, second = overlaps(parts, known, 1, slices)
+    assert (first.subtask, first.images, first.same_bytes) == ("vg", 1, 1)
+    assert (first.captions, first.same_caption) == (2, 1)
+    assert first.bindings == {"vg/on": 1, "vg/in": 1}
+    assert (second.subtask, second.images) == ("other", 1)
+
+
 def test_normalised() -> None:
     assert normalised("A  Dog,\nit's  here!") == "a dog it s here"
 
@@ -154,6 +186,21 @@ def test_the_same_image_is_left_out_whatever_its_name(
     ]
 
 
+def test_a_second_image_that_is_reported_is_left_out_too(folders: tuple[Path, Path]) -> None:
+    own, reported = folders
+    (own / "2.png").write_bytes((reported / "1.png").read_bytes())
+    groups = replace(
+        task(own),
+        items=tuple(
+            Item(f"{k}", f"{k}.png", (f"{k}",), ("x",), (f"{k + 1}.png",)) for k in (0, 1, 2)
+        ),
+    )
+    with pytest.raises(SettingsError, match="2 of 3 items"):
+        without_reported([groups], [task(reported, "add_obj")], 1, KEY)
+    first = replace(groups, items=groups.items[:2])
+    assert names(without_reported([first], [task(reported, "add_obj")], 1, KEY)) == [["0"]]
+
+
 def test_the_same_texts_of_another_image_are_left_out(folders: tuple[Path, Path]) -> None:
     own, reported = map(task, folders)
     asked = reported.items[0]
@@ -207,8 +254,9 @@ def test_fingerprint_is_that_of_what_is_asked_and_how(folders: tuple[Path, Path]
         replace(own, items=(replace(first, image="9.png"), *others)),
         replace(own, protocols=("image_to_text", "text_only")),
         replace(own, name="add_obj"),
+        replace(own, limits=Limits(exif=False)),
     ]
-    assert len({items_fingerprint([one]) for one in [own, *changed]}) == 6
+    assert len({items_fingerprint([one]) for one in [own, *changed]}) == 7
     # Where images lie is a matter of the machine.
     assert items_fingerprint([replace(own, images=folders[1])]) == items_fingerprint([own])
 

@@ -131,6 +131,29 @@ def test_everything_a_reader_should_know_is_counted(
     assert found.degenerate == 3
 
 
+def test_parts_of_a_set_are_audited_as_one(
+    embedded: Callable[..., Embedded], tiny_model: Callable[..., Path]
+) -> None:
+    whole = Subtask(
+        "aro",
+        "vg_relation/on",
+        ("image_to_text",),
+        Path("i"),
+        (Item("0", "a.jpg", ("a dog",), ("a cat",)), Item("1", "b.jpg", ("a",), ("a",))),
+        dropped={"symmetric relations": 2},
+    )
+    first = replace(whole, items=whole.items[:1])
+    second = replace(whole, name="vg_relation/in")
+    alone = replace(whole, name="coco_order", dropped={})
+    gone = {"i/a.jpg": "missing: no file at 'a.jpg'"}
+    of_all = _embedded(embedded, tiny_model(0), whole, gone)
+    relation, order = audit([first, second, alone], of_all)
+    assert (relation.subtask, relation.items, relation.skipped) == ("vg_relation", 3, 2)
+    assert (relation.texts, relation.degenerate, relation.reasons) == (3, 1, {"missing": 2})
+    assert relation.dropped == {"symmetric relations": 4}
+    assert (order.subtask, order.items, order.dropped) == ("coco_order", 2, {})
+
+
 def test_captions_that_two_images_share(
     embedded: Callable[..., Embedded], tiny_model: Callable[..., Path]
 ) -> None:

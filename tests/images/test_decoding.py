@@ -195,6 +195,13 @@ def test_images_stand_upright(tmp_path: Path, orientation: int, size: tuple[int,
     assert load(tmp_path, "a.jpg", LIMITS).size == size
 
 
+def test_orientation_is_ignored_where_the_limits_say_so(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    (tmp_path / "a.jpg").write_bytes(image(40, 30, exif=exif))
+    assert load(tmp_path, "a.jpg", Limits(exif=False)).size == (40, 30)
+
+
 def test_orientation_6_turns_clockwise(tmp_path: Path) -> None:
     image = Image.new("RGB", (2, 1), "black")
     image.putpixel((0, 0), (255, 255, 255))

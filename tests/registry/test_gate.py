@@ -154,8 +154,8 @@ def test_subtasks_without_a_contamination_check_are_listed() -> None:
     assert named["contamination by images"] == ("1 subtasks", True)
 
 
-def test_per_class_scores_need_no_contamination_check_of_their_own() -> None:
-    """Their scores are those of the set's own images, once more."""
+def test_parts_of_a_set_need_no_contamination_check_of_their_own() -> None:
+    """Scores of a class are those of its set's own images, once more."""
     classes = [
         replace(score, benchmark="zero_shot", subtask="things/cup", metric="per_class")
         for score in scores(right(36))[:ITEMS]
@@ -163,7 +163,11 @@ def test_per_class_scores_need_no_contamination_check_of_their_own() -> None:
     tables = [[*scores(right(count)), *classes] for count in (36, 20)]
     looked = [
         Overlap(*place, 40, 0, 0, None, 80, 0)
-        for place in (("retrieval", "raw"), ("sugar_crepe_pp", "swap_att"))
+        for place in (
+            ("retrieval", "raw"),
+            ("sugar_crepe_pp", "swap_att"),
+            ("zero_shot", "things"),
+        )
     ]
     rules = [check.rule for check in judge(*tables, looked, GATE)]
     assert "contamination by images" in rules and "contamination" not in rules

@@ -17,6 +17,7 @@ from compo_pipeline.evaluation.benchmarks import Item, Subtask
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.images.decoding import Limits
 from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
 from compo_pipeline.records import Score, to_table
 from compo_pipeline.registry import scores as stored
@@ -379,6 +380,8 @@ def test_the_fingerprint_changes_with_everything_that_scores_depend_on(subtask: 
     reworded = replace(subtask.items[0], negatives=("keys",))
     asked = replace(subtask, items=(reworded, *subtask.items[1:]))
     assert ours.differences(fingerprint(asked, EVALUATION)) == ["items"]
+    turned = replace(subtask, limits=Limits(exif=False))
+    assert ours.differences(fingerprint(turned, EVALUATION)) == ["items"]
     image = subtask.images / "0.png"
     before = image.read_bytes()
     try:

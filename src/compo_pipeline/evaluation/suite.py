@@ -17,6 +17,7 @@ from compo_pipeline.evaluation.benchmarks import (
     places,
     titles,
 )
+from compo_pipeline.evaluation.benchmarks.items import sets_of
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Row, compare
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.evaluate import Audit, audit, left_out
@@ -246,7 +247,7 @@ def _inspected(plain: Available, place: Place, settings: BenchmarksSettings) -> 
     missing = sum(not is_there(*each) for each in images)
     return replace(
         plain,
-        subtasks=len(subtasks),
+        subtasks=len(sets_of(subtasks)),
         items=sum(len(task.items) for task in subtasks),
         images=len(images),
         missing_images=missing,
