@@ -188,6 +188,7 @@ class Score:
 GRADED = frozenset(("average_precision",))
 """Metrics whose items have a value, not a verdict."""
 
+
 @dataclass(frozen=True, slots=True)
 class ItemChange:
     """A benchmark item that one of two models alone has right, with everything it was scored on.
