@@ -26,6 +26,7 @@ _RESULTS = {
     "tuning_report": ("Study", "*.html"),
     "wise_ft_report": ("WiSE-FT", "*.html"),
     "suite_report": ("Benchmarks", "*.html"),
+    "comparison_report": ("Comparison", "*.html"),
     "promotion_report": ("Decision", "promotion.*"),
     "export": ("Model", ""),
     "exported": ("Exports", ""),
@@ -58,6 +59,12 @@ def options(env: str | None, params: Mapping[str, Any]) -> str:
         given = ",".join(f"{name}={masked(_quoted(value), name)}" for name, value in leaves(params))
         command += f" --params {shlex.quote(given)}"
     return command
+
+
+def arguments(env: str | None, params: Mapping[str, Any]) -> list[str]:
+    """The same options as arguments of a process, with their passwords."""
+    given = ",".join(f"{name}={_quoted(value)}" for name, value in leaves(params))
+    return [*([] if env is None else [f"--env={env}"]), *([f"--params={given}"] if given else [])]
 
 
 def _quoted(value: Any) -> str:

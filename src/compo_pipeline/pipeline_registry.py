@@ -21,16 +21,18 @@ TRAIN_EVAL = (
 APART = ("language", "pretraining")
 # Pipelines on results of the chain: views, a finished run, registered versions.
 AFTERWARDS = ("tuning", "wise_ft", "attention", "export", "promotion")
+# Many runs of the chain, compared; their data are made once.
+COMPARISON = ("raw", "ingest", "validation", "comparison")
 # Pipelines that need no training: models of any origin on the benchmarks.
 SUITE = ("benchmark", "benchmark_diff", "benchmarks_available")
-NAMES = (*TRAIN_EVAL, *APART, *AFTERWARDS, *SUITE, "train_eval", "__default__")
+NAMES = (*TRAIN_EVAL, *APART, *AFTERWARDS, *SUITE, "comparison", "train_eval", "__default__")
 
 
 def register_pipelines() -> dict[str, Pipeline]:
     """Pipelines by name; `__default__` is `train_eval`, the whole chain."""
     pipelines = {
         name: import_module(f"compo_pipeline.pipelines.{name}.pipeline").create_pipeline()
-        for name in (*TRAIN_EVAL, *APART, *AFTERWARDS, *SUITE)
+        for name in (*TRAIN_EVAL, *APART, *AFTERWARDS, *SUITE, "comparison")
     }
     # Groups of `kedro viz`, and names for `kedro run --namespaces`; catalog entries have none.
     for name in TRAIN_EVAL:
@@ -38,5 +40,6 @@ def register_pipelines() -> dict[str, Pipeline]:
             pipelines[name], namespace=name, prefix_datasets_with_namespace=False
         )
     pipelines["train_eval"] = sum((pipelines[name] for name in TRAIN_EVAL), Pipeline([]))
+    pipelines["comparison"] = sum((pipelines[name] for name in COMPARISON), Pipeline([]))
     pipelines["__default__"] = pipelines["train_eval"]
     return pipelines

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt
 
-from compo_pipeline.configuration import settings
+from compo_pipeline.configuration import Name, settings
 
 Precision = Literal["fp32", "bf16"]
 TextProtocol = Literal["raw", "clic"]
@@ -62,6 +63,35 @@ class SuiteSettings:
 
     diff: DiffSettings = field(default_factory=DiffSettings)
     """Of `kedro run --pipeline=benchmark_diff`."""
+
+
+@settings
+class ComparisonCell:
+    """A method under a variant, in a comparison."""
+
+    env: str | None = None
+    """Kedro's environment; its globals.yml names method and variant. Null is that of the run."""
+    method: Name | None = None
+    """Null is the environment's."""
+    variant: Name | None = None
+    """A named variant, or a label for `params`; null is the environment's."""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    """Values of other parameters, by dotted key."""
+
+    def __post_init__(self) -> None:
+        """Values without a label would lie in the folders of the plain method."""
+        if self.params and self.variant is None:
+            raise ValueError("variant: expected a label, since params are given, got null")
+
+
+@settings
+class ComparisonSet:
+    """Methods and variants that are compared over the same seeds."""
+
+    cells: Annotated[dict[str, ComparisonCell], Field(min_length=1)]
+    """By label."""
+    seeds: PositiveInt = 5
+    """Number of training seeds, from 0 on."""
 
 
 @settings

@@ -20,7 +20,7 @@ from compo_pipeline.evaluation.benchmarks import (
 from compo_pipeline.evaluation.benchmarks.items import sets_of
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Row, compare
 from compo_pipeline.evaluation.embed import Embedder
-from compo_pipeline.evaluation.evaluate import Audit, audit, left_out
+from compo_pipeline.evaluation.evaluate import Audit, Comparison, audit, left_out
 from compo_pipeline.evaluation.scoring import ModelScores, score_model
 from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
 from compo_pipeline.images.decoding import is_there
@@ -84,7 +84,9 @@ class AggregateRow:
 
 @dataclass(frozen=True, slots=True)
 class SuiteModel:
-    """A model of a suite; `rows` compare it, as fine-tuned, with the baseline, as base."""
+    """A model of a suite; `rows` compare it, as fine-tuned, with the baseline, as base. Weights and
+    fingerprint are those of the first training seed.
+    """
 
     name: str
     weights: str
@@ -222,6 +224,35 @@ def score_suite(
         not_run=tuple(place.benchmark.label for place in places(benchmarks) if not place.exists),
     )
     return [row for own in scored.values() for row in own.rows], suite
+
+
+def compare_runs(runs: Mapping[str, Sequence[tuple[Sequence[Score], Comparison]]]) -> Suite:
+    """The base model and any number of trained ones, each under several training seeds.
+
+    Args:
+        runs: scores and comparison of each seed's run, by label. The base and the benchmark items
+            are the same throughout.
+
+    Raises:
+        ValueError: models were not scored on the same items, or are of several bases.
+    """
+    first = next(iter(runs.values()))[0][1]
+    base = first.fingerprints[BASE]
+    chance = {
+        (row.benchmark, row.metric, row.name): row.chance / 100
+        for row in first.rows
+        if row.chance is not None and not row.averaged
+    }
+    models = []
+    for label, seeds in {BASE: next(iter(runs.values())), **runs}.items():
+        own = seeds[0][1]
+        if any(other.fingerprints[BASE] != base for _, other in seeds):
+            raise ValueError(f"{label}: its base model is another one than that of the first run")
+        role = BASE if label == BASE else FINE_TUNED
+        roles = {BASE: first.models[BASE], FINE_TUNED: own.models[role]}
+        rows = compare([scores for scores, _ in seeds], roles, chance, first.titles)
+        models.append(SuiteModel(label, own.weights[role], own.fingerprints[role], tuple(rows)))
+    return Suite(tuple(models), first.audits, precision="", ties="", titles=first.titles)
 
 
 def available(settings: BenchmarksSettings) -> list[Available]:

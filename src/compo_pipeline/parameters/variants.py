@@ -15,7 +15,7 @@ from compo_pipeline.configuration import SettingsError, leaves, nearest
 log = logging.getLogger(__name__)
 
 KEY = "variants"
-_NAMES = frozenset({"dataset", "method", "variant", "seed"})
+_NAMES = frozenset({"dataset", "method", "variant", "seed", "set"})
 # Their tables are shared by all variants, or name where results lie.
 _SHARED = _NAMES | {"data", "ingest", "validation", "scenes", "paths", "tracking", KEY}
 

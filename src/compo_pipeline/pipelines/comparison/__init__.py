@@ -1,0 +1,1 @@
+"""Methods, variants and seeds side by side."""

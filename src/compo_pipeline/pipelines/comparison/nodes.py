@@ -1,0 +1,194 @@
+"""Train and evaluate the missing cells of a set, and compare them all.
+
+A cell is a method under a variant, with one run of `train_eval`'s pipelines for each seed, in the
+folders of that run.
+"""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compo_pipeline.next_steps import arguments, kedro_run, options
+
+if TYPE_CHECKING:
+    from compo_pipeline.evaluation.settings import ComparisonSet
+
+log = logging.getLogger(__name__)
+
+KEY = "comparison_sets"
+DONE = "cell.json"
+_CONF = Path("conf")
+_COMMAND = "kedro run --pipelines=counterfactuals,views,training,evaluation"
+
+
+def run_cells(
+    name: str,
+    sets: Mapping[str, Any],
+    dataset: str,
+    method: str,
+    manifest: Mapping[str, Any],
+    valid_captions: Any,
+    command: Mapping[str, Any],
+    folder: str,
+) -> list[dict[str, Any]]:
+    """Run the cells that were not run yet; each with its seeds and the folders of their results.
+
+    A cell is run again if its options, the configuration, the code or the data have changed; its
+    training then resumes or is refused as in a run by hand. A cell that fails does not stop the
+    others.
+
+    Raises:
+        RuntimeError: cells failed.
+        SettingsError: there is no such set, or a cell cannot be run on this dataset.
+    """
+    del valid_captions  # they must be there
+    chosen = _set(name, sets)
+    state = {"conf": _hash(_CONF), "code": _hash(_code()), "data": manifest["data_hash"]}
+    cells, failed = [], []
+    for label, cell in _cells(name, chosen, dataset, method, command):
+        folders = []
+        for seed in range(chosen.seeds):
+            params = {**cell["params"], "seed": seed}
+            place = Path(folder) / params["method"] / params["variant"] / f"seed={seed}"
+            if not _run(cell["env"], params, place, state):
+                failed.append(_COMMAND + options(cell["env"], params))
+            folders.append(str(place))
+        cells.append({"label": label, **cell, "folders": folders})
+    if failed:
+        raise RuntimeError(
+            f"{KEY}.{name}: {len(failed)} of {len(cells) * chosen.seeds} runs failed, the others "
+            "are stored; the failed ones:\n  " + "\n  ".join(failed)
+        )
+    return cells
+
+
+def compare_cells(cells: list[dict[str, Any]]) -> dict[str, Any]:
+    """Base and all cells side by side, with intervals over seeds and images."""
+    from compo_pipeline.evaluation.evaluate import Comparison
+    from compo_pipeline.evaluation.suite import compare_runs
+    from compo_pipeline.records import Score, read_rows
+    from compo_pipeline.untrusted import read_json
+
+    runs = {
+        cell["label"]: [
+            (
+                read_rows(Path(folder) / "scores.parquet", Score),
+                Comparison.from_json(read_json(Path(folder) / "comparison.json")),
+            )
+            for folder in cell["folders"]
+        ]
+        for cell in cells
+    }
+    return compare_runs(runs).to_json()
+
+
+def write_comparison_page(
+    cells: list[dict[str, Any]],
+    suite: Mapping[str, Any],
+    name: str,
+    command: Mapping[str, Any],
+    folder: str,
+) -> tuple[dict[str, Any], Path]:
+    """Metrics by cell for DVC, and the page of a set; prints its headline metrics."""
+    from compo_pipeline.evaluation.comparison import FINE_TUNED, by_role
+    from compo_pipeline.evaluation.suite import Suite
+    from compo_pipeline.presentation import suite_page
+    from compo_pipeline.registry.tracking import provenance
+
+    found = Suite.from_json(suite)
+    facts = {
+        **provenance(command, "comparison"),
+        "set": f"{name}, {len(cells[0]['folders'])} seeds",
+        **{cell["label"]: kedro_run("train_eval", cell["env"], cell["params"]) for cell in cells},
+    }
+    suite_page.show(found)
+    written = suite_page.write(found, f"Comparison of the set {name}", facts, Path(folder))
+    metrics = {model.name: by_role(model.rows)[FINE_TUNED] for model in found.models}
+    return metrics, written
+
+
+def _set(name: str, sets: Mapping[str, Any]) -> ComparisonSet:
+    from compo_pipeline.configuration import SettingsError, nearest, parse
+    from compo_pipeline.evaluation.settings import ComparisonSet
+
+    if name not in sets:
+        raise SettingsError(
+            f"set: there is no set '{name}'{nearest(name, sets)} (allowed, by {KEY}: "
+            f"{', '.join(sets)})"
+        )
+    return parse(ComparisonSet, sets[name], f"{KEY}.{name}")
+
+
+def _cells(
+    name: str, chosen: ComparisonSet, dataset: str, method: str, command: Mapping[str, Any]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Label of each cell, and the options of its runs: environment and parameters but the seed."""
+    from compo_pipeline.configuration import SettingsError, leaves
+
+    own = dict(leaves(command["params"]))
+    own.pop("set", None)
+    for label, cell in chosen.cells.items():
+        named = _named(cell.env) if cell.env else {"dataset": dataset, "method": method}
+        if named["dataset"] != dataset:
+            raise SettingsError(
+                f"{KEY}.{name}.cells.{label}.env: the dataset of conf/{cell.env} is "
+                f"'{named['dataset']}', expected '{dataset}', that of this run"
+            )
+        params = {
+            **own,
+            **dict(leaves(cell.params)),
+            "dataset": dataset,
+            "method": cell.method or named["method"],
+            "variant": cell.variant or named.get("variant", "default"),
+        }
+        yield label, {"env": cell.env or command["env"], "params": params}
+
+
+def _named(env: str) -> dict[str, Any]:
+    """What globals.yml of an environment names: dataset, method, variant."""
+    from compo_pipeline.configuration import SettingsError
+    from compo_pipeline.parameters import keys
+
+    if not (_CONF / env).is_dir():
+        raise SettingsError(f"{KEY}: there is no folder conf/{env}")
+    return {
+        key: value
+        for folder in (_CONF / "base", _CONF / env)
+        for values in keys.read(folder, "globals").values()
+        for key, value in values.items()
+    }
+
+
+def _run(env: str | None, params: Mapping[str, Any], place: Path, state: Mapping[str, Any]) -> bool:
+    """Run a cell's pipelines in a process of their own, unless that was done; its success."""
+    from compo_pipeline.storage import read_json_or_none, write_json
+
+    shown = options(env, params)
+    wanted = {**state, "options": shown}
+    if read_json_or_none(place / DONE) == wanted:
+        log.info("%s is done.", place)
+        return True
+    log.info("%s%s", _COMMAND, shown)
+    command = [sys.executable, "-m", *_COMMAND.split(), *arguments(env, params)]
+    if subprocess.run(command, check=False).returncode:
+        return False
+    write_json(place / DONE, wanted)
+    return True
+
+
+def _code() -> Path:
+    import compo_pipeline
+
+    return Path(compo_pipeline.__file__).parent
+
+
+def _hash(folder: Path) -> str:
+    from compo_pipeline.storage import files_fingerprint
+
+    files = sorted(path for ending in ("py", "yml") for path in folder.rglob(f"*.{ending}"))
+    return files_fingerprint((path.relative_to(folder).as_posix(), path) for path in files)

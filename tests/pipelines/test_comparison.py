@@ -1,0 +1,169 @@
+"""Sets of runs: which are trained, and how they are compared."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, compare
+from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.pipelines.comparison import nodes
+from compo_pipeline.pipelines.comparison.nodes import compare_cells, run_cells
+from compo_pipeline.records import Score, write_rows
+
+SETS = {
+    "two": {
+        "seeds": 2,
+        "cells": {"CLIC": {}, "lower": {"variant": "low", "params": {"training": {"epochs": 1}}}},
+    },
+    "other": {"seeds": 1, "cells": {"FSC": {"env": "fsc"}}},
+}
+COMMAND = {"env": "smoke", "params": {"set": "two", "training": {"workers": 0}}}
+
+
+@pytest.fixture
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The processes that were asked for, in a project of one file; those of seed 1 fail."""
+    for name, text in {
+        "base": "dataset: scenes\nmethod: clic\nvariant: default",
+        "smoke": "dataset: few",
+        "fsc": "method: fsc_clip\nvariant: fsc_scenes",
+    }.items():
+        (tmp_path / "conf" / name).mkdir(parents=True)
+        (tmp_path / "conf" / name / "globals.yml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    commands: list[list[str]] = []
+
+    def run(command: list[str], *, check: bool) -> subprocess.CompletedProcess[str]:
+        commands.append(command)
+        return subprocess.CompletedProcess(command, int("seed=1" in command[-1]))
+
+    monkeypatch.setattr(nodes.subprocess, "run", run)
+    return commands
+
+
+def ask(name: str = "two", dataset: str = "few", **manifest: Any) -> list[dict[str, Any]]:
+    manifest = {"data_hash": "d", **manifest}
+    return run_cells(name, SETS, dataset, "clic", manifest, None, COMMAND, "out")
+
+
+def params_of(command: Sequence[str]) -> dict[str, str]:
+    (given,) = (part for part in command if part.startswith("--params="))
+    return dict(each.split("=", 1) for each in given.removeprefix("--params=").split(","))
+
+
+def test_each_cell_and_seed_is_one_run_with_its_options(started: list[list[str]]) -> None:
+    with pytest.raises(RuntimeError, match=r"2 of 4 runs failed(.|\n)*seed=1(.|\n)*seed=1"):
+        ask()
+    assert [params_of(command) for command in started] == [
+        {"training.workers": "0", "dataset": "few", "method": "clic"}
+        | ({"training.epochs": "1"} if variant == "low" else {})
+        | {"variant": variant, "seed": str(seed)}
+        for variant in ("default", "low")
+        for seed in range(2)
+    ]
+    assert all("--env=smoke" in command for command in started)
+
+
+def test_finished_runs_are_run_again_only_where_something_changed(
+    started: list[list[str]],
+) -> None:
+    def seeds(**manifest: str) -> list[str]:
+        started.clear()
+        with pytest.raises(RuntimeError):
+            ask(**manifest)
+        return [params_of(command)["seed"] for command in started]
+
+    assert seeds() == ["0", "1", "0", "1"]
+    assert seeds() == ["1", "1"]  # those that failed
+    assert seeds(data_hash="other") == ["0", "1", "0", "1"]
+    Path("conf/smoke/parameters.yml").write_text("training: {epochs: 3}")
+    assert seeds(data_hash="other") == ["0", "1", "0", "1"]
+
+
+def test_a_cell_of_another_environment_is_of_the_same_dataset(started: list[list[str]]) -> None:
+    (cell,) = ask("other", dataset="scenes")
+    assert cell["env"] == "fsc" and cell["folders"] == ["out/fsc_clip/fsc_scenes/seed=0"]
+    with pytest.raises(
+        SettingsError, match=r"comparison_sets.other.cells.FSC.env: .*'scenes'.*'few'"
+    ):
+        ask("other")
+
+
+def test_unknown_sets_and_values_without_a_label_are_refused(started: list[list[str]]) -> None:
+    with pytest.raises(SettingsError, match=r"^set: .*'twoo'.*'two'.*two, other"):
+        ask("twoo")
+    sets = {"s": {"cells": {"x": {"params": {"training.epochs": 1}}}}}
+    with pytest.raises(SettingsError, match=r"comparison_sets.s.cells.x.variant: .*got null"):
+        run_cells("s", sets, "few", "clic", {"data_hash": ""}, None, COMMAND, "out")
+    assert not started
+
+
+def scores(model: str, right: Sequence[bool]) -> list[Score]:
+    return [
+        Score(
+            model, "sugar_crepe", "swap_att", "accuracy", str(k), f"{k}.jpg", (0.2, 0.1), one, None
+        )
+        for k, one in enumerate(right)
+    ]
+
+
+def store(folder: Path, method: str, rows: list[Score], base: str = "f0") -> str:
+    """The two files of a finished run that the comparison reads."""
+    models = {BASE: "base", FINE_TUNED: method}
+    found = compare([rows], models, {("sugar_crepe", "accuracy", "swap_att"): 0.5})
+    prints = {BASE: base, FINE_TUNED: f"of {method}"}
+    comparison = Comparison("few", models, dict(models), (), tuple(found), (), (), prints)
+    folder.mkdir(parents=True)
+    write_rows(folder / "scores.parquet", rows, Score)
+    (folder / "comparison.json").write_text(json.dumps(comparison.to_json()))
+    return str(folder)
+
+
+def test_cells_are_compared_with_the_base_over_all_seeds(tmp_path: Path) -> None:
+    base = scores("base", [True] * 4 + [False] * 36)
+    seeds = {
+        "clic": [[True] * 20 + [False] * 20, [True] * 30 + [False] * 10],
+        "sparcl": [[True] * 8 + [False] * 32, [True] * 4 + [False] * 36],
+    }
+    cells = [
+        {
+            "label": name.upper(),
+            "folders": [
+                store(tmp_path / f"{name}{k}", name, [*base, *scores(name, right)])
+                for k, right in enumerate(own)
+            ],
+        }
+        for name, own in seeds.items()
+    ]
+    suite = compare_cells(cells)
+    values = {model["name"]: model["rows"][0] for model in suite["models"]}
+    assert list(values) == ["base", "CLIC", "SPARCL"]
+    assert values["base"]["fine_tuned"]["value"] == pytest.approx(10)
+    assert values["CLIC"]["fine_tuned"]["value"] == pytest.approx(100 * 25 / 40)
+    assert values["CLIC"]["vs_base"]["value"] == pytest.approx(100 * 21 / 40)
+    assert values["SPARCL"]["vs_base"]["seeds"] == 2
+    assert {row["chance"] for row in values.values()} == {50.0}
+    direct = compare(
+        [[*base, *scores("clic", right)] for right in seeds["clic"]],
+        {BASE: "base", FINE_TUNED: "clic"},
+        {("sugar_crepe", "accuracy", "swap_att"): 0.5},
+    )
+    assert values["CLIC"] == json.loads(json.dumps(asdict(direct[0])))
+
+
+def test_runs_of_another_base_are_refused(tmp_path: Path) -> None:
+    rows = [*scores("base", [True, False]), *scores("clic", [True, True])]
+    cells = [
+        {"label": label, "folders": [store(tmp_path / label, "clic", rows, base=label)]}
+        for label in ("a", "b")
+    ]
+    with pytest.raises(ValueError, match="b: its base model is another one"):
+        compare_cells(cells)
