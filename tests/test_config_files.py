@@ -52,6 +52,7 @@ PATHS_ALONE = {
     "resume",
     "counterfactuals_state",
     "features",
+    "model_output",
     "tuning",
     "tuning_trials",
     "tuning_confirmed",
@@ -98,7 +99,7 @@ def test_parameters_and_catalog_read_the_same_globals(context):
     for name, path in made.params["paths"].items():
         if name in SUITE:
             continue
-        assert ("/d/clip/v/seed=7/" in path) if name in RUN_OWNED else ("/d/" in path), name
+        assert ("/d/clip/v/seed=7/" in path) if name in RUN_OWNED else ("/d/" in f"{path}/"), name
         if name not in PATHS_ALONE:
             assert catalog[name]._filepath == PROJECT / path
 

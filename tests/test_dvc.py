@@ -46,6 +46,10 @@ OF_A_RUN = {"counterfactuals", "views", "training", "evaluation"}
 PLACES = {"paths", "tracking"}
 
 
+# One stage that runs others, on all code and configuration.
+COMPARISON = "recipes/comparison/dvc.yaml"
+
+
 @functools.cache
 def graph():
     return grimp.build_graph(PACKAGE, exclude_type_checking_imports=True, cache_dir=None)
@@ -79,7 +83,7 @@ def stages():
     """Resolved stages of each dvc.yaml: variables filled in, as DVC runs them."""
     repo = Repo(str(PROJECT))
     resolved = {}
-    for recipe in (*RECIPES, *(f"recipes/{name}/dvc.yaml" for name in APART)):
+    for recipe in (*RECIPES, *(f"recipes/{name}/dvc.yaml" for name in APART), COMPARISON):
         path = PROJECT / recipe
         definition = yaml.safe_load(path.read_text(encoding="utf-8"))
         resolver = DataResolver(repo, str(path.parent), definition)
@@ -140,6 +144,15 @@ def test_outputs_are_those_of_the_pipeline(stages, catalogs, recipe, stage):
         # Scenes are rendered; other sources are there already.
         made |= roots(recipe, stage, catalogs)
     assert outs == made
+
+
+def test_the_comparison_stage_writes_what_its_pipeline_does(stages, catalogs):
+    (stage,) = stages[COMPARISON].values()
+    made = {"cells", "cells_suite", "cells_metrics", "comparison_report"}
+    assert made < pipelines["comparison"].all_outputs()
+    outs = paths(stage["outs"]) | paths(stage["metrics"])
+    assert outs == {place("dvc.yaml", name, catalogs) for name in made}
+    assert paths(stage["deps"]) == {"conf", "src/compo_pipeline"}
 
 
 def inner_entries(stage):

@@ -21,7 +21,10 @@ from compo_pipeline.records import Score, write_rows
 SETS = {
     "two": {
         "seeds": 2,
-        "cells": {"CLIC": {}, "lower": {"variant": "low", "params": {"training": {"epochs": 1}}}},
+        "cells": {
+            "CLIC": {"method": "clic"},
+            "lower": {"method": "clic", "variant": "low", "params": {"training.epochs": 1}},
+        },
     },
     "other": {"seeds": 1, "cells": {"FSC": {"env": "fsc"}}},
 }
@@ -51,7 +54,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 def ask(name: str = "two", dataset: str = "few", **manifest: Any) -> list[dict[str, Any]]:
     manifest = {"data_hash": "d", **manifest}
-    return run_cells(name, SETS, dataset, "clic", manifest, None, COMMAND, "out")
+    return run_cells(name, SETS, dataset, manifest, None, COMMAND, "out")
 
 
 def params_of(command: Sequence[str]) -> dict[str, str]:
@@ -100,9 +103,12 @@ def test_a_cell_of_another_environment_is_of_the_same_dataset(started: list[list
 def test_unknown_sets_and_values_without_a_label_are_refused(started: list[list[str]]) -> None:
     with pytest.raises(SettingsError, match=r"^set: .*'twoo'.*'two'.*two, other"):
         ask("twoo")
-    sets = {"s": {"cells": {"x": {"params": {"training.epochs": 1}}}}}
-    with pytest.raises(SettingsError, match=r"comparison_sets.s.cells.x.variant: .*got null"):
-        run_cells("s", sets, "few", "clic", {"data_hash": ""}, None, COMMAND, "out")
+    for cell, key in (
+        ({"method": "clic", "params": {"training.epochs": 1}}, "variant"),
+        ({"variant": "c1"}, "method"),
+    ):
+        with pytest.raises(SettingsError, match=rf"comparison_sets.s.cells.x.{key}: .*got null"):
+            run_cells("s", {"s": {"cells": {"x": cell}}}, "few", {}, None, COMMAND, "out")
     assert not started
 
 

@@ -72,7 +72,7 @@ class ComparisonCell:
     env: str | None = None
     """Kedro's environment; its globals.yml names method and variant. Null is that of the run."""
     method: Name | None = None
-    """Null is the environment's."""
+    """Null is the one that `env` names."""
     variant: Name | None = None
     """A named variant, or a label for `params`; null is the environment's."""
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -80,6 +80,8 @@ class ComparisonCell:
 
     def __post_init__(self) -> None:
         """Values without a label would lie in the folders of the plain method."""
+        if self.method is None and self.env is None:
+            raise ValueError("method: expected the name of a method, since env is null, got null")
         if self.params and self.variant is None:
             raise ValueError("variant: expected a label, since params are given, got null")
 

@@ -30,7 +30,6 @@ def run_cells(
     name: str,
     sets: Mapping[str, Any],
     dataset: str,
-    method: str,
     manifest: Mapping[str, Any],
     valid_captions: Any,
     command: Mapping[str, Any],
@@ -50,7 +49,7 @@ def run_cells(
     chosen = _set(name, sets)
     state = {"conf": _hash(_CONF), "code": _hash(_code()), "data": manifest["data_hash"]}
     cells, failed = [], []
-    for label, cell in _cells(name, chosen, dataset, method, command):
+    for label, cell in _cells(name, chosen, dataset, command):
         folders = []
         for seed in range(chosen.seeds):
             params = {**cell["params"], "seed": seed}
@@ -125,7 +124,7 @@ def _set(name: str, sets: Mapping[str, Any]) -> ComparisonSet:
 
 
 def _cells(
-    name: str, chosen: ComparisonSet, dataset: str, method: str, command: Mapping[str, Any]
+    name: str, chosen: ComparisonSet, dataset: str, command: Mapping[str, Any]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Label of each cell, and the options of its runs: environment and parameters but the seed."""
     from compo_pipeline.configuration import SettingsError, leaves
@@ -133,7 +132,7 @@ def _cells(
     own = dict(leaves(command["params"]))
     own.pop("set", None)
     for label, cell in chosen.cells.items():
-        named = _named(cell.env) if cell.env else {"dataset": dataset, "method": method}
+        named = _named(cell.env) if cell.env else {"dataset": dataset}
         if named["dataset"] != dataset:
             raise SettingsError(
                 f"{KEY}.{name}.cells.{label}.env: the dataset of conf/{cell.env} is "
@@ -143,7 +142,7 @@ def _cells(
             **own,
             **dict(leaves(cell.params)),
             "dataset": dataset,
-            "method": cell.method or named["method"],
+            "method": cell.method or named["method"],  # one of both has it
             "variant": cell.variant or named.get("variant", "default"),
         }
         yield label, {"env": cell.env or command["env"], "params": params}

@@ -21,7 +21,6 @@ def create_pipeline() -> Pipeline:
                     "name": "params:set",
                     "sets": "params:comparison_sets",
                     "dataset": "params:dataset",
-                    "method": "params:method",
                     "manifest": "manifest",
                     "valid_captions": "valid_captions",
                     "command": "params:command",
