@@ -9,6 +9,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -52,16 +53,24 @@ def tokenizer(plan: ModelSource, configured: str | None, text_cfg: dict[str, Any
             files to provide and the key.
     """
     if configured is None and not text_cfg.get("hf_tokenizer_name"):
-        from open_clip import SimpleTokenizer
-
-        tokenize: Any = SimpleTokenizer(
-            context_length=text_cfg.get("context_length", 77),
-            **text_cfg.get("tokenizer_kwargs", {}),
-        )
+        length, given = text_cfg.get("context_length", 77), text_cfg.get("tokenizer_kwargs", {})
+        tokenize = _clips_own(json.dumps([length, given]))
     else:
         tokenize = _hugging_face(plan, configured, text_cfg)
     _check(plan, tokenize, text_cfg)
     return tokenize  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=4)
+def _clips_own(settings: str) -> Any:
+    """open_clip's tokenizer of a context length and further settings, as JSON.
+
+    Shared by the models of a process: reading its vocabulary takes as long as loading a small one.
+    """
+    from open_clip import SimpleTokenizer
+
+    length, given = json.loads(settings)
+    return SimpleTokenizer(context_length=length, **given)
 
 
 def _hugging_face(plan: ModelSource, configured: str | None, text_cfg: dict[str, Any]) -> Any:
