@@ -5,11 +5,20 @@ import subprocess
 import sys
 
 import pytest
+from click.testing import CliRunner
+from kedro.framework.cli.cli import KedroCLI
 
 from compo_pipeline.pipeline_registry import AFTERWARDS, APART, TRAIN_EVAL
 
 
-def kedro(folder, *arguments):
+@pytest.fixture
+def kedro(workspace, monkeypatch):
+    """Runs a command in this process: another would import Kedro and the project for seconds."""
+    monkeypatch.chdir(workspace)
+    return lambda *arguments: CliRunner().invoke(KedroCLI(workspace), arguments)
+
+
+def kedro_process(folder, *arguments):
     return subprocess.run(
         [sys.executable, "-m", "kedro", *arguments],
         cwd=folder,
@@ -19,8 +28,8 @@ def kedro(folder, *arguments):
     )
 
 
-def test_registry_lists_every_pipeline(workspace):
-    listed = kedro(workspace, "registry", "list").stdout
+def test_registry_lists_every_pipeline(kedro):
+    listed = kedro("registry", "list").stdout
     for name in (*TRAIN_EVAL, *APART, *AFTERWARDS, "train_eval", "__default__"):
         assert f"- {name}\n" in listed
 
@@ -28,7 +37,7 @@ def test_registry_lists_every_pipeline(workspace):
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["describe-datasets", "resolve-patterns"])
 def test_catalog_is_described(workspace, command):
-    done = kedro(workspace, "catalog", command)
+    done = kedro_process(workspace, "catalog", command)
     assert done.returncode == 0, done.stderr
     assert "compo_pipeline.datasets.catalog.RowsDataset" in done.stdout
     # No entry is left to Kedro's memory: everything between nodes can be opened.
@@ -36,7 +45,7 @@ def test_catalog_is_described(workspace, command):
 
 
 def test_viewer_shows_every_node_in_its_layer(workspace):
-    done = kedro(workspace, "viz", "build")
+    done = kedro_process(workspace, "viz", "build")
     assert done.returncode == 0, done.stderr
     shown = json.loads((workspace / "build" / "api" / "main").read_text())
     assert shown["layers"] == [
@@ -55,30 +64,30 @@ def test_viewer_shows_every_node_in_its_layer(workspace):
 
 
 def test_a_mistyped_key_is_told_in_one_line(workspace):
-    done = kedro(workspace, "run", "--params", "training.epoch=3")
+    done = kedro_process(workspace, "run", "--params", "training.epoch=3")
     assert done.returncode == 1
     assert done.stderr.startswith("Error: --params: unknown key 'training.epoch'; did you mean")
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_an_unknown_method_is_told_before_anything_runs(workspace):
-    done = kedro(workspace, "run", "--params", "method=clicc")
-    assert done.returncode == 1
+def test_an_unknown_method_is_told_before_anything_runs(kedro):
+    done = kedro("run", "--params", "method=clicc")
+    assert done.exit_code == 1
     known = "c2lip, clic, clip, fsc_clip, negclip, siglip, sparcl, triplet_clip"
     expected = f"Error: method: 'clicc' is unknown; did you mean 'clic'? (allowed: {known})"
     assert done.stderr.strip() == expected
 
 
-def test_a_misspelt_pipeline_is_told_in_one_line(workspace):
-    done = kedro(workspace, "run", "--pipeline=train_evl")
-    assert done.returncode == 1
+def test_a_misspelt_pipeline_is_told_in_one_line(kedro):
+    done = kedro("run", "--pipeline=train_evl")
+    assert done.exit_code == 1
     assert done.stderr.startswith("Error: --pipeline: no 'train_evl'; did you mean 'train_eval'?")
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_parameters_are_listed_for_other_programs(workspace):
-    done = kedro(workspace, "params", "training.optimizer", "--env=coco")
-    assert done.returncode == 0, done.stderr
+def test_parameters_are_listed_for_other_programs(kedro):
+    done = kedro("params", "training.optimizer", "--env=coco")
+    assert done.exit_code == 0, done.stderr
     rows = [line.split("\t") for line in done.stdout.splitlines()]
     rate = next(row for row in rows if row[0] == "training.optimizer.lr")
     assert rate[1:3] == ["0.0017", "number >= 0"] and rate[-1] == "coco: 1.0e-06"
