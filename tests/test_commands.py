@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 from kedro.framework.cli.cli import KedroCLI
 
+from compo_pipeline.methods.registry import METHODS
 from compo_pipeline.pipeline_registry import AFTERWARDS, APART, TRAIN_EVAL
 
 
@@ -73,7 +74,7 @@ def test_a_mistyped_key_is_told_in_one_line(workspace):
 def test_an_unknown_method_is_told_before_anything_runs(kedro):
     done = kedro("run", "--params", "method=clicc")
     assert done.exit_code == 1
-    known = "c2lip, clic, clip, fsc_clip, negclip, siglip, sparcl, triplet_clip"
+    known = ", ".join(METHODS)
     expected = f"Error: method: 'clicc' is unknown; did you mean 'clic'? (allowed: {known})"
     assert done.stderr.strip() == expected
 

@@ -7,7 +7,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from compo_pipeline.losses.contrastive import clip, multi_positive, pairwise, sigmoid
+from compo_pipeline.losses.contrastive import (
+    clip,
+    multi_positive,
+    pairwise,
+    sigmoid,
+    to_positives,
+)
 
 
 def unit(*shape: int, seed: int = 0) -> Tensor:
@@ -115,3 +121,14 @@ def test_sigmoid_at_a_great_scale_stays_finite() -> None:
     loss.backward()
     assert images.grad is not None
     assert images.grad.isfinite().all()
+
+
+def test_own_positives_equal_the_loop() -> None:
+    images, texts, positives = unit(4, 5), unit(4, 5, seed=1), unit(4, 5, seed=2)
+    total = 0.0
+    for anchors in (images, texts):
+        for i, anchor in enumerate(anchors):
+            terms = [math.exp(7.0 * float(anchor @ positive)) for positive in positives]
+            total -= math.log(terms[i] / sum(terms))
+    got = to_positives(images, texts, positives, torch.tensor(7.0, dtype=torch.float64))
+    assert got.item() == pytest.approx(total / 8, abs=1e-12)

@@ -40,6 +40,9 @@ _AUXILIARY = frozenset({"AUX", "PRON", "ADV"})
 _SYMMETRIC = {"by", "touching", "with"} | {word for name in EITHER_WAY for word in name.split()}
 
 
+Category = Literal["entity", "relation"]
+
+
 class Unit(NamedTuple):
     """An entity or a relation of a caption.
 
@@ -49,7 +52,7 @@ class Unit(NamedTuple):
             each other without a gap.
     """
 
-    category: Literal["entity", "relation"]
+    category: Category
     parts: tuple[Phrase, ...]
 
     @property
@@ -123,8 +126,8 @@ def foil(
         if start <= one.start and one.end <= end
     ]
     drafts: dict[str, list[tuple[list[Edit], tuple[str, str]]]] = {}
-    for category, edits, words in replacer.replacements(parse, elements, rng):
-        drafts.setdefault(category, []).append((edits, words))
+    for kind, edits, words in replacer.replacements(parse, elements, rng):
+        drafts.setdefault(kind, []).append((edits, words))
     if unit.category == "relation" and _reversible(parse, unit):
         subject, _, other = unit.parts
         words = written(parse, *subject), written(parse, *other)

@@ -45,6 +45,26 @@ def multi_positive(images: Tensor, positives: Tensor, scale: Tensor) -> Tensor:
     return torch.stack([clip(images, texts, scale) for texts in positives]).mean()
 
 
+def to_positives(images: Tensor, texts: Tensor, positives: Tensor, scale: Tensor) -> Tensor:
+    """Each image, and each text, has its own positive among those of the batch.
+
+    Source: SVLC (Doveh et al. 2023), the authors' code; one direction alone: no positive looks for
+    its image or text.
+
+    Args:
+        images: [m, D], normalised.
+        texts: [m, D], normalised.
+        positives: [m, D], normalised; of each text another one that says the same.
+        scale: scalar, exp(logit_scale).
+
+    Returns:
+        Scalar, the mean over images and texts.
+    """
+    target = torch.arange(len(positives), device=positives.device)
+    from_images = F.cross_entropy(scale * images @ positives.T, target)
+    return (from_images + F.cross_entropy(scale * texts @ positives.T, target)) / 2
+
+
 def pairwise(logits: Tensor, matches: Tensor) -> Tensor:
     """Every image and every text, pair by pair: do they belong together?
 

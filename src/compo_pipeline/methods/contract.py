@@ -9,7 +9,7 @@ Shapes: m images, K texts, T tokens, D width of the joint space.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
@@ -63,6 +63,28 @@ class ViewContext(NamedTuple):
     counterfactuals: Mapping[str, Sequence[Counterfactual]] = MappingProxyType({})
     """Edited captions by sample_id, for methods that train on them."""
 
+    sentences: Mapping[tuple[str, int], Parse] = MappingProxyType({})
+    """Parsed sentences by sample_id and place, the further ones for methods that ask for them."""
+
+    @classmethod
+    def of(
+        cls,
+        parses: Iterable[Parse],
+        language: str,
+        seed: int,
+        counterfactuals: Mapping[str, Sequence[Counterfactual]],
+    ) -> ViewContext:
+        """From parses of first and further sentences, for the first epoch."""
+        places = {(row.sample_id, row.sentence): row for row in parses}
+        first = {name: row for (name, sentence), row in places.items() if sentence == 0}
+        return cls(first, language, seed, 0, counterfactuals, places)
+
+    def parse(self, caption: Caption, sentence: int) -> Parse | None:
+        """The parse of a caption's sentence; None of a further one that was not parsed."""
+        if sentence == 0:
+            return self.parses[caption.sample_id]
+        return self.sentences.get((caption.sample_id, sentence))
+
     def rng(self, purpose: str, caption: Caption) -> random.Random:
         """The random generator of one caption in this epoch, for one purpose."""
         return rng(self.seed, purpose, self.epoch, caption.sample_id)
@@ -109,6 +131,12 @@ class Preprocessor(Protocol):
 
 class Encoder(Protocol):
     """The model's towers, for `loss`; a frozen tower's features may be precomputed."""
+
+    @property
+    def memory(self) -> MutableMapping[str, Tensor]:
+        """What a loss carries from one step of a training to the next, without a gradient; saved
+        and restored with the weights.
+        """
 
     @property
     def scale(self) -> Tensor:

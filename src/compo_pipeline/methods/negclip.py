@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ from compo_pipeline.configuration import settings
 from compo_pipeline.language.alternatives import ReplacementSource
 from compo_pipeline.language.editing import Generator
 from compo_pipeline.language.reordering import shuffle_bigrams, swap_phrases
-from compo_pipeline.language.replacements import replacer
+from compo_pipeline.language.replacements import CATEGORIES, replacer
 from compo_pipeline.language.swaps import swap_within
 from compo_pipeline.losses.negclip import negclip
 from compo_pipeline.methods.contract import (
@@ -40,7 +40,15 @@ from compo_pipeline.methods.contract import (
 from compo_pipeline.methods.views import Origin, provenance, single_image, single_view
 from compo_pipeline.records import Caption, View
 
-Rule = Literal["negclip", "replace", "bigram", "swap"]
+Rule = Literal[
+    "negclip",
+    "replace",
+    "bigram",
+    "swap",
+    "replace_entity",
+    "replace_attribute",
+    "replace_relation",
+]
 
 
 @settings
@@ -50,7 +58,8 @@ class NegativeViews:
     generators: tuple[Rule, ...]
     """One negative each: `negclip` exchanges two words or phrases of a kind, `replace` a thing,
     attribute or relation for another, `bigram` shuffles pairs of words, `swap` exchanges two words
-    of any one part of speech (CLIC's rule, within the caption).
+    of any one part of speech (CLIC's rule, within the caption); `replace_entity`,
+    `replace_attribute` and `replace_relation` replace nothing else.
     """
 
     replacements: ReplacementSource = "lexicon"
@@ -64,8 +73,8 @@ class NegativeViews:
         """Check that every rule is named once."""
         if not self.generators or len(set(self.generators)) < len(self.generators):
             raise ValueError(
-                f"generators: expected each of negclip, replace, bigram, swap at most once and "
-                f"one at least, got {list(self.generators)}"
+                f"generators: expected each of {', '.join(get_args(Rule))} at most once and one "
+                f"at least, got {list(self.generators)}"
             )
 
 
@@ -87,7 +96,7 @@ class TextNegatives(Method):
 
     def views(self, captions: Sequence[Caption], context: ViewContext) -> Iterator[View]:
         """Each caption with a negative of every rule."""
-        rules = {name: self._rule(name) for name in self.view_settings.generators}
+        rules = {name: self.rule(name) for name in self.view_settings.generators}
         for caption in captions:
             generated = [
                 rule(context.parses[caption.sample_id], context.rng(name, caption))
@@ -95,13 +104,19 @@ class TextNegatives(Method):
             ]
             origins = [one if one is None else Origin.of(one) for one in generated]
             texts = [one if one is None else one.text for one in generated]
-            yield single_view(
-                caption, caption.sentences[:1], texts, provenance(context.language, origins)
-            )
+            positives = self.positives(caption, context)
+            yield single_view(caption, positives, texts, provenance(context.language, origins))
 
-    def _rule(self, name: Rule) -> Generator:
-        if name == "replace":
-            return replacer(self.view_settings.replacements, key=f"{self.name}.views.replacements")
+    def positives(self, caption: Caption, context: ViewContext) -> Sequence[str]:
+        """Texts that are true of the caption's image: the caption itself, alone."""
+        return caption.sentences[:1]
+
+    def rule(self, name: Rule) -> Generator:
+        """A rule with the settings of the views."""
+        if name.startswith("replace"):
+            categories = (name.removeprefix("replace_"),) if name != "replace" else CATEGORIES
+            key = f"{self.name}.views.replacements"
+            return replacer(self.view_settings.replacements, categories, key=key)
         careful = self.view_settings.careful
         rules: dict[Rule, Generator] = {
             "negclip": partial(swap_phrases, careful=careful),

@@ -40,6 +40,9 @@ class MethodEntry:
     parses: bool = False
     """Whether views are made from parses of the captions' first sentences."""
 
+    further_parses: bool = False
+    """Whether they are made from parses of the further sentences too."""
+
     counterfactuals: bool = False
     """Whether views are made from edited captions and their images."""
 
@@ -102,12 +105,17 @@ def build(
 
 for _name, _label, _class, _needs in (
     ("c2lip", "C2LIP", "c2lip:C2lip", {"parses": True}),
+    ("ce_clip", "CE-CLIP", "ce_clip:CeClip", {"parses": True}),
     ("clic", "CLIC", "clic:Clic", {"parses": True}),
     ("clip", "CLIP", "clip:Clip", {}),
+    ("cs_clip", "CS-CLIP", "cs_clip:CsClip", {"parses": True}),
+    ("dac_mil", "DAC", "dac_mil:DacMil", {"parses": True, "further_parses": True}),
     ("fsc_clip", "FSC-CLIP", "fsc_clip:FscClip", {"parses": True}),
     ("negclip", "NegCLIP", "negclip:NegClip", {"parses": True}),
     ("siglip", "SigLIP", "clip:Siglip", {}),
+    ("sneg", "S-Neg", "sneg:Sneg", {"parses": True}),
     ("sparcl", "SPARCL", "sparcl:Sparcl", {"counterfactuals": True}),
+    ("svlc_r", "SVLC-R", "svlc_r:SvlcR", {"parses": True}),
     ("triplet_clip", "TripletCLIP", "triplet_clip:TripletClip", {"counterfactuals": True}),
 ):
     register(MethodEntry(_name, _label, f"{__package__}.{_class}", **_needs))

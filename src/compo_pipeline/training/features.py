@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -84,6 +84,9 @@ class ModelEncoder:
 
     compute: Compute
     """Device and precision of the towers."""
+
+    memory: dict[str, Tensor] = field(default_factory=dict)
+    """What a loss carries from step to step."""
 
     @property
     def scale(self) -> Tensor:

@@ -139,6 +139,9 @@ class Training:
         saved = checkpoint.restore(self.state, {"model": self.loaded.model}, self._adamw)
         self._optimizer.load_state_dict(saved["loss_scale"])
         self.progress = Progress.from_dict(saved["progress"])
+        device = self.compute.device
+        for name, values in saved["memory"].items():
+            self._encoder.memory[name] = torch.tensor(values, device=device)
         self._best = checkpoint.read_best(self.state)
         log.info(
             "%s: %d of %d steps are done.",
@@ -229,6 +232,7 @@ class Training:
             "fingerprint": dict(self.fingerprint),
             "progress": self.progress.as_dict(),
             "loss_scale": self._optimizer.state_dict(),
+            "memory": {name: value.tolist() for name, value in self._encoder.memory.items()},
         }
         checkpoint.save(
             *(self.state, {"model": self.loaded.model}, self._adamw, saved, self._best),

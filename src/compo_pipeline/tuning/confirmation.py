@@ -175,7 +175,10 @@ def _run_in_processes(trainings: Sequence[_Training], processes: int) -> None:
         training.views()
     confirmation = trainings[0].confirmation
     light = replace(
-        confirmation, view_context=confirmation.view_context._replace(parses={}, counterfactuals={})
+        confirmation,
+        view_context=confirmation.view_context._replace(
+            parses={}, sentences={}, counterfactuals={}
+        ),
     )
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, context, compute.use_cores, (processes,)) as pool:

@@ -98,11 +98,10 @@ def confirm_best(
         return {"reason": reason}
     inputs = _inputs(benchmarks=benchmarks, **shared)
     reported = parse(BenchmarksSettings, benchmarks, "benchmarks")
-    first = {row.sample_id: row for row in parses if row.sentence == 0}
     language = name_and_version(load(language_model)) if parses else ""
     confirmation = Confirmation(
         inputs=inputs,
-        view_context=ViewContext(first, language, 0, 0, by_sample(counterfactuals)),
+        view_context=ViewContext.of(parses, language, 0, by_sample(counterfactuals)),
         epochs=parse(ViewSettings, views_settings, "views").epochs,
         items=adapters.gather(reported, shared["valid_captions"], inputs.training.root),
         folder=Path(paths["tuning_confirmed"]),

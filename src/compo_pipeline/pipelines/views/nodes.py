@@ -17,7 +17,7 @@ def parse_captions(
     method: str,
     method_views: Mapping[str, Any],
 ) -> list[Parse]:
-    """Parses of the captions' first sentences, for a method that needs them."""
+    """Parses of the captions' sentences that a method needs: none, the first ones, or all."""
     from compo_pipeline.language.parsing import load
     from compo_pipeline.language.parsing import parse as parse_sentences
     from compo_pipeline.methods import registry
@@ -25,11 +25,17 @@ def parse_captions(
     from compo_pipeline.records import training_rows
 
     registry.build(method, method_views)  # wrong settings are refused before minutes of parsing
-    if not registry.find(method).parses:
+    needs = registry.find(method)
+    if not needs.parses:
         return []
     rows = training_rows(valid_captions, parse(ViewSettings, views, "views").split)
-    first = [(row.sample_id, 0, row.sentences[0]) for row in rows]
-    return list(parse_sentences(load(language_model), first))
+    read = None if needs.further_parses else 1
+    sentences = (
+        (row.sample_id, place, sentence)
+        for row in rows
+        for place, sentence in enumerate(row.sentences[:read])
+    )
+    return list(parse_sentences(load(language_model), sentences))
 
 
 def draw_views(
@@ -52,9 +58,8 @@ def draw_views(
 
     settings = parse(ViewSettings, views, "views")
     rows = training_rows(valid_captions, settings.split)
-    first = {row.sample_id: row for row in parses}
     language = name_and_version(load(language_model)) if parses else ""
-    context = ViewContext(first, language, seed, 0, by_sample(counterfactuals))
+    context = ViewContext.of(parses, language, seed, by_sample(counterfactuals))
     write(registry.build(method, method_views), rows, context, settings.epochs, Path(folder))
     return Path(folder)
 

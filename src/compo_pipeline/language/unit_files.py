@@ -1,0 +1,132 @@
+"""Files of units and foils as CS-CLIP's authors write them with a language model.
+
+A folder of JSON files, each a list of records `{original_caption, entities: [text],
+negative_entities: {entity: [foil]}, relations: [{subject, relation_type, object, negatives}],
+swap_negatives: [text]}`; a foil or swap is a text or `{negative}`, a relation's negative is
+`{change_type}` with another `relation_type`, or with `subject` and `object`, which are exchanged
+where it gives none (change_type `swap` or `subject_object_swap`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.language.editing import bare
+from compo_pipeline.language.units import Category
+from compo_pipeline.untrusted import files_below, read_json, text_problem
+
+log = logging.getLogger(__name__)
+
+_SWAPS = frozenset({"swap", "subject_object_swap"})
+_PARTS = ("subject", "relation_type", "object")
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenUnit:
+    """A unit's text and its foils."""
+
+    category: Category
+    text: str
+    foils: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenUnits:
+    """The units of a caption that have a foil, and negatives of the whole caption."""
+
+    units: tuple[WrittenUnit, ...]
+    swaps: tuple[str, ...]
+
+
+def read(folder: Path, key: str) -> dict[str, WrittenUnits]:
+    """The records of a folder by their caption, without case and closing punctuation.
+
+    Records that cannot be read are counted and the first is named in the log.
+
+    Args:
+        folder: searched for *.json.
+        key: the YAML key of the folder, for errors.
+
+    Raises:
+        SettingsError: there is no file, or no record can be read.
+    """
+    files = files_below(folder, "*.json") if folder.is_dir() else []
+    if not files:
+        raise SettingsError(f"{key}: no *.json in the folder {folder}")
+    found: dict[str, WrittenUnits] = {}
+    refused: list[str] = []
+    for file in files:
+        records = read_json(file)
+        for place, record in enumerate(records if isinstance(records, list) else [records]):
+            try:
+                found[bare(_text(record.get("original_caption") or record["caption"]))] = (
+                    WrittenUnits(tuple(_units(record)), _texts(record.get("swap_negatives")))
+                )
+            except (AttributeError, KeyError, TypeError) as error:
+                refused.append(f"{file}, record {place}: {error!r}")
+    if not found:
+        raise SettingsError(f"{key}: no record of units can be read ({refused[:1] or files[:1]})")
+    if refused:
+        log.warning("%d records of units cannot be read, the first: %s", len(refused), refused[0])
+    return found
+
+
+def _units(record: Mapping[str, Any]) -> Iterator[WrittenUnit]:
+    others = {
+        _text(entity): _texts(foils)
+        for entity, foils in (record.get("negative_entities") or {}).items()
+    }
+    for entity in map(_text, record.get("entities") or ()):
+        if others.get(entity):
+            yield WrittenUnit("entity", entity, others[entity])
+    for relation in record.get("relations") or ():
+        subject, name, other = (_text(relation.get(part)) for part in _PARTS)
+        text = _sentence(subject, name, other)
+        foils = tuple(
+            dict.fromkeys(
+                foil
+                for foil in _relation_foils(relation, subject, name, other, others)
+                if foil != text
+            )
+        )
+        if subject and name and other and foils:
+            yield WrittenUnit("relation", text, foils)
+
+
+def _relation_foils(
+    relation: Mapping[str, Any],
+    subject: str,
+    name: str,
+    other: str,
+    others: Mapping[str, tuple[str, ...]],
+) -> Iterator[str]:
+    for negative in relation.get("negatives") or ():
+        if str(negative.get("change_type")).lower() in _SWAPS:
+            first, last = _text(negative.get("subject")), _text(negative.get("object"))
+            yield _sentence(first or other, name, last or subject)
+        elif new := _text(negative.get("relation_type")):
+            yield _sentence(subject, new, other)
+    for foil in others.get(subject, ()):
+        yield _sentence(foil, name, other)
+    for foil in others.get(other, ()):
+        yield _sentence(subject, name, foil)
+
+
+def _sentence(subject: str, name: str, other: str) -> str:
+    return f"{subject} {name.replace('_', ' ')} {other}"
+
+
+def _texts(values: Iterable[Any] | None) -> tuple[str, ...]:
+    texts = (_text(one["negative"] if isinstance(one, dict) else one) for one in values or ())
+    return tuple(text for text in texts if text)
+
+
+def _text(value: Any) -> str:
+    if problem := text_problem(value or ""):
+        raise TypeError(problem)
+    return (value or "").strip()

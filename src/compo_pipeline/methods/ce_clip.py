@@ -1,0 +1,101 @@
+"""CE-CLIP: NegCLIP with four kinds of negatives, ranked by adaptive thresholds, and text by text.
+
+Source: "Contrasting Intra-Modal and Ranking Cross-Modal Hard Negatives to Enhance Visio-Linguistic
+Compositional Understanding" (Zhang et al. 2024), and its authors' code. Their negatives exchange
+the first two nouns, or replace an adjective, a noun or a verb by what a masked language model
+writes; here rules do. The paper says of the intra-modal loss only that it takes hard negatives:
+those of the whole batch, as in the code, or the caption's own (`intra_modal_negatives`).
+
+Shapes: m rows of a batch, K negatives a row, T tokens of context, D width of the joint space.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import NonNegativeFloat
+
+from compo_pipeline.configuration import settings
+from compo_pipeline.losses.adaptive_ranking import adapted, cross_modal_ranking, intra_modal
+from compo_pipeline.losses.negclip import negclip
+from compo_pipeline.methods.contract import Encoder, LossTerms, Term, Towers
+from compo_pipeline.methods.negclip import NegativesBatch, NegativeViews, Rule, TextNegatives
+
+_THRESHOLDS = "thresholds"
+
+
+@settings
+class CeClipViews(NegativeViews):
+    """Four negatives a caption; each rule is a kind with a threshold of its own."""
+
+    generators: tuple[Rule, ...] = (
+        "negclip",
+        "replace_attribute",
+        "replace_entity",
+        "replace_relation",
+    )
+
+
+@settings
+class CeClipWeights:
+    """Weights of the three losses; 0 leaves one of the last two out."""
+
+    negclip: NonNegativeFloat = 1.0
+    ranking: NonNegativeFloat = 0.2
+    intra_modal: NonNegativeFloat = 0.2
+
+
+@settings
+class CeClipObjective:
+    """Losses and trained towers."""
+
+    weights: CeClipWeights = field(default_factory=CeClipWeights)
+    """Of the losses."""
+
+    most_threshold: NonNegativeFloat = 10.0
+    """Upper bound of the thresholds, in logits: its value belongs to a scale of 100."""
+
+    intra_modal_negatives: Literal["batch", "own"] = "batch"
+    """What the intra-modal loss contrasts a caption with: all negatives of the batch (the authors'
+    code), or its own.
+    """
+
+    trains: Towers = ("image", "text")
+    """Towers that are trained."""
+
+
+class CeClip(TextNegatives):
+    """CE-CLIP on single images."""
+
+    name: ClassVar[str] = "ce_clip"
+    views_type: ClassVar[type] = CeClipViews
+    objective_type: ClassVar[type] = CeClipObjective
+    objective: CeClipObjective
+
+    def loss(self, encoder: Encoder, batch: NegativesBatch) -> LossTerms:
+        """NegCLIP's loss, the ranking of negatives, and captions against negatives."""
+        weights, scale, valid = self.objective.weights, encoder.scale, batch.valid
+        images = encoder.images(batch.images)
+        texts = encoder.texts(batch.texts.flatten(0, 1)).view(*batch.texts.shape[:2], -1)
+        captions, negatives = texts[:, 0], texts[:, 1:]
+        contrast = negclip(images, captions, negatives.flatten(0, 1), valid.flatten(), scale)
+        terms = {"negclip": Term(contrast, weights.negclip)}
+        logits = scale * torch.einsum("md,mkd->mk", images, texts)
+        right, wrong = logits[:, 0], logits[:, 1:]
+        if weights.ranking:
+            thresholds = encoder.memory.get(_THRESHOLDS, torch.zeros_like(wrong[0]))
+            ranked = cross_modal_ranking(right, wrong, valid, thresholds)
+            terms["ranking"] = Term(ranked, weights.ranking)
+            bounded = adapted(right, wrong, valid, thresholds, self.objective.most_threshold)
+            encoder.memory[_THRESHOLDS] = bounded
+        if weights.intra_modal:
+            if self.objective.intra_modal_negatives == "batch":
+                between = captions @ negatives.flatten(0, 1).T
+                among = intra_modal(right, scale * between, valid.flatten())
+            else:
+                between = torch.einsum("md,mkd->mk", captions, negatives)
+                among = intra_modal(right, scale * between, valid)
+            terms["intra_modal"] = Term(among, weights.intra_modal)
+        return terms

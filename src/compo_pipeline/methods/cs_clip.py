@@ -1,0 +1,185 @@
+"""CS-CLIP: NegCLIP on captions, and the same on their units, each with a foil of its own.
+
+Source: "Half-Truths Break Similarity-Based Retrieval" (arXiv 2602.23906), and its authors' code:
+two units of a caption a step, drawn anew, relations first; a unit is contrasted with those of the
+batch and with its own foil. Theirs come from a language model (`unit_files` reads such files), and
+half of their entities are joined with another by "and"; here the parse gives units and foils, and
+entities stay single.
+
+Shapes: m rows of a batch, B units a row, T tokens of context, D width of the joint space.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+import torch
+from pydantic import NonNegativeFloat, PositiveInt
+
+from compo_pipeline.configuration import Share, settings
+from compo_pipeline.language import unit_files
+from compo_pipeline.language.editing import Generator, bare, written
+from compo_pipeline.language.replacements import Replacer, replacer
+from compo_pipeline.language.unit_files import WrittenUnits
+from compo_pipeline.language.units import Category, foil, units
+from compo_pipeline.losses.negclip import negclip, own_negative
+from compo_pipeline.methods.contract import (
+    Collated,
+    Encoder,
+    Example,
+    LossTerms,
+    Preprocessor,
+    Term,
+    Towers,
+    ViewContext,
+)
+from compo_pipeline.methods.negclip import NegativeViews, Rule, TextNegatives
+from compo_pipeline.methods.text_pairs import TextPairsBatch, embedded_texts, text_pairs_batch
+from compo_pipeline.methods.views import Origin, provenance, single_view
+from compo_pipeline.records import Caption, Parse, View
+
+
+@settings
+class CsClipViews(NegativeViews):
+    """A negative of the caption, and units with a foil each."""
+
+    generators: tuple[Rule, ...] = ("negclip", "replace")
+    """Rules for the negative of the whole caption, as for NegCLIP; the first that finds something
+    writes it.
+    """
+
+    units: PositiveInt = 2
+    """Units drawn for a caption in an epoch, one may come twice."""
+
+    relations: Share = 1.0
+    """Probability that a draw prefers relations to entities; without one of the kind that is
+    preferred it takes the other.
+    """
+
+    unit_files: str | None = None
+    """Folder with the authors' JSON files, for captions that are in them; null: the parse alone."""
+
+
+@settings
+class CsClipWeights:
+    """Weights of the two losses; 0 leaves the second one out."""
+
+    captions: NonNegativeFloat = 1.0
+    units: NonNegativeFloat = 0.5
+
+
+@settings
+class CsClipObjective:
+    """Losses and trained towers."""
+
+    weights: CsClipWeights = field(default_factory=CsClipWeights)
+    """Of the losses."""
+
+    trains: Towers = ("image", "text")
+    """Towers that are trained."""
+
+
+class _Pair(NamedTuple):
+    """A text, its negative, and what made the latter."""
+
+    text: str
+    negative: str | None
+    origin: Origin | None
+
+
+class CsClip(TextNegatives):
+    """CS-CLIP on single images."""
+
+    name: ClassVar[str] = "cs_clip"
+    views_type: ClassVar[type] = CsClipViews
+    objective_type: ClassVar[type] = CsClipObjective
+    view_settings: CsClipViews
+    objective: CsClipObjective
+
+    def views(self, captions: Sequence[Caption], context: ViewContext) -> Iterator[View]:
+        """Each caption with its negative, and units with their foils."""
+        rules = {name: self.rule(name) for name in self.view_settings.generators}
+        key = f"{self.name}.views"
+        source = replacer(self.view_settings.replacements, key=f"{key}.replacements")
+        folder = self.view_settings.unit_files
+        known = unit_files.read(Path(folder), f"{key}.unit_files") if folder else {}
+        for caption in captions:
+            parse = context.parses[caption.sample_id]
+            records = known.get(bare(caption.sentences[0]))
+            pairs = [self._caption(caption, parse, records, rules, context)]
+            draws = context.rng("units", caption)
+            for _ in range(self.view_settings.units):
+                preferred = draws.random() < self.view_settings.relations
+                order: tuple[Category, ...] = ("relation", "entity")
+                for category in order if preferred else order[::-1]:
+                    drawn = (
+                        _written(records, category, draws)
+                        if records
+                        else _parsed(parse, category, draws, source)
+                    )
+                    if drawn:
+                        pairs.append(drawn)
+                        break
+            texts, negatives, origins = zip(*pairs, strict=True)
+            yield single_view(caption, texts, negatives, provenance(context.language, origins))
+
+    def _caption(
+        self,
+        caption: Caption,
+        parse: Parse,
+        records: WrittenUnits | None,
+        rules: Mapping[Rule, Generator],
+        context: ViewContext,
+    ) -> _Pair:
+        """The caption and a negative of it."""
+        if records and records.swaps:
+            swap = context.rng("swaps", caption).choice(records.swaps)
+            return _Pair(caption.sentences[0], swap, Origin("unit_files", "swap", ()))
+        for name, rule in rules.items():
+            if found := rule(parse, context.rng(name, caption)):
+                return _Pair(caption.sentences[0], found.text, Origin.of(found))
+        return _Pair(caption.sentences[0], None, None)
+
+    def collate(
+        self, examples: Sequence[Example], step: int, preprocessor: Preprocessor
+    ) -> Collated:
+        """Images, captions and units, with their negatives."""
+        return text_pairs_batch(examples, preprocessor)
+
+    def loss(self, encoder: Encoder, batch: TextPairsBatch) -> LossTerms:
+        """NegCLIP's loss of captions, and the mean over places of that of units."""
+        weights, scale = self.objective.weights, encoder.scale
+        images = encoder.images(batch.images)
+        texts, negatives = embedded_texts(encoder, batch)
+        there, foiled = batch.valid
+        own = negclip(images, texts[:, 0], negatives[:, 0], foiled[:, 0], scale)
+        terms = {"captions": Term(own, weights.captions)}
+        if weights.units and texts.shape[1] > 1:
+            losses = [
+                own_negative(images, texts[:, k], negatives[:, k], there[:, k], foiled[:, k], scale)
+                for k in range(1, texts.shape[1])
+            ]
+            terms["units"] = Term(torch.stack(losses).mean(), weights.units)
+        return terms
+
+
+def _parsed(parse: Parse, category: Category, rng: random.Random, source: Replacer) -> _Pair | None:
+    """A drawn unit of a kind that has a foil, by the parse."""
+    found = [unit for unit in units(parse) if unit.category == category]
+    for unit in rng.sample(found, len(found)):
+        if made := foil(parse, unit, rng, source):
+            return _Pair(written(parse, *unit.phrase), made.text, Origin.of(made))
+    return None
+
+
+def _written(records: WrittenUnits, category: Category, rng: random.Random) -> _Pair | None:
+    """A drawn unit of a kind and one of its foils, by the files."""
+    found = [unit for unit in records.units if unit.category == category]
+    if not found:
+        return None
+    unit = rng.choice(found)
+    return _Pair(unit.text, rng.choice(unit.foils), Origin("unit_files", category, ()))

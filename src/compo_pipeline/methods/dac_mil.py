@@ -1,0 +1,127 @@
+"""DAC: dense captions of an image as instances of which some are true, with their negatives.
+
+Source: "Dense and Aligned Captions (DAC) Promote Compositional Reasoning in VL Models" (Doveh et
+al. 2023), and its authors' code: CLIP and S-Neg on the caption, and multiple-instance losses on
+sentences that are drawn, with replacement, among the dense captions and the caption itself. They
+caption segments of the image or ask a language model for what else may be seen; here the sentences
+of the caption row are the dense captions: bring such data (docs/your-data.md). Negatives are
+replaced words, where the authors mix look-up tables and a masked language model.
+
+Shapes: m rows of a batch, B sentences a row, T tokens of context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import field
+from typing import ClassVar
+
+import torch
+from pydantic import NonNegativeFloat, PositiveInt
+
+from compo_pipeline.configuration import settings
+from compo_pipeline.losses.multiple_instance import multiple_instance, multiple_negatives
+from compo_pipeline.methods.contract import (
+    Collated,
+    Encoder,
+    Example,
+    LossTerms,
+    Preprocessor,
+    Term,
+    ViewContext,
+)
+from compo_pipeline.methods.negclip import NegativeViews, Rule, TextNegatives
+from compo_pipeline.methods.sneg import SnegObjective, SnegWeights, contrasts
+from compo_pipeline.methods.text_pairs import TextPairsBatch, embedded_texts, text_pairs_batch
+from compo_pipeline.methods.views import Origin, provenance, single_view
+from compo_pipeline.records import Caption, View
+
+
+@settings
+class DacMilViews(NegativeViews):
+    """One negative of the caption and of each sentence."""
+
+    generators: tuple[Rule, ...] = ("replace",)
+    """The rule that writes the negatives, as for NegCLIP; exactly one."""
+
+    sentences: PositiveInt = 10
+    """Sentences drawn for a caption in an epoch."""
+
+    def __post_init__(self) -> None:
+        """One rule."""
+        NegativeViews.__post_init__(self)
+        if len(self.generators) > 1:
+            raise ValueError(f"generators: expected one rule, got {list(self.generators)}")
+
+
+@settings
+class DacMilWeights(SnegWeights):
+    """Weights of the four losses; 0 leaves one of the last three out."""
+
+    instances: NonNegativeFloat = 1.0
+    """Of an image's sentences among those of the batch."""
+
+    instance_negatives: NonNegativeFloat = 1.0
+    """Of an image's sentences against their own negatives."""
+
+
+@settings
+class DacMilObjective(SnegObjective):
+    """Losses and trained towers."""
+
+    weights: DacMilWeights = field(default_factory=DacMilWeights)
+    """Of the losses."""
+
+    negatives_in_contrast: bool = True
+    """Whether the contrast of images with captions has the negatives of the whole batch too, as
+    NegCLIP's.
+    """
+
+
+class DacMil(TextNegatives):
+    """DAC's losses on single images with several sentences."""
+
+    name: ClassVar[str] = "dac_mil"
+    views_type: ClassVar[type] = DacMilViews
+    objective_type: ClassVar[type] = DacMilObjective
+    sentences: ClassVar[int] = 2
+    view_settings: DacMilViews
+    objective: DacMilObjective
+
+    def views(self, captions: Sequence[Caption], context: ViewContext) -> Iterator[View]:
+        """Each caption and its sentences, each with a negative."""
+        (name,) = self.view_settings.generators
+        rule = self.rule(name)
+        for caption in captions:
+            draws = context.rng("sentences", caption)
+            places = draws.choices(range(len(caption.sentences)), k=self.view_settings.sentences)
+            chance, found = context.rng(name, caption), []
+            for place in (0, *places):
+                parse = context.parse(caption, place)
+                found.append(rule(parse, chance) if parse else None)
+            texts = [None if one is None else one.text for one in found]
+            origins = [None if one is None else Origin.of(one) for one in found]
+            positives = [caption.sentences[place] for place in (0, *places)]
+            yield single_view(caption, positives, texts, provenance(context.language, origins))
+
+    def collate(
+        self, examples: Sequence[Example], step: int, preprocessor: Preprocessor
+    ) -> Collated:
+        """Images, captions and sentences with their negatives."""
+        return text_pairs_batch(examples, preprocessor)
+
+    def loss(self, encoder: Encoder, batch: TextPairsBatch) -> LossTerms:
+        """CLIP's loss and S-Neg on captions, and the multiple-instance losses on sentences."""
+        weights, scale, valid = self.objective.weights, encoder.scale, batch.valid[1]
+        images = encoder.images(batch.images)
+        texts, negatives = embedded_texts(encoder, batch)
+        own = torch.stack([texts[:, 0], negatives[:, 0]], dim=1)
+        terms = contrasts(self.objective, images, own, valid[:, :1], scale)
+        texts, negatives, valid = texts[:, 1:], negatives[:, 1:], valid[:, 1:]
+        if weights.instances:
+            among = multiple_instance(images, texts, scale)
+            terms["instances"] = Term(among, weights.instances)
+        if weights.instance_negatives:
+            against = multiple_negatives(images, texts, negatives, valid, scale)
+            terms["instance_negatives"] = Term(against, weights.instance_negatives)
+        return terms

@@ -1,0 +1,95 @@
+"""S-Neg: CLIP, and each image's choice between its caption and the caption's own negatives.
+
+Source: CLIC paper, Eq. 3, for the loss that SVLC and DAC add to CLIP's; with several negatives it
+is a softmax over all of them (the authors' code of both). Whether the negatives are further texts
+of CLIP's contrast too, as NegCLIP has them, is configurable: in Eq. 1 they are not, in the authors'
+code they are.
+
+Shapes: m rows of a batch, K negatives a row, T tokens of context, D width of the joint space.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import ClassVar
+
+import torch
+from pydantic import NonNegativeFloat
+from torch import Tensor
+
+from compo_pipeline.configuration import settings
+from compo_pipeline.losses import contrastive
+from compo_pipeline.losses.calibrated import calibrated
+from compo_pipeline.losses.negclip import negclip
+from compo_pipeline.methods.contract import Encoder, LossTerms, Term, Towers
+from compo_pipeline.methods.negclip import NegativesBatch, NegativeViews, Rule, TextNegatives
+
+
+@settings
+class SnegViews(NegativeViews):
+    """One swap a caption."""
+
+    generators: tuple[Rule, ...] = ("swap",)
+
+
+@settings
+class SnegWeights:
+    """Weights of the two losses; 0 leaves the second one out."""
+
+    contrastive: NonNegativeFloat = 1.0
+    s_neg: NonNegativeFloat = 1.0
+
+
+@settings
+class SnegObjective:
+    """Losses and trained towers."""
+
+    weights: SnegWeights = field(default_factory=SnegWeights)
+    """Of the losses."""
+
+    negatives_in_contrast: bool = False
+    """Whether the contrast of images with captions has the negatives of the whole batch too, as
+    NegCLIP's.
+    """
+
+    trains: Towers = ("image", "text")
+    """Towers that are trained."""
+
+
+class Sneg(TextNegatives):
+    """CLIP and S-Neg on single images."""
+
+    name: ClassVar[str] = "sneg"
+    views_type: ClassVar[type] = SnegViews
+    objective_type: ClassVar[type] = SnegObjective
+    objective: SnegObjective
+
+    def loss(self, encoder: Encoder, batch: NegativesBatch) -> LossTerms:
+        """CLIP's loss and S-Neg."""
+        images = encoder.images(batch.images)
+        texts = encoder.texts(batch.texts.flatten(0, 1)).view(*batch.texts.shape[:2], -1)
+        return contrasts(self.objective, images, texts, batch.valid, encoder.scale)
+
+
+def contrasts(
+    objective: SnegObjective, images: Tensor, texts: Tensor, valid: Tensor, scale: Tensor
+) -> dict[str, Term]:
+    """CLIP's loss and S-Neg of embeddings.
+
+    Args:
+        objective: weights, and whether the negatives are texts of the contrast.
+        images: [m, D], normalised.
+        texts: [m, K + 1, D], normalised, the caption first.
+        valid: [m, K], bool: the negative exists.
+        scale: scalar, exp(logit_scale).
+    """
+    captions, negatives = texts[:, 0], texts[:, 1:].flatten(0, 1)
+    if objective.negatives_in_contrast:
+        contrast = negclip(images, captions, negatives, valid.flatten(), scale)
+    else:
+        contrast = contrastive.clip(images, captions, scale)
+    terms = {"contrastive": Term(contrast, objective.weights.contrastive)}
+    if objective.weights.s_neg:
+        logits = scale * torch.einsum("md,mkd->mk", images, texts)
+        terms["s_neg"] = Term(calibrated(logits, valid), objective.weights.s_neg)
+    return terms

@@ -1,0 +1,107 @@
+"""SVLC-R: negatives by look-up tables, and paraphrases as further positives.
+
+Source: "Teaching Structured Vision & Language Concepts to Vision & Language Models" (Doveh et al.
+2023), and its authors' code: the negatives are texts of the contrast and of S-Neg; the paraphrase
+is contrasted with the images and with the captions. Their published run with rule-made negatives
+has no paraphrases (`weights.positive: 0`). Here the tables are the lexicon's groups of words, and
+rules write the paraphrases, theirs a language model; a caption without one is its own, as theirs.
+
+Shapes: m rows of a batch, K negatives a row, T tokens of context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import field
+from typing import ClassVar, NamedTuple
+
+import torch
+from pydantic import NonNegativeFloat
+from torch import Tensor
+
+from compo_pipeline.configuration import settings
+from compo_pipeline.language.paraphrases import paraphrase
+from compo_pipeline.losses.contrastive import to_positives
+from compo_pipeline.methods.contract import (
+    Collated,
+    Encoder,
+    Example,
+    LossTerms,
+    Preprocessor,
+    Term,
+    ViewContext,
+)
+from compo_pipeline.methods.negclip import NegativeViews, Rule, TextNegatives
+from compo_pipeline.methods.sneg import SnegObjective, SnegWeights, contrasts
+from compo_pipeline.records import Caption
+
+
+@settings
+class SvlcRViews(NegativeViews):
+    """One replaced word a caption."""
+
+    generators: tuple[Rule, ...] = ("replace",)
+
+
+@settings
+class SvlcRWeights(SnegWeights):
+    """Weights of the three losses; 0 leaves one of the last two out."""
+
+    positive: NonNegativeFloat = 1.0
+
+
+@settings
+class SvlcRObjective(SnegObjective):
+    """Losses and trained towers."""
+
+    weights: SvlcRWeights = field(default_factory=SvlcRWeights)
+    """Of the losses."""
+
+    negatives_in_contrast: bool = True
+    """Whether the contrast of images with captions has the negatives of the whole batch too, as
+    NegCLIP's.
+    """
+
+
+class ParaphrasedBatch(NamedTuple):
+    """m rows, each with its caption, K places for negatives, and a paraphrase."""
+
+    images: Tensor  # [m, 3, H, W], or [m] rows of features
+    texts: Tensor  # [m, K + 2, T]: the caption, its negatives, its paraphrase
+    valid: Tensor  # [m, K] bool: the negative exists
+
+
+class SvlcR(TextNegatives):
+    """SVLC-R on single images."""
+
+    name: ClassVar[str] = "svlc_r"
+    views_type: ClassVar[type] = SvlcRViews
+    objective_type: ClassVar[type] = SvlcRObjective
+    objective: SvlcRObjective
+
+    def positives(self, caption: Caption, context: ViewContext) -> Sequence[str]:
+        """The caption and its paraphrase, where a rule finds one."""
+        own, rng = caption.sentences[0], context.rng("paraphrase", caption)
+        other = paraphrase(context.parses[caption.sample_id], rng)
+        return (own, other.text if other else own)
+
+    def collate(
+        self, examples: Sequence[Example], step: int, preprocessor: Preprocessor
+    ) -> Collated:
+        """Images, captions, negatives and paraphrases."""
+        (images, texts, valid), counts = super().collate(examples, step, preprocessor)
+        tokens = preprocessor.tokens([example.view.positives[1].lower() for example in examples])
+        own = (tokens == texts[:, 0]).all(-1)
+        batch = ParaphrasedBatch(images, torch.cat([texts, tokens[:, None]], dim=1), valid)
+        return Collated(batch, {**counts, "rows without a paraphrase": int(own.sum())})
+
+    def loss(self, encoder: Encoder, batch: ParaphrasedBatch) -> LossTerms:
+        """CLIP's loss, S-Neg, and the contrasts with paraphrases."""
+        images = encoder.images(batch.images)
+        texts = encoder.texts(batch.texts.flatten(0, 1)).view(*batch.texts.shape[:2], -1)
+        texts, paraphrases = texts[:, :-1], texts[:, -1]
+        terms = contrasts(self.objective, images, texts, batch.valid, encoder.scale)
+        if weight := self.objective.weights.positive:
+            own = to_positives(images, texts[:, 0], paraphrases, encoder.scale)
+            terms["positive"] = Term(own, weight)
+        return terms

@@ -1,0 +1,62 @@
+"""A caption and further texts of its image, each with one negative: batches of DAC and CS-CLIP.
+
+In their views `negatives` is parallel to `positives`, the caption first; a text that is missing has
+no negative either.
+
+Shapes: m rows of a batch, B further texts a row, T tokens of context, D width of the joint space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from compo_pipeline.methods.contract import Collated, Encoder, Example, Preprocessor
+from compo_pipeline.methods.views import single_image
+
+
+class TextPairsBatch(NamedTuple):
+    """m rows, each with B + 1 texts and their negatives; the caption is always there."""
+
+    images: Tensor  # [m, 3, H, W], or [m] rows of features
+    texts: Tensor  # [2, m, B + 1, T]: the texts, then their negatives
+    valid: Tensor  # [2, m, B + 1] bool: the text exists
+
+
+def text_pairs_batch(examples: Sequence[Example], preprocessor: Preprocessor) -> Collated:
+    """Images, texts and negatives; a negative with the same tokens as a text of its row is absent,
+    and counted. The empty text in place of a missing one is masked.
+    """
+    views = [example.view for example in examples]
+    columns = [
+        list(zip_longest(*rows))
+        for rows in ([view.positives for view in views], [view.negatives for view in views])
+    ]
+    width = max(map(len, columns))
+    grid = [[*column, *[(None,) * len(views)] * (width - len(column))] for column in columns]
+    flat = [text for column in grid for place in column for text in place]
+    tokens = preprocessor.tokens([(text or "").lower() for text in flat])
+    texts = tokens.view(2, width, len(views), -1).transpose(1, 2)
+    valid = torch.tensor([text is not None for text in flat]).view(2, width, len(views)).mT
+    alike = (texts[1][:, :, None] == texts[0][:, None]).all(-1) & valid[0][:, None]
+    equal = valid[1] & alike.any(-1)
+    counts = {
+        "rows": len(views),
+        "further texts": int(valid[0, :, 1:].sum()),
+        "negatives that could not be made": int((valid[0] & ~valid[1]).sum()),
+        "negatives equal to a positive": int(equal.sum()),
+    }
+    there = torch.stack([valid[0], valid[0] & valid[1] & ~equal])
+    images = preprocessor.images([single_image(example) for example in examples])
+    return Collated(TextPairsBatch(images, texts.contiguous(), there), counts)
+
+
+def embedded_texts(encoder: Encoder, batch: TextPairsBatch) -> tuple[Tensor, Tensor]:
+    """Texts and negatives, each [m, B + 1, D]; of those that are missing the empty text's."""
+    flat = encoder.texts(batch.texts.flatten(0, 2))
+    texts, negatives = flat.view(*batch.texts.shape[:3], -1)
+    return texts, negatives

@@ -1,0 +1,62 @@
+"""Units and foils from files of the authors' form."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.language.unit_files import WrittenUnit, read
+
+RECORD = {
+    "image_path": "train2014/1.jpg",
+    "original_caption": "A dog on a mat.",
+    "entities": ["dog", "mat"],
+    "negative_entities": {"dog": [{"negative": "cat", "change_type": "object"}], "mat": []},
+    "relations": [
+        {
+            "subject": "dog",
+            "relation_type": "lies_on",
+            "object": "mat",
+            "negatives": [
+                {"change_type": "antonym", "relation_type": "is under"},
+                {"change_type": "swap"},
+            ],
+        }
+    ],
+    "swap_negatives": [{"negative": "a mat on a dog"}, "a on dog mat"],
+}
+
+
+def written(folder: Path, *files: Any) -> Path:
+    for place, records in enumerate(files):
+        (folder / f"{place}.json").write_text(json.dumps(records))
+    return folder
+
+
+def test_units_of_a_record(tmp_path: Path) -> None:
+    found = read(written(tmp_path, [RECORD]), "key")["a dog on a mat"]
+    assert found.units == (
+        WrittenUnit("entity", "dog", ("cat",)),
+        WrittenUnit(
+            "relation",
+            "dog lies on mat",
+            ("dog is under mat", "mat lies on dog", "cat lies on mat"),
+        ),
+    )
+    assert found.swaps == ("a mat on a dog", "a on dog mat")
+
+
+def test_records_that_cannot_be_read_are_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad = [{**RECORD, "entities": 3}, {"entities": []}, {**RECORD, "swap_negatives": [7]}, "text"]
+    assert len(read(written(tmp_path, [*bad, {"caption": "A cat"}], RECORD), "key")) == 2
+    assert "4 records" in caplog.text and "0.json, record 0" in caplog.text
+
+
+@pytest.mark.parametrize("files", [[], [[]], [["text"]]])
+def test_a_folder_without_records_is_refused(tmp_path: Path, files: list[Any]) -> None:
+    with pytest.raises(SettingsError, match=r"cs_clip\.views\.unit_files: no"):
+        read(written(tmp_path, *files), "cs_clip.views.unit_files")

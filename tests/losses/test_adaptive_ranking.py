@@ -1,0 +1,54 @@
+"""CE-CLIP's ranking, its thresholds and its intra-modal contrast, against loops."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from compo_pipeline.losses.adaptive_ranking import adapted, cross_modal_ranking, intra_modal
+
+RIGHT = torch.tensor([3.0, 1.0, 2.0])
+WRONG = torch.tensor([[2.0, 4.0], [0.5, -9.0], [1.0, 1.5]])
+VALID = torch.tensor([[True, True], [True, False], [False, True]])
+THRESHOLDS = torch.tensor([0.5, 2.0])
+
+
+def pairs() -> list[tuple[int, int]]:
+    return [(i, k) for i in range(3) for k in range(2) if VALID[i, k]]
+
+
+def test_the_ranking_equals_the_loop() -> None:
+    hinges = [max(0.0, float(THRESHOLDS[k] + WRONG[i, k] - RIGHT[i])) for i, k in pairs()]
+    got = cross_modal_ranking(RIGHT, WRONG, VALID, THRESHOLDS)
+    assert got.item() == pytest.approx(sum(hinges) / 4) and sum(hinges) > 0
+
+
+def test_thresholds_are_the_mean_gaps_within_bounds() -> None:
+    """Kind 0: (1 + 0.5) / 2; kind 1: (-1 + 0.5) / 2, below 0."""
+    assert adapted(RIGHT, WRONG, VALID, THRESHOLDS, 10.0).tolist() == [0.75, 0.0]
+    assert adapted(RIGHT, WRONG, VALID, THRESHOLDS, 0.5).tolist() == [0.5, 0.0]
+    none = torch.zeros_like(VALID)
+    assert adapted(RIGHT, WRONG, none, THRESHOLDS, 10.0).tolist() == THRESHOLDS.tolist()
+    assert not adapted(RIGHT.requires_grad_(), WRONG, VALID, THRESHOLDS, 10.0).requires_grad
+    RIGHT.requires_grad_(False)
+
+
+@pytest.mark.parametrize("valid", [VALID, VALID[0], VALID[1]])
+def test_the_intra_modal_contrast_equals_the_loop(valid: Tensor) -> None:
+    total = 0.0
+    for i in range(3):
+        there = valid.expand_as(WRONG)[i]
+        wrong = [math.exp(float(WRONG[i, k])) for k in range(2) if there[k]]
+        own = math.exp(float(RIGHT[i]))
+        total -= math.log(own / (own + sum(wrong)))
+    assert intra_modal(RIGHT, WRONG, valid).item() == pytest.approx(total / 3, abs=1e-6)
+
+
+def test_gradients_without_a_negative() -> None:
+    right, wrong = RIGHT.clone().requires_grad_(), WRONG.clone().requires_grad_()
+    none = torch.zeros_like(VALID)
+    loss = cross_modal_ranking(right, wrong, none, THRESHOLDS) + intra_modal(right, wrong, none)
+    loss.backward()
+    assert loss.item() == 0 and right.grad is not None and wrong.grad is not None
+    assert not right.grad.any() and not wrong.grad.any()
