@@ -334,6 +334,52 @@ def test_variants_of_the_recipes_change_just_what_the_papers_say(parameters, env
     assert changed["method_settings"] == changed[name]
 
 
+LOW_RANK = {"training.lora.rank": 4, "training.lora.convolution": "loralib"}
+PUBLISHED = {
+    "ce_clip": ("fsc_coco", {"training.epochs": 10, "views.epochs": 10}),
+    "cs_clip": (
+        "fsc_coco",
+        {
+            "training.batch_size": 128,
+            "training.optimizer.lr_start": 5e-7,
+            "training.optimizer.lr_end": 5e-8,
+            "training.optimizer.warmup": 0.6,  # three of five epochs
+            "training.optimizer.warmup_steps": None,
+            "training.optimizer.weight_decay": 0.01,
+            "training.crop_scale": None,
+        },
+    ),
+    "svlc_r": (
+        "fsc_cc3m",
+        {
+            **LOW_RANK,
+            "svlc_r.objective.weights.positive": 0.0,
+            "training.batch_size": 128,
+            "training.optimizer.warmup_steps": 10_000,
+        },
+    ),
+    "dac_mil": (
+        "fsc_cc3m",
+        {
+            **LOW_RANK,
+            "dac_mil.views.sentences": 10,
+            "training.batch_size": 32,
+            "training.optimizer.warmup_steps": 10_000,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("method", PUBLISHED)
+def test_baselines_as_published(parameters, method):
+    env, values = PUBLISHED[method]
+    plain = parameters(env, {"method": method})
+    changed = parameters(env, {"method": method, "variant": "published"})
+    assert changes(plain, changed) == values
+    assert changed[method]["objective"]["trains"] == ["image", "text"]
+    assert changed["training"]["optimizer"]["lr"] == 5e-6
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_every_named_variant_can_be_used(parameters, method):
     """On the recipe that its method belongs to: of known keys, and with settings that parse."""

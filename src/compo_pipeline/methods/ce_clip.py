@@ -55,7 +55,7 @@ class CeClipObjective:
     """Of the losses."""
 
     most_threshold: NonNegativeFloat = 10.0
-    """Upper bound of the thresholds, in logits: its value belongs to a scale of 100."""
+    """Upper bound of the thresholds, in logits."""
 
     intra_modal_negatives: Literal["batch", "own"] = "batch"
     """What the intra-modal loss contrasts a caption with: all negatives of the batch (the authors'
