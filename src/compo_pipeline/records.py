@@ -214,6 +214,21 @@ class ItemChange:
     model_similarities: tuple[float, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class HalfTruth:
+    """A short caption of an image, the same with a true detail added, and with a false one.
+
+    `image` is a path below the data's root, `triplet_type` the kind of detail, entity or relation.
+    """
+
+    id: str
+    image: str
+    anchor: str
+    full_truth: str
+    half_truth: str
+    triplet_type: str
+
+
 PER_CLASS = "per_class"
 """The metric whose subtasks, `<set>/<class>`, hold the items of a zero-shot set once more."""
 

@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,10 +13,13 @@ from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks import Subtask, from_files, metric_values
+from compo_pipeline.evaluation.benchmarks.half_truths import build
 from compo_pipeline.evaluation.embed import Embedded
 from compo_pipeline.evaluation.scoring import check_verdicts, score_model
 from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings, RetrievalSettings
 from compo_pipeline.images import decoding
+from compo_pipeline.language.parsing import parses_of
+from compo_pipeline.records import Caption, HalfTruth, write_rows
 
 KINDS = ("entity", "relation", "relation", "relation")
 
@@ -84,6 +88,49 @@ def test_the_parquet_files_of_the_authors_hold_the_images(tmp_path: Path) -> Non
     widths = [decoding.load(*relation.place(item)).width for item in relation.items]
     assert widths == [5, 6, 7]
     assert decoding.load(*entity.place(entity.items[0])).width == 4
+
+
+SENTENCES = (
+    "A brown dog sits under the table.",
+    "A black cat lies on a red sofa.",
+    "Two men ride horses.",
+    "Nothing.",
+)
+
+
+def test_half_truths_are_built_of_any_captions(tmp_path: Path) -> None:
+    rows = [
+        (0, SENTENCES[3], "test"),
+        *((image, text, "test") for image, text in enumerate(SENTENCES)),
+        (1, SENTENCES[0], "test"),
+        (9, SENTENCES[1], "train"),
+    ]
+    captions = [
+        Caption(f"s{number}", f"i{image}", f"{image}.jpg", 9, 9, (text, "More."), "x", split)
+        for number, (image, text, split) in enumerate(rows)
+    ]
+    found = build(captions, "test", partial(parses_of, "compo_en"))
+    assert build(captions, "test", partial(parses_of, "compo_en")) == found
+    by_id = {row.id: row for row in found}
+    assert by_id.keys() == {f"i{k}_{kind}" for k in (0, 1, 2) for kind in ("entity", "relation")}
+    dog, sits = by_id["i0_entity"], by_id["i0_relation"]
+    assert (dog.anchor, dog.full_truth) == ("a brown dog", "a brown dog and the table")
+    assert dog.half_truth.startswith("a brown dog and ") and dog.half_truth != dog.full_truth
+    assert (sits.anchor, sits.full_truth) == ("a brown dog", "a brown dog sits under the table")
+    for row in found:
+        texts = {row.anchor, row.full_truth, row.half_truth}
+        assert len(texts) == 3 and row.full_truth.startswith(f"{row.anchor} ")
+        assert {text.lower() for text in texts} == texts
+    # They are read as the authors' files are, with images that are named.
+    write_rows(tmp_path / "captions.parquet", found, HalfTruth)
+    subtasks = load(tmp_path)
+    assert {task.name: len(task.items) for task in subtasks} == {
+        "captions_entity": 3,
+        "captions_relation": 3,
+    }
+    assert subtasks[0].path(subtasks[0].items[0]) == tmp_path / "images" / "0.jpg"
+    with pytest.raises(SettingsError, match=r"benchmarks\.retrieval\.split.*'val'"):
+        build(captions, "val", partial(parses_of, "compo_en"))
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,20 @@
 """Half-truths: a caption, the same with a true detail added, and with a false one.
 
 `<subset>.parquet` or `<subset>.jsonl` with the columns image, anchor (the caption), full_truth,
-half_truth and triplet_type (entity or relation). Parquet holds the images, JSON names them.
+half_truth and triplet_type (entity or relation). `image` names an image; the authors' Parquet
+files hold them.
+
+`build` makes such rows of any captions, by the authors' construction: for an entity the anchor is
+another entity of the caption and the detail is "and ..."; for a relation the anchor is its subject.
+Where the authors ask a language model, units and foils are those of `language.units`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks.items import (
@@ -19,11 +26,20 @@ from compo_pipeline.evaluation.benchmarks.items import (
     rows_of,
     subtasks_of,
 )
+from compo_pipeline.language.editing import Phrase, written
+from compo_pipeline.language.units import foil, units
+from compo_pipeline.records import Caption, HalfTruth, Parse
+from compo_pipeline.seeding import rng
 from compo_pipeline.untrusted import shown
 
 NAME = "half_truths"
-SUBSETS = ("coco_qwen", "coco_mistral", "cc3m_qwen")
+BUILT = "captions"
+SUBSETS = ("coco_qwen", "coco_mistral", "cc3m_qwen", BUILT)
 KINDS = ("entity", "relation")
+_DRAWS = 8  # of a foil, before a relation is given up
+
+Parser = Callable[[Iterable[str]], Mapping[str, Parse]]
+"""Distinct texts to their parses."""
 
 
 def load(root: Path, images: Path) -> list[Subtask]:
@@ -31,17 +47,17 @@ def load(root: Path, images: Path) -> list[Subtask]:
     files = sorted(file for ending in ("parquet", "jsonl") for file in root.glob(f"*.{ending}"))
     if not files:
         raise SettingsError(f"there is no *.parquet or *.jsonl in {root}")
-    return [
-        subtask
-        for file in files
-        for subtask in subtasks_of(
-            NAME, "half_truth", root if file.suffix == ".parquet" else images, _items(file)
-        )
-    ]
+    found = []
+    for file in files:
+        rows = rows_of(file)
+        named = file.suffix == ".jsonl" or "image" in rows[0][1]
+        items = _items(file, rows, named)
+        found += subtasks_of(NAME, "half_truth", images if named else root, items)
+    return found
 
 
-def _items(file: Path) -> Iterator[tuple[str, Item]]:
-    for row, (where, record) in enumerate(rows_of(file)):
+def _items(file: Path, rows: Iterable[tuple[str, Any]], named: bool) -> Iterator[tuple[str, Item]]:
+    for row, (where, record) in enumerate(rows):
         anchor, full, half, kind = (
             field_of(record, key, where)
             for key in ("anchor", "full_truth", "half_truth", "triplet_type")
@@ -50,9 +66,63 @@ def _items(file: Path) -> Iterator[tuple[str, Item]]:
             raise SettingsError(
                 f"{where}: expected a triplet_type of {', '.join(KINDS)}, got {shown(kind)}"
             )
-        inside = file.suffix == ".parquet"
-        image = f"{file.name}/image/{row}" if inside else field_of(record, "image", where)
+        image = field_of(record, "image", where) if named else f"{file.name}/image/{row}"
         yield f"{file.stem}_{kind}", Item(f"{row}", image, (full, anchor), (half,))
+
+
+def build(captions: Iterable[Caption], split: str, parser: Parser) -> list[HalfTruth]:
+    """At most one entity and one relation of each image of a split.
+
+    Args:
+        captions: with images and sentences; the first sentence of each is read.
+        split: whose images are taken.
+        parser: distinct texts to their parses.
+
+    Raises:
+        SettingsError: no caption gives one.
+    """
+    rows = [row for row in captions if row.split == split and row.sentences]
+    parses = parser(dict.fromkeys(row.sentences[0] for row in rows))
+    found: dict[tuple[str, str], HalfTruth] = {}
+    for row in rows:
+        parse = parses[row.sentences[0]]
+        for kind, texts in (("entity", _entity), ("relation", _relation)):
+            if (row.image_id, kind) not in found and (made := texts(parse)):
+                name = f"{row.image_id}_{kind}"
+                found[row.image_id, kind] = HalfTruth(name, row.image, *made, kind)
+    if not found:
+        raise SettingsError(
+            f"benchmarks.retrieval.split: no caption of the split '{split}' has two entities or a "
+            "relation of which a false one can be made"
+        )
+    return list(found.values())
+
+
+def _entity(parse: Parse) -> tuple[str, str, str] | None:
+    """Anchor, full truth and half truth of the first two entities of which one has a foil."""
+    entities = [unit for unit in units(parse) if unit.category == "entity"]
+    for anchor, other in permutations(entities, 2):
+        if wrong := foil(parse, other, rng(NAME, parse.text)):
+            start, detail = (_text(parse, unit.phrase) for unit in (anchor, other))
+            return start, f"{start} and {detail}", f"{start} and {wrong.text.lower()}"
+    return None
+
+
+def _relation(parse: Parse) -> tuple[str, str, str] | None:
+    """The same of the first relation with a foil that keeps the subject, or exchanges it."""
+    for unit in units(parse):
+        if unit.category == "relation":
+            anchor = _text(parse, unit.parts[0])
+            for draw in range(_DRAWS):
+                wrong = foil(parse, unit, rng(NAME, parse.text, draw))
+                text = wrong.text.lower() if wrong else ""
+                if wrong and (wrong.category == "swap" or text.startswith(f"{anchor} ")):
+                    return anchor, _text(parse, unit.phrase), text
+    return None
+
+
+def _text(parse: Parse, phrase: Phrase) -> str:
+    return written(parse, *phrase).lower()
 
 
 _TOTALS = {
@@ -65,5 +135,6 @@ BENCHMARK = Benchmark(
     load=load,
     headline=lambda metric, name: metric == "half_truth",
     averages=dict.fromkeys(("half_truth", "truth_order"), _TOTALS),
-    source="huggingface.co/datasets/kbora/Half-Truths: data/<subset>.parquet, with its images",
+    source="huggingface.co/datasets/kbora/Half-Truths: data/<subset>.parquet, with its images; "
+    "or what `kedro run --pipeline=half_truths` builds of captions",
 )

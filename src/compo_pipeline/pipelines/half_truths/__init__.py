@@ -1,0 +1,1 @@
+"""Which benchmarks are there, and which are missing."""
