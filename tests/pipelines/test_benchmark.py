@@ -1,5 +1,5 @@
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.evaluation.benchmarks import BENCHMARKS, from_files
+from compo_pipeline.evaluation.benchmarks import BENCHMARKS, Key, from_files, zero_shot_sets
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
 from compo_pipeline.evaluation.differences import chosen_pair, item_changes
 from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings, DiffSettings
@@ -105,22 +105,47 @@ def test_what_is_there_of_every_benchmark(benchmarks: dict[str, Any], tmp_path: 
     assert not found["zero_shot"].enabled and found["zero_shot"].source
 
 
-def test_an_aggregate_is_a_mean_of_all_its_members_or_names_the_missing() -> None:
-    keys = [key for member in AGGREGATES[0].members for key in member]
-    assert all(key[0] in BENCHMARKS for key in keys)
-
-    def row(key: tuple[str, str, str], value: float) -> Row:
+def suite_of(values: Mapping[Key, float]) -> Suite:
+    """One model with these metrics."""
+    rows = []
+    for key, value in values.items():
         one = Estimate(value, value, value)
         same = Difference(0, 0, 0, 1, 1, 0, 0, 0)
-        return Row(*key, "", False, True, 1, 0, 1, None, one, None, one, same, None)
+        rows.append(Row(*key, "", False, True, 1, 0, 1, None, one, None, one, same, None))
+    return Suite((SuiteModel("m", "w", "f", tuple(rows)),), (), "", "strict")
 
-    rows = tuple(row(key, 10.0 * number) for number, key in enumerate(keys))
-    whole = Suite((SuiteModel("m", "w", "f", rows),), (), "", "strict")
-    (found,) = whole.aggregates
+
+def test_an_aggregate_is_a_mean_of_all_its_members_or_names_the_missing() -> None:
+    assert all(key[0] in BENCHMARKS for one in AGGREGATES for m in one.members for key in m)
+    keys = [key for member in AGGREGATES[0].members for key in member]
+    values = {key: 10.0 * number for number, key in enumerate(keys)}
+    (found,) = suite_of(values).aggregates
     # The two of SPEC, 40 and 50, are one member.
     assert found.values == (pytest.approx((660 - 40 - 50 + 45) / 11),) and not found.missing
-    (partial,) = replace(whole, models=(SuiteModel("m", "w", "f", rows[1:]),)).aggregates
+    (partial,) = suite_of({key: values[key] for key in keys[1:]}).aggregates
     assert partial.values == () and partial.missing == ("ARO",)
+
+
+def test_aggregates_within_a_benchmark_name_its_missing_subtasks() -> None:
+    sets = ("coco", "flickr30k", "coco_counterfactuals")
+    names = ("karpathy", "karpathy", "retrieval")
+    recalls = {
+        (benchmark, "i2t_r1", name): 10.0 * place
+        for place, (benchmark, name) in enumerate(zip(sets, names, strict=True))
+    }
+    classified = {("zero_shot_sets", "top1", name): 50.0 for name in zero_shot_sets.ZS10[1:]}
+    mixed = {
+        ("sugar_crepe_pp", metric, "average"): v for metric, v in (("itt", 40.0), ("tot", 60.0))
+    }
+    found = {
+        one.label.partition(",")[0]: (one.values, one.missing)
+        for one in suite_of(recalls | classified | mixed).aggregates
+    }
+    assert found["FSC-CLIP's I2T"] == ((10.0,), ())
+    assert found["CLIC's ZS-10"] == ((), ("Zero-shot food101",))
+    assert len(found["FSC-CLIP's ZS"][1]) == 12
+    assert found["C2LIP's SugarCrepe++"] == ((50.0,), ())
+    assert "FSC-CLIP's T2I" not in found
 
 
 @pytest.fixture

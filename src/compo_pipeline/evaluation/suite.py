@@ -16,6 +16,7 @@ from compo_pipeline.evaluation.benchmarks import (
     load_place,
     places,
     titles,
+    zero_shot_sets,
 )
 from compo_pipeline.evaluation.benchmarks.items import sets_of
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Row, compare
@@ -52,6 +53,22 @@ class Aggregate:
     label: str
     members: tuple[tuple[Key, ...], ...]
 
+    def name(self, member: tuple[Key, ...], labels: Mapping[str, str]) -> str:
+        """A member's benchmark, with the subtask if further members are of it."""
+        benchmark, _, subtask = member[0]
+        alone = sum(other[0][0] == benchmark for other in self.members) == 1
+        return labels[benchmark] if alone else f"{labels[benchmark]} {subtask.replace('_', ' ')}"
+
+
+def _retrieval(metric: str) -> tuple[tuple[Key, ...], ...]:
+    """The retrieval sets of FSC-CLIP."""
+    sets = {"coco": "karpathy", "flickr30k": "karpathy", "coco_counterfactuals": "retrieval"}
+    return tuple(((benchmark, metric, subtask),) for benchmark, subtask in sets.items())
+
+
+def _classification(sets: Sequence[str]) -> tuple[tuple[Key, ...], ...]:
+    return tuple(((zero_shot_sets.NAME, "top1", name),) for name in sets)
+
 
 AGGREGATES = (
     Aggregate(
@@ -69,6 +86,14 @@ AGGREGATES = (
             (("whatsup", "accuracy", "average"),),
             (("winoground", "group", "all"),),
         ),
+    ),
+    Aggregate("FSC-CLIP's I2T, mean R@1 of 3 sets", _retrieval("i2t_r1")),
+    Aggregate("FSC-CLIP's T2I, mean R@1 of 3 sets", _retrieval("t2i_r1")),
+    Aggregate("FSC-CLIP's ZS, mean top-1 of 21 sets", _classification(zero_shot_sets.ZS21)),
+    Aggregate("CLIC's ZS-10, mean top-1 of 10 sets", _classification(zero_shot_sets.ZS10)),
+    Aggregate(
+        "C2LIP's SugarCrepe++, mean of the ten ITT and TOT scores",
+        ((("sugar_crepe_pp", "itt", "average"),), (("sugar_crepe_pp", "tot", "average"),)),
     ),
 )
 
@@ -133,7 +158,7 @@ class Suite:
             missing = [member for member in one.members if not set(member) <= values[0].keys()]
             if len(missing) < len(one.members):
                 means = () if missing else tuple(_aggregate(one, own) for own in values)
-                labels = tuple(self.benchmarks[member[0][0]] for member in missing)
+                labels = tuple(one.name(member, self.benchmarks) for member in missing)
                 found.append(AggregateRow(one.label, means, labels))
         return found
 
