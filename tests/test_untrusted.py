@@ -134,6 +134,17 @@ ITEMS: dict[str, Any] = {
         | {"half_truth": "a dog sits", "triplet_type": "entity"}
     ],
     "zero_shot_sets": {"7": ["dog/1.jpg"], "cat": ["cat/2"]},
+    # Further files of a benchmark, after a colon.
+    "cola:single": {
+        "labels": ["red dog", "old cat"],
+        "data": [["a/1.jpg", {}, [1, 0], [1, 1]], ["a/2.jpg", {}, [0, 1], [1, 1]]],
+    },
+    "aro:order": [{"image": "1.jpg", "caption_options": ["a dog runs", "runs a dog"]}],
+    "whatsup:questions": [[1, "a dog on the left", "a dog on the right"]],
+    "negbench:retrieval": [{"filepath": "/data/coco/1.jpg", "captions": "['no dog', 'a cat']"}],
+    "coco:karpathy": {
+        "images": [{"split": "test", "filename": "1.jpg", "sentences": [{"raw": "a dog"}]}]
+    },
 }
 # Where they are read from, if not in things.json.
 FILES = {
@@ -158,8 +169,14 @@ FILES = {
     "iiw": "iiw_400.jsonl",
     "half_truths": "coco_qwen.jsonl",
     "zero_shot_sets": "food101/food-101/meta/test.json",
+    "cola:single": "COLA_singleobjects_benchmark_GQA.json",
+    "aro:order": "coco_order.json",
+    "whatsup:questions": "coco_qa_one_obj.json",
+    "negbench:retrieval": "things.csv",
+    "coco:karpathy": "dataset_coco.json",
 }
 FROM_FILES = [name for name, benchmark in BENCHMARKS.items() if benchmark.load is not None]
+FROM_FILES += [name for name in ITEMS if ":" in name]
 DEEP = "[" * 100_000
 MALFORMED = {
     "list for dict": b'[["a"]]',
@@ -232,9 +249,14 @@ def rows_of(name: str) -> list[Any]:
     return [{"id": 1, "image_id": 1, "caption": "A dog."}] if name in COCO else [record()]
 
 
+def folder_of(name: str) -> str:
+    """The benchmark of a format, after which its folder is named."""
+    return name.partition(":")[0]
+
+
 def benchmark_file(root: Path, name: str, content: Any) -> Path:
-    """Write a benchmark's file, whose folder is named after it."""
-    file = root / name / FILES.get(name, "things.json")
+    """Write a benchmark's file."""
+    file = root / folder_of(name) / FILES.get(name, "things.json")
     file.parent.mkdir(parents=True, exist_ok=True)
     if name == "vl_checklist":
         (root / name / "data").mkdir(exist_ok=True)
@@ -264,7 +286,7 @@ def _written(file: Path, content: bytes) -> Path:
 
 
 def benchmark_settings(root: Path, name: str, **more: Any) -> BenchmarksSettings:
-    sets = {name: BenchmarkSet()}
+    sets = {folder_of(name): BenchmarkSet()}
     return BenchmarksSettings(str(root), sets=sets, retrieval=RetrievalSettings(None), **more)
 
 
@@ -520,7 +542,7 @@ def test_benchmark_files_outside_the_root_need_permission(
     file = benchmark_file(tmp_path / "outside", name, ITEMS[name])
     if linked == "folder":
         root.mkdir()
-        (root / name).symlink_to(tmp_path / "outside" / name)
+        (root / folder_of(name)).symlink_to(tmp_path / "outside" / folder_of(name))
     else:
         link = benchmark_file(root, name, ITEMS[name])
         link.unlink()

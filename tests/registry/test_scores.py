@@ -151,7 +151,7 @@ def test_adding_or_changing_an_adapter_leaves_scores_of_other_benchmarks_cached(
     added = replace(subtask, benchmark="winoground", items=subtask.items[:2])
     caplog.clear()
     again = VersionScores([subtask, changed, added], EVALUATION, model).of(version)
-    (line,) = [record.getMessage() for record in caplog.records]
+    (line,) = [log.getMessage() for log in caplog.records if log.name == stored.__name__]
     assert "other items, images (sugar_crepe)" in line
     assert "only scores of other benchmarks (winoground)" in line
     assert [row for row in made if row.benchmark == subtask.benchmark] == again[:IMAGES]

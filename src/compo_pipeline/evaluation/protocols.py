@@ -76,8 +76,9 @@ def joint(similarities: Floats, images: int, *, ties_right: bool = False) -> Boo
         [n].
     """
     each = similarities.reshape(len(similarities) * images, -1)
-    correct: Bools = choice(each[:, :1], each[:, 1:], ties_right=ties_right)
-    return correct.reshape(-1, images).all(axis=1)
+    correct = choice(each[:, :1], each[:, 1:], ties_right=ties_right)
+    whole: Bools = np.all(correct.reshape(-1, images), axis=1)
+    return whole
 
 
 def average_precision(similarities: Floats, matches: int) -> float:
