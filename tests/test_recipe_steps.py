@@ -108,10 +108,36 @@ def dreamlip(root: Path) -> int:
     return IMAGES
 
 
+def pixelprose(root: Path) -> int:
+    """A file of each subset of PixelProse's, and the images that img2dataset fetched."""
+    rows = []
+    for number in range(IMAGES):
+        key = f"{number:09}"
+        text = f"This image displays {captions(number)[0]} {captions(number)[1]}"
+        rows.append({"uid": f"u{number}", "key": key, "vlm_caption": text, "status": "success"})
+        write_image(root / "00000" / f"{key}.jpg", number)
+    for name in ("redcaps", "cc12m"):
+        pq.write_table(pa.Table.from_pylist(rows), root / f"vlm_captions_{name}_00.parquet")
+    return IMAGES
+
+
+def cogvlm_laion(root: Path) -> int:
+    """The authors' CSV without a header, and the images under the names of their addresses."""
+    with (root / "laion_00.csv").open("w", newline="") as file:
+        for number in range(IMAGES):
+            text = " ".join(captions(number))
+            csv.writer(file).writerow([f"https://example.org/{number}.jpg", text])
+            write_image(root / "images" / f"{number}.jpg", number)
+    return IMAGES
+
+
 # By environment: the data's format and its dead link, the base, the method, and the towers that
 # it trains.
 RECIPES = {
     "coco": (coco, None, "tiny_clip", "clic", {"text"}),
+    "redcaps": (pixelprose, None, "tiny_clip", "clic", {"text"}),
+    "cc12m": (pixelprose, None, "tiny_clip", "clic", {"text"}),
+    "laion": (cogvlm_laion, None, "tiny_clip", "clic", {"text"}),
     "fsc_coco": (neg_clip, None, "tiny_clip", "fsc_clip", {"image", "text"}),
     "fsc_cc3m": (img2dataset, "train-000000099", "tiny_clip", "fsc_clip", {"image", "text"}),
     "fsc_laion_coco": (img2dataset, "train-000000099", "tiny_clip", "fsc_clip", {"image", "text"}),
@@ -138,7 +164,9 @@ def test_two_steps_on_data_in_the_recipes_own_format(
     runtime = {
         "data": {"root": str(tmp_path)},
         "model": {"name": f"local-dir:{tiny}", "pretrained": None},
-        "training": {"max_steps": 2, "workers": 0, "log_every": 1, "device": "cpu"},
+        "training": {
+            **{"max_steps": 2, "batch_size": 6, "workers": 0, "log_every": 1, "device": "cpu"}
+        },
         # Images of counterfactuals take a diffusion model.
         "counterfactuals": {"image_generator": None},
         # FSC-CLIP's take WordNet.
@@ -160,11 +188,11 @@ def test_two_steps_on_data_in_the_recipes_own_format(
     assert moved_towers(tiny / WEIGHTS_FILE, checkpoint / WEIGHTS_FILE) == trains
     last = max(catalog.load("views").glob("epoch=*.parquet"))
     views = pd.read_parquet(last)
+    drawn = 1 if env in ("redcaps", "cc12m", "laion", "siglip_cc3m") else 5
+    assert last.name == f"epoch={drawn - 1:02}.parquet"
     if method == "c2lip":
-        assert last.name == "epoch=00.parquet"
         assert all(len(phrases) >= 2 for phrases in views["phrases"])
     else:
-        assert last.name == "epoch=04.parquet"
         negatives = [text for row in views["negatives"] for text in row]
         assert sum(text is not None for text in negatives) > 0.7 * len(negatives)
 

@@ -187,8 +187,17 @@ SPARCL = {
     "training.lora.rank": 16,
     "training.lora.convolution": "loralib",
 }
+ONE_PASS = {
+    **CLIC,
+    "data.format": "pixelprose",
+    "views.epochs": 1,
+    "training.epochs": 1,
+}
 RECIPES = {
     "coco": CLIC,
+    "redcaps": ONE_PASS,
+    "cc12m": ONE_PASS,
+    "laion": {**ONE_PASS, "data.format": "cogvlm_laion"},
     "fsc_coco": {**FSC, "data.format": "neg_clip", "data.sample.rows": None},
     "fsc_cc3m": {
         **FSC,
