@@ -165,7 +165,11 @@ def test_two_steps_on_data_in_the_recipes_own_format(
         "data": {"root": str(tmp_path)},
         "model": {"name": f"local-dir:{tiny}", "pretrained": None},
         "training": {
-            **{"max_steps": 2, "batch_size": 6, "workers": 0, "log_every": 1, "device": "cpu"}
+            "max_steps": 2,
+            "batch_size": 6,
+            "workers": 0,
+            "log_every": 1,
+            "device": "cpu",
         },
         # Images of counterfactuals take a diffusion model.
         "counterfactuals": {"image_generator": None},
