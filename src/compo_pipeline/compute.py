@@ -207,6 +207,15 @@ def _hardware(device: torch.device) -> str:
     return str(name or platform.processor() or platform.machine())
 
 
+def environment(device: torch.device) -> str:
+    """Versions and hardware behind measured values, in one line."""
+    from importlib.metadata import version
+
+    libraries = ", ".join(f"{name} {version(name)}" for name in ("torch", "open_clip_torch"))
+    system = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"
+    return f"{system}, {libraries}, {device.type} ({_hardware(device)})"
+
+
 @cache
 def cores() -> int:
     """Number of physical cores that this process may use.

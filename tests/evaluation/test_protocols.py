@@ -41,6 +41,7 @@ def test_group_scores_are_winogrounds_item_by_item() -> None:
     ("metric", "count"),
     [
         ("itt", 4),
+        ("joint", 6),
         ("t2i", 4),
         ("tot", 3),
         ("i2t_r1", 2),

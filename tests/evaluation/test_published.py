@@ -26,6 +26,10 @@ def test_published_results_need_the_same_protocol() -> None:
     assert published_results([recall], coco=False) == []
     assert published_results([replace(recall, images=79)], coco=True) == []
     assert published_results([replace(recall, name="raw")], coco=True) == []
+    # The official files of COCO are a benchmark of their own.
+    karpathy = replace(recall, benchmark="coco", name="karpathy")
+    (only,) = published_results([karpathy], coco=False)
+    assert only.rows[0][1][only.paper.models.index("CLIP")] == 74.9
 
 
 @pytest.mark.parametrize("paper", published()[0], ids=lambda paper: paper.title)
@@ -36,10 +40,14 @@ def test_published_averages_are_means_of_their_published_parts(paper: Paper) -> 
             for name, parts in averages.items():
                 key = f"{benchmark.name}/{metric}"
                 values = paper.results.get(f"{key}/{name}", ())
+                published_parts = [paper.results.get(f"{key}/{part}") for part in parts.subtasks]
+                if not published_parts or None in published_parts:
+                    continue
                 for place, value in enumerate(values):
-                    found = [paper.results[f"{key}/{part}"][place] for part in parts.subtasks]
+                    found = [part[place] for part in published_parts]
                     # The CLIC paper's two tables of NegCLIP do not agree.
                     tolerance = 0.9 if paper.models[place] == "NegCLIP" else 0.11
                     assert value == pytest.approx(sum(found) / len(found), abs=tolerance), name
                     compared += 1
-    assert compared >= 7 * len(paper.models)
+    # Of some papers the averages alone are known.
+    assert compared >= 7 * len(paper.models) or "sugar_crepe/accuracy/swap_att" not in paper.results

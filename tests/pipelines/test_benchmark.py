@@ -1,7 +1,9 @@
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from platform import python_version
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.evaluation.benchmarks import BENCHMARKS, Key, from_files, zero_shot_sets
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
 from compo_pipeline.evaluation.differences import chosen_pair, item_changes
+from compo_pipeline.evaluation.published import Paper
 from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings, DiffSettings
 from compo_pipeline.evaluation.suite import (
     AGGREGATES,
@@ -22,7 +25,10 @@ from compo_pipeline.evaluation.suite import (
 )
 from compo_pipeline.pipelines.benchmark.nodes import score_list, write_suite_page
 from compo_pipeline.pipelines.benchmark_diff.nodes import diff_models, write_diff_page
+from compo_pipeline.presentation import suite_page
 from compo_pipeline.records import Score
+
+FETCHED = re.compile(r"""(?:src|href)=["']([^"']*)|url\(([^)]*)\)""")
 
 
 @pytest.fixture
@@ -61,6 +67,7 @@ def test_a_list_of_models_is_compared_with_its_first(
         data,
         {},
         {},
+        {},
         str(tmp_path / "stored"),
     )
     scores, suite = score_list(*inputs)
@@ -73,9 +80,19 @@ def test_a_list_of_models_is_compared_with_its_first(
         assert other["fine_tuned"]["value"] == pytest.approx(100 * np.mean(right))
     assert score_list(*inputs)[1] == suite
     facts = {"env": None, "params": {}}
-    folder = write_suite_page(suite, "two", benchmarks, facts, str(tmp_path / "page"))
+    folder = write_suite_page(
+        suite, scores, "two", benchmarks, evaluation, facts, str(tmp_path / "page")
+    )
     for page in ("benchmark.html", "benchmark.md"):
-        assert "SugarCrepe++ ITT swap att" in (folder / page).read_text()
+        content = (folder / page).read_text()
+        assert "SugarCrepe++ ITT swap att" in content and f"Python {python_version()}" in content
+    # The HTML page needs no other file and no network.
+    page = (folder / "benchmark.html").read_text()
+    assert {
+        one or other
+        for one, other in FETCHED.findall(page)
+        if not (one or other).startswith(("data:", "#"))
+    } == set()
 
 
 @pytest.mark.parametrize(
@@ -107,12 +124,8 @@ def test_what_is_there_of_every_benchmark(benchmarks: dict[str, Any], tmp_path: 
 
 def suite_of(values: Mapping[Key, float]) -> Suite:
     """One model with these metrics."""
-    rows = []
-    for key, value in values.items():
-        one = Estimate(value, value, value)
-        same = Difference(0, 0, 0, 1, 1, 0, 0, 0)
-        rows.append(Row(*key, "", False, True, 1, 0, 1, None, one, None, one, same, None))
-    return Suite((SuiteModel("m", "w", "f", tuple(rows)),), (), "", "strict")
+    rows = tuple(_row(key, value) for key, value in values.items())
+    return Suite((SuiteModel("m", "w", "f", rows),), (), "", "strict")
 
 
 def test_an_aggregate_is_a_mean_of_all_its_members_or_names_the_missing() -> None:
@@ -156,13 +169,64 @@ def scored(
     models = {name: {"name": f"local-dir:{tiny_model(k)}"} for k, name in enumerate(("a", "b"))}
     data = {"format": "coco_captions", "root": str(tmp_path), "splits": {"train": "train"}}
     return score_list(
-        *("two", {"two": models}, benchmarks, {"device": "cpu"}, data, {}, {}),
+        *("two", {"two": models}, benchmarks, {"device": "cpu"}, data, {}, {}, {}),
         str(tmp_path / "stored"),
     )
 
 
 def _with_verdicts(scores: list[Score], right: dict[str, set[str]]) -> list[Score]:
     return [replace(row, correct=row.item in right[row.model]) for row in scores]
+
+
+def _row(key: tuple[str, str, str], value: float, items: int = 1) -> Row:
+    one = Estimate(value, value - 1, value + 1)
+    same = Difference(0, 0, 0, 1, 1, 0, 0, 0)
+    return Row(*key, " ".join(key), False, False, items, 0, 1, None, one, None, one, same, None)
+
+
+@pytest.fixture
+def official() -> Suite:
+    """Three models on whole benchmarks: b surpasses a, c is better at composition alone."""
+    group, top = ("winoground", "group", "all"), ("zero_shot_sets", "top1", "dtd")
+    recall, half = ("coco", "i2t_r1", "karpathy"), ("sugar_crepe", "accuracy", "by_group")
+    models = tuple(
+        SuiteModel(
+            name, "w", "f",
+            (_row(group, up, 400), _row(half, up, 100), _row(top, across), _row(recall, across)),
+        )
+        for name, up, across in (("a", 10, 50), ("b", 20, 60), ("c", 30, 40))
+    )  # fmt: skip
+    results = {"/".join(group): (8.0, None), "/".join(top): (7.0, None), "/".join(half): (9.0, 6.0)}
+    paper = Paper("UniBench, result files", ("CLIP <b>", "other"), results, "aggregate.f")
+    return Suite(models, (), "", "strict", references=(paper,), unmatched=("UniBench: fog",))
+
+
+def test_the_trade_off_is_of_what_was_run(official: Suite) -> None:
+    up, (zero_shot, retrieval) = official.trade_off
+    assert len(up.members) == 2 and len(zero_shot.members) == len(retrieval.members) == 1
+    # A reference model without one of the members has no mean.
+    assert official.means(up) == {"a": 10, "b": 20, "c": 30, "CLIP <b> (UniBench)": 8.5}
+    assert official.means(retrieval).keys() == {"a", "b", "c"}
+    # Files that are not the official ones have no reference values.
+    rendered = replace(official, titles={"winoground": "Winoground-style"})
+    assert rendered.means(up).keys() == {"a", "b", "c"}
+    shown = [rows[0].benchmark for _, lines in rendered.reference_rows for rows, _ in lines]
+    assert shown == ["sugar_crepe", "zero_shot_sets"]
+
+
+def test_reference_values_are_marked_and_beside_the_measured_ones(
+    official: Suite, tmp_path: Path
+) -> None:
+    titles = [paper.title for paper, _ in official.reference_rows]
+    # Of papers, only the metric of which all official items were scored.
+    assert titles[-1] == "UniBench, result files" and len(titles) == 4
+    suite_page.write(official, "Models", {}, tmp_path)
+    assert Suite.from_json(official.to_json()) == official
+    for name in (suite_page.PAGE, suite_page.MARKDOWN):
+        page = (tmp_path / name).read_text()
+        assert "a (here)" in page and "aggregate.f" in page and "UniBench: fog" in page
+    assert "CLIP &lt;b&gt;" in (tmp_path / suite_page.PAGE).read_text()
+    assert (tmp_path / suite_page.FRONTIER).stat().st_size > 1000
 
 
 def test_items_on_which_two_models_differ(

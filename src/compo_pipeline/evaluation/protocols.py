@@ -142,8 +142,13 @@ def margin(metric: str, similarities: Sequence[float], matches: int) -> float:
     Args:
         metric: of the row.
         similarities: as `scoring` describes them.
-        matches: how many of the first are of matches, in `accuracy`, `itt`, `t2i`.
+        matches: how many of the first are of matches, in `accuracy`, `itt`, `t2i`; how many images
+            the item has, in `joint`.
     """
+    if metric == "joint":
+        count = len(similarities) // matches
+        each = [similarities[start : start + count] for start in range(0, len(similarities), count)]
+        return min(own[0] - max(own[1:]) for own in each)
     if metric in ("accuracy", "itt", "t2i"):
         return min(similarities[:matches]) - max(similarities[matches:])
     if metric in GROUP_CHANCES:

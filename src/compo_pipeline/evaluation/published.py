@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -12,14 +12,20 @@ import yaml
 from compo_pipeline.evaluation.benchmarks import retrieval
 from compo_pipeline.evaluation.comparison import Row
 
+_IMAGES_COUNT = ("coco", "flickr30k")
+
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """Results of a paper: for each `benchmark/metric/name` a value per model."""
+    """Results of a paper or of result files: for each `benchmark/metric/name` a value per model.
+
+    A value is per cent, or None if there is none. `source` says where they are from.
+    """
 
     title: str
     models: tuple[str, ...]
-    results: Mapping[str, tuple[float, ...]]
+    results: dict[str, tuple[float | None, ...]]
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +33,7 @@ class PublishedResults:
     """A paper, and the run's rows with the paper's values of the same metric."""
 
     paper: Paper
-    rows: tuple[tuple[Row, tuple[float, ...]], ...]
+    rows: tuple[tuple[Row, tuple[float | None, ...]], ...]
 
 
 @cache
@@ -39,6 +45,7 @@ def published() -> tuple[tuple[Paper, ...], dict[str, int]]:
             paper["title"],
             tuple(paper["models"]),
             {key: tuple(values) for key, values in paper["results"].items()},
+            paper["source"],
         )
         for paper in content["papers"]
     )
@@ -53,16 +60,18 @@ def published_results(rows: Iterable[Row], *, coco: bool) -> list[PublishedResul
 
     Args:
         rows: the run's comparison.
-        coco: whether the retrieval split is that of MS-COCO.
+        coco: whether the dataset's own retrieval split is that of MS-COCO.
     """
     papers, counts = published()
     complete: dict[str, Row] = {}
     for row in rows:
-        count = row.items
-        if row.benchmark == retrieval.NAME:
-            count = row.images if coco else 0
-        if row.skipped == 0 and count == counts.get(f"{row.benchmark}/{row.name}"):
-            complete[f"{row.benchmark}/{row.metric}/{row.name}"] = row
+        benchmark, count = row.benchmark, row.items
+        if benchmark == retrieval.NAME and coco:
+            benchmark = "coco"
+        if benchmark in _IMAGES_COUNT:
+            count = row.images
+        if row.skipped == 0 and count == counts.get(f"{benchmark}/{row.name}"):
+            complete[f"{benchmark}/{row.metric}/{row.name}"] = row
     compared = []
     for paper in papers:
         pairs = ((row, paper.results.get(key)) for key, row in complete.items())

@@ -58,11 +58,40 @@ class DiffSettings:
 
 
 @settings
+class ReferenceSettings:
+    """Result files of other harnesses, or folders of them."""
+
+    mteb: tuple[str, ...] = ()
+    """JSON files of mteb: of a task, or of a model."""
+    unibench: tuple[str, ...] = ()
+    """Feather tables of UniBench (`aggregate.f`, or of a model and benchmark), or CSV of them."""
+
+
+@settings
+class TrainingTables:
+    """Tables of the rows that models of a list were trained on."""
+
+    captions: str | None = None
+    """The valid captions, `data/03_primary/<dataset>/captions.parquet`."""
+    facts: str | None = None
+    """Their facts, `data/02_intermediate/<dataset>/facts.parquet`."""
+
+    def __post_init__(self) -> None:
+        """Check that neither is given alone."""
+        if (self.captions is None) != (self.facts is None):
+            raise ValueError("captions, facts: name both tables of a dataset, or neither")
+
+
+@settings
 class SuiteSettings:
     """What is made of the scores of a list of models."""
 
     diff: DiffSettings = field(default_factory=DiffSettings)
     """Of `kedro run --pipeline=benchmark_diff`."""
+    references: ReferenceSettings = field(default_factory=ReferenceSettings)
+    """Result files of other harnesses, shown beside the models' own values."""
+    training: TrainingTables = field(default_factory=TrainingTables)
+    """The training rows that the items are searched for; without them nothing is searched."""
 
 
 @settings

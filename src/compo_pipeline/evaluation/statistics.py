@@ -58,8 +58,9 @@ class Sampled:
 
         Each variance has its own quantile of t, so that few seeds give a wide interval where the
         seeds differ and change nothing where they do not: Banerjee, "On confidence interval for
-        two-means problem based on separate estimates of variances", Sankhya 23 (1961), who proves
-        that it holds at least its level. The spread of an item between seeds is in both variances,
+        two-means problem based on separate estimates of variances and tabulated values of t-table",
+        Sankhya A 23 (1961), who proves for two independent normal means that it holds at least its
+        level. The spread of an item between seeds is in both variances,
         which makes the interval somewhat wide rather than too narrow.
         """
         images = special.stdtrit(max(1, self.images - 1), tail) ** 2 * self.image_variance
@@ -91,6 +92,7 @@ class Sampled:
     def least_detectable(self) -> float:
         """The true value that a two-sided test at 5% tells from zero with a power of 80%.
 
+        Bloom, "Minimum detectable effects", Evaluation Review 19 (1995).
         Of a paired difference it is small where two models err on the same items.
         """
         return self.half_width(_TAIL) + self.half_width(1 - POWER)
@@ -100,7 +102,7 @@ def level(parts: Sequence[Part], weights: Sequence[float], *, verdicts: bool = T
     """One model's weighted mean; to verdicts z^2 / 2 items of 0 and as many of 100 are added.
 
     Agresti and Coull, "Approximate is better than 'exact' for interval estimation of binomial
-    proportions", The American Statistician 52 (1998), section 4; the centre is that of Wilson's.
+    proportions", The American Statistician 52 (1998); the centre is that of Wilson's interval.
     """
     added = float(special.ndtri(_TAIL)) ** 2 / 2 if verdicts else 0.0
     return _sampled(parts, weights, (0.0, 100.0), added)
@@ -116,7 +118,8 @@ def difference(
     """Paired difference on the same items; to verdicts an item of -100 and one of 100 are added.
 
     Bonett and Price, "Adjusted Wald confidence interval for a difference of binomial proportions
-    based on paired data", J. Educational and Behavioral Statistics 37 (2012), equation 4.
+    based on paired data", J. Educational and Behavioral Statistics 37 (2012): one is added to each
+    of the two counts of items that only one model has right.
     """
     parts = [Part(a.values - b.values, a.image) for a, b in zip(ours, theirs, strict=True)]
     return _sampled(parts, weights, (-100.0, 100.0), 1.0 if verdicts else 0.0)
@@ -130,7 +133,8 @@ def _sampled(
     These count as items, of which there are as many as the design effect leaves: Korn and Graubard,
     "Confidence intervals for proportions with small expected number of positive counts estimated
     from survey data", Survey Methodology 24 (1998). Between the effective numbers of images and of
-    items (Kish), and the former where nothing varies.
+    items (Kish, Survey Sampling, 1965), and the former where nothing varies. The variance is that
+    of a ratio estimate over clusters, the images (Cochran, Sampling Techniques).
     """
     total = 1 + max(int(part.image.max()) for part in parts)
     by_seed = np.dot(weights, [part.values.mean(axis=1) for part in parts])  # [S]
@@ -170,6 +174,8 @@ def _sampled(
 def mcnemar(gained: int, lost: int) -> float:
     """Exact McNemar test: two-sided p that items changed sides as often one way as the other.
 
+    Agresti, Categorical Data Analysis: the sign test on the items that only one model has right.
+
     Args:
         gained: items that only the second model has right.
         lost: items that only the first model has right.
@@ -178,7 +184,11 @@ def mcnemar(gained: int, lost: int) -> float:
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """Holm's correction: adjusted p values that hold jointly over all comparisons."""
+    """Holm's correction: adjusted p values that hold jointly over all comparisons.
+
+    Holm, "A simple sequentially rejective multiple test procedure", Scandinavian J. Statistics 6
+    (1979).
+    """
     order = sorted(range(len(ps)), key=lambda k: ps[k])
     adjusted = [0.0] * len(ps)
     largest = 0.0

@@ -20,8 +20,10 @@ from compo_pipeline.evaluation.benchmarks import (
 )
 from compo_pipeline.evaluation.benchmarks.items import sets_of
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Row, compare
+from compo_pipeline.evaluation.contamination import Overlap, TrainingRows, overlaps
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.evaluate import Audit, Comparison, audit, left_out
+from compo_pipeline.evaluation.published import Paper, published_results
 from compo_pipeline.evaluation.scoring import ModelScores, score_model
 from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
 from compo_pipeline.images.decoding import is_there
@@ -98,6 +100,18 @@ AGGREGATES = (
 )
 
 
+COMPOSITIONAL = (
+    *AGGREGATES[0].members,
+    (("sugar_crepe_pp", "itt", "average"),),
+    (("bivlc", "group", "all"),),
+    (("coco_counterfactuals", "group", "all"),),
+    (("cola", "image", "all"),),
+    (("color_swap", "group", "all"),),
+    (("mmvp_vlm", "group", "all"),),
+)
+"""The metric of each compositional benchmark that stands for it in the trade-off."""
+
+
 @dataclass(frozen=True, slots=True)
 class AggregateRow:
     """An aggregate of all models, per cent; without values if a member was not run."""
@@ -125,7 +139,9 @@ class Suite:
 
     The first model is the baseline. Values are per cent. `audits` are of the baseline's tokenizer,
     `titles` labels of benchmarks whose files are not the official ones, `not_run` the labels of
-    optional benchmarks whose files are not there.
+    optional benchmarks whose files are not there, `overlaps` of the training rows that were named,
+    `references` values from result files, with a line in `unmatched` about those without a
+    counterpart. `environment` is where the models were scored.
     """
 
     models: tuple[SuiteModel, ...]
@@ -135,6 +151,10 @@ class Suite:
     exif: bool = True
     titles: dict[str, str] = field(default_factory=dict)
     not_run: tuple[str, ...] = ()
+    overlaps: tuple[Overlap, ...] = ()
+    references: tuple[Paper, ...] = ()
+    unmatched: tuple[str, ...] = ()
+    environment: str = ""
 
     @property
     def benchmarks(self) -> dict[str, str]:
@@ -149,10 +169,7 @@ class Suite:
     @property
     def aggregates(self) -> list[AggregateRow]:
         """The aggregates of which a member was run."""
-        values = [
-            {(row.benchmark, row.metric, row.name): row.fine_tuned.value for row in model.rows}
-            for model in self.models
-        ]
+        values = [{_key(row): row.fine_tuned.value for row in model.rows} for model in self.models]
         found = []
         for one in AGGREGATES:
             missing = [member for member in one.members if not set(member) <= values[0].keys()]
@@ -160,6 +177,60 @@ class Suite:
                 means = () if missing else tuple(_aggregate(one, own) for own in values)
                 labels = tuple(one.name(member, self.benchmarks) for member in missing)
                 found.append(AggregateRow(one.label, means, labels))
+        return found
+
+    @property
+    def trade_off(self) -> tuple[Aggregate, tuple[Aggregate, ...]]:
+        """The mean over the compositional benchmarks that were run, and those to plot it against:
+        over zero-shot sets, and over retrieval both ways. One without members was not run.
+        """
+        rows = self.models[0].rows
+        keys = [_key(row) for row in rows]
+        sets = [_key(row) for row in rows if row.metric == "top1" and not row.averaged]
+        recalls = [_key(row) for row in rows if row.metric in ("i2t_r1", "t2i_r1")]
+        above = tuple(member for member in COMPOSITIONAL if set(member) <= set(keys))
+        return Aggregate("compositionality", above), (
+            Aggregate("zero-shot top-1", tuple((key,) for key in sets)),
+            Aggregate("retrieval R@1", tuple((key,) for key in recalls)),
+        )
+
+    def means(self, aggregate: Aggregate) -> dict[str, float]:
+        """An aggregate of the models, and of the reference models that have all of its members."""
+        found = {
+            model.name: _aggregate(
+                aggregate, {_key(row): row.fine_tuned.value for row in model.rows}
+            )
+            for model in self.models
+        }
+        if not self.titles:
+            for paper in self.references:
+                for place, name in enumerate(paper.models):
+                    own = {tuple(key.split("/")): by[place] for key, by in paper.results.items()}
+                    values = {key: value for key, value in own.items() if value is not None}
+                    if all(set(member) <= values.keys() for member in aggregate.members):
+                        label = f"{name} ({paper.title.partition(',')[0]})"
+                        found[label] = _aggregate(aggregate, values)
+        return found
+
+    @property
+    def reference_rows(self) -> list[tuple[Paper, list[tuple[tuple[Row, ...], Values]]]]:
+        """Values of papers and result files beside the rows of the same metric.
+
+        A paper's values need all items of the official files, as in `published_results`. Benchmarks
+        whose files are not the official ones have none.
+        """
+        table = {_key(rows[0]): rows for rows in self.table if rows[0].benchmark not in self.titles}
+        found = [
+            (one.paper, [(table[_key(row)], values) for row, values in one.rows])
+            for one in published_results((rows[0] for rows in table.values()), coco=False)
+        ]
+        for paper in self.references:
+            own = [
+                (rows, paper.results["/".join(key)])
+                for key, rows in table.items()
+                if "/".join(key) in paper.results
+            ]
+            found += [(paper, own)] if own else []
         return found
 
     @property
@@ -175,6 +246,14 @@ class Suite:
     def from_json(cls, content: Mapping[str, Any]) -> Suite:
         """Read what `to_json` wrote."""
         return parse(cls, content, "suite")
+
+
+Values = tuple[float | None, ...]
+"""Of each model of a paper."""
+
+
+def _key(row: Row) -> Key:
+    return row.benchmark, row.metric, row.name
 
 
 def _aggregate(aggregate: Aggregate, values: Mapping[Key, float]) -> float:
@@ -211,6 +290,7 @@ def score_suite(
     settings: EvaluationSettings,
     benchmarks: BenchmarksSettings,
     store: Path,
+    known: TrainingRows | None = None,
 ) -> tuple[list[Score], Suite]:
     """Score models on every subtask and compare each with the first.
 
@@ -220,6 +300,7 @@ def score_suite(
         settings: batches, precision.
         benchmarks: which benchmarks, for the record.
         store: folder of stored embeddings.
+        known: what identifies training rows, whose overlap with the items is counted.
     """
     embedder = Embedder(subtasks, settings, store)
     scored: dict[str, ModelScores] = {}
@@ -247,6 +328,7 @@ def score_suite(
         exif=benchmarks.exif,
         titles=labels,
         not_run=tuple(place.benchmark.label for place in places(benchmarks) if not place.exists),
+        overlaps=tuple(overlaps(subtasks, known, settings.workers, {})) if known else (),
     )
     return [row for own in scored.values() for row in own.rows], suite
 

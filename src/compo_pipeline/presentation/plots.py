@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from compo_pipeline.evaluation.comparison import ROLES, Estimate, Row
 
@@ -50,6 +50,18 @@ STYLE: dict[Any, Any] = {
 }
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 _FONT = re.compile(r"'DejaVu Sans'[^;\"]*")
+
+
+_MOST_NAMES = 14
+
+
+class FrontierPanel(NamedTuple):
+    """One panel of a frontier plot: `points` are (across, up) by model, the baseline first."""
+
+    across: str
+    up: str
+    points: Mapping[str, tuple[float, float]]
+    references: Collection[str] = ()
 
 
 def save(figure: Figure, path: Path, mixed: Mapping[str, str] | None = None) -> str:
@@ -175,3 +187,63 @@ def curves(frame: pd.DataFrame, path: Path) -> str:
             axes[0].legend()
         figure.tight_layout()
         return save(figure, path)
+
+
+def frontier(panels: Sequence[FrontierPanel], path: Path) -> str:
+    """Plot one quantity of many models against others; a line joins the models at the frontier.
+
+    A model is at the frontier if no other is at least as good both ways and better one way.
+
+    Args:
+        panels: one for each quantity on the horizontal axis.
+        path: of the PNG file.
+
+    Returns:
+        SVG for a page; empty if there is nothing to draw.
+    """
+    if not panels:
+        return ""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(3.9 * len(panels), 3.2))
+        axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+        for ax, panel in zip(axes, panels, strict=True):
+            _frontier(ax, panel)
+        axes[0].set_ylabel(panels[0].up)
+        figure.tight_layout()
+        return save(figure, path)
+
+
+def _frontier(ax: Axes, panel: FrontierPanel) -> None:
+    points = panel.points
+    best = sorted(
+        point
+        for point in points.values()
+        if not any(other != point and min(a - b for a, b in zip(other, point, strict=True)) >= 0
+                   for other in points.values())
+    )  # fmt: skip
+    ax.plot(*zip(*best, strict=True), color=THEME["line"], lw=1.4, zorder=1)
+    ends = [point[0] for point in points.values()]
+    baseline = next(iter(points))
+    for place, (name, point) in enumerate(sorted(points.items(), key=lambda each: each[1])):
+        reference = name in panel.references
+        role = "base" if name == baseline else "fine_tuned"
+        ax.scatter(
+            *point, s=26, zorder=3, color=THEME["other"] if reference else COLOURS[role],
+            marker="D" if reference else "s" if name == baseline else "o",
+        )  # fmt: skip
+        # Where models are many, those off the frontier are in the table alone.
+        if len(points) <= _MOST_NAMES or point in best or name == baseline:
+            right = point[0] > (min(ends) + max(ends)) / 2
+            # Neighbours are named above and below in turn.
+            shift = (-5 if right else 5, (5, -10)[place % 2])
+            ax.annotate(
+                name, point, shift, textcoords="offset points", fontsize=7,
+                ha="right" if right else "left", parse_math=False,
+            )  # fmt: skip
+    ax.margins(0.12)
+    ax.set_xlabel(panel.across)
+    ax.grid(lw=0.8)
+    ax.set_axisbelow(True)

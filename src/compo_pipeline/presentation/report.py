@@ -72,7 +72,6 @@ def write(inputs: ReportInputs, folder: Path) -> Path:
         "models": models,
         "labels": labels,
         "name": labels[FINE_TUNED],
-        "share": lambda part, whole: f"{100 * part / whole:.1f}" if whole else "0.0",
         "opponents": [role for role in OPPONENTS if role in models],
         "headlines": _by_benchmark([row for row in rows if row.headline]),
         "every": _by_benchmark(rows),

@@ -4,33 +4,100 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from rich.console import Console
 from rich.text import Text
 
 from compo_pipeline.console import table as plain_table
 from compo_pipeline.console import terminal
+from compo_pipeline.evaluation.benchmarks import Subtask
+from compo_pipeline.evaluation.differences import item_changes
 from compo_pipeline.evaluation.suite import Available, Suite
-from compo_pipeline.presentation import pages
+from compo_pipeline.presentation import pages, plots
+from compo_pipeline.presentation.item_cards import ItemCard, hardest_cards
 from compo_pipeline.presentation.tables import STYLES
+from compo_pipeline.records import Score
 
 PAGE, MARKDOWN = "benchmark.html", "benchmark.md"
+FRONTIER = "frontier.png"
 
 
-def write(suite: Suite, title: str, facts: Mapping[str, str], folder: Path) -> Path:
-    """Write `benchmark.html` and `benchmark.md`; return the folder.
+def cards_of(
+    suite: Suite, scores: Sequence[Score], subtasks: Sequence[Subtask], count: int
+) -> dict[str, list[ItemCard]]:
+    """The hardest fixed and broken items of each model against the first, by the model's name.
+
+    Args:
+        suite: the scored models.
+        scores: of all of them.
+        subtasks: that were scored.
+        count: cards of each kind, over all models.
+    """
+    baseline, *others = (model.name for model in suite.models)
+    each = -(-count // max(1, len(others)))
+    return {
+        name: hardest_cards(subtasks, item_changes(scores, subtasks, (baseline, name)), each)
+        for name in others
+    }
+
+
+def write(
+    suite: Suite,
+    title: str,
+    facts: Mapping[str, str],
+    folder: Path,
+    cards: Mapping[str, Sequence[ItemCard]] = MappingProxyType({}),
+) -> Path:
+    """Write `benchmark.html` and `benchmark.md`, and the plot beside them; return the folder.
 
     Args:
         suite: the scored models.
         title: of the page.
         facts: about the run, label to text.
-        folder: for both files.
+        folder: for the files.
+        cards: of `cards_of`.
     """
-    context = {"title": title, "facts": facts, "links": (), "suite": suite}
     folder.mkdir(parents=True, exist_ok=True)
+    panels = _panels(suite)
+    context = {
+        "title": title,
+        "facts": facts,
+        "links": (),
+        "suite": suite,
+        "cards": cards,
+        "frontier": plots.frontier(panels, folder / FRONTIER),
+        "panels": panels,
+        "axes": [suite.trade_off[0], *suite.trade_off[1]],
+        "labels": {
+            (row.benchmark, row.metric, row.name): row.label for row in suite.models[0].rows
+        },
+    }
     for name in (PAGE, MARKDOWN):
         pages.write(folder / name, name, context)
     return folder
+
+
+def _panels(suite: Suite) -> list[plots.FrontierPanel]:
+    """Compositionality against what was scored of zero-shot classification and retrieval."""
+    up, rights = suite.trade_off
+    if not up.members:
+        return []
+    above, own = suite.means(up), {model.name for model in suite.models}
+    panels = []
+    for right in rights:
+        if right.members:
+            across = suite.means(right)
+            points = {name: (across[name], above[name]) for name in above if name in across}
+            panels.append(
+                plots.FrontierPanel(
+                    f"{right.label}, mean of {len(right.members)}, %",
+                    f"{up.label}, mean of {len(up.members)}, %",
+                    points,
+                    points.keys() - own,
+                )
+            )
+    return panels
 
 
 def show(suite: Suite, console: Console | None = None) -> None:

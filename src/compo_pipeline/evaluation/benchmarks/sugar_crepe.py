@@ -46,6 +46,8 @@ _AVERAGES = {
     "average": Mean((*ADD, *REPLACE, *SWAP)),
     # FSC-CLIP's average (vl-compo): of the three groups, each over its items.
     "by_group": Mean(tuple(Mean(group, by_items=True) for group in (REPLACE, SWAP, ADD))),
+    # mteb's and UniBench's.
+    "by_item": Mean((*ADD, *REPLACE, *SWAP), by_items=True),
 }
 
 BENCHMARK = Benchmark(

@@ -21,6 +21,7 @@ def create_pipeline() -> Pipeline:
                     "data": "params:data",
                     "scenes": "params:scenes",
                     "registration": "params:registration",
+                    "suite": "params:suite",
                     "embeddings": "params:paths.embeddings",
                 },
                 outputs=["suite_scores", "suite"],
@@ -30,8 +31,10 @@ def create_pipeline() -> Pipeline:
                 write_suite_page,
                 inputs={
                     "suite": "suite",
+                    "suite_scores": "suite_scores",
                     "models": "params:models",
                     "benchmarks": "params:benchmarks",
+                    "evaluation": "params:evaluation",
                     "command": "params:command",
                     "folder": "params:paths.suite_report",
                 },
