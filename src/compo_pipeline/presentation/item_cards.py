@@ -150,7 +150,8 @@ def _card(
     correct: list[bool],
 ) -> ItemCard:
     """Of a choice among images, the other image that most of all misleads a wrong model."""
-    places, columns = task.places(item), range(len(similarities[0]))
+    places = task.places(item)
+    columns: Sequence[int] = range(len(similarities[0]))
     if metric == "t2i":
         wrong = similarities[correct.index(False)]
         rival = max(columns[1:], key=lambda place: wrong[place])
