@@ -24,6 +24,11 @@ OF_NO_PAPER = {
     "training.keep",
     "training.wise_ft.ratio",
     "c2lip.objective.chunk",
+    *(
+        f"{name}.views.concreteness.{key}"
+        for name in ("clic", "fsc_clip")
+        for key in ("table", "power")
+    ),
 }
 CLIC = {
     "method": "clic",

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, Pos
 
 from compo_pipeline.configuration import Share, settings
 from compo_pipeline.language.alternatives import ReplacementSource
+from compo_pipeline.language.concreteness import ConcretenessSettings
 
 KEY = "counterfactuals"
 
@@ -90,6 +91,8 @@ class RulesSettings:
     replacements: ReplacementSource = "lexicon"
     """where `replace` finds its words: the shipped lexicon, or WordNet through nltk, by a careful
     rule or (`wordnet_cousins`) by that of FSC-CLIP's code."""
+    concreteness: ConcretenessSettings = field(default_factory=ConcretenessSettings)
+    """whether the words that change are drawn by their concreteness."""
     attempts: PositiveInt = 5
     """draws of each rule, until one passes the checks."""
     checks: CheckSettings = field(default_factory=CheckSettings)

@@ -9,9 +9,11 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import combinations
 
 from compo_pipeline.language import sense
+from compo_pipeline.language.concreteness import Concreteness, draw
 from compo_pipeline.language.editing import (
     Edit,
     Generated,
@@ -37,17 +39,25 @@ _LETTERS = {"VERB": "v", "ADV": "r", "AUX": "x"}
 _VERBS = re.compile("v?r*x*v+")
 
 
-def swap_phrases(parse: Parse, rng: random.Random, *, careful: bool = False) -> Generated | None:
+def swap_phrases(
+    parse: Parse,
+    rng: random.Random,
+    *,
+    careful: bool = False,
+    concreteness: Concreteness | None = None,
+) -> Generated | None:
     """Exchange two different phrases of one kind that do not overlap.
 
     The kinds: singular nouns (tag NN), plural ones (NNS), adjectives, adverbs, noun phrases of more
-    than two tokens, verb phrases. One kind is drawn of those that have a pair, then a pair.
+    than two tokens, verb phrases. One kind is drawn of those that have a pair, then a pair; by
+    concreteness, one pair of all kinds.
 
     Args:
         parse: the caption.
         rng: random state.
         careful: leave pairs out that make broken English, or a caption as true as before: a
             departure from the paper (`sense`).
+        concreteness: how a pair is drawn; None draws all alike.
 
     Returns:
         None where no kind has two different phrases.
@@ -56,14 +66,23 @@ def swap_phrases(parse: Parse, rng: random.Random, *, careful: bool = False) -> 
         name: list(_pairs(parse, found, careful)) for name, found in _phrases(parse).items()
     }
     while kinds := [name for name, pairs in candidates.items() if pairs]:
-        kind = rng.choice(kinds)
-        one, other = candidates[kind].pop(rng.randrange(len(candidates[kind])))
+        if concreteness is None:
+            kind = rng.choice(kinds)
+            one, other = candidates[kind].pop(rng.randrange(len(candidates[kind])))
+        else:
+            options = [(name, pair) for name in kinds for pair in candidates[name]]
+            kind, (one, other) = draw(rng, options, partial(_texts, parse), concreteness)
+            candidates[kind].remove((one, other))
         text, spans = edited(parse, exchange(parse, one, other))
         # Different phrases can still read the same after it: "red red", "red".
         if key(text) != key(parse.text):
             words = (written(parse, *one), written(parse, *other))
             return Generated(text, "negclip", kind, words, spans)
     return None
+
+
+def _texts(parse: Parse, option: tuple[str, tuple[Phrase, Phrase]]) -> list[str]:
+    return [written(parse, *phrase) for phrase in option[1]]
 
 
 def _phrases(parse: Parse) -> dict[str, list[Phrase]]:

@@ -21,6 +21,7 @@ from compo_pipeline.language.alternatives import (
     WordNetSource,
     open_wordnet,
 )
+from compo_pipeline.language.concreteness import Concreteness, draw
 from compo_pipeline.language.editing import (
     Edit,
     Generated,
@@ -55,12 +56,14 @@ class Replacer:
         lexicon: what the scene graph is read with.
         categories: of elements that may be replaced.
         determiners: whether a determiner is an attribute, although nothing replaces it.
+        concreteness: how the element that is replaced is drawn; None draws all alike.
     """
 
     source: Source
     lexicon: Lexicon = field(default_factory=load_lexicon)
     categories: Set[Category] = CATEGORIES
     determiners: bool = False
+    concreteness: Concreteness | None = None
 
     def __call__(self, parse: Parse, rng: random.Random) -> Generated | None:
         """A caption with one element replaced.
@@ -77,7 +80,7 @@ class Replacer:
         drawn = self.replacements(parse, graph.elements, rng)
         if not drawn:
             return None
-        replacement = rng.choice(drawn)
+        replacement = draw(rng, drawn, lambda one: one.words[:1], self.concreteness)
         text, spans = edited(parse, replacement.edits)
         return Generated(text, "replace", replacement.category, replacement.words, spans)
 

@@ -14,6 +14,7 @@ from itertools import combinations, product
 from typing import Literal, NamedTuple
 
 from compo_pipeline.language import sense
+from compo_pipeline.language.concreteness import Concreteness, draw
 from compo_pipeline.language.editing import (
     Edit,
     Generated,
@@ -75,6 +76,7 @@ def swap_across(
     excluded: Set[str] = EXCLUDED_UPOS,
     occurrence: Literal["drawn", "all"] = "drawn",
     careful: bool = False,
+    concreteness: Concreteness | None = None,
 ) -> Swap | None:
     """Exchange a word of one sentence for a word of the other.
 
@@ -90,6 +92,8 @@ def swap_across(
             occurrence drawn or (as the authors' code does) all of them.
         careful: leave pairs out that make broken English (`sense`), and give up where none is
             left: a departure from the paper.
+        concreteness: how a pair of words is drawn among those of all categories; None draws a
+            category and then words, all alike.
 
     Returns:
         None where no two different words exist, or where the outcome is the two sentences in
@@ -107,9 +111,9 @@ def swap_across(
             for a, b in product(mine, yours)
             if a.upos == b.upos and sense.fits(first, a.phrase, second, b.phrase)
         )
-        category, drawn = _draw_sensible(pairs, rng)
+        category, drawn = _draw_sensible(pairs, rng, concreteness)
     else:
-        category, drawn = _draw(ours, theirs, rng, excluded, shared)
+        category, drawn = _draw(ours, theirs, rng, excluded, shared, concreteness)
     if drawn is None:
         return None
     a, b = drawn
@@ -127,6 +131,7 @@ def swap_within(
     *,
     excluded: Set[str] = EXCLUDED_UPOS,
     careful: bool = False,
+    concreteness: Concreteness | None = None,
 ) -> Generated | None:
     """Exchange two different words of one sentence, drawn as `swap_across` draws.
 
@@ -145,9 +150,9 @@ def swap_within(
             and sense.fits(parse, a.phrase, parse, b.phrase)
             and not sense.says_the_same(parse, a.phrase, b.phrase)
         )
-        category, drawn = _draw_sensible(pairs, rng)
+        category, drawn = _draw_sensible(pairs, rng, concreteness)
     else:
-        category, drawn = _draw(words, words, rng, excluded)
+        category, drawn = _draw(words, words, rng, excluded, concreteness=concreteness)
     if drawn is None:
         return None
     a, b = sorted(drawn)
@@ -168,6 +173,7 @@ def _draw(
     rng: random.Random,
     excluded: Set[str],
     shared: Set[str] = frozenset(),
+    concreteness: Concreteness | None = None,
 ) -> tuple[str, tuple[_Word, _Word] | None]:
     """A category with two different words, one a side, and such words; else any two.
 
@@ -179,6 +185,13 @@ def _draw(
         for name in sorted(groups[0].keys() & groups[1].keys())
         if len({word.key for group in groups for word in group[name]}) > 1
     ]
+    if concreteness is not None:
+        grouped = [
+            pair for name in common for pair in product(groups[0][name], groups[1][name])
+        ] or product(ours, theirs)
+        pairs = [(a, b) for a, b in grouped if a.key != b.key]
+        drawn = draw(rng, pairs, _keys, concreteness) if pairs else None
+        return (drawn[0].upos if drawn and common else ANY), drawn
     if not common:
         return ANY, _draw_pair(ours, theirs, rng)
     category = rng.choice(common)
@@ -199,7 +212,9 @@ def _sensible(
 
 
 def _draw_sensible(
-    pairs: Iterable[tuple[_Word, _Word]], rng: random.Random
+    pairs: Iterable[tuple[_Word, _Word]],
+    rng: random.Random,
+    concreteness: Concreteness | None = None,
 ) -> tuple[str, tuple[_Word, _Word] | None]:
     """A category that has pairs, and one of these; nothing else will do."""
     groups: dict[str, list[tuple[_Word, _Word]]] = {}
@@ -207,8 +222,16 @@ def _draw_sensible(
         groups.setdefault(pair[0].upos, []).append(pair)
     if not groups:
         return ANY, None
+    if concreteness is not None:
+        every = [pair for name in sorted(groups) for pair in groups[name]]
+        drawn = draw(rng, every, _keys, concreteness)
+        return drawn[0].upos, drawn
     category = rng.choice(sorted(groups))
     return category, rng.choice(groups[category])
+
+
+def _keys(pair: tuple[_Word, _Word]) -> tuple[str, str]:
+    return pair[0].key, pair[1].key
 
 
 def _by_category(

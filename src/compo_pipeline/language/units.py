@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 from compo_pipeline.language import sense
 from compo_pipeline.language.clauses import EITHER_WAY, OWNED
 from compo_pipeline.language.concepts import naming_phrases
+from compo_pipeline.language.concreteness import draw
 from compo_pipeline.language.editing import (
     Edit,
     Generated,
@@ -107,7 +108,8 @@ def foil(
     """A text that is one word or one exchange away from a unit, and false where it is true.
 
     One of the kinds of edit that apply is drawn, then one edit of this kind: another entity,
-    attribute or relation (none that the whole caption names), or subject and object exchanged.
+    attribute or relation (none that the whole caption names), or subject and object exchanged. By
+    concreteness, one of all edits is drawn.
 
     Args:
         parse: the caption.
@@ -134,13 +136,21 @@ def foil(
         drafts["swap"] = [(exchange(parse, subject, other), words)]
     if not drafts:
         return None
-    category = rng.choice(sorted(drafts))
-    edits, words = rng.choice(drafts[category])
+    by = replacer.concreteness
+    kinds = [rng.choice(sorted(drafts))] if by is None else sorted(drafts)
+    options = [(kind, *draft) for kind in kinds for draft in drafts[kind]]
+    category, edits, words = draw(rng, options, _changed, by)
     part = _part(parse, start, end)
     text, spans = edited(
         part, [Edit(a - start, b - start, new) for a, b, new in edits if a >= start]
     )
     return Generated(text, "foil", category, words, spans)
+
+
+def _changed(draft: tuple[str, list[Edit], tuple[str, str]]) -> tuple[str, ...]:
+    """The texts that leave their place: of a replacement the old one."""
+    kind, _, words = draft
+    return words if kind == "swap" else words[:1]
 
 
 def _reversible(parse: Parse, unit: Unit) -> bool:

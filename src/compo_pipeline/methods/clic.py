@@ -13,7 +13,7 @@ import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Annotated, ClassVar, Literal, NamedTuple, cast
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, cast
 
 import torch
 from pydantic import Field, NonNegativeFloat
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from compo_pipeline.configuration import settings
 from compo_pipeline.images.composites import Axis, axis_of, orientation
+from compo_pipeline.language.concreteness import ConcretenessSettings, load
 from compo_pipeline.language.swaps import swap_across, swap_within
 from compo_pipeline.losses import contrastive, hard_negative, unimodal
 from compo_pipeline.methods.clip import PairBatch, pair_batch, pair_loss
@@ -67,6 +68,9 @@ class ClicViews:
 
     careful: bool = False
     """Swaps leave out what makes broken English, or means the same; more rows have no negative."""
+
+    concreteness: ConcretenessSettings = field(default_factory=ConcretenessSettings)
+    """Whether the words that are swapped are drawn by their concreteness."""
 
     def __post_init__(self) -> None:
         """Single images have one caption to swap within."""
@@ -213,14 +217,12 @@ class Clic(Method):
         pairs = [_either_order(a, b, random_) for a, b in zip(*further, strict=True)]
         a, b = context.parses[anchor.sample_id], context.parses[partner.sample_id]
         if self.view_settings.swap == "across":
-            options = self.view_settings
-            swap = swap_across(
-                a, b, random_, occurrence=options.occurrence, careful=options.careful
-            )
+            occurrence = self.view_settings.occurrence
+            swap = swap_across(a, b, random_, occurrence=occurrence, **self._drawing)
             negative = _either_order(swap.first, swap.second, random_) if swap else None
             origin = Origin("swap_across", swap.category, swap.words) if swap else None
         else:
-            within = swap_within(a, random_, careful=self.view_settings.careful)
+            within = swap_within(a, random_, **self._drawing)
             negative = _either_order(within.text, second, random_) if within else None
             origin = Origin.of(within) if within else None
         return View(
@@ -237,10 +239,16 @@ class Clic(Method):
             provenance=provenance(context.language, (origin,)),
         )
 
+    @property
+    def _drawing(self) -> dict[str, Any]:
+        """How words are drawn, as the rules take it."""
+        ratings = load(self.view_settings.concreteness, f"{self.name}.views.concreteness")
+        return {"careful": self.view_settings.careful, "concreteness": ratings}
+
     def _single(self, anchor: Caption, context: ViewContext, random_: random.Random) -> View:
         """One image with the positives s1, s1, s2, s3 (ablation B3), a swap within s1."""
         parse = context.parses[anchor.sample_id]
-        swap = swap_within(parse, random_, careful=self.view_settings.careful)
+        swap = swap_within(parse, random_, **self._drawing)
         first = anchor.sentences[0]
         positives = (first, first, *_further(anchor, POSITIVES - 2, random_))
         origin = provenance(context.language, (Origin.of(swap) if swap else None,))

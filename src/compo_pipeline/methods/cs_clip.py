@@ -23,7 +23,7 @@ from pydantic import NonNegativeFloat, PositiveInt
 from compo_pipeline.configuration import Share, settings
 from compo_pipeline.language import unit_files
 from compo_pipeline.language.editing import Generator, bare, written
-from compo_pipeline.language.replacements import Replacer, replacer
+from compo_pipeline.language.replacements import Replacer
 from compo_pipeline.language.unit_files import WrittenUnits
 from compo_pipeline.language.units import Category, foil, units
 from compo_pipeline.losses.negclip import negclip, own_negative
@@ -103,10 +103,9 @@ class CsClip(TextNegatives):
     def views(self, captions: Sequence[Caption], context: ViewContext) -> Iterator[View]:
         """Each caption with its negative, and units with their foils."""
         rules = {name: self.rule(name) for name in self.view_settings.generators}
-        key = f"{self.name}.views"
-        source = replacer(self.view_settings.replacements, key=f"{key}.replacements")
+        source = self.replacer()
         folder = self.view_settings.unit_files
-        known = unit_files.read(Path(folder), f"{key}.unit_files") if folder else {}
+        known = unit_files.read(Path(folder), f"{self.name}.views.unit_files") if folder else {}
         for caption in captions:
             parse = context.parses[caption.sample_id]
             records = known.get(bare(caption.sentences[0]))

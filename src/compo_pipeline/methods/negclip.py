@@ -12,18 +12,20 @@ Shapes: m rows of a batch, K negatives a row, T tokens of context.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import field, replace
 from functools import partial
-from typing import ClassVar, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
 from compo_pipeline.configuration import settings
 from compo_pipeline.language.alternatives import ReplacementSource
+from compo_pipeline.language.concreteness import Concreteness, ConcretenessSettings, load
 from compo_pipeline.language.editing import Generator
 from compo_pipeline.language.reordering import shuffle_bigrams, swap_phrases
-from compo_pipeline.language.replacements import CATEGORIES, replacer
+from compo_pipeline.language.replacements import CATEGORIES, Replacer, replacer
 from compo_pipeline.language.swaps import swap_within
 from compo_pipeline.losses.negclip import negclip
 from compo_pipeline.methods.contract import (
@@ -68,6 +70,9 @@ class NegativeViews:
 
     careful: bool = False
     """Swaps leave out what makes broken English, or means the same; they find less."""
+
+    concreteness: ConcretenessSettings = field(default_factory=ConcretenessSettings)
+    """Whether words are drawn by their concreteness; `bigram` draws none."""
 
     def __post_init__(self) -> None:
         """Check that every rule is named once."""
@@ -114,16 +119,26 @@ class TextNegatives(Method):
     def rule(self, name: Rule) -> Generator:
         """A rule with the settings of the views."""
         if name.startswith("replace"):
-            categories = (name.removeprefix("replace_"),) if name != "replace" else CATEGORIES
-            key = f"{self.name}.views.replacements"
-            return replacer(self.view_settings.replacements, categories, key=key)
-        careful = self.view_settings.careful
+            return self.replacer(
+                (name.removeprefix("replace_"),) if name != "replace" else CATEGORIES
+            )
+        drawing: Any = {"careful": self.view_settings.careful, "concreteness": self._concreteness}
         rules: dict[Rule, Generator] = {
-            "negclip": partial(swap_phrases, careful=careful),
+            "negclip": partial(swap_phrases, **drawing),
             "bigram": shuffle_bigrams,
-            "swap": partial(swap_within, careful=careful),
+            "swap": partial(swap_within, **drawing),
         }
         return rules[name]
+
+    def replacer(self, categories: Iterable[str] = CATEGORIES) -> Replacer:
+        """The generator of replacements with the settings of the views."""
+        key = f"{self.name}.views.replacements"
+        plain = replacer(self.view_settings.replacements, categories, key=key)
+        return replace(plain, concreteness=self._concreteness)
+
+    @property
+    def _concreteness(self) -> Concreteness | None:
+        return load(self.view_settings.concreteness, f"{self.name}.views.concreteness")
 
     def collate(
         self, examples: Sequence[Example], step: int, preprocessor: Preprocessor

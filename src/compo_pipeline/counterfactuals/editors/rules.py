@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from compo_pipeline import seeding
 from compo_pipeline.counterfactuals.contract import (
@@ -17,6 +18,7 @@ from compo_pipeline.counterfactuals.contract import (
 )
 from compo_pipeline.counterfactuals.editors.checks import refusal
 from compo_pipeline.counterfactuals.settings import Rule, RulesSettings
+from compo_pipeline.language.concreteness import load
 from compo_pipeline.language.editing import Generated, Generator
 from compo_pipeline.language.lexicon import RESOURCES
 from compo_pipeline.language.paraphrases import paraphrase
@@ -44,7 +46,8 @@ class RuleEditor:
         folders = (package / "language", package / "counterfactuals" / "editors")
         files = sorted(file for folder in folders for file in folder.glob("*.py"))
         code = files_fingerprint((file.name, file) for file in files)
-        return short_fingerprint(self.name, self._settings, self._seed, lexicon, code)
+        ratings = load(self._settings.concreteness, f"{self._key}.concreteness")
+        return short_fingerprint(self.name, self._settings, self._seed, lexicon, code, ratings)
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
         """The first text that passes the checks, of the rules in their order.
@@ -59,14 +62,16 @@ class RuleEditor:
 
     @cached_property
     def _rules(self) -> Mapping[Rule, Generator]:
-        careful = self._settings.careful
+        ratings = load(self._settings.concreteness, f"{self._key}.concreteness")
+        drawing: Any = {"careful": self._settings.careful, "concreteness": ratings}
         generators: dict[Rule, Generator] = {
-            "negclip": partial(swap_phrases, careful=careful),
-            "swap": partial(swap_within, careful=careful),
+            "negclip": partial(swap_phrases, **drawing),
+            "swap": partial(swap_within, **drawing),
         }
         if "replace" in self._settings.negatives:
             key = f"{self._key}.replacements"
-            generators["replace"] = replacer(self._settings.replacements, key=key)
+            plain = replacer(self._settings.replacements, key=key)
+            generators["replace"] = replace(plain, concreteness=ratings)
         return generators
 
     def _answer(

@@ -1,0 +1,119 @@
+"""Concreteness of words: generators of hard negatives may prefer to change what can be seen.
+
+Source: "Concrete Jungle" (arXiv 2604.13313): negatives that change concrete words differ more in
+what an image would show, and teach more. The paper rates words by psycholinguistic norms; how it
+draws by the ratings is not known here: the probability is proportional to a power of the rating,
+which is configurable. No ratings are shipped (docs/negatives.md).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import NonNegativeFloat
+
+from compo_pipeline.configuration import SettingsError, settings
+from compo_pipeline.language.lexicon import load_lexicon
+from compo_pipeline.untrusted import read_csv, shown
+
+Option = TypeVar("Option")
+# Headers of tables: ours, and that of Brysbaert et al. 2014.
+_COLUMNS = (("word", "rating"), ("Word", "Conc.M"))
+
+
+@settings
+class ConcretenessSettings:
+    """Which words a generator prefers to change."""
+
+    table: str | None = None
+    """CSV of ratings, with the columns word and rating, or Word and Conc.M as Brysbaert et al.
+    publish them; null: all words are drawn alike.
+    """
+
+    power: NonNegativeFloat = 2.0
+    """A word is drawn with a probability proportional to its rating to this power; a word that the
+    table lacks has its least rating.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Concreteness:
+    """Ratings of words, by which one of several options is drawn."""
+
+    ratings: Mapping[str, float]
+    power: float
+    least: float
+
+    def weight(self, texts: Iterable[str]) -> float:
+        """Of an option that changes these texts: the product over them, each as concrete as its
+        most concrete word.
+        """
+        return math.prod(math.pow(self._rating(text.lower()), self.power) for text in texts)
+
+    def _rating(self, text: str) -> float:
+        if text in self.ratings:
+            return self.ratings[text]
+        return max(self.ratings.get(word, self.least) for word in (text, *text.split()))
+
+
+def draw(
+    rng: random.Random,
+    options: Sequence[Option],
+    texts: Callable[[Option], Iterable[str]],
+    by: Concreteness | None,
+) -> Option:
+    """One of the options: uniformly, or by the concreteness of the texts that each changes."""
+    if by is None:
+        return rng.choice(options)
+    (one,) = rng.choices(options, [by.weight(texts(option)) for option in options])
+    return one
+
+
+def load(chosen: ConcretenessSettings, key: str) -> Concreteness | None:
+    """The ratings that settings name; None where they name no table.
+
+    Args:
+        chosen: the settings.
+        key: their YAML key, for errors.
+
+    Raises:
+        SettingsError: the table cannot be read.
+    """
+    if chosen.table is None:
+        return None
+    try:
+        ratings, least = _ratings(Path(chosen.table))
+    except ValueError as error:
+        raise SettingsError(f"{key}.table: {error}") from error
+    return Concreteness(ratings, chosen.power, least)
+
+
+@cache
+def _ratings(path: Path) -> tuple[Mapping[str, float], float]:
+    """Ratings by word, and the least; inflected forms have that of their base."""
+    rows = read_csv(path)
+    columns = [pair for pair in _COLUMNS if rows and rows[0].keys() >= set(pair)]
+    if not columns:
+        raise ValueError(f"{path}: expected rows with the columns word, rating (or Word, Conc.M)")
+    word, rating = columns[0]
+    ratings: dict[str, float] = {}
+    for number, row in enumerate(rows, start=2):
+        try:
+            value = float(row[rating])
+        except ValueError:
+            value = math.nan
+        if not 0 < value < math.inf:
+            problem = f"expected a number above 0, got {shown(row[rating])}"
+            raise ValueError(f"{path}, row {number}, {rating}: {problem}")
+        ratings[row[word].strip().lower()] = value
+    for lemma in load_lexicon().lemmas.values():
+        if lemma.name in ratings:
+            for form in lemma.forms.values():
+                ratings.setdefault(form, ratings[lemma.name])
+    return ratings, min(ratings.values())
