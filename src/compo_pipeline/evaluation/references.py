@@ -234,6 +234,8 @@ def _unibench_rows(file: Path, key: str) -> Iterable[Mapping[str, Any]]:
             return read_csv(file)
         # Feather's second version is the Arrow IPC file format.
         table = pa.ipc.open_file(file.read_bytes()).read_all()
-        return table.select([name for name in wanted if name in table.column_names]).to_pylist()
+        chosen = table.select([name for name in wanted if name in table.column_names])
+        rows: list[Mapping[str, Any]] = chosen.to_pylist()
+        return rows
     except (pa.ArrowException, OSError, ValueError) as error:
         raise SettingsError(f"{key}: {file} is no CSV or feather table: {error}") from error

@@ -205,8 +205,11 @@ class Suite:
         if not self.titles:
             for paper in self.references:
                 for place, name in enumerate(paper.models):
-                    own = {tuple(key.split("/")): by[place] for key, by in paper.results.items()}
-                    values = {key: value for key, value in own.items() if value is not None}
+                    values: dict[Key, float] = {}
+                    for key, by in paper.results.items():
+                        benchmark, metric, part = key.split("/", 2)
+                        if (value := by[place]) is not None:
+                            values[benchmark, metric, part] = value
                     if all(set(member) <= values.keys() for member in aggregate.members):
                         label = f"{name} ({paper.title.partition(',')[0]})"
                         found[label] = _aggregate(aggregate, values)

@@ -248,15 +248,20 @@ class LoralibConvolution(Conv2d):
         base: Any = self.get_base_layer()
         size = base.kernel_size[0]
         self.lora_A[adapter_name] = nn.Linear(base.in_channels * size, r * size, bias=False)
-        self.lora_B[adapter_name] = nn.Linear(r * size, base.out_channels * size, bias=False)
-        nn.init.zeros_(self.lora_B[adapter_name].weight)
+        zero = nn.Linear(r * size, base.out_channels * size, bias=False)
+        nn.init.zeros_(zero.weight)
+        self.lora_B[adapter_name] = zero
         self._move_adapter_to_device_of_base_layer(adapter_name)
         self.set_adapter(self.active_adapters)
 
     def get_delta_weight(self, adapter: str) -> Tensor:
         """The update [out, in, k, k] of the kernel."""
-        a, b = self.lora_A[adapter].weight, self.lora_B[adapter].weight
-        return (b @ a).view_as(self.get_base_layer().weight) * self.scaling[adapter]
+        a, b, base = (
+            part.get_parameter("weight")
+            for part in (self.lora_A[adapter], self.lora_B[adapter], self.get_base_layer())
+        )
+        update: Tensor = (b @ a).view_as(base) * self.scaling[adapter]
+        return update
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """The convolution of images [m, in, H, W] with the adapted kernel."""
