@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import chdir
 from functools import cache
+from itertools import count
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from types import SimpleNamespace
@@ -84,6 +85,14 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip("development data (../shared/data) is not on this machine")
     return folder
+
+
+@pytest.fixture
+def count_case(record_property: Callable[[str, object], None]) -> Iterator[Callable[[], int]]:
+    """Counts the cases of a fuzz test, for benchmarks/reliability.py."""
+    cases = count()
+    yield cases.__next__
+    record_property("cases", next(cases))
 
 
 class Configured(NamedTuple):

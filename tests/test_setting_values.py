@@ -145,7 +145,7 @@ def prefixes(path: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("cases", [200, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_any_value_of_any_key_gives_settings_or_an_error_with_the_key(
-    defaults: Mapping[str, Any], cases: int
+    defaults: Mapping[str, Any], count_case: Callable[[], int], cases: int
 ) -> None:
     keys = sorted(
         {
@@ -159,6 +159,7 @@ def test_any_value_of_any_key_gives_settings_or_an_error_with_the_key(
     @settings(max_examples=cases, deadline=None, database=None, derandomize=True)
     @given(st.sampled_from(keys), VALUES)
     def check(key: tuple[str, str], value: Any) -> None:
+        count_case()
         root, path = key
         try:
             changed(defaults, root, path, value)

@@ -596,30 +596,47 @@ DAMAGE: list[Callable[[bytes, int], bytes]] = [
     lambda content, place: b"\x89PNG\r\n\x1a\n" + content,
     lambda content, place: content + content,
 ]
-DAMAGED = st.tuples(st.sampled_from(DAMAGE), st.integers(0, 3000))
-FUZZ, LONG = settings(max_examples=25), settings(max_examples=10_000)
+PLACES = st.integers(0, 3000)
+CASES = pytest.mark.parametrize("cases", [45, pytest.param(10_000, marks=pytest.mark.slow)])
 
 
-def _fuzz_reader(folder: Path, name: str, source: str) -> Callable[[], None]:
+def _examples(cases: int) -> settings:
+    """So many that each, read whole and damaged in every way, gives at least so many cases."""
+    return settings(max_examples=-(-cases // len(DAMAGE)))
+
+
+@CASES
+@pytest.mark.parametrize(("name", "source"), FORMATS)
+def test_no_rows_and_no_bytes_end_a_reader(
+    tmp_path: Path, count_case: Callable[[], int], name: str, source: str, cases: int
+) -> None:
+    data, file = source_of(tmp_path, name, source)
+    valid = rows_of(name)[0]
     columns = st.sampled_from([*record(), "image_id", "extra"])
     rows = st.lists(
         VALUES
-        | st.dictionaries(columns, VALUES, max_size=3).map(lambda c: {**rows_of(name)[0], **c})
-        | columns.map(lambda gone: {k: v for k, v in rows_of(name)[0].items() if k != gone}),
+        | st.dictionaries(columns, VALUES, max_size=3).map(lambda changes: {**valid, **changes})
+        | columns.map(lambda gone: {key: valid[key] for key in valid if key != gone}),
         max_size=4,
     )
 
-    @given(rows=rows, damage=DAMAGED)
-    def fuzz(rows: list[Any], damage: Any) -> None:
-        data, file = source_of(folder, name, source)
-        change, place = damage
-        file.write_bytes(change(content_of(name, source, rows), place))
-        _read_all(data)
+    @_examples(cases)
+    @given(rows=rows, place=PLACES)
+    def fuzz(rows: list[Any], place: int) -> None:
+        content = content_of(name, source, rows)
+        for change in DAMAGE:
+            count_case()
+            file.write_bytes(change(content, place))
+            _read_all(data)
 
-    return fuzz
+    fuzz()
 
 
-def _fuzz_benchmark(folder: Path, name: str) -> Callable[[], None]:
+@CASES
+@pytest.mark.parametrize("name", FROM_FILES)
+def test_no_content_ends_a_benchmark(
+    tmp_path: Path, count_case: Callable[[], int], name: str, cases: int
+) -> None:
     whole: Any = ITEMS[name]
     listed = isinstance(whole, list)
     inner = whole[0] if listed else whole.get("7", whole)
@@ -628,35 +645,20 @@ def _fuzz_benchmark(folder: Path, name: str) -> Callable[[], None]:
         changed = st.dictionaries(st.sampled_from([*inner]), VALUES, max_size=2).map(
             lambda changes: {**inner, **changes}
         )
-    content = VALUES | changed
+    contents = VALUES | changed
     if listed:
-        content |= st.lists(changed | VALUES, max_size=3)
+        contents |= st.lists(changed | VALUES, max_size=3)
     elif "7" in whole:
-        content |= st.dictionaries(st.text(max_size=2), changed | VALUES, max_size=3)
+        contents |= st.dictionaries(st.text(max_size=2), changed | VALUES, max_size=3)
 
-    @given(content=content, damage=DAMAGED)
-    def fuzz(content: Any, damage: Any) -> None:
-        change, place = damage
-        file = benchmark_file(folder, name, content)
-        _written(file, change(file.read_bytes(), place))
-        _load_all(folder, name)
+    @_examples(cases)
+    @given(content=contents, place=PLACES)
+    def fuzz(content: Any, place: int) -> None:
+        file = benchmark_file(tmp_path, name, content)
+        written = file.read_bytes()
+        for change in DAMAGE:
+            count_case()
+            _written(file, change(written, place))
+            _load_all(tmp_path, name)
 
-    return fuzz
-
-
-@pytest.mark.parametrize(
-    "effort", [FUZZ, pytest.param(LONG, marks=pytest.mark.slow)], ids=["few", "many"]
-)
-@pytest.mark.parametrize(("name", "source"), FORMATS)
-def test_no_rows_and_no_bytes_end_a_reader(
-    tmp_path: Path, name: str, source: str, effort: settings
-) -> None:
-    effort(_fuzz_reader(tmp_path, name, source))()
-
-
-@pytest.mark.parametrize(
-    "effort", [FUZZ, pytest.param(LONG, marks=pytest.mark.slow)], ids=["few", "many"]
-)
-@pytest.mark.parametrize("name", FROM_FILES)
-def test_no_content_ends_a_benchmark(tmp_path: Path, name: str, effort: settings) -> None:
-    effort(_fuzz_benchmark(tmp_path, name))()
+    fuzz()

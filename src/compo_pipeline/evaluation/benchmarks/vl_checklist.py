@@ -27,6 +27,7 @@ from compo_pipeline.untrusted import path_below, shown
 NAME = "vl_checklist"
 ASPECTS = ("object", "attribute", "relation")
 _INDEX = Path("corpus", "v1")
+_BRACKETS = 100
 
 
 def load(root: Path, images: Path) -> list[Subtask]:
@@ -52,7 +53,11 @@ def load(root: Path, images: Path) -> list[Subtask]:
 def _index(root: Path, file: Path) -> tuple[Path, str]:
     """The annotation file and the folder of images that a file of the index names."""
     try:
-        content = yaml.safe_load(file.read_text("utf-8"))
+        text = file.read_text("utf-8")
+        # PyYAML's time grows with the square of the brackets that are open.
+        if text.count("[") + text.count("{") > _BRACKETS:
+            raise ValueError(f"more than {_BRACKETS} brackets")
+        content = yaml.safe_load(text)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise SettingsError(f"{file} cannot be read: {error}") from error
     names = [field_of(content, key, f"{file}") for key in ("ANNO_PATH", "IMG_ROOT")]
