@@ -6,9 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 import mlflow
 import optuna
 import pytest
+from mlflow.exceptions import MlflowException
 from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState
 
+from compo_pipeline.configuration import SettingsError
 from compo_pipeline.registry.tuning_record import TuningRecord
 
 
@@ -54,6 +56,33 @@ def test_a_trial_in_its_study(record: TuningRecord) -> None:
     assert parent.info.status == "FINISHED"
     assert parent.data.tags["method"] == "clic"
     assert parent.data.metrics == {"trials/complete": 1.0}
+
+
+def test_a_store_that_goes_away_gets_every_point_when_a_trial_is_closed(
+    record: TuningRecord, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = record.open_trial(record.open_study("away", None), 0)
+    assert record.point(run, 1, {"loss": 1.0})
+
+    def away(*given: object, **options: object) -> None:
+        raise MlflowException("API request failed\nTraceback")
+
+    ended = trial(TrialState.COMPLETE, [57.0])
+    with monkeypatch.context() as patched:
+        patched.setattr(mlflow.MlflowClient, "log_batch", away)
+        for step in (2, 3):
+            assert not record.point(run, step, {"loss": 0.5})
+        with pytest.raises(SettingsError, match="^tracking.uri: "):
+            record.close_trial(run, ended, "finished", None)
+    assert len(caplog.messages) == 1 and "\n" not in caplog.messages[0]
+    ended.set_user_attr("unlogged", [{"step": step, "loss": 0.5} for step in (2, 3)])
+    for _ in range(2):  # the first may have been cut off
+        record.close_trial(run, ended, "finished", None)
+    curves = [
+        [point.step for point in mlflow.MlflowClient().get_metric_history(run, f"trial/{name}")]
+        for name in ("loss", "reported")
+    ]
+    assert curves == [[1, 2, 3], [100, 200]]
 
 
 def test_a_failed_trial_says_why(record: TuningRecord) -> None:

@@ -71,8 +71,9 @@ class MemoryRecorder:
         self.runs[number] = f"trial {number}"
         return self.runs[number]
 
-    def point(self, trial: str, step: int, figures: Mapping[str, float]) -> None:
+    def point(self, trial: str, step: int, figures: Mapping[str, float]) -> bool:
         self.points.append((trial, step, dict(figures)))
+        return True
 
     def close_trial(self, run: str, trial: FrozenTrial, outcome: Any, reason: str | None) -> None:
         assert run == self.runs[trial.number]

@@ -54,8 +54,8 @@ class NoRecorder:
     def open_trial(self, study: str, number: int) -> str:
         return ""
 
-    def point(self, trial: str, step: int, figures: Mapping[str, float]) -> None:
-        pass
+    def point(self, trial: str, step: int, figures: Mapping[str, float]) -> bool:
+        return True
 
     def close_trial(self, run: str, trial: FrozenTrial, outcome: str, reason: str | None) -> None:
         pass

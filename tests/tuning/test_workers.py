@@ -135,7 +135,7 @@ def test_an_interrupted_trial_is_run_again_with_its_parameters(
     assert reasons(study)[2] == "interrupted"
     assert study.trials[3].params == study.trials[2].params
 
-    whole = run(plan(tmp_path / "whole", 5), parabola, recorder)
+    whole = run(plan(tmp_path / "whole", 5), parabola, type(recorder)())
     assert [t.params for t in whole.trials[:3]] == [t.params for t in study.trials[:3]]
 
 
@@ -178,7 +178,7 @@ def test_the_record_is_complete_in_the_end(
     tmp_path: Path, recorder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*given: object) -> str:
-        raise OSError("no store")
+        raise SettingsError("tracking.uri: no store")
 
     def objective(trial: optuna.Trial) -> float:
         assert trial.number not in recorder.closed

@@ -297,28 +297,26 @@ class RunLog:
 
 @dataclass
 class LiveCurves:
-    """Curves of a training, logged as it runs; it goes on while the store does not answer.
+    """Curves of trainings, logged as they run; these go on while the store does not answer.
 
-    The points are part of the training's state, so none is lost: `RunLog.missing_curves` logs at
-    the end what the run lacks.
+    Who adds points stores them too, so none is lost: `RunLog.missing_curves` logs at the end what a
+    run lacks. It can be pickled.
     """
 
-    record: RunLog
     prefix: str
     _away: bool = field(init=False, default=False)
     _next_try: float = field(init=False, default=0.0)
 
-    def add(self, rows: Iterable[Mapping[str, float]]) -> None:
-        """Log points, unless the store is known to be away."""
+    def add(self, record: RunLog, rows: Iterable[Mapping[str, float]]) -> bool:
+        """Log points, unless the store is known to be away; whether they are logged."""
         import mlflow
         from mlflow.exceptions import MlflowException
 
         started = time.monotonic()
         if started < self._next_try:
-            return
+            return False
         try:
-            self.record.curves(rows, self.prefix)
-            self._away = False
+            record.curves(rows, self.prefix)
         except MlflowException as error:
             spent = time.monotonic() - started
             self._next_try = time.monotonic() + max(_PAUSE, _PATIENCE * spent)
@@ -330,6 +328,9 @@ class LiveCurves:
                     *(masked(mlflow.get_tracking_uri()), reason[:300]),
                 )
             self._away = True
+            return False
+        self._away = False
+        return True
 
 
 def _curve_points(
@@ -383,25 +384,33 @@ def adopt(run_id: str) -> Iterator[RunLog]:
     """Resume a run, also an ended one, as MLflow's active run; an error within marks it as failed.
 
     If the store does not know the id, the run that replaces it has another one.
+
+    Raises:
+        SettingsError: the store does not answer, or denies access.
     """
     import mlflow
     from mlflow.exceptions import MlflowException
 
     _require_configured()
-    run = find(run_id) or _restored(run_id)
-    configured = experiment_id()
-    # MLflow refuses to resume a run of another experiment than the active one.
-    mlflow.set_experiment(experiment_id=run.info.experiment_id)
-    mlflow.start_run(run_id=run.info.run_id, nested=True)
+    uri = mlflow.get_tracking_uri()
+    with store_errors(uri, "tracking.uri"):
+        run = find(run_id) or _restored(run_id)
+        configured = experiment_id()
+        # MLflow refuses to resume a run of another experiment than the active one.
+        mlflow.set_experiment(experiment_id=run.info.experiment_id)
+        mlflow.start_run(run_id=run.info.run_id, nested=True)
     try:
         yield RunLog(run.info.run_id)
-    except BaseException:
+    except BaseException as error:
         # A store that does not answer must not hide the error.
         with suppress(MlflowException):
             mlflow.end_run("FAILED")
             mlflow.set_experiment(experiment_id=configured)
-        raise
-    with store_errors(mlflow.get_tracking_uri(), "tracking.uri"):
+        if not isinstance(error, MlflowException):
+            raise
+        with store_errors(uri, "tracking.uri"):
+            raise
+    with store_errors(uri, "tracking.uri"):
         mlflow.end_run()
         mlflow.set_experiment(experiment_id=configured)
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from compo_pipeline.registry import tracking
-from compo_pipeline.registry.tracking import RunLog
+from compo_pipeline.registry.tracking import LiveCurves, RunLog
 
 if TYPE_CHECKING:
+    from mlflow import MlflowClient
     from optuna.trial import FrozenTrial
 
 TRIAL = "trial"
 STATE = "trial_state"
 REASON = "trial_reason"
+# Attribute of an Optuna trial: points of its curves that the store did not take.
+UNLOGGED = "unlogged"
 _PARENT = "mlflow.parentRunId"
 
 Outcome = Literal["finished", "failed", "killed"]
@@ -23,6 +27,8 @@ Outcome = Literal["finished", "failed", "killed"]
 @dataclass(frozen=True, slots=True)
 class TuningRecord:
     """Logs studies into an MLflow store, from any process: it can be pickled.
+
+    Every method but `point` raises SettingsError where the store does not answer.
 
     Attributes:
         uri: of the store.
@@ -33,6 +39,7 @@ class TuningRecord:
     uri: str
     experiment: str
     tags: Mapping[str, str]
+    _live: LiveCurves = field(init=False, default_factory=lambda: LiveCurves(TRIAL))
 
     @classmethod
     def here(cls, tags: Mapping[str, str]) -> TuningRecord:
@@ -43,45 +50,51 @@ class TuningRecord:
 
     def open_study(self, name: str, known: str | None) -> str:
         """Open the study's run and return its id; a known run that exists is resumed."""
-        if known is not None and tracking.find(known) is not None:
-            self._client().update_run(known, status="RUNNING")
-            return known
-        return tracking.open_run(f"tuning-{name}", {**self.tags, "study": name})
+        with self._store() as client:
+            if known is not None and tracking.find(known) is not None:
+                client.update_run(known, status="RUNNING")
+                return known
+            return tracking.open_run(f"tuning-{name}", {**self.tags, "study": name})
 
     def open_trial(self, study: str, number: int) -> str:
         """Open a trial's run within the study's run and return its id."""
         tags = {_PARENT: study, TRIAL: str(number), "mlflow.source.name": "compo-pipeline"}
-        run = self._client().create_run(self.experiment, run_name=f"trial {number}", tags=tags)
+        with self._store() as client:
+            run = client.create_run(self.experiment, run_name=f"trial {number}", tags=tags)
         return str(run.info.run_id)
 
-    def point(self, trial: str, step: int, figures: Mapping[str, float]) -> None:
-        """Add a point to the curves of a trial."""
-        self._run(trial).curves([{"step": step, **figures}], TRIAL)
+    def point(self, trial: str, step: int, figures: Mapping[str, float]) -> bool:
+        """Add a point to the curves of a trial; whether it is logged."""
+        import mlflow
+
+        mlflow.set_tracking_uri(self.uri)
+        return self._live.add(RunLog(trial), [{"step": step, **figures}])
 
     def close_trial(
         self, run: str, trial: FrozenTrial, outcome: Outcome, reason: str | None
     ) -> None:
-        """Log a finished trial and end its run."""
-        log = self._run(run)
-        log.params(trial.params)
-        steps = sorted(trial.intermediate_values.items())
-        log.curves([{"step": step, "reported": value} for step, value in steps], TRIAL)
+        """Log a finished trial, with the points that its run lacks, and end its run."""
+        reported = sorted(trial.intermediate_values.items())
+        points = [{"step": step, "reported": value} for step, value in reported]
         values = {f"value_{index}": value for index, value in enumerate(trial.values or ())}
         figures: dict[str, Any] = {"constraint": dict(trial.constraints), **values}
         if trial.duration:
             figures["seconds"] = trial.duration.total_seconds()
-        log.metrics({TRIAL: figures})
-        log.tags({STATE: trial.state.name, **({} if reason is None else {REASON: reason})})
-        self._client().set_terminated(run, outcome.upper())
+        log = RunLog(run)
+        with self._store() as client:
+            log.params(trial.params)
+            log.missing_curves([*trial.user_attrs.get(UNLOGGED, ()), *points], TRIAL)
+            log.metrics({TRIAL: figures})
+            log.tags({STATE: trial.state.name, **({} if reason is None else {REASON: reason})})
+            client.set_terminated(run, outcome.upper())
 
     def trials(self, study: str) -> Mapping[int, tuple[str, bool]]:
         """Id of each trial's run, and whether the run has ended, by the trial's number."""
         import mlflow
 
-        self._client()
-        runs = mlflow.search_runs(
-            [self.experiment], f"tags.{_PARENT} = '{study}'", output_format="list"
-        )
+        query = f"tags.{_PARENT} = '{study}'"
+        with self._store():
+            runs = mlflow.search_runs([self.experiment], query, output_format="list")
         return {
             int(run.data.tags[TRIAL]): (run.info.run_id, run.info.status != "RUNNING")
             for run in runs
@@ -89,16 +102,16 @@ class TuningRecord:
 
     def close_study(self, run: str, outcome: Outcome, figures: Mapping[str, float]) -> None:
         """Log the numbers of trials and end the study's run."""
-        self._run(run).metrics({"trials": dict(figures)})
-        self._client().set_terminated(run, outcome.upper())
+        with self._store() as client:
+            RunLog(run).metrics({"trials": dict(figures)})
+            client.set_terminated(run, outcome.upper())
 
-    def _run(self, run: str) -> RunLog:
-        self._client()
-        return RunLog(run)
-
-    def _client(self) -> Any:
+    @contextmanager
+    def _store(self) -> Iterator[MlflowClient]:
+        """The store's client; its errors name the setting."""
         import mlflow
 
         # A worker process starts without it.
         mlflow.set_tracking_uri(self.uri)
-        return mlflow.MlflowClient()
+        with tracking.store_errors(self.uri, "tracking.uri"):
+            yield mlflow.MlflowClient()

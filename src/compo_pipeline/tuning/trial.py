@@ -27,6 +27,7 @@ from compo_pipeline.methods.contract import Method
 from compo_pipeline.methods.registry import build
 from compo_pipeline.methods.views import EpochViews
 from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.registry.tuning_record import UNLOGGED
 from compo_pipeline.training import fingerprint
 from compo_pipeline.training.checkpoint import Point, TrainingError
 from compo_pipeline.training.run import Trainer, TrainingInputs
@@ -53,8 +54,6 @@ _LOGGERS = tuple(
 # Where Optuna stores constraints. `Trial.set_constraint` refuses to replace a value, but later
 # evaluations of the same trial are new measurements.
 _CONSTRAINT = "constraints:{}"
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -290,14 +289,12 @@ class TrialObjective:
         return found.values[0] - self.settings.penalty * excess
 
     def _record(self, trial: optuna.Trial, step: int, figures: Mapping[str, float]) -> None:
-        """Add a point to the trial's curves; an error of the recorder fails no trial."""
-        run_id = trial.user_attrs.get(RUN_ID)
-        if run_id is None:
-            return
-        try:
-            self.recorder.point(run_id, step, figures)
-        except Exception:
-            log.exception("step %d is missing from the curves of run %s", step, run_id)
+        """Add a point to the trial's curves, or store it with the trial until its run is closed."""
+        attributes = trial.user_attrs
+        run_id = attributes.get(RUN_ID)
+        if run_id is None or not self.recorder.point(run_id, step, figures):
+            unlogged = [*attributes.get(UNLOGGED, ()), {**figures, "step": step}]
+            trial.set_user_attr(UNLOGGED, unlogged)
 
 
 def search(

@@ -66,8 +66,8 @@ class StudyRecorder(Protocol):
     def open_trial(self, study: str, number: int) -> str:
         """Open the run of a trial; its id."""
 
-    def point(self, trial: str, step: int, figures: Mapping[str, float]) -> None:
-        """Add a point to the curves of a trial."""
+    def point(self, trial: str, step: int, figures: Mapping[str, float]) -> bool:
+        """Add a point to the curves of a trial; whether it is recorded."""
 
     def close_trial(
         self, run: str, trial: FrozenTrial, outcome: Outcome, reason: str | None
@@ -385,11 +385,11 @@ def _task(
 
 @contextmanager
 def _recorded_later(what: str) -> Iterator[None]:
-    """Log errors of the recorder; the runs are completed at the study's end."""
+    """Log that the record cannot be reached; the runs are completed at the study's end."""
     try:
         yield
-    except Exception:
-        log.exception("%s is not recorded now, but at the study's end", what)
+    except SettingsError as error:
+        log.warning("%s is recorded at the study's end: %s", what, error)
 
 
 def _close_trial(recorder: StudyRecorder, run_id: str, trial: FrozenTrial) -> None:

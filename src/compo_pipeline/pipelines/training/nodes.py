@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from compo_pipeline.methods.contract import Method
-    from compo_pipeline.registry.tracking import RunLog
+    from compo_pipeline.registry.tracking import LiveCurves, RunLog
     from compo_pipeline.training.checkpoint import Progress
     from compo_pipeline.training.run import Trainer
 
@@ -91,13 +91,15 @@ def train_model(
             child = tracking.child_run(record.run_id, "control")
             records["control"] = inner.enter_context(tracking.adopt(child))
             methods["control"] = control_of(trained)
-        progress = {method: _train(trainer, record, trained, method, checkpoint)}
+        curves = tracking.LiveCurves(CURVES)
+        progress = {method: _train(trainer, curves, record, trained, method, checkpoint)}
         if "control" in methods:
             # It trains as long as a method that stopped early, by the same schedule.
             stops = inputs.settings.early_stopping.patience is not None
             steps = progress[method].step if stops else None
             progress["control"] = _train(
-                *(trainer, records["control"], methods["control"], "control", control_checkpoint),
+                *(trainer, curves, records["control"], methods["control"], "control"),
+                control_checkpoint,
                 steps,
             )
         with tracking.store_errors(mlflow.get_tracking_uri(), "tracking.uri"):
@@ -124,6 +126,7 @@ def log_views_preview(views_preview: Path, run: Mapping[str, Any]) -> None:
 
 def _train(
     trainer: Trainer,
+    curves: LiveCurves,
     record: RunLog,
     method: Method,
     name: str,
@@ -131,12 +134,9 @@ def _train(
     steps: int | None = None,
 ) -> Progress:
     """Train a method, with its curves in a run."""
-    from compo_pipeline.registry.tracking import LiveCurves
-
-    curves = LiveCurves(record, CURVES)
 
     def report(point: Mapping[str, float]) -> None:
-        curves.add(_logged(method, [point]))
+        curves.add(record, _logged(method, [point]))
 
     return trainer.train(method, name, checkpoint, report, steps=steps)
 
