@@ -106,6 +106,13 @@ def test_a_name_that_no_folder_can_have_is_refused(key: str, name: str) -> None:
         parse(RunNames, {**names, key: name}, "")
 
 
+def test_a_message_prints_as_one_line(defaults: Mapping[str, Any]) -> None:
+    rule = {"column": "a\x1e\x1b[2J\u202e"}
+    with pytest.raises(SettingsError, match=r"unknown column 'a\\x1e\\x1b\[2J\\u202e'") as error:
+        changed(defaults, "validation", "rules", {"own": rule})
+    assert error.value.message.isprintable()
+
+
 def test_a_message_stays_short(defaults: Mapping[str, Any]) -> None:
     for value in ("x" * 1_000_000, ["x" * 5000] * 9, {"x" * 5000: 1}):
         with pytest.raises(SettingsError) as error:

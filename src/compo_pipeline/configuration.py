@@ -50,11 +50,16 @@ class SettingsError(ClickException, ValueError):
     """A configuration value that cannot be used; the message names its YAML key.
 
     The command line prints the message alone: a mistyped key needs no traceback. Passwords in it
-    are masked.
+    are masked, and characters that a terminal would not print are escaped.
     """
 
     def __init__(self, message: str) -> None:
-        super().__init__(masked(message))
+        super().__init__(
+            "".join(
+                each if each.isprintable() or each == "\n" else ascii(each)[1:-1]
+                for each in masked(message)
+            )
+        )
 
 
 def masked(text: str, key: str = "") -> str:
