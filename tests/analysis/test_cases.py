@@ -16,6 +16,8 @@ from compo_pipeline.analysis.cases import Case, Region, find_cases, image_limits
 from compo_pipeline.analysis.settings import AttentionSettings
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.images.decoding import Limits
+from compo_pipeline.quality.settings import IngestSettings
 from compo_pipeline.scenes.dataset import SceneSettings, write
 
 
@@ -104,10 +106,13 @@ def test_one_image_of_ones_own(data: DataSettings, own: Path) -> None:
     assert cases == [Case(own, "b.jpg", "a dog")]
 
 
-def test_links_are_followed_where_the_user_named_the_images() -> None:
-    assert image_limits(AttentionSettings(images="p", phrases="a dog")).follow_symlinks
-    assert not image_limits(AttentionSettings(images="p", regions="r.json")).follow_symlinks
-    assert not image_limits(AttentionSettings()).follow_symlinks
+def test_images_of_a_split_are_accepted_as_by_ingest_and_own_ones_may_be_links() -> None:
+    strict, lax = IngestSettings(max_pixels=9), IngestSettings(follow_symlinks=True)
+    for settings in (AttentionSettings(images="p", regions="r.json"), AttentionSettings()):
+        assert image_limits(settings, strict) == Limits(9)
+        assert image_limits(settings, lax).follow_symlinks
+    own = AttentionSettings(images="p", phrases="a dog")
+    assert image_limits(own, strict) == Limits(9, follow_symlinks=True)
 
 
 def test_a_limit_takes_images_at_random(data: DataSettings) -> None:

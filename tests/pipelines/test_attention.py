@@ -70,6 +70,7 @@ def catalog(
         "params:evaluation": settings,
         "params:model": {"name": f"local-dir:{tiny_clip}"},
         "params:data": {"root": str(scenes), "format": "scenes", "splits": {"test": "test"}},
+        "params:ingest": {},
         "params:paths.attention_report": str(tmp_path / "report"),
     }
     outputs: dict[str, Any] = {

@@ -89,6 +89,21 @@ def test_a_changed_file_is_measured_again(root: Path, tmp_path: Path, inspected:
     assert str(found["8.png"].error).startswith("missing")
 
 
+def test_another_decoder_does_not_use_the_measurements(
+    root: Path, tmp_path: Path, inspected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = IngestSettings(journal=tmp_path / "measured.sqlite")
+    measure(root, NAMES[:3], settings)
+    changed = tmp_path / "decoding.py"
+    changed.write_text(f"{Path(decoding.__file__).read_text()}\nRULE = 1\n")
+    monkeypatch.setattr(decoding, "__file__", str(changed))
+    images._decoder.cache_clear()
+    inspected.clear()
+    measure(root, NAMES[:3], settings)
+    images._decoder.cache_clear()
+    assert sorted(inspected) == NAMES[:3]
+
+
 def test_other_limits_do_not_use_the_measurements(
     root: Path, tmp_path: Path, inspected: list[str]
 ) -> None:

@@ -21,6 +21,7 @@ from compo_pipeline.analysis.settings import AttentionSettings
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.images.decoding import Limits
+from compo_pipeline.quality.settings import IngestSettings
 from compo_pipeline.seeding import rng
 from compo_pipeline.untrusted import OutsideRoot, parse_json, path_below
 
@@ -228,6 +229,7 @@ def _sample(cases: Sequence[Case], settings: AttentionSettings) -> list[Case]:
     return [case for case in cases if case.image in chosen]
 
 
-def image_limits(settings: AttentionSettings) -> Limits:
-    """What is accepted as an image: your own images may be links, those named by a file may not."""
-    return Limits(follow_symlinks=settings.phrases is not None)
+def image_limits(settings: AttentionSettings, ingest: IngestSettings) -> Limits:
+    """What is accepted as an image: what ingest accepts; your own images may be links."""
+    links = ingest.follow_symlinks or settings.phrases is not None
+    return replace(ingest.limits, follow_symlinks=links)

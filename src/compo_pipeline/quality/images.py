@@ -7,16 +7,18 @@ import logging
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import astuple
-from functools import partial
+from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
 
+import PIL
+
 from compo_pipeline import compute
-from compo_pipeline.images import decoding
+from compo_pipeline.images import archives, decoding
 from compo_pipeline.images.decoding import DecodedImage, ImageError, Limits
 from compo_pipeline.progress import Meter
 from compo_pipeline.quality.settings import IngestSettings
-from compo_pipeline.storage import KeyValueStore
+from compo_pipeline.storage import KeyValueStore, files_fingerprint
 
 _IMAGES_PER_TASK = 64
 
@@ -27,7 +29,7 @@ def measure(root: Path, images: Iterable[str], settings: IngestSettings) -> dict
     """Measure images, in the order of their paths.
 
     With `settings.journal`, files whose size and modification time are unchanged are not read
-    again.
+    again, unless the decoder has changed.
     """
     paths = list(dict.fromkeys(images))
     store = KeyValueStore(settings.journal, DecodedImage) if settings.journal else None
@@ -52,7 +54,14 @@ def measure(root: Path, images: Iterable[str], settings: IngestSettings) -> dict
 
 
 def _key(root: Path, path: str, limits: Limits) -> str:
-    return json.dumps([str(root.resolve()), path, *astuple(limits)])
+    return json.dumps([str(root.resolve()), path, *astuple(limits), _decoder()])
+
+
+@cache
+def _decoder() -> str:
+    """Fingerprint of what decides how an image is decoded."""
+    files = [(Path(file).name, Path(file)) for file in (decoding.__file__, archives.__file__)]
+    return f"{files_fingerprint(files)} Pillow {PIL.__version__}"
 
 
 def _is_unchanged(root: Path, image: DecodedImage, limits: Limits) -> bool:

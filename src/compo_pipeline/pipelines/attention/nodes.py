@@ -17,6 +17,7 @@ def measure_attention(
     evaluation: Mapping[str, Any],
     model: Mapping[str, Any],
     data: Mapping[str, Any],
+    ingest: Mapping[str, Any],
 ) -> pd.DataFrame:
     """Attention of every phrase under every model, a row each."""
     from compo_pipeline.analysis.cases import find_cases, image_limits
@@ -28,6 +29,7 @@ def measure_attention(
     from compo_pipeline.evaluation.settings import EvaluationSettings
     from compo_pipeline.models.loading import ModelSettings
     from compo_pipeline.models.weights import read_record
+    from compo_pipeline.quality.settings import IngestSettings
 
     analysed = parse(AttentionSettings, attention, "attention")
     settings = parse(EvaluationSettings, evaluation, "evaluation")
@@ -35,7 +37,8 @@ def measure_attention(
     base = parse(ModelSettings, model, "model")
     models = loaders(base, control_checkpoint, checkpoint, settings.device)
     training_record = read_record(checkpoint).get("training", {})
-    return measure_models(models, cases, training_record, settings, image_limits(analysed))
+    limits = image_limits(analysed, parse(IngestSettings, ingest, "ingest"))
+    return measure_models(models, cases, training_record, settings, limits)
 
 
 def show_attention(
@@ -46,6 +49,7 @@ def show_attention(
     evaluation: Mapping[str, Any],
     model: Mapping[str, Any],
     data: Mapping[str, Any],
+    ingest: Mapping[str, Any],
     folder: str,
 ) -> Path:
     """Write grids of images, a page and the rows; log them to the run; print the table."""
@@ -60,6 +64,7 @@ def show_attention(
     from compo_pipeline.models.loading import ModelSettings
     from compo_pipeline.presentation import attention_page
     from compo_pipeline.presentation.attention_plots import draw, panels_of
+    from compo_pipeline.quality.settings import IngestSettings
     from compo_pipeline.registry import tracking
 
     analysed = parse(AttentionSettings, attention, "attention")
@@ -69,7 +74,8 @@ def show_attention(
     compared = compare_located([rows])
     models = loaders(parse(ModelSettings, model, "model"), None, checkpoint, settings.device)
     drawn = cases_to_draw(cases, rows[BASE], analysed)
-    panels = panels_of(models[BASE](), models[FINE_TUNED](), drawn, image_limits(analysed))
+    limits = image_limits(analysed, parse(IngestSettings, ingest, "ingest"))
+    panels = panels_of(models[BASE](), models[FINE_TUNED](), drawn, limits)
     written = Path(folder) / analysed.topic
     written.mkdir(parents=True, exist_ok=True)
     grids = draw(panels, written)

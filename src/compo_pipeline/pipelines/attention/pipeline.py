@@ -6,7 +6,7 @@ from kedro.pipeline import Pipeline, node
 
 from compo_pipeline.pipelines.attention.nodes import measure_attention, show_attention
 
-_SETTINGS = ["params:attention", "params:evaluation", "params:model", "params:data"]
+_SETTINGS = [f"params:{name}" for name in ("attention", "evaluation", "model", "data", "ingest")]
 
 
 def create_pipeline() -> Pipeline:
