@@ -1,14 +1,19 @@
 """Pipelines killed at random moments: does the same command then end as an undisturbed run does?
 
-    python benchmarks/chaos.py [--kills 50] [--pipelines raw ingest ...] [--folder <a new folder>]
+    python benchmarks/chaos.py [--kills 60] [--pipelines raw ingest ...] [--folder <folder>]
 
-Two project folders run the same pipelines on the tiny world of conf/smoke, one after the other.
-One is left alone. In the other each run is killed (SIGKILL) again and again, at moments drawn from
-`--seed`: by turns the process with its workers, and the process alone. Then the same command runs
-to its end, and the files of both folders are compared byte by byte, without what names the moment
-or the MLflow run: caches, states to resume from, ids of runs and pages with a date. Of a study the
-finished trials are compared, of the page whether it answers. Kills that came after the end of a
-run are not counted. Writes benchmarks/results/chaos.md after each pipeline.
+Two project folders run the same pipelines on the tiny world of conf/smoke, in the order of
+`COMMANDS`. One is left alone. In the other each run is killed (SIGKILL) again and again, at moments
+drawn from `--seed` between the start of its first node and its end, in CPU time: by turns the
+process with its workers, the process alone and, of a study, a worker. Then the same command runs to
+its end, and both folders are compared: the files byte by byte without what names the moment or the
+MLflow run (states to resume from, ids of runs, pages with a date), and in MLflow the versions,
+their aliases, and the runs' parameters and metrics. Of a study the number of finished trials is
+compared, of a server its answer. Processes are forked from one that has imported the libraries.
+
+`outage` kills an MLflow server in the middle of a training, whose run must have every point after
+the same command. In a folder that is named again undisturbed runs are not repeated; results of what
+is not named stay in benchmarks/results/chaos.json. benchmarks/reliability.py shows them.
 """
 
 from __future__ import annotations
@@ -16,8 +21,11 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
+import multiprocessing
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -25,129 +33,238 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import mlflow
+import psutil
+
 PROJECT = Path(__file__).resolve().parents[1]
-RESULTS = Path(__file__).parent / "results" / "chaos.md"
-PAGE, TUNING = "try", "tuning"
-PIPELINES = (
-    *("raw", "ingest", "validation", "counterfactuals", "views", "training", "evaluation"),
-    *("registration", "promotion", "export", TUNING, PAGE),
+RESULTS = Path(__file__).parent / "results" / "chaos.json"
+RUN = ("run", "--env=smoke")
+OUTAGE = "outage"
+# Each after those whose results it reads.
+COMMANDS: Mapping[str, Sequence[str]] = {
+    **{name: (*RUN, f"--pipeline={name}") for name in ("raw", "ingest", "validation")},
+    # The other method's captions are edited and its images generated; CLIC has none.
+    "counterfactuals": (*RUN, "--pipeline=counterfactuals", "--params=method=sparcl"),
+    "views": (*RUN, "--pipelines=counterfactuals,views"),
+    **{
+        name: (*RUN, f"--pipeline={name}")
+        for name in ("training", "evaluation", "registration", "promotion", "export", "wise_ft")
+    },
+    "attention": (*RUN, "--pipeline=attention"),
+    "benchmark": (*RUN, "--pipeline=benchmark", "--params=models=base"),
+    "tuning": (*RUN, "--pipeline=tuning", "--params=tuning.study.workers=2"),
+    "try": ("try", "--env=smoke"),
+    "serve": ("serve", "--env=smoke"),
+}
+IMPORTED = (
+    *("kedro.framework.cli.cli", "mlflow.pyfunc", "open_clip", "optuna", "pandas", "spacy"),
+    *("great_expectations", "matplotlib.pyplot", "pyarrow.parquet", "transformers"),
+    *("compo_pipeline.training.run", "compo_pipeline.tuning.trial"),
 )
 COMPARED = {".parquet", ".safetensors", ".csv", ".json", ".jpg", ".png", ".onnx"}
-# States, pages with a date, and records of runs other than the run's own.
+# States, pages with a date, and records of a study, whose trials end in another order.
 LEFT_OUT = {"resume", "data_docs", "tuning", "tuning_trials"}
 # Of the MLflow run; whether a version was created by this call or by the killed one before it.
 IDS = {"run_id", "fresh"}
-EARLIEST = 0.2  # share of a run's time before which it is not killed: Python starts
+NODE = re.compile(r" INFO +\S+ -> ")
 
 
 class Outcome(NamedTuple):
     """What became of a pipeline."""
 
     pipeline: str
-    seconds: float
-    """Of the undisturbed run."""
-    kills: int
-    different: tuple[str, ...]
-    """Files that differ from the undisturbed run's."""
-    leftovers: int
+    kills: Mapping[str, int]
+    """By what was killed."""
+    different: Sequence[str]
+    """Files, and entries of MLflow, that differ from the undisturbed run's."""
+    leftovers: Sequence[str]
     """Temporary files and folders that are left."""
 
 
-class Run:
-    """A pipeline in a project folder, in a session of its own."""
+def kedro(folder: Path, arguments: Sequence[str], log: Path) -> None:
+    """Run a command of the project in this process, whose output goes to a file."""
+    os.setsid()
+    os.chdir(folder)
+    with log.open("a") as output:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+    sys.argv[1:] = list(arguments)
+    from kedro.framework.cli.cli import main
 
-    def __init__(self, pipeline: str, folder: Path) -> None:
-        self.log = folder / f"{pipeline}.log"
-        command = ["kedro", "run", "--env=smoke", f"--pipeline={pipeline}"]
-        self.url = ""
-        if pipeline == PAGE:
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                port = str(free.getsockname()[1])
-            self.url = f"http://127.0.0.1:{port}"
-            command = ["compo_pipeline", "try", "--env=smoke", f"--port={port}"]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "GRADIO_ANALYTICS_ENABLED": "False"}
-        with self.log.open("a") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", *command],
-                cwd=folder,
-                env=environment,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+    main()
+
+
+class Run:
+    """A command in a project folder, in a session of its own."""
+
+    def __init__(self, name: str, folder: Path, arguments: Sequence[str] = ()) -> None:
+        self.log = folder / f"{name}.log"
+        self.log.touch()
+        arguments = [*(arguments or COMMANDS[name])]
+        self.url = None
+        if name in ("try", "serve"):
+            self._port = free_port()
+            self.url = f"http://127.0.0.1:{self._port}"
+            arguments.append(f"--port={self._port}")
+        self._has_workers = name == "tuning"
+        self._logged = self.log.stat().st_size if self.log.exists() else 0
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(list(IMPORTED))
+        self.process: BaseProcess = context.Process(
+            target=kedro, args=(folder, arguments, self.log)
+        )
+        self.process.start()
+        assert self.process.pid is not None
+        self._pid, self._spent = self.process.pid, 0.0
+
+    def output(self) -> str:
+        """What it has printed."""
+        with self.log.open("rb") as file:
+            file.seek(self._logged)
+            return file.read().decode(errors="replace")
+
+    def begun(self) -> bool:
+        """Whether a node has started; of a server, always."""
+        return self.url is not None or NODE.search(self.output()) is not None
 
     def done(self) -> bool:
-        """Whether it has ended or, of the page, answers."""
-        if self.url and self.process.poll() is None:
-            with suppress(OSError), urllib.request.urlopen(self.url, timeout=5) as answer:
-                return bool(answer.status == 200)
+        """Whether it has ended or, of a server, answers."""
+        if self.url and self.process.is_alive():
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self._port), 5):
+                return True
             return False
-        return self.process.poll() is not None
+        return not self.process.is_alive()
 
-    def wait(self, seconds: float = float("inf")) -> bool:
-        """Wait so long for the end; whether it came."""
-        end = time.monotonic() + seconds
+    def workers(self) -> list[psutil.Process]:
+        """Processes that it has started."""
+        with suppress(psutil.NoSuchProcess):
+            return psutil.Process(self._pid).children(recursive=True)
+        return []
+
+    def spent(self) -> float:
+        """Seconds of CPU time of it and its workers, as last seen."""
+        with suppress(psutil.NoSuchProcess):
+            times = [psutil.Process(self._pid).cpu_times()]
+            if self._has_workers:
+                times += [worker.cpu_times() for worker in self.workers()]
+            ended = times[0].children_user + times[0].children_system
+            self._spent = max(self._spent, ended + sum(each.user + each.system for each in times))
+        return self._spent
+
+    def wait(self, seconds: float = math.inf) -> float | None:
+        """Wait for the end, or until so much CPU time is spent on its nodes.
+
+        Returns:
+            CPU time of the nodes where it ended, else None.
+        """
+        before = None
         while not self.done():
-            if time.monotonic() > end:
-                return False
+            spent = self.spent()
+            if before is None and self.begun():
+                before = spent
+            if before is not None and spent - before > seconds:
+                return None
             time.sleep(0.05)
-        return True
+        return self._spent - (before or 0.0)
 
-    def finish(self) -> None:
-        """Wait for its end, which must be a good one."""
-        self.wait()
-        if self.process.poll() not in ((None,) if self.url else (0,)):
-            raise SystemExit(f"{self.log}:\n{self.log.read_text()[-3000:]}")
+    def finish(self, answers: Path | None = None) -> float:
+        """Wait for its good end, and save a server's answer; the CPU time of its nodes."""
+        spent = self.wait()
+        assert spent is not None
+        if self.process.exitcode not in (0, None):
+            raise SystemExit(f"{self.log}:\n{self.output()[-3000:]}")
+        if self.url and answers:
+            body = {"dataframe_records": [{"text": "a red heart"}], "params": {"task": "embed"}}
+            served = self.log.stem == "serve"
+            url = f"{self.url}/invocations" if served else self.url
+            answers.write_bytes(answer(url, body if served else None))
         self.kill()
+        return spent
 
     def kill(self, *, alone: bool = False) -> None:
         """SIGKILL, with its workers or alone."""
         with suppress(ProcessLookupError):
-            (os.kill if alone else os.killpg)(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+            if not alone:
+                os.killpg(self._pid, signal.SIGKILL)
+        self.process.kill()
+        self.process.join()
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def answer(url: str, body: Mapping[str, Any] | None = None) -> bytes:
+    """What a server answers to GET, or to a POST of JSON."""
+    content = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, content, {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=30) as response:
+        return bytes(response.read())
 
 
 def workspace(folder: Path) -> Path:
     """A project folder with this code and configuration, and data of its own."""
-    (folder / "src").mkdir(parents=True)
+    (folder / "src").mkdir(parents=True, exist_ok=True)
+    (folder / "answers").mkdir(exist_ok=True)
     for name in ("pyproject.toml", "conf", "src/compo_pipeline"):
-        (folder / name).symlink_to(PROJECT / name)
+        if not (folder / name).exists():
+            (folder / name).symlink_to(PROJECT / name)
     return folder
 
 
-def disturbed(pipeline: str, folder: Path, seconds: float, kills: int, draw: random.Random) -> int:
+def disturbed(
+    name: str, folder: Path, seconds: float, kills: int, draw: random.Random
+) -> Counter[str]:
     """Run a pipeline that is killed so many times, then to its end; the kills that met it."""
-    runs, met = [], 0
-    for number in range(kills):
-        run = Run(pipeline, folder)
+    runs, met = [], Counter[str]()
+    victims = ["group", "alone"] + ["worker"] * (name == "tuning")
+    while met.total() < kills and len(runs) < 3 * kills:
+        victim = victims[len(runs) % len(victims)]
+        run = Run(name, folder)
         runs.append(run)
-        if not run.wait(draw.uniform(EARLIEST, 1.0) * seconds):
-            met += 1
-        run.kill(alone=number % 2 == 1)
-    Run(pipeline, folder).finish()
+        if run.wait(draw.random() * seconds) is None:
+            if victim == "worker":
+                workers = run.workers()
+                with suppress(psutil.NoSuchProcess, IndexError):
+                    draw.choice(workers).kill()
+                    met[victim] += 1
+                run.finish()
+                continue
+            met[victim] += 1
+        run.kill(alone=victim == "alone")
+    Run(name, folder).finish(folder / "answers" / name)
     for run in runs:
         run.kill()  # orphans of one that was killed alone
     return met
 
 
-def results(folder: Path) -> dict[str, str]:
+def files(folder: Path) -> dict[str, str]:
     """What is compared of a folder: a hash of each file."""
     found = {}
-    for path in sorted((folder / "data").rglob("*")):
+    for path in sorted([*(folder / "data").rglob("*"), *(folder / "answers").rglob("*")]):
         name = path.relative_to(folder)
-        if path.suffix not in COMPARED or not path.is_file() or LEFT_OUT & set(name.parts):
+        answered = name.parts[0] == "answers"
+        if not path.is_file() or not (answered or path.suffix in COMPARED):
+            continue
+        if LEFT_OUT & set(name.parts):
             continue
         content = path.read_bytes()
         if path.suffix == ".json":
             value = json.loads(content)
             if path.name in ("study.json", "tuning_confirmation.json"):
-                value = finished(value)
+                # A trial whose worker was killed has another in its place.
+                trials = value.get("trials", {})
+                value = sum(trials.get(state, 0) for state in ("complete", "pruned"))
             elif isinstance(value, dict):
                 value = {key: each for key, each in value.items() if key not in IDS}
             content = json.dumps(value).encode()
@@ -155,70 +272,205 @@ def results(folder: Path) -> dict[str, str]:
     return found
 
 
-def finished(study: Mapping[str, Any]) -> Any:
-    """Finished trials of a study; a trial whose worker was killed has another in its place."""
-    trials = study.get("trials", {})
-    return sum(trials.get(state, 0) for state in ("complete", "pruned"))
+def records(folder: Path) -> dict[str, str]:
+    """What is compared of MLflow: a hash of each version, alias and run, by name."""
+    client = mlflow.MlflowClient(f"sqlite:///{folder / 'mlruns' / 'mlflow.db'}")
+    found: dict[str, Any] = {}
+    for model in client.search_registered_models():
+        found[f"aliases of {model.name}"] = dict(model.aliases)
+        for version in client.search_model_versions(f"name='{model.name}'"):
+            tags = {key: tag for key, tag in version.tags.items() if key != "promotion.at"}
+            found[f"{model.name} version {version.version}"] = tags
+    for name, run in runs(client).items():
+        found[f"run {name}"] = run
+    return {name: hashlib.sha256(repr(each).encode()).hexdigest() for name, each in found.items()}
 
 
-def leftovers(folder: Path) -> int:
-    """Temporary files and folders of writes that were cut off."""
-    return sum(path.name.startswith(".") for path in (folder / "data").rglob("*"))
+def runs(client: mlflow.MlflowClient) -> dict[str, Any]:
+    """State, parameters and points of runs by name; of trials, which differ in number, none."""
+    found = {}
+    for run in client.search_runs([each.experiment_id for each in client.search_experiments()]):
+        name = str(run.info.run_name)
+        if name.startswith(("tuning-", "trial ")):
+            continue
+        while name in found:
+            name += ", again"
+        curves = {
+            metric: sorted(
+                {(at.step, at.value) for at in client.get_metric_history(run.info.run_id, metric)}
+            )
+            for metric in sorted(run.data.metrics)
+        }
+        found[name] = (run.info.status, sorted(run.data.params.items()), curves)
+    return found
 
 
-def table(outcomes: Sequence[Outcome], seed: int) -> str:
-    """The outcomes as Markdown."""
-    total = sum(each.kills for each in outcomes)
-    equal = sum(not each.different for each in outcomes)
-    lines = [
-        "# Killed and started again",
-        "",
-        f"`python benchmarks/chaos.py --seed {seed}`: {total} SIGKILLs at random moments, on the "
-        f"environment `smoke`. {equal} of {len(outcomes)} pipelines ended as an undisturbed run "
-        "did. Leftovers are temporary files of writes that were cut off.",
-        "",
-        "| pipeline | seconds, undisturbed | kills | files that differ | leftovers |",
-        "| --- | --- | --- | --- | --- |",
-        *(
-            f"| {each.pipeline} | {each.seconds:.0f} | {each.kills} | "
-            f"{', '.join(each.different) or 'none'} | {each.leftovers} |"
-            for each in outcomes
-        ),
-    ]
-    return "\n".join(lines) + "\n"
+def leftovers(folder: Path) -> set[str]:
+    """Temporary files and folders of writes that were cut off, among others."""
+    found = (folder / "data").rglob("*")
+    return {str(path.relative_to(folder)) for path in found if path.name.startswith(".")}
 
 
-def chaos(pipelines: Sequence[str], kills: int, seed: int, folder: Path) -> Iterator[Outcome]:
+def chaos(names: Sequence[str], kills: int, seed: int, folder: Path) -> Iterator[Outcome]:
     """Kill each pipeline its share of the kills, in the order of the chain."""
-    alone, killed = workspace(folder / "undisturbed"), workspace(folder / "killed")
-    draw, known = random.Random(seed), set[str]()
-    for place, pipeline in enumerate(pipelines):
-        began = time.monotonic()
-        Run(pipeline, alone).finish()
-        seconds = time.monotonic() - began
-        share = kills * (place + 1) // len(pipelines) - kills * place // len(pipelines)
-        met = disturbed(pipeline, killed, seconds, share, draw)
-        one, other = results(alone), results(killed)
-        names = {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
-        different = tuple(sorted(names - known))
-        yield Outcome(pipeline, seconds, met, different, leftovers(killed))
-        known |= names  # a later pipeline is not blamed for them
+    alone, killed = (workspace(folder / name) for name in ("undisturbed", "killed"))
+    differed, left = set[str](), set[str]()
+    for place, name in enumerate(names):
+        expected = undisturbed(name, alone)
+        share = kills * (place + 1) // len(names) - kills * place // len(names)
+        draw = random.Random(f"{seed} {name}")
+        met = disturbed(name, killed, expected.seconds, share, draw)
+        found = results(killed)
+        both = found.keys() | expected.results.keys()
+        different = {each for each in both if found.get(each) != expected.results.get(each)}
+        leaves = leftovers(killed) - set(expected.leftovers)
+        # A later pipeline is not blamed for what an earlier one left.
+        yield Outcome(name, met, sorted(different - differed), sorted(leaves - left))
+        differed, left = different, leaves
+
+
+class Undisturbed(NamedTuple):
+    """A run that nobody killed."""
+
+    seconds: float
+    """CPU time of its nodes."""
+    results: Mapping[str, str]
+    leftovers: Sequence[str]
+
+
+def undisturbed(name: str, folder: Path) -> Undisturbed:
+    """Run a pipeline to its end, unless this was done before in this folder."""
+    file = folder / f"{name}.json"
+    if not file.exists():
+        seconds = Run(name, folder).finish(folder / "answers" / name)
+        done = Undisturbed(seconds, results(folder), sorted(leftovers(folder)))
+        file.write_text(json.dumps(done))
+    return Undisturbed(*json.loads(file.read_text()))
+
+
+def results(folder: Path) -> dict[str, str]:
+    """What is compared."""
+    return files(folder) | records(folder)
+
+
+class Server:
+    """An MLflow server on sqlite."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self._folder, self._port = folder, free_port()
+        self.uri = f"http://127.0.0.1:{self._port}"
+        self.start()
+
+    def start(self) -> None:
+        """Start it, or start it again."""
+        command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1"]
+        command += ["--port", str(self._port), "--workers", "1"]
+        command += ["--backend-store-uri", f"sqlite:///{self._folder / 'mlflow.db'}"]
+        command += ["--artifacts-destination", str(self._folder / "artifacts")]
+        # Its queue of jobs would take processes of its own.
+        environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+        with (self._folder / "server.log").open("a") as output:
+            self._process = subprocess.Popen(
+                command, env=environment, stdout=output, stderr=output, start_new_session=True
+            )
+        while True:
+            with suppress(OSError):
+                answer(f"{self.uri}/health")
+                return
+            if self._process.poll() is not None:
+                raise SystemExit((self._folder / "server.log").read_text()[-3000:])
+            time.sleep(0.1)
+
+    def kill(self) -> None:
+        """SIGKILL, with its workers."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+class Outage(NamedTuple):
+    """A training whose MLflow server was killed."""
+
+    points: int
+    """Points that the server had of the curves' last step when it was killed."""
+    warnings: int
+    """Lines that say that it is away."""
+    end: str
+    """The last line of the training."""
+    different: Sequence[str]
+    """What differs from an undisturbed training after the same command."""
+
+
+def outage(folder: Path) -> Outage:
+    """Train beside a server, and beside one that is killed after the first points and returns."""
+    project = workspace(folder)
+    for name in ("raw", "ingest", "validation", "views"):
+        if not (project / f"{name}.log").exists():
+            Run(name, project).finish()
+    server = Server(folder / "server")
+    client = mlflow.MlflowClient(server.uri)
+
+    def train(variant: str) -> Run:
+        params = f"tracking.uri={server.uri},training.epochs=4,variant={variant}"
+        arguments = (*RUN, "--pipeline=training", f"--params={params}")
+        return Run(f"training-{variant}", project, arguments)
+
+    def logged() -> int:
+        known = [run for name, run in runs(client).items() if "-away-" in name]
+        return max((len(run[2].get("train/loss", ())) for run in known), default=0)
+
+    try:
+        train("beside").finish()
+        run = train("away")
+        while not (points := logged()):
+            time.sleep(0.1)
+        server.kill()
+        run.wait()
+        said = run.output().strip().splitlines()
+        if run.process.exitcode != 1:
+            raise SystemExit(f"{run.log}: ended with {run.process.exitcode}, expected 1")
+        server.start()
+        train("away").finish()
+        found = runs(client)
+    finally:
+        server.kill()
+    different = []
+    for name in (each for each in found if "-beside-" in each):
+        other = found.get(name.replace("-beside-", "-away-"))
+        if other is None or (other[0], other[2]) != (found[name][0], found[name][2]):
+            different.append(f"run {name}")
+    hashes = files(project)
+    for name in (each for each in hashes if "/beside/" in each and each.endswith("safetensors")):
+        if hashes[name] != hashes.get(name.replace("/beside/", "/away/")):
+            different.append(name)
+    warnings = sum("does not answer" in line for line in said)
+    return Outage(points, warnings, said[-1], different)
 
 
 def main() -> None:
-    """Kill, compare, write the table."""
+    """Kill, compare, write what was found."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--kills", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--pipelines", nargs="+", choices=PIPELINES, default=PIPELINES)
+    parser.add_argument("--pipelines", nargs="*", choices=[*COMMANDS, OUTAGE])
     parser.add_argument("--folder", type=Path, default=None)
     options = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
     folder = options.folder or Path(tempfile.mkdtemp())
-    outcomes = []
-    for outcome in chaos(options.pipelines, options.kills, options.seed, folder):
-        outcomes.append(outcome)
-        print(*outcome, flush=True)
-        RESULTS.write_text(table(outcomes, options.seed), encoding="utf-8")
+    names = options.pipelines or [*COMMANDS, OUTAGE]
+    pipelines = [name for name in names if name != OUTAGE]
+    for outcome in chaos(pipelines, options.kills, options.seed, folder):
+        report(outcome.pipeline, outcome._asdict())
+    if OUTAGE in names:
+        report(OUTAGE, outage(folder / OUTAGE)._asdict())
+
+
+def report(name: str, found: Mapping[str, Any]) -> None:
+    """Print what was found and store it among the results."""
+    print(name, found, flush=True)
+    stored = json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else {}
+    RESULTS.write_text(json.dumps({**stored, name: found}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
