@@ -107,9 +107,8 @@ def test_a_name_that_no_folder_can_have_is_refused(key: str, name: str) -> None:
 
 
 def test_a_message_prints_as_one_line(defaults: Mapping[str, Any]) -> None:
-    rule = {"column": "a\x1e\x1b[2J\u202e"}
     with pytest.raises(SettingsError, match=r"unknown column 'a\\x1e\\x1b\[2J\\u202e'") as error:
-        changed(defaults, "validation", "rules", {"own": rule})
+        changed(defaults, "validation", "rules.longest_sentence.column", "a\x1e\x1b[2J\u202e")
     assert error.value.message.isprintable()
 
 
