@@ -1,14 +1,16 @@
 """How fast the served model answers, and whether its memory stays flat: asked over HTTP.
 
-    python benchmarks/serving.py [--model models:/compo-clip@champion] [--requests 10000]
+    python benchmarks/serving.py [--servers ...] [--model models:/compo-clip@champion]
+        [--requests 10000]
 
-Starts `mlflow models serve` in a process of its own (the shipped base unless another model is
-named) and asks it to score images against two captions each, base64 in JSON. First for several
-sizes of a request and numbers of clients: throughput, and the times that half and 99% of the
-requests stay below. Then `--requests` requests of one image each from two clients, with the
-server's memory (RSS) at every hundredth: its growth per 1,000 requests is the slope of a line
-through the second half, when the allocator's pools have filled. No two images or captions are
-equal. Writes benchmarks/results/serving.json and serving.md.
+Starts `compo-pipeline serve`, then `mlflow models serve`, each in a process of its own (the shipped
+base unless another model is named), and asks it to score images against two captions each, base64
+in JSON. First for several sizes of a request and numbers of clients: throughput, and the times that
+half and 99% of the requests stay below. Then `--requests` requests of one image each from two
+clients, with the server's memory (RSS) at every hundredth: its growth per 1,000 requests is the
+slope of a line through the second half, when the allocator's pools have filled. No two images or
+captions are equal. Writes benchmarks/results/serving.json and serving.md; a server that is not
+named keeps its results.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ SIZES = (1, 8, 32)  # rows of a request
 CLIENTS = (1, 4)
 IMAGES, REQUESTS = 256, 200  # at least, for each size and number of clients
 SIDE = 256
+OWN, MLFLOW = SERVERS = ("compo-pipeline serve", "mlflow models serve")
+BASE = resources.files("compo_pipeline") / "resources" / "scenes_base"
 EVERY = 100  # requests between two looks at the memory
 
 
@@ -49,12 +53,11 @@ def shipped(folder: Path) -> str:
 
     from compo_pipeline.registry import registration
 
-    base = resources.files("compo_pipeline") / "resources" / "scenes_base"
     example = registration._example()
     mlflow.pyfunc.save_model(
         folder,
         python_model=str(Path(registration.__file__).with_name("model.py")),
-        artifacts={"model": str(base)},
+        artifacts={"model": str(BASE)},
         signature=registration._signature(),
         input_example=example,
         pip_requirements=["mlflow"],
@@ -62,15 +65,22 @@ def shipped(folder: Path) -> str:
     return str(folder)
 
 
+def command(server: str, model: str | None, port: int, folder: Path) -> list[str]:
+    """Arguments of Python for a server of a registered model; None is the shipped base."""
+    if server == OWN:
+        return ["compo_pipeline", "serve", "--model", model or str(BASE), "--port", str(port)]
+    served = ["mlflow", "models", "serve", "-m", model or shipped(folder / "model")]
+    return [*served, "-p", str(port), "--env-manager", "local"]
+
+
 @contextmanager
-def serving(model: str, port: int, log: Path) -> Iterator[psutil.Process]:
+def serving(arguments: list[str], port: int, log: Path) -> Iterator[psutil.Process]:
     """The process that answers, once it does."""
-    command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", model, "-p", str(port)]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false"}
     with log.open("w") as output:
         started = subprocess.Popen(
-            [*command, "--env-manager", "local"], env=environment, stdout=output, stderr=output
+            [sys.executable, "-m", *arguments], env=environment, stdout=output, stderr=output
         )
     process = psutil.Process(started.pid)
     try:
@@ -181,55 +191,72 @@ def memory(server: psutil.Process, port: int, requests: int) -> Iterator[dict[st
 
 def markdown(result: dict[str, Any]) -> str:
     """The page."""
-    kept, megabytes = result["memory"], result["memory"]["MB"]
+    servers = result["servers"]
     lines = [
         "# Serving",
         "",
-        f"`mlflow models serve` of {result['model']} on {result['cores']} cores, asked from a "
-        f"second process of the same machine: images of {SIDE} x {SIDE} as base64, each against "
-        f"two captions. {result['note']}",
+        f"Servers of {result['model']}, asked from a second process of the same machine: images of "
+        f"{SIDE} x {SIDE} as base64, each against two captions.",
         "",
-        "| rows a request | clients | requests a second | images a second | p50 ms | p99 ms |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| server | rows a request | clients | requests a second | images a second | p50 ms "
+        "| p99 ms |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
         *(
-            f"| {row['rows']} | {row['clients']} | {row['requests a second']:.1f} | "
+            f"| `{server}` | {row['rows']} | {row['clients']} | {row['requests a second']:.1f} | "
             f"{row['images a second']:.1f} | {row['p50 ms']:.0f} | {row['p99 ms']:.0f} |"
-            for row in result["speed"]
+            for server, found in servers.items()
+            for row in found["speed"]
         ),
-        "",
-        f"Memory of the server over {kept['requests']:,} requests of one image from two clients, "
-        f"no two alike: {megabytes[0]:.0f} MB after the first {EVERY}, {max(megabytes):.0f} MB at "
-        f"most, {megabytes[-1]:.0f} MB at the end; in the second half it grows by "
-        f"{kept['growth']:+.2f} MB per 1,000 requests. p50 {kept['p50 ms']:.0f} ms, p99 "
-        f"{kept['p99 ms']:.0f} ms.",
     ]
+    for server, found in servers.items():
+        stored, megabytes = found["memory"], found["memory"]["MB"]
+        lines += [
+            "",
+            f"`{server}` on {found['cores']} cores. {found['note']} Memory of the server over "
+            f"{stored['requests']:,} requests of one image from two clients, no two "
+            f"alike: {megabytes[0]:.0f} MB after the first {EVERY}, {max(megabytes):.0f} MB at "
+            f"most, {megabytes[-1]:.0f} MB at the end; in the second half it grows by "
+            f"{stored['growth']:+.2f} MB per 1,000 requests. p50 {stored['p50 ms']:.0f} ms, p99 "
+            f"{stored['p99 ms']:.0f} ms.",
+        ]
     return "\n".join(lines) + "\n"
+
+
+def measure(server: str, port: int, folder: Path, asked: argparse.Namespace) -> dict[str, Any]:
+    """Speed and memory of a server."""
+    with serving(command(server, asked.model, port, folder), port, folder / "log") as process:
+        warm = Client(port, 1000)
+        for _ in range(20):
+            warm.ask(warm.question(1))
+        found: dict[str, Any] = {
+            "cores": os.cpu_count(),
+            "note": asked.note,
+            "speed": [speed(port, *each) for each in itertools.product(SIZES, CLIENTS)],
+        }
+        for found["memory"] in memory(process, port, asked.requests):
+            print(server, found["memory"]["requests"], "requests", flush=True)
+    return found
 
 
 def main() -> None:
     """Serve, ask, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--servers", nargs="+", choices=SERVERS, default=SERVERS)
     parser.add_argument("--model", help="a model's URI")
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--port", type=int, default=5001)
     parser.add_argument("--note", default="", help="a sentence about the machine, for the page")
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary:
-        model = asked.model or shipped(Path(temporary) / "model")
-        with serving(model, asked.port, Path(temporary) / "log") as server:
-            warm = Client(asked.port, 1000)
-            for _ in range(20):
-                warm.ask(warm.question(1))
-            result: dict[str, Any] = {
-                "model": asked.model or "the shipped base (10 M parameters)",
-                "cores": os.cpu_count(),
-                "note": asked.note,
-                "speed": [speed(asked.port, *each) for each in itertools.product(SIZES, CLIENTS)],
-            }
-            for result["memory"] in memory(server, asked.port, asked.requests):
-                text = json.dumps(result, indent=1) + "\n"
-                (RESULTS / "serving.json").write_text(text, encoding="utf-8")
-                (RESULTS / "serving.md").write_text(markdown(result), encoding="utf-8")
+    file = RESULTS / "serving.json"
+    model = asked.model or "the shipped base (10 M parameters)"
+    stored = json.loads(file.read_text("utf-8")) if file.exists() else {}
+    servers = stored["servers"] if stored.get("model") == model else {}
+    for server in asked.servers:
+        with tempfile.TemporaryDirectory() as folder:
+            servers[server] = measure(server, asked.port, Path(folder), asked)
+        result = {"model": model, "servers": servers}
+        file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        file.with_suffix(".md").write_text(markdown(result), encoding="utf-8")
     print(markdown(result))
 
 
