@@ -405,22 +405,23 @@ class Outage(NamedTuple):
 def outage(folder: Path) -> Outage:
     """Train beside a server, and beside one that is killed after the first points and returns."""
     project = workspace(folder)
-    for name in ("raw", "ingest", "validation", "views"):
-        if not (project / f"{name}.log").exists():
-            Run(name, project).finish()
+    for name in ("raw", "ingest", "validation"):
+        Run(name, project).finish()
     server = Server(folder / "server")
     client = mlflow.MlflowClient(server.uri)
 
-    def train(variant: str) -> Run:
+    def train(variant: str, pipelines: str = "training") -> Run:
         params = f"tracking.uri={server.uri},training.epochs=4,variant={variant}"
-        arguments = (*RUN, "--pipeline=training", f"--params={params}")
-        return Run(f"training-{variant}", project, arguments)
+        arguments = (*RUN, f"--pipelines={pipelines}", f"--params={params}")
+        return Run(f"{pipelines}-{variant}", project, arguments)
 
     def logged() -> int:
         known = [run for name, run in runs(client).items() if "-away-" in name]
         return max((len(run[2].get("train/loss", ())) for run in known), default=0)
 
     try:
+        for variant in ("beside", "away"):
+            train(variant, "counterfactuals,views").finish()
         train("beside").finish()
         run = train("away")
         while not (points := logged()):
