@@ -144,9 +144,10 @@ class Run:
 
     def workers(self) -> list[psutil.Process]:
         """Processes that it has started."""
-        with suppress(psutil.NoSuchProcess):
-            return psutil.Process(self._pid).children(recursive=True)
-        return []
+        try:
+            return list(psutil.Process(self._pid).children(recursive=True))
+        except psutil.NoSuchProcess:
+            return []
 
     def spent(self) -> float:
         """Seconds of CPU time of it and its workers, as last seen."""
@@ -226,7 +227,8 @@ def disturbed(
     name: str, folder: Path, seconds: float, kills: int, draw: random.Random
 ) -> Counter[str]:
     """Run a pipeline that is killed so many times, then to its end; the kills that met it."""
-    runs, met = [], Counter[str]()
+    runs: list[Run] = []
+    met = Counter[str]()
     victims = ["group", "alone"] + ["worker"] * (name == "tuning")
     while met.total() < kills and len(runs) < 3 * kills:
         victim = victims[len(runs) % len(victims)]
