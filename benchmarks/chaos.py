@@ -145,7 +145,9 @@ class Run:
     def workers(self) -> list[psutil.Process]:
         """Processes that it has started."""
         try:
-            return list(psutil.Process(self._pid).children(recursive=True))
+            children = psutil.Process(self._pid).children(recursive=True)
+            # Not the process that cleans up after them.
+            return [each for each in children if "spawn_main" in " ".join(each.cmdline())]
         except psutil.NoSuchProcess:
             return []
 

@@ -3,12 +3,13 @@ command: a small sample of benchmarks/chaos.py.
 """
 
 import importlib
+import json
+import re
+import runpy
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-
-pytestmark = pytest.mark.slow
 
 SAMPLE = ("raw", "ingest", "validation", "views", "training")
 
@@ -20,6 +21,16 @@ def chaos(project: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("chaos")
 
 
+def test_the_page_of_reliability_is_of_the_stored_results(project: Path) -> None:
+    script = runpy.run_path(str(project / "benchmarks" / "reliability.py"))
+    written = (project / "docs" / "reliability.md").read_text("utf-8")
+    chaos, fuzz = (json.loads(script[name].read_text("utf-8")) for name in ("CHAOS", "FUZZ"))
+    assert written == script["page"](chaos, fuzz)
+    named = re.findall(r"`((?:tests|benchmarks)/\S+)`", written)
+    assert named and not [name for name in named if not (project / name).exists()]
+
+
+@pytest.mark.slow
 def test_killed_pipelines_end_as_undisturbed_ones(chaos: ModuleType, tmp_path: Path) -> None:
     outcomes = list(chaos.chaos(SAMPLE, 2 * len(SAMPLE), 1, tmp_path))
     assert [each.pipeline for each in outcomes] == list(SAMPLE)
@@ -28,6 +39,7 @@ def test_killed_pipelines_end_as_undisturbed_ones(chaos: ModuleType, tmp_path: P
     assert sum(each.kills.total() for each in outcomes) >= len(SAMPLE)
 
 
+@pytest.mark.slow
 def test_a_training_goes_on_without_mlflows_server(chaos: ModuleType, tmp_path: Path) -> None:
     found = chaos.outage(tmp_path)
     assert found.different == []
