@@ -43,7 +43,7 @@ benchmarks/reliability.py`; a script or a slow test gives the counts again.
 | SIGKILL at a random moment, then the same command | files, and runs, versions and aliases in \
 MLflow, equal to an undisturbed run's; no leftovers | {kills} | `benchmarks/chaos.py` |
 | MLflow's server is killed during a training | training goes on; after the same command the run \
-has every point | {outage} | `benchmarks/chaos.py` |
+has every point | {outage} | `benchmarks/chaos.py`, `tests/pipelines/test_training.py` |
 | MLflow's server goes away during a study | trials go on; their runs get every point when they \
 are closed | | `tests/registry/test_tuning_record.py` |
 | a flipped bit in a table, a state or a store | refused, or computed again | 1,105 flips, none \
@@ -121,7 +121,7 @@ def page(chaos: Mapping[str, Any], fuzz: Mapping[str, int]) -> str:
 
 def _outage(found: Mapping[str, Any] | None) -> str:
     if found is None:
-        return ""
+        return "the server's absence is simulated in the client"
     different = ", ".join(found["different"]) or "nothing differs"
     return f"1 real server, killed after {found['points']} points; {different}"
 
