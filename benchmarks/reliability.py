@@ -75,7 +75,8 @@ What is promised against attackers: [SECURITY.md](../SECURITY.md).
 
 ## Kills
 
-A process is killed with its workers, alone, or (of a study) one of its workers is.
+A process is killed with its workers (`group`), `alone`, or one `worker` of a study is. A pipeline
+without a row has not been killed in this way yet.
 
 | pipeline | kills | what differs from an undisturbed run | leftovers |
 | --- | --- | --- | --- |
@@ -85,7 +86,7 @@ A process is killed with its workers, alone, or (of a study) one of its workers 
 
 Each content that is drawn is read whole and damaged in eight ways: cut off, with bytes inserted,
 in another encoding, nested deeply, behind an image's header, twice in a row. The fast tests try
-45 cases of each on every run.
+45 cases of each on every run. What has no row has been run in that form alone.
 
 | reader or benchmark | cases in the long form |
 | --- | --- |
