@@ -27,7 +27,6 @@ from compo_pipeline.methods.contract import Method
 from compo_pipeline.methods.registry import build
 from compo_pipeline.methods.views import EpochViews
 from compo_pipeline.models.loading import LoadedModel, load
-from compo_pipeline.registry.tuning_record import UNLOGGED
 from compo_pipeline.training import fingerprint
 from compo_pipeline.training.checkpoint import Point, TrainingError
 from compo_pipeline.training.run import Trainer, TrainingInputs
@@ -45,6 +44,8 @@ from compo_pipeline.tuning.workers import OnProgress, StudyRecorder, run
 
 # Attributes of a trial: its score without penalty, the steps it was trained for, all its metrics.
 SCORE, STEPS, METRICS = "score", "steps", "figures"
+# Points that the recorder did not take; it reads them when the trial's run is closed.
+UNLOGGED = "unlogged"
 # Settings of a training that change no result.
 _NOT_FINGERPRINTED = ("device", "workers", "log_every", "overwrite")
 # Loggers that are silenced during a trial.
