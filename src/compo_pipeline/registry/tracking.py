@@ -64,6 +64,8 @@ def connect(settings: TrackingSettings, project_path: Path) -> str:
     os.environ["MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING"] = str(settings.system_metrics).lower()
     for name, value in _HTTP.items():
         os.environ.setdefault(name, value)
+    # Its line for every retry of every request would bury the one that says who does not answer.
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
     uri = settings.uri
     if uri is None:
         # Absolute: MLflow takes a relative sqlite path from the working directory.
