@@ -28,9 +28,9 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
-from chaos import workspace
 from PIL import Image
 
+from chaos import workspace
 from compo_pipeline.scenes.captions import sentences
 from compo_pipeline.scenes.world import World
 from compo_pipeline.seeding import rng

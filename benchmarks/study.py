@@ -45,9 +45,9 @@ from compo_pipeline.records import (
     Score,
     from_table,
     to_table,
-    training_rows,
 )
 from compo_pipeline.storage import atomic_file
+from compo_pipeline.tables import training_rows
 from compo_pipeline.training.run import Trainer, TrainingInputs
 from compo_pipeline.training.settings import TrainingSettings
 from tables import BASE

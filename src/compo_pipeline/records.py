@@ -1,28 +1,21 @@
 """Row types of the tables on disk, and their arrow schemas: the interface between the packages.
 
-Every table is parquet with exactly the columns named here, in this order. `write_rows` and
-`read_rows` are the way to disk and back: equal rows give equal bytes, and a file whose bytes have
-changed since is refused.
+Every table is parquet with exactly the columns named here, in this order; `tables.py` has the way
+to disk and back.
 """
 
 from __future__ import annotations
 
-import logging
 import types
 import typing
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from functools import cache
-from itertools import islice
-from pathlib import Path
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar, cast
-
-from compo_pipeline.storage import NO_CHECKSUM, atomic_file, verify_checksum, write_checksum
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,8 +227,6 @@ PER_CLASS = "per_class"
 
 Row = TypeVar("Row")
 
-_ROWS_PER_GROUP = 50_000
-
 
 def _arrow_type(hint: Any) -> tuple[pa.DataType, bool]:
     """Arrow type of a field's annotation, and whether it may be null."""
@@ -280,73 +271,36 @@ def from_table(table: pa.Table, row_type: type[Row]) -> Iterator[Row]:
     Raises:
         ValueError: the table's columns are not those of the row type.
     """
-    expected = schema(cast(type, row_type))
-    if table.schema.names != expected.names:
+    check_columns(table.schema, row_type)
+    for batch in table.to_batches(max_chunksize=10_000):
+        yield from decoded(batch, row_type)
+
+
+def check_columns(found: pa.Schema, row_type: type) -> None:
+    """Check that columns are those of a row type.
+
+    Raises:
+        ValueError: they are not.
+    """
+    expected = schema(row_type)
+    if found.names != expected.names:
         raise ValueError(
             f"a table of {row_type.__name__} rows has the columns {expected.names}, "
-            f"got {table.schema.names}: it was written by another version; run its stage again"
+            f"got {found.names}: it was written by another version; run its stage again"
         )
-    for batch in table.to_batches(max_chunksize=10_000):
-        for values in batch.to_pylist():
-            yield row_type(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
 
 
-def write_rows(path: Path, rows: Iterable[Any], row_type: type) -> None:
-    """Write a table atomically; a generator is never in memory as a whole."""
-    remaining = iter(rows)
-    groups = iter(lambda: list(islice(remaining, _ROWS_PER_GROUP)), [])
-    write_table(path, (to_table(group, row_type) for group in groups), schema(row_type))
+def decoded(batch: pa.RecordBatch, row_type: type[Row]) -> Iterator[Row]:
+    """The rows of an arrow batch, decoded column by column."""
+    return map(row_type, *map(_values, batch.columns))
 
 
-def read_rows(path: Path, row_type: type[Row]) -> list[Row]:
-    """All rows of a table that `write_rows` wrote.
+def _values(column: pa.Array) -> list[Any]:
+    """The values of a column as Python has them, lists as tuples."""
+    import pyarrow as pa
 
-    Raises:
-        DamagedFileError: its bytes have changed since.
-        ValueError: its columns are not those of the row type.
-    """
-    return list(from_table(read_table(path), row_type))
-
-
-def write_table(path: Path, groups: Iterable[pa.Table], columns: pa.Schema) -> None:
-    """Write an arrow table, group by group, as parquet with a checksum of the file."""
-    import pyarrow.parquet as pq
-
-    with atomic_file(path) as temporary:
-        with pq.ParquetWriter(temporary, columns) as writer:
-            for group in groups:
-                writer.write_table(group)
-            writer.add_key_value_metadata({"checksum": NO_CHECKSUM})
-        write_checksum(temporary)
-
-
-def read_table(path: Path) -> pa.Table:
-    """The table that `write_table` wrote.
-
-    Raises:
-        DamagedFileError: its bytes have changed since.
-    """
-    import pyarrow.parquet as pq
-
-    verify_checksum(path)
-    return pq.read_table(path)
-
-
-def training_rows(captions: Iterable[Caption], split: str) -> list[Caption]:
-    """The captions of the training split that have a sentence.
-
-    Raises:
-        ValueError: there is none.
-    """
-    captions = list(captions)
-    own = [caption for caption in captions if caption.split == split]
-    rows = [caption for caption in own if caption.sentences]
-    if len(rows) < len(own):
-        log.warning("%d captions without a sentence do not train.", len(own) - len(rows))
-    if not rows:
-        there = sorted({caption.split for caption in captions})
-        raise ValueError(
-            f"views.split: no valid caption is of the split '{split}' (splits: {there}); "
-            "see data.splits and the quarantine table"
-        )
-    return rows
+    if not pa.types.is_list(column.type):
+        return cast("list[Any]", column.to_numpy(zero_copy_only=False).tolist())
+    items, places = _values(column.flatten()), column.offsets.to_numpy()
+    places = (places - places[0]).tolist()
+    return [tuple(items[start:end]) for start, end in pairwise(places)]

@@ -351,8 +351,8 @@ def write_checksum(path: Path) -> None:
         file.write(actual)
 
 
-def verify_checksum(path: Path) -> None:
-    """Check a file that `write_checksum` has completed.
+def verify_checksum(path: Path) -> str:
+    """Check a file that `write_checksum` has completed, and return its checksum.
 
     Raises:
         DamagedFileError: its content has changed since, or it has no checksum.
@@ -366,6 +366,7 @@ def verify_checksum(path: Path) -> None:
         raise DamagedFileError(path, "it has no checksum, or another version wrote it")
     if recorded != actual:
         raise DamagedFileError(path, "its content does not fit its checksum")
+    return recorded.decode()
 
 
 @contextmanager

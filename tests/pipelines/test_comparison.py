@@ -16,7 +16,8 @@ from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, compare
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.pipelines.comparison import nodes
 from compo_pipeline.pipelines.comparison.nodes import compare_cells, run_cells
-from compo_pipeline.records import Score, write_rows
+from compo_pipeline.records import Score
+from compo_pipeline.tables import write_rows
 
 SETS = {
     "two": {

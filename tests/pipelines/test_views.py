@@ -55,7 +55,7 @@ def run(
         method: str = "clic", seed: int = 0, **changes: Any
     ) -> tuple[list[Parse], dict[int, list[View]]]:
         views, own = {**SETTINGS, **changes}, methods.get(method, {})
-        parses = parse_captions(captions, "compo_en", views, method, own)
+        parses = list(parse_captions(captions, "compo_en", views, method, own))
         folder = tmp_path / "views"
         written = draw_views(
             *(captions, parses, [], "compo_en", views, seed, str(folder), method, own)

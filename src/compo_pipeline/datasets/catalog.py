@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kedro.io import AbstractDataset, DatasetError
 
-from compo_pipeline import records
+from compo_pipeline import records, tables
 from compo_pipeline.storage import DamagedFileError, atomic_file, write_json
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class FrameDataset(_FileDataset):
         if self._filepath.suffix == ".csv":
             frame = pd.read_csv(self._filepath)
         else:
-            frame = records.read_table(self._filepath).to_pandas()
+            frame = tables.read_table(self._filepath).to_pandas()
         return frame
 
     def save(self, data: pd.DataFrame) -> None:
@@ -90,7 +90,7 @@ class FrameDataset(_FileDataset):
                 data.to_csv(temporary, index=False)
         else:
             table = pa.Table.from_pandas(data, preserve_index=False)
-            records.write_table(self._filepath, [table], table.schema)
+            tables.write_table(self._filepath, [table], table.schema)
 
     def preview(self, nrows: int = 10) -> TablePreview:
         """The first rows, for `kedro viz`."""
@@ -98,10 +98,10 @@ class FrameDataset(_FileDataset):
 
 
 class RowsDataset(_FileDataset):
-    """Parquet on disk, a list of one row type of `compo_pipeline.records` in memory.
+    """Parquet on disk; in Python a `Table`, which reads rows of one type of `records` lazily.
 
     Saving takes any iterable and writes it atomically in groups of rows, so a generator is never
-    in memory as a whole.
+    in memory as a whole; `Parts` are computed part by part.
 
     Example:
         ```yaml
@@ -131,10 +131,10 @@ class RowsDataset(_FileDataset):
         super().__init__(filepath=filepath, metadata=metadata)
         self._row_type = row_type
 
-    def load(self) -> list[Any]:
-        """All rows of the file."""
+    def load(self) -> tables.Table[Any]:
+        """The rows of the file."""
         try:
-            return records.read_rows(self._filepath, self._row_type)
+            return tables.Table.open(self._filepath, self._row_type)
         except FileNotFoundError as error:
             raise DatasetError(
                 f"{self._filepath} does not exist yet. Run the pipeline that writes it, or all of "
@@ -145,7 +145,7 @@ class RowsDataset(_FileDataset):
 
     def save(self, data: Iterable[Any]) -> None:
         """Write the rows; an existing file is replaced at the end."""
-        records.write_rows(self._filepath, data, self._row_type)
+        tables.write_rows(self._filepath, data, self._row_type)
 
     def preview(self, nrows: int = 10) -> TablePreview:
         """The first rows, for `kedro viz`."""

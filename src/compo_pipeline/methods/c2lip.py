@@ -30,6 +30,7 @@ from compo_pipeline.methods.contract import (
     LossTerms,
     Method,
     Preprocessor,
+    Sampler,
     Term,
     Towers,
     ViewContext,
@@ -106,16 +107,19 @@ class C2lip(Method):
         """The xac loss does."""
         return self.objective.weights.xac > 0
 
-    def views(self, captions: Sequence[Caption], context: ViewContext) -> Iterator[View]:
+    def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
         """Each caption with its concepts."""
-        for caption in captions:
-            yield single_view(
+
+        def view(caption: Caption) -> View:
+            return single_view(
                 caption,
                 caption.sentences[:1],
                 (),
                 provenance(context.language, ()),
                 concepts(context.parses[caption.sample_id]),
             )
+
+        return view
 
     def collate(
         self, examples: Sequence[Example], step: int, preprocessor: Preprocessor

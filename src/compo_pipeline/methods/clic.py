@@ -10,11 +10,15 @@ Shapes: m rows of a batch, L positives a row, T tokens of context, D width of th
 from __future__ import annotations
 
 import random
+from array import array
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, cast
 
+import numpy as np
+import pyarrow.compute as pc
 import torch
 from pydantic import Field, NonNegativeFloat
 from torch import Tensor
@@ -33,6 +37,7 @@ from compo_pipeline.methods.contract import (
     LossTerms,
     Method,
     Preprocessor,
+    Sampler,
     Term,
     Towers,
     ViewContext,
@@ -40,10 +45,15 @@ from compo_pipeline.methods.contract import (
 from compo_pipeline.methods.views import Origin, provenance, single_image, single_view
 from compo_pipeline.records import Caption, Parse, View
 from compo_pipeline.seeding import rng
+from compo_pipeline.tables import Table
 
 POSITIVES = 5  # a view holds so many; a run uses the first k
 CANDIDATES = 5
 DRAWS = 4 * CANDIDATES  # at most, to find as many that differ
+
+
+Pool = array  # numbers of rows, four bytes each
+_pool = partial(Pool, "i")
 
 
 @settings
@@ -110,7 +120,8 @@ class ClicObjective:
 class Partners:
     """Draws the second image of a composite: another one of the same orientation.
 
-    The same captions in any order give the same partners.
+    It holds numbers of rows and images alone. The same captions in any order give the same
+    partners.
     """
 
     def __init__(
@@ -120,16 +131,20 @@ class Partners:
         kind: Literal["random", "shared_noun"],
         seed: int,
     ) -> None:
-        self.captions = sorted(captions, key=lambda caption: caption.sample_id)
+        table = Table.of(captions, Caption)
+        self.captions = table.take(np.asarray(pc.sort_indices(table.column("sample_id"))))
         self.parses, self.kind, self.seed = parses, kind, seed
-        self._of_orientation: dict[str, list[int]] = defaultdict(list)
-        self._of_noun: dict[tuple[str, str], list[int]] = defaultdict(list)
-        for row, caption in enumerate(self.captions):
-            turned = orientation(caption.width, caption.height)
-            self._of_orientation[turned].append(row)
-            if kind == "shared_noun":
+        self._images = self.captions.codes("image_id")
+        self._of_orientation: defaultdict[str, Pool] = defaultdict(_pool)
+        self._of_noun: defaultdict[tuple[str, str], Pool] = defaultdict(_pool)
+        sizes = (np.asarray(self.captions.column(side)).tolist() for side in ("width", "height"))
+        turned = [orientation(*size) for size in zip(*sizes, strict=True)]
+        for row, of in enumerate(turned):
+            self._of_orientation[of].append(row)
+        if kind == "shared_noun":
+            for row, (caption, of) in enumerate(zip(self.captions, turned, strict=True)):
                 for noun in self._nouns(caption):
-                    self._of_noun[turned, noun].append(row)
+                    self._of_noun[of, noun].append(row)
 
     def _nouns(self, caption: Caption) -> list[str]:
         parse = self.parses[caption.sample_id]
@@ -160,18 +175,18 @@ class Partners:
                 break
         return list(found.values())
 
-    def _other(
-        self, anchor: Caption, pool: Sequence[int], random_: random.Random
-    ) -> Caption | None:
+    def _other(self, anchor: Caption, pool: Pool, random_: random.Random) -> Caption | None:
         """One of a pool that shows another image. A few draws nearly always find one; else the
         pool is looked through.
         """
         for _ in range(8):
-            other = self.captions[random_.choice(pool)]
+            row = random_.choice(pool)
+            other = self.captions[row]
             if other.image_id != anchor.image_id:
                 return other
-        others = [row for row in pool if self.captions[row].image_id != anchor.image_id]
-        return self.captions[random_.choice(others)] if others else None
+        rows = np.array(pool)
+        others = rows[self._images[rows] != self._images[row]]  # the row shows the anchor's image
+        return self.captions[random_.choice(others)] if len(others) else None
 
 
 class ClicBatch(NamedTuple):
@@ -193,18 +208,18 @@ class Clic(Method):
     objective: ClicObjective
     sentences: ClassVar[int] = 2  # positives after the second are further sentences
 
-    def views(self, captions: Sequence[Caption], context: ViewContext) -> Iterator[View]:
+    def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
         """One view a caption and epoch; without a possible partner there is none."""
         if self.view_settings.images == "single":
-            for caption in captions:
-                yield self._single(caption, context, context.rng("clic", caption))
-            return
+            return lambda caption: self._single(caption, context, context.rng("clic", caption))
         partners = Partners(captions, context.parses, self.view_settings.partners, context.seed)
-        for caption in captions:
+
+        def view(caption: Caption) -> View | None:
             random_ = context.rng("clic", caption)
             partner = partners.draw(caption, random_)
-            if partner is not None:
-                yield self._composite(caption, partner, context, random_)
+            return partner and self._composite(caption, partner, context, random_)
+
+        return view
 
     def _composite(
         self, anchor: Caption, partner: Caption, context: ViewContext, random_: random.Random

@@ -9,7 +9,7 @@ Shapes: m rows of a batch, T tokens of context.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 from torch import Tensor
@@ -24,12 +24,13 @@ from compo_pipeline.methods.contract import (
     Method,
     NoViewSettings,
     Preprocessor,
+    Sampler,
     Term,
     Towers,
     ViewContext,
 )
 from compo_pipeline.methods.views import own_sentence, provenance, single_image, single_view
-from compo_pipeline.records import Caption, View
+from compo_pipeline.records import Caption
 
 # logit_bias on a base that was trained with a softmax, at a scale of 100.
 SOFTMAX_TRAINED = -30.0
@@ -81,10 +82,9 @@ class Clip(Method):
         """As configured."""
         return self.objective.trains_scale
 
-    def views(self, captions: Sequence[Caption], context: ViewContext) -> Iterator[View]:
+    def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
         """The caption itself."""
-        for caption in captions:
-            yield single_view(caption, caption.sentences[:1], (), provenance("", ()))
+        return lambda caption: single_view(caption, caption.sentences[:1], (), provenance("", ()))
 
     def collate(
         self, examples: Sequence[Example], step: int, preprocessor: Preprocessor

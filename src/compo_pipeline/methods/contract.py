@@ -9,11 +9,12 @@ Shapes: m images, K texts, T tokens, D width of the joint space.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
 
+import numpy as np
 from pydantic import Field
 from torch import Tensor
 
@@ -21,6 +22,7 @@ from compo_pipeline.configuration import settings
 from compo_pipeline.images.composites import Axis
 from compo_pipeline.records import Caption, Counterfactual, Parse, View
 from compo_pipeline.seeding import rng
+from compo_pipeline.tables import ById, Groups, Table
 
 if TYPE_CHECKING:
     from compo_pipeline.models.dense import DenseImages, DenseTexts, TextTokens
@@ -75,9 +77,10 @@ class ViewContext(NamedTuple):
         counterfactuals: Mapping[str, Sequence[Counterfactual]],
     ) -> ViewContext:
         """From parses of first and further sentences, for the first epoch."""
-        places = {(row.sample_id, row.sentence): row for row in parses}
-        first = {name: row for (name, sentence), row in places.items() if sentence == 0}
-        return cls(first, language, seed, 0, counterfactuals, places)
+        table = Table.of(parses, Parse)
+        own = np.asarray(table.column("sentence")) == 0
+        further = {} if own.all() else _Sentences(Groups(table))
+        return cls(ById(table.where(own)), language, seed, 0, counterfactuals, further)
 
     def parse(self, caption: Caption, sentence: int) -> Parse | None:
         """The parse of a caption's sentence; None of a further one that was not parsed."""
@@ -88,6 +91,29 @@ class ViewContext(NamedTuple):
     def rng(self, purpose: str, caption: Caption) -> random.Random:
         """The random generator of one caption in this epoch, for one purpose."""
         return rng(self.seed, purpose, self.epoch, caption.sample_id)
+
+
+class _Sentences(Mapping[tuple[str, int], Parse]):
+    """Parses by sample_id and place."""
+
+    def __init__(self, parses: Mapping[str, Sequence[Parse]]) -> None:
+        self._parses = parses
+
+    def __getitem__(self, key: tuple[str, int]) -> Parse:
+        for row in self._parses[key[0]]:
+            if row.sentence == key[1]:
+                return row
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        return ((row.sample_id, row.sentence) for rows in self._parses.values() for row in rows)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parses.values()))
+
+
+Sampler = Callable[[Caption], View | None]
+"""The view of a caption, None where it has none."""
 
 
 class Example(NamedTuple):
@@ -207,13 +233,21 @@ class Method:
         """
         return None
 
-    def views(self, captions: Sequence[Caption], context: ViewContext) -> Iterator[View]:
-        """The views of one epoch, one a caption at most, in the captions' order.
+    def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
+        """A function that gives the view of one caption in one epoch.
 
         A caption that cannot have a view (no partner of its orientation) has none; nor has one
         that was not drawn, where a method draws among the captions of an image.
+
+        Args:
+            captions: all rows that train, among which partners are drawn.
+            context: what else views are drawn from.
         """
         raise NotImplementedError
+
+    def views(self, captions: Sequence[Caption], context: ViewContext) -> Iterator[View]:
+        """The views of one epoch, one a caption at most, in the captions' order."""
+        return filter(None, map(self.sampler(captions, context), captions))
 
     def images(self, example: Example, step: int) -> Sequence[ImageInput]:
         """The images that an example shows in a step; by default the caption's own."""

@@ -7,7 +7,7 @@ present images and K present texts, T tokens of context, D width of the joint sp
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -21,10 +21,12 @@ from compo_pipeline.methods.contract import (
     ImageInput,
     Method,
     Preprocessor,
+    Sampler,
     ViewContext,
 )
 from compo_pipeline.methods.views import Origin, provenance, single_image, single_view
 from compo_pipeline.records import Caption, Counterfactual, View
+from compo_pipeline.tables import Groups, Table
 
 KINDS = (REAL, NEGATIVE, POSITIVE)
 NAMES = {NEGATIVE: "negative", POSITIVE: "rephrased caption"}
@@ -44,8 +46,9 @@ class CounterfactualPairs(Method):
 
     kinds: ClassVar[tuple[int, ...]] = KINDS
 
-    def views(self, captions: Sequence[Caption], context: ViewContext) -> Iterator[View]:
-        """One view an image: one of its edited captions is drawn and brings its own edits.
+    def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
+        """One view an image, in place of its first caption: one of its edited captions is drawn
+        and brings its own edits.
 
         An image without any edit is shown with its first caption alone.
 
@@ -58,17 +61,21 @@ class CounterfactualPairs(Method):
                 f"run `kedro run --pipeline=counterfactuals --params method={self.name}` "
                 "(catalog entry `counterfactuals`)"
             )
-        images: dict[str, list[Caption]] = {}
-        for caption in captions:
-            images.setdefault(caption.image_id, []).append(caption)
-        for rows in images.values():
+        images = Groups(Table.of(captions, Caption), "image_id")
+
+        def view(caption: Caption) -> View | None:
+            rows = images[caption.image_id]
+            if caption != rows[0]:
+                return None
             edited = [
                 (row, sentence, edits)
                 for row in rows
                 for sentence, edits in _of(row, context.counterfactuals.get(row.sample_id, ()))
             ]
             drawn = edited or [(rows[0], 0, {})]
-            yield _view(*context.rng("counterfactuals", rows[0]).choice(drawn), context)
+            return _view(*context.rng("counterfactuals", rows[0]).choice(drawn), context)
+
+        return view
 
     def images(self, example: Example, step: int) -> list[ImageInput]:
         """The real image, and the synthetic ones that the method uses."""

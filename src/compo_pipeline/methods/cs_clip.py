@@ -12,7 +12,7 @@ Shapes: m rows of a batch, B units a row, T tokens of context, D width of the jo
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import ClassVar, NamedTuple
@@ -33,6 +33,7 @@ from compo_pipeline.methods.contract import (
     Example,
     LossTerms,
     Preprocessor,
+    Sampler,
     Term,
     Towers,
     ViewContext,
@@ -100,13 +101,14 @@ class CsClip(TextNegatives):
     view_settings: CsClipViews
     objective: CsClipObjective
 
-    def views(self, captions: Sequence[Caption], context: ViewContext) -> Iterator[View]:
+    def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
         """Each caption with its negative, and units with their foils."""
         rules = {name: self.rule(name) for name in self.view_settings.generators}
         source = self.replacer()
         folder = self.view_settings.unit_files
         known = unit_files.read(Path(folder), f"{self.name}.views.unit_files") if folder else {}
-        for caption in captions:
+
+        def view(caption: Caption) -> View:
             parse = context.parses[caption.sample_id]
             records = known.get(bare(caption.sentences[0]))
             pairs = [self._caption(caption, parse, records, rules, context)]
@@ -124,7 +126,9 @@ class CsClip(TextNegatives):
                         pairs.append(drawn)
                         break
             texts, negatives, origins = zip(*pairs, strict=True)
-            yield single_view(caption, texts, negatives, provenance(context.language, origins))
+            return single_view(caption, texts, negatives, provenance(context.language, origins))
+
+        return view
 
     def _caption(
         self,

@@ -12,7 +12,7 @@ Shapes: m rows of a batch, B sentences a row, T tokens of context.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import field
 from typing import ClassVar
 
@@ -27,6 +27,7 @@ from compo_pipeline.methods.contract import (
     Example,
     LossTerms,
     Preprocessor,
+    Sampler,
     Term,
     ViewContext,
 )
@@ -88,11 +89,12 @@ class DacMil(TextNegatives):
     view_settings: DacMilViews
     objective: DacMilObjective
 
-    def views(self, captions: Sequence[Caption], context: ViewContext) -> Iterator[View]:
+    def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
         """Each caption and its sentences, each with a negative."""
         (name,) = self.view_settings.generators
         rule = self.rule(name)
-        for caption in captions:
+
+        def view(caption: Caption) -> View:
             draws = context.rng("sentences", caption)
             places = draws.choices(range(len(caption.sentences)), k=self.view_settings.sentences)
             chance, found = context.rng(name, caption), []
@@ -102,7 +104,9 @@ class DacMil(TextNegatives):
             texts = [None if one is None else one.text for one in found]
             origins = [None if one is None else Origin.of(one) for one in found]
             positives = [caption.sentences[place] for place in (0, *places)]
-            yield single_view(caption, positives, texts, provenance(context.language, origins))
+            return single_view(caption, positives, texts, provenance(context.language, origins))
+
+        return view
 
     def collate(
         self, examples: Sequence[Example], step: int, preprocessor: Preprocessor

@@ -35,6 +35,7 @@ from compo_pipeline.methods.contract import (
     LossTerms,
     Method,
     Preprocessor,
+    Sampler,
     Term,
     Towers,
     ViewContext,
@@ -99,10 +100,11 @@ class TextNegatives(Method):
 
     view_settings: NegativeViews
 
-    def views(self, captions: Sequence[Caption], context: ViewContext) -> Iterator[View]:
+    def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
         """Each caption with a negative of every rule."""
         rules = {name: self.rule(name) for name in self.view_settings.generators}
-        for caption in captions:
+
+        def view(caption: Caption) -> View:
             generated = [
                 rule(context.parses[caption.sample_id], context.rng(name, caption))
                 for name, rule in rules.items()
@@ -110,7 +112,9 @@ class TextNegatives(Method):
             origins = [one if one is None else Origin.of(one) for one in generated]
             texts = [one if one is None else one.text for one in generated]
             positives = self.positives(caption, context)
-            yield single_view(caption, positives, texts, provenance(context.language, origins))
+            return single_view(caption, positives, texts, provenance(context.language, origins))
+
+        return view
 
     def positives(self, caption: Caption, context: ViewContext) -> Sequence[str]:
         """Texts that are true of the caption's image: the caption itself, alone."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from uuid import uuid4
 
 from pydantic import PositiveInt
 
@@ -17,8 +18,17 @@ from compo_pipeline.configuration import settings
 from compo_pipeline.language.concepts import Concept
 from compo_pipeline.language.editing import Generated
 from compo_pipeline.methods.contract import Example, ImageInput, Method, ViewContext
-from compo_pipeline.records import Caption, Counterfactual, View, read_rows, write_rows
-from compo_pipeline.storage import atomic_folder
+from compo_pipeline.records import Caption, Counterfactual, View
+from compo_pipeline.storage import atomic_folder, files_fingerprint
+from compo_pipeline.tables import (
+    Groups,
+    Parts,
+    Table,
+    is_whole,
+    resumable,
+    stream_rows,
+    write_rows,
+)
 
 log = logging.getLogger(__name__)
 
@@ -103,12 +113,9 @@ def single_view(
     )
 
 
-def by_sample(counterfactuals: Iterable[Counterfactual]) -> dict[str, list[Counterfactual]]:
+def by_sample(counterfactuals: Iterable[Counterfactual]) -> Mapping[str, Sequence[Counterfactual]]:
     """Edited captions by sample_id."""
-    found: defaultdict[str, list[Counterfactual]] = defaultdict(list)
-    for edited in counterfactuals:
-        found[edited.sample_id].append(edited)
-    return dict(found)
+    return Groups(Table.of(counterfactuals, Counterfactual))
 
 
 def write(
@@ -117,6 +124,7 @@ def write(
     context: ViewContext,
     epochs: int,
     folder: Path,
+    fingerprint: str | None = None,
 ) -> None:
     """Write the views of all epochs; the folder is replaced as a whole.
 
@@ -126,29 +134,63 @@ def write(
         context: what views are drawn from, in the first epoch.
         epochs: their number.
         folder: `epoch=NN.parquet` go here.
+        fingerprint: of everything that the views depend on, besides code: a run after a kill draws
+            what is missing. Without one it begins anew.
 
     Raises:
         ValueError: no caption has a view.
     """
-    with atomic_folder(folder) as new:
-        for epoch in range(epochs):
-            views = list(method.views(captions, context._replace(epoch=epoch)))
-            if not views:
-                raise ValueError(
-                    f"none of {len(captions)} captions has a view under the method "
-                    f"'{method.name}': composites need two images of one orientation"
-                )
+    code = Path(inspect.getfile(type(method)))
+    own = files_fingerprint([(fingerprint or uuid4().hex, code)])
+    with resumable(folder.with_name(f".{folder.name}.parts"), own) as place:
+        files = [place / f"epoch={epoch:02d}.parquet" for epoch in range(epochs)]
+        for epoch, file in enumerate(files):
+            if not is_whole(file):
+                write_rows(file, _views(method, captions, context._replace(epoch=epoch), own), View)
             if epoch == 0:
-                _log_counts(method, captions, views)
-            write_rows(new / f"epoch={epoch:02d}.parquet", views, View)
+                _log_counts(method, captions, file)
+        with atomic_folder(folder) as new:
+            for file in files:
+                file.rename(new / file.name)
 
 
-def _log_counts(method: Method, captions: Sequence[Caption], views: Sequence[View]) -> None:
-    """Log how many views, negatives and synthetic images an epoch has."""
-    lost = sum(negative is None for view in views for negative in view.negatives)
+def _views(
+    method: Method, captions: Sequence[Caption], context: ViewContext, fingerprint: str
+) -> Parts[View]:
+    """The views of one epoch."""
+    sampler = method.sampler(captions, context)
+
+    def compute(part: range) -> Iterator[View]:
+        return filter(None, map(sampler, captions[part.start : part.stop]))
+
+    what = f"drawing views of epoch {context.epoch}"
+    return Parts(what, compute, len(captions), fingerprint)
+
+
+def _log_counts(method: Method, captions: Sequence[Caption], file: Path) -> None:
+    """Log how many views, negatives and synthetic images an epoch has.
+
+    Raises:
+        ValueError: it has no view.
+    """
+    counts: Counter[str] = Counter()
+    kind = ""
+    for view in stream_rows(file, View):
+        kind = view.kind
+        counts["views"] += 1
+        counts["lost"] += sum(negative is None for negative in view.negatives)
+        if view.counterfactuals:
+            negative, positive = map(bool, view.counterfactuals)
+            counts.update(synthetic=1, rephrased=len(view.positives) > 1)
+            counts.update(negatives=negative, positives=positive)
+    if not counts["views"]:
+        raise ValueError(
+            f"none of {len(captions)} captions has a view under the method "
+            f"'{method.name}': composites need two images of one orientation"
+        )
     log.info(
         "%s: %d views of %d captions an epoch, %d negatives could not be made.",
-        *(method.name, len(views), len(captions), lost),
+        *(method.name, counts["views"], len(captions), counts["lost"]),
     )
     short = sum(len(caption.sentences) < method.sentences for caption in captions)
     if short:
@@ -157,22 +199,20 @@ def _log_counts(method: Method, captions: Sequence[Caption], views: Sequence[Vie
             "first.",
             *(method.name, short, len(captions), method.sentences),
         )
-    if any(view.counterfactuals for view in views):
-        _log_image_counts(method.name, views)
-    if len(views) < len(captions) and views[0].kind == "composite":
+    if counts["synthetic"]:
+        _log_image_counts(method.name, counts)
+    if counts["views"] < len(captions) and kind == "composite":
         log.warning(
             "%d captions have no view: no other image has their orientation.",
-            len(captions) - len(views),
+            len(captions) - counts["views"],
         )
 
 
-def _log_image_counts(method: str, views: Sequence[View]) -> None:
-    columns: Any = zip(*(view.counterfactuals for view in views), strict=True)
-    negatives, positives = (sum(map(bool, paths)) for paths in columns)
-    rephrased = sum(len(view.positives) > 1 for view in views)
+def _log_image_counts(method: str, counts: Mapping[str, int]) -> None:
+    negatives, positives = counts["negatives"], counts["positives"]
     log.info(
         "%d views have a rephrased caption, %d an image of it, %d an image of the negative.",
-        *(rephrased, positives, negatives),
+        *(counts["rephrased"], positives, negatives),
     )
     if not negatives and not positives:
         log.warning(
@@ -205,9 +245,12 @@ class EpochViews:
         """Pickled without the tables that were read."""
         return EpochViews, (self.folder,)
 
-    def _read_table(self, number: int) -> list[View]:
-        return read_rows(self.files[number], View)
+    def _read_table(self, number: int) -> Table[View]:
+        file = self.files[number]
+        # DVC compares the folder: nothing is put into it.
+        copies = self.folder.with_name(f"{self.folder.name}_mapped")
+        return Table.open(file, View, copies / f"{file.stem}.arrow")
 
-    def epoch(self, epoch: int) -> list[View]:
+    def epoch(self, epoch: int) -> Table[View]:
         """The views of an epoch; after the last table the first comes again."""
         return self._read(epoch % len(self.files))

@@ -6,13 +6,18 @@ A step's batch is the same whenever and in whichever process it is asked for.
 from __future__ import annotations
 
 import logging
+from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
+import pyarrow.compute as pc
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -24,6 +29,7 @@ from compo_pipeline.methods.views import EpochViews
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.records import Caption
 from compo_pipeline.seeding import rng
+from compo_pipeline.tables import Table
 
 log = logging.getLogger(__name__)
 
@@ -34,52 +40,72 @@ BEYOND = 2
 
 
 def deal(
-    image_ids: Sequence[str], batch_size: int, seed: int, epoch: int
-) -> tuple[list[list[int]], int]:
+    images: NDArray[np.int32], batch_size: int, seed: int, epoch: int
+) -> tuple[NDArray[np.int32], int]:
     """Deal one epoch's rows into full batches; the remaining rows wait for another epoch.
 
     A batch holds an image at most once where the data allow: a second row of an image moves to
     the next batch, and an image with as many rows as there are batches left comes into each.
 
     Args:
-        image_ids: of each row.
+        images: number of each row's image [n].
         batch_size: rows a batch, at most the number of rows.
         seed: of the order, with the epoch.
         epoch: number of the epoch.
 
     Returns:
-        Row numbers by batch, and how many rows had to join a batch that held their image already.
+        Row numbers [batches, batch_size], and how many rows had to join a batch that held their
+        image already.
     """
-    order = list(range(len(image_ids)))
+    order = array("i", range(len(images)))
     rng(seed, "order", epoch).shuffle(order)
-    waiting = deque(order)
-    most = max(Counter(image_ids).values(), default=0)
-    batches, repeated = [], 0
-    for left in range(len(order) // batch_size, 0, -1):
+    rest, place = np.frombuffer(order, np.int32), 0
+    earlier: deque[int] = deque()  # rows that were passed over come before the rest
+    most = int(np.bincount(images).max(initial=0))
+    batches = np.empty((len(images) // batch_size, batch_size), np.int32)
+    repeated = 0
+    for number, left in enumerate(range(len(batches), 0, -1)):
         if most >= left:
-            waiting = _frequent_first(waiting, image_ids, left)
+            waiting = np.concatenate([np.array(earlier, np.int32), rest[place:]])
+            rest, place = _frequent_first(waiting, images, left), 0
+            earlier.clear()
         batch: list[int] = []
-        seen: set[str] = set()
+        seen: set[int] = set()
         passed: list[int] = []
-        while waiting and len(batch) < batch_size:
-            row = waiting.popleft()
-            if image_ids[row] in seen:
+        while len(batch) < batch_size and (earlier or place < len(rest)):
+            if earlier:
+                row = earlier.popleft()
+            else:
+                row, place = int(rest[place]), place + 1
+            image = int(images[row])
+            if image in seen:
                 passed.append(row)
             else:
-                seen.add(image_ids[row])
+                seen.add(image)
                 batch.append(row)
         short = batch_size - len(batch)
-        batch += passed[:short]
+        batches[number] = batch + passed[:short]
         repeated += short
-        waiting.extendleft(reversed(passed[short:]))
-        batches.append(batch)
+        earlier.extendleft(reversed(passed[short:]))
     return batches, repeated
 
 
-def _frequent_first(waiting: deque[int], image_ids: Sequence[str], left: int) -> deque[int]:
+def _frequent_first(
+    rows: NDArray[np.int32], images: NDArray[np.int32], left: int
+) -> NDArray[np.int32]:
     """Rows in their order, but first those whose image must come into all `left` batches."""
-    rows = Counter(image_ids[row] for row in waiting)
-    return deque(sorted(waiting, key=lambda row: rows[image_ids[row]] < left))
+    frequent = np.bincount(images[rows])[images[rows]] >= left
+    return np.concatenate([rows[frequent], rows[~frequent]])
+
+
+class _Dealt(NamedTuple):
+    """An epoch's rows: batches of view numbers [batches, batch_size], how many of them are beside
+    another of their image, and the caption number of each view [n].
+    """
+
+    batches: NDArray[np.int32]
+    repeated: int
+    captions: NDArray[np.int64]
 
 
 class _Picklable:
@@ -125,7 +151,8 @@ class Batches(_Picklable, Dataset[Collated]):
         seed: int,
         max_steps: int | None = None,
     ) -> None:
-        self.captions = {caption.sample_id: caption for caption in captions}
+        self.captions = Table.of(captions, Caption)
+        self._image_numbers = self.captions.codes("image_id")
         self.views, self.method, self.seed = EpochViews(views), method, seed
         self.preprocessor = preprocessor
         rows = len(self.views.epoch(0))
@@ -134,8 +161,9 @@ class Batches(_Picklable, Dataset[Collated]):
                 f"a run of zero steps: {rows} rows with a view, {epochs} epochs; "
                 "contrast needs two rows (see quarantine for what was left out)"
             )
-        shown = {sample_id for view in self.views.epoch(0) for sample_id in view.sample_ids}
-        if unknown := shown - self.captions.keys():
+        shown = pc.unique(pc.list_flatten(self.views.epoch(0).column("sample_ids")))
+        unknown = shown.filter(self.captions.places("sample_id", shown) < 0).to_pylist()
+        if unknown:
             raise ValueError(
                 f"{len(unknown)} samples of {views} are not among the captions ({min(unknown)}, "
                 "...): the captions changed since; run "
@@ -156,23 +184,26 @@ class Batches(_Picklable, Dataset[Collated]):
     def __len__(self) -> int:
         return self.steps
 
-    def _deal_epoch(self, epoch: int) -> tuple[list[list[int]], int]:
-        image_ids = [self.captions[view.sample_id].image_id for view in self.views.epoch(epoch)]
-        return deal(image_ids, self.batch_size, self.seed, epoch)
+    def _deal_epoch(self, epoch: int) -> _Dealt:
+        anchors = self.views.epoch(epoch).column("sample_id")
+        captions = self.captions.places("sample_id", anchors)
+        images = self._image_numbers[captions]
+        return _Dealt(*deal(images, self.batch_size, self.seed, epoch), captions)
 
     def examples(self, step: int) -> list[Example]:
         """The rows of a step."""
         epoch, index = divmod(step, self.steps_per_epoch)
-        views = self.views.epoch(epoch)
-        chosen = [views[row] for row in self._cached_epoch(epoch)[0][index]]
-        return [Example(self.captions[view.sample_id], view) for view in chosen]
+        views, dealt = self.views.epoch(epoch), self._cached_epoch(epoch)
+        return [
+            Example(self.captions[dealt.captions[row]], views[row]) for row in dealt.batches[index]
+        ]
 
     def __getitem__(self, step: int) -> Collated:
         self.preprocessor.begin(self.seed, step)
         collated = self.method.collate(self.examples(step), step, self.preprocessor)
         counts = {**collated.counts, "truncated texts": self.preprocessor.take_truncated()}
         if step % self.steps_per_epoch == 0:
-            repeated = self._cached_epoch(step // self.steps_per_epoch)[1]
+            repeated = self._cached_epoch(step // self.steps_per_epoch).repeated
             counts["rows beside another of their image"] = repeated
         return Collated(collated.batch, counts)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,8 @@ from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import LoadedModel, give_bias, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import interpolate
-from compo_pipeline.records import Caption, training_rows
+from compo_pipeline.records import Caption
+from compo_pipeline.tables import training_rows
 from compo_pipeline.training import fingerprint
 from compo_pipeline.training.batches import Batches, ModelPreprocessor
 from compo_pipeline.training.checkpoint import Point, Progress
@@ -39,7 +40,7 @@ log = logging.getLogger(__name__)
 class TrainingInputs:
     """Data, base model and recipe of a training: the same for a method and its control."""
 
-    captions: list[Caption]
+    captions: Sequence[Caption]
     """The rows that train."""
 
     data_hash: str
@@ -74,7 +75,7 @@ class TrainingInputs:
 
 
 def training_inputs(
-    captions: list[Caption],
+    captions: Sequence[Caption],
     manifest: Mapping[str, Any],
     views: Path,
     counterfactual_images: Path,

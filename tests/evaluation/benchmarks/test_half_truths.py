@@ -19,7 +19,8 @@ from compo_pipeline.evaluation.scoring import check_verdicts, score_model
 from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings, RetrievalSettings
 from compo_pipeline.images import decoding
 from compo_pipeline.language.parsing import parses_of
-from compo_pipeline.records import Caption, HalfTruth, write_rows
+from compo_pipeline.records import Caption, HalfTruth
+from compo_pipeline.tables import write_rows
 
 KINDS = ("entity", "relation", "relation", "relation")
 

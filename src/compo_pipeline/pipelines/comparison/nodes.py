@@ -70,7 +70,8 @@ def compare_cells(cells: list[dict[str, Any]]) -> dict[str, Any]:
     """Base and all cells side by side, with intervals over seeds and images."""
     from compo_pipeline.evaluation.evaluate import Comparison
     from compo_pipeline.evaluation.suite import compare_runs
-    from compo_pipeline.records import Score, read_rows
+    from compo_pipeline.records import Score
+    from compo_pipeline.tables import read_rows
     from compo_pipeline.untrusted import read_json
 
     runs = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,8 @@ _log = logging.getLogger(__name__)
 
 
 def make_counterfactuals(
-    valid_captions: list[Caption],
-    facts: list[Fact],
+    valid_captions: Sequence[Caption],
+    facts: Sequence[Fact],
     counterfactuals: Mapping[str, Any],
     split: str,
     language_model: str,
@@ -40,7 +40,7 @@ def make_counterfactuals(
     from compo_pipeline.counterfactuals.generation import Folders, generate
     from compo_pipeline.counterfactuals.settings import KEY, CounterfactualSettings
     from compo_pipeline.pipelines.counterfactuals.factory import open_all
-    from compo_pipeline.records import training_rows
+    from compo_pipeline.tables import training_rows
 
     settings = parse(CounterfactualSettings, counterfactuals, KEY)
     rows = training_rows(valid_captions, split)
@@ -61,7 +61,7 @@ def make_counterfactuals(
 def preview_counterfactuals(
     counterfactuals: list[Counterfactual],
     images: Path,
-    valid_captions: list[Caption],
+    valid_captions: Sequence[Caption],
     dataset: str,
     root: str,
     folder: str,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 
 
 def score_models(
-    valid_captions: list[Caption],
-    facts: list[Fact],
+    valid_captions: Sequence[Caption],
+    facts: Sequence[Fact],
     checkpoint: Path,
     control_checkpoint: Path,
     run: Mapping[str, Any],

@@ -23,7 +23,7 @@ CURVES = "train"  # prefix of their names in MLflow
 
 
 def train_model(
-    valid_captions: list[Caption],
+    valid_captions: Sequence[Caption],
     manifest: Mapping[str, Any],
     views: Path,
     counterfactual_images: Path,

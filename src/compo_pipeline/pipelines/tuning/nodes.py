@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,8 +69,8 @@ def search_space(
 
 def confirm_best(
     study: Mapping[str, Any],
-    parses: list[Parse],
-    counterfactuals: list[Counterfactual],
+    parses: Sequence[Parse],
+    counterfactuals: Sequence[Counterfactual],
     tuning: Mapping[str, Any],
     benchmarks: Mapping[str, Any],
     views_settings: Mapping[str, Any],
@@ -156,7 +156,7 @@ def show_study(
 
 
 def _inputs(
-    valid_captions: list[Caption],
+    valid_captions: Sequence[Caption],
     views: Path,
     counterfactual_images: Path,
     manifest: Mapping[str, Any],
@@ -198,7 +198,7 @@ def _inputs(
 def _validation_items(
     validation: Mapping[str, Any],
     reported: Mapping[str, Any],
-    captions: list[Caption],
+    captions: Sequence[Caption],
     root: Path,
     workers: int,
 ) -> list[Subtask]:

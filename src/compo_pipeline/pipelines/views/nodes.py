@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +11,18 @@ from compo_pipeline.records import Caption, Counterfactual, Parse
 
 
 def parse_captions(
-    valid_captions: list[Caption],
+    valid_captions: Sequence[Caption],
     language_model: str,
     views: Mapping[str, Any],
     method: str,
     method_views: Mapping[str, Any],
-) -> list[Parse]:
+) -> Iterable[Parse]:
     """Parses of the captions' sentences that a method needs: none, the first ones, or all."""
-    from compo_pipeline.language.parsing import load
+    from compo_pipeline.language.parsing import load, name_and_version
     from compo_pipeline.language.parsing import parse as parse_sentences
     from compo_pipeline.methods import registry
     from compo_pipeline.methods.views import ViewSettings
-    from compo_pipeline.records import training_rows
+    from compo_pipeline.tables import Parts, training_rows
 
     registry.build(method, method_views)  # wrong settings are refused before minutes of parsing
     needs = registry.find(method)
@@ -30,18 +30,24 @@ def parse_captions(
         return []
     rows = training_rows(valid_captions, parse(ViewSettings, views, "views").split)
     read = None if needs.further_parses else 1
-    sentences = (
-        (row.sample_id, place, sentence)
-        for row in rows
-        for place, sentence in enumerate(row.sentences[:read])
-    )
-    return list(parse_sentences(load(language_model), sentences))
+    nlp = load(language_model)
+
+    def compute(part: range) -> Iterator[Parse]:
+        sentences = (
+            (row.sample_id, place, sentence)
+            for row in rows[part.start : part.stop]
+            for place, sentence in enumerate(row.sentences[:read])
+        )
+        return parse_sentences(nlp, sentences)
+
+    fingerprint = f"{rows.fingerprint} {name_and_version(nlp)} {read}"
+    return Parts("parsing captions", compute, len(rows), fingerprint)
 
 
 def draw_views(
-    valid_captions: list[Caption],
-    parses: list[Parse],
-    counterfactuals: list[Counterfactual],
+    valid_captions: Sequence[Caption],
+    parses: Sequence[Parse],
+    counterfactuals: Sequence[Counterfactual],
     language_model: str,
     views: Mapping[str, Any],
     seed: int,
@@ -54,13 +60,17 @@ def draw_views(
     from compo_pipeline.methods import registry
     from compo_pipeline.methods.contract import ViewContext
     from compo_pipeline.methods.views import ViewSettings, by_sample, write
-    from compo_pipeline.records import training_rows
+    from compo_pipeline.tables import Table, training_rows
 
     settings = parse(ViewSettings, views, "views")
-    rows = training_rows(valid_captions, settings.split)
+    rows, parsed = training_rows(valid_captions, settings.split), Table.of(parses, Parse)
+    edited = Table.of(counterfactuals, Counterfactual)
     language = name_and_version(load(language_model)) if parses else ""
-    context = ViewContext.of(parses, language, seed, by_sample(counterfactuals))
-    write(registry.build(method, method_views), rows, context, settings.epochs, Path(folder))
+    context = ViewContext.of(parsed, language, seed, by_sample(edited))
+    drawn_from = [method, str(method_views), language, str(seed)]
+    drawn_from += [table.fingerprint for table in (rows, parsed, edited)]
+    drawing = registry.build(method, method_views)
+    write(drawing, rows, context, settings.epochs, Path(folder), " ".join(drawn_from))
     return Path(folder)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 def score_mixtures(
-    valid_captions: list[Caption],
+    valid_captions: Sequence[Caption],
     checkpoint: Path,
     wise_ft: Mapping[str, Any],
     evaluation: Mapping[str, Any],

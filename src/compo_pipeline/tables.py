@@ -1,0 +1,480 @@
+"""Tables on disk: written part by part, read lazily.
+
+A table is parquet with a checksum, so equal rows give equal bytes, and a file whose bytes have
+changed since is refused. `Table` is its rows as a sequence: nothing is decoded before it is asked
+for, and a large file is memory-mapped, through a copy in arrow's own format beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import mmap
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+
+import compo_pipeline
+from compo_pipeline.progress import Meter
+from compo_pipeline.records import Caption, check_columns, decoded, schema, to_table
+from compo_pipeline.seeding import digest
+from compo_pipeline.storage import (
+    NO_CHECKSUM,
+    DamagedFileError,
+    atomic_file,
+    files_fingerprint,
+    verify_checksum,
+    write_checksum,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+Row = TypeVar("Row")
+
+PART = 10_000
+"""Rows that are computed together: what a kill loses at most."""
+
+_GROUP = 5_000  # rows in memory as objects while they are written
+_MAPPED = 64 * 2**20  # bytes of a table, decompressed, from which on it is memory-mapped
+_SOURCE = b"source"
+
+log = logging.getLogger(__name__)
+
+
+class Table(Sequence[Row]):
+    """Rows of one type, decoded when they are asked for.
+
+    Args:
+        row_type: a dataclass of `compo_pipeline.records`, or one like them.
+        columns: the arrow table.
+        numbers: which of its rows, ascending or not; all by default.
+        source: the file and its copy, where another process may open the table itself.
+    """
+
+    def __init__(
+        self,
+        row_type: type[Row],
+        columns: pa.Table,
+        numbers: range | NDArray[np.int64] | None = None,
+        source: tuple[Path, Path | None] | None = None,
+    ) -> None:
+        import numpy as np
+
+        self.row_type, self._columns, self._source = row_type, columns, source
+        self._numbers = range(len(columns)) if numbers is None else numbers
+        self._batches = columns.to_batches()
+        self._starts = np.cumsum([0, *map(len, self._batches)])
+
+    @classmethod
+    def open(cls, path: Path, row_type: type[Row], copy: Path | None = None) -> Table[Row]:
+        """The table that `write_rows` wrote.
+
+        Args:
+            path: the file.
+            row_type: of its rows.
+            copy: where a large table's memory-mapped copy is; by default beside it.
+
+        Raises:
+            DamagedFileError: its bytes have changed since.
+            ValueError: its columns are not those of the row type.
+        """
+        import pyarrow.parquet as pq
+
+        checksum = verify_checksum(path)
+        with pq.ParquetFile(path) as file:
+            check_columns(file.schema_arrow, row_type)
+            groups = range(file.num_row_groups)
+            if sum(file.metadata.row_group(group).total_byte_size for group in groups) <= _MAPPED:
+                return cls(row_type, file.read(), source=(path, copy))
+            copy = copy or path.with_suffix(".arrow")
+            if not _is_copy(copy, checksum):
+                with atomic_file(copy) as temporary:
+                    with temporary.open("wb") as sink:
+                        metadata = {_SOURCE: checksum, b"checksum": NO_CHECKSUM}
+                        columns = schema(cast(type, row_type)).with_metadata(metadata)
+                        _write_arrow(sink, file.iter_batches(PART), columns)
+                    write_checksum(temporary)
+        with copy.open("rb") as mapped:
+            return cls(row_type, _read_arrow(mapped), source=(path, copy))
+
+    @classmethod
+    def of(cls, rows: Iterable[Row], row_type: type[Row]) -> Table[Row]:
+        """A table of rows in memory; a table is itself."""
+        return rows if isinstance(rows, Table) else cls(row_type, to_table(rows, row_type))
+
+    @classmethod
+    def spilled(cls, rows: Iterable[Row], row_type: type[Row], folder: Path | None) -> Table[Row]:
+        """A table of rows in an unnamed file of a folder, which is gone with the process."""
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        columns = schema(cast(type, row_type))
+        batches = (
+            batch for group in _grouped(rows) for batch in to_table(group, row_type).to_batches()
+        )
+        with TemporaryFile(dir=folder) as file:
+            _write_arrow(file, batches, columns)
+            file.flush()
+            return cls(row_type, _read_arrow(file))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled without rows where they are in a file."""
+        if self._source is None:
+            return Table, (self.row_type, self._columns, self._numbers)
+        return _reopened, (self.row_type, self._numbers, *self._source)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, place: int) -> Row: ...
+    @overload
+    def __getitem__(self, place: slice) -> Table[Row]: ...
+    def __getitem__(self, place: int | slice) -> Row | Table[Row]:
+        if isinstance(place, slice):
+            return self._of(self._numbers[place])
+        number = int(self._numbers[place])
+        batch = int(self._starts.searchsorted(number, "right")) - 1
+        (row,) = decoded(
+            self._batches[batch].slice(number - int(self._starts[batch]), 1), self.row_type
+        )
+        return row
+
+    def __iter__(self) -> Iterator[Row]:
+        for batch in self.batches():
+            yield from decoded(batch, self.row_type)
+
+    def batches(self, *names: str) -> Iterator[pa.RecordBatch]:
+        """The rows as arrow batches of at most 10,000, of all columns or of the named ones."""
+        import numpy as np
+
+        for start in range(0, len(self), PART):
+            numbers = self._numbers[start : start + PART]
+            places = np.asarray(numbers)
+            of = self._starts.searchsorted(places, "right") - 1
+            for some in np.split(places, np.flatnonzero(np.diff(of)) + 1):
+                batch = int(self._starts.searchsorted(some[0], "right")) - 1
+                within = self._batches[batch].select(names) if names else self._batches[batch]
+                first = int(some[0] - self._starts[batch])
+                if isinstance(numbers, range) and numbers.step == 1:
+                    yield within.slice(first, len(some))
+                else:
+                    yield within.take(some - self._starts[batch])
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """One column, in memory."""
+        import pyarrow as pa
+
+        kind = self._columns.schema.field(name).type
+        return pa.chunked_array([batch.column(0) for batch in self.batches(name)], kind)
+
+    def codes(self, name: str) -> NDArray[np.int32]:
+        """A number for each row [n]: equal ones where a column's values are equal, counted in the
+        order in which the values come first.
+        """
+        return codes(self.column(name))
+
+    def where(self, chosen: NDArray[np.bool_]) -> Table[Row]:
+        """The rows [n] that are chosen."""
+        return self if chosen.all() else self.take(chosen.nonzero()[0])
+
+    def take(self, places: NDArray[np.integer[Any]]) -> Table[Row]:
+        """The rows at these places, in their order."""
+        import numpy as np
+
+        return self._of(np.asarray(self._numbers)[places])
+
+    def _of(self, numbers: range | NDArray[np.int64]) -> Table[Row]:
+        return Table(self.row_type, self._columns, numbers, self._source)
+
+    def places(self, name: str, values: pa.ChunkedArray) -> NDArray[np.int64]:
+        """The first row in which a column has each of the values [k]; -1 where there is none."""
+        import numpy as np
+        import pyarrow.compute as pc
+
+        found = pc.index_in(values, value_set=self.column(name)).fill_null(-1)
+        return np.asarray(found, dtype=np.int64)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the rows, sixteen hexadecimal digits."""
+        hashed = hashlib.sha256()
+        for batch in self.batches():
+            hashed.update(batch.serialize())
+        return hashed.hexdigest()[:16]
+
+
+def _reopened(
+    row_type: type[Row], numbers: range | NDArray[np.int64], path: Path, copy: Path | None
+) -> Table[Row]:
+    return Table.open(path, row_type, copy)._of(numbers)
+
+
+def codes(values: pa.ChunkedArray) -> NDArray[np.int32]:
+    """Equal numbers [n] for equal values, counted in the order in which the values come first."""
+    import numpy as np
+
+    # The chunks share one dictionary.
+    parts = [chunk.indices.to_numpy() for chunk in values.dictionary_encode().chunks]
+    return np.concatenate([np.empty(0, np.int32), *parts])
+
+
+class _Index(Generic[Row]):
+    """Rows of a table by the text in a column: twelve bytes a row."""
+
+    def __init__(self, table: Table[Row], name: str) -> None:
+        import numpy as np
+
+        self._table, self._name = table, name
+        texts = (text for batch in table.batches(name) for text in batch.column(0).to_pylist())
+        hashes = np.fromiter(map(digest, texts), np.uint64, len(table))
+        order = np.argsort(hashes, kind="stable")
+        self._order, self._hashes = order.astype(np.int32), hashes[order]
+
+    def rows(self, text: str) -> list[Row]:
+        """All rows with a text, in their order."""
+        import numpy as np
+
+        wanted = np.uint64(digest(text))
+        first = self._hashes.searchsorted(wanted, "left")
+        last = self._hashes.searchsorted(wanted, "right")
+        found = (self._table[int(number)] for number in self._order[first:last])
+        return [row for row in found if getattr(row, self._name) == text]
+
+
+class ById(Mapping[str, Row]):
+    """The rows of a table by the text in one of its columns, `sample_id` by default; of several
+    rows with one text it is the last.
+    """
+
+    def __init__(self, table: Table[Row], name: str = "sample_id") -> None:
+        self._table, self._name, self._index = table, name, _Index(table, name)
+
+    def __getitem__(self, text: str) -> Row:
+        rows = self._index.rows(text)
+        if not rows:
+            raise KeyError(text)
+        return rows[-1]
+
+    def __iter__(self) -> Iterator[str]:
+        return (getattr(row, self._name) for row in self._table)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+
+class Groups(Mapping[str, Sequence[Row]]):
+    """The rows of a table that share the text in one of its columns, by that text."""
+
+    def __init__(self, table: Table[Row], name: str = "sample_id") -> None:
+        self._table, self._name, self._index = table, name, _Index(table, name)
+
+    def __getitem__(self, text: str) -> list[Row]:
+        rows = self._index.rows(text)
+        if not rows:
+            raise KeyError(text)
+        return rows
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table.column(self._name).unique().to_pylist())
+
+    def __len__(self) -> int:
+        return len(self._table.column(self._name).unique())
+
+
+@dataclass(frozen=True)
+class Parts(Iterable[Row]):
+    """Rows that `write_rows` computes part by part.
+
+    Finished parts stay on disk until the table is whole: after a kill, the next run computes those
+    that are missing.
+    """
+
+    what: str
+    """What is done, for the progress."""
+
+    compute: Callable[[range], Iterable[Row]]
+    """The rows of a part, by the numbers of what they are made of."""
+
+    count: int
+    """Of what rows are made of."""
+
+    fingerprint: str
+    """Of everything that the rows depend on, besides this package's code."""
+
+    def __iter__(self) -> Iterator[Row]:
+        for part in self._ranges():
+            yield from self.compute(part)
+
+    def _ranges(self) -> list[range]:
+        return [range(start, min(start + PART, self.count)) for start in range(0, self.count, PART)]
+
+    def files(self, folder: Path, row_type: type[Row]) -> list[Path]:
+        """The parts as tables in a folder; those that are there and whole are not computed."""
+        files = {folder / f"{part.start:09d}.parquet": part for part in self._ranges()}
+        missing = {file: part for file, part in files.items() if not is_whole(file)}
+        with Meter(len(files), f"{self.what}, by {PART}", len(files) - len(missing)) as meter:
+            for file, part in missing.items():
+                write_rows(file, self.compute(part), row_type)
+                meter.advance()
+        return list(files)
+
+
+@contextmanager
+def resumable(folder: Path, fingerprint: str) -> Iterator[Path]:
+    """Yield a folder for the finished parts of a computation; it is removed at the end.
+
+    After an error or a kill it stays, and the next computation with this fingerprint, by the same
+    code, finds the parts. Those of others are removed.
+    """
+    own = folder / f"{digest(fingerprint, _code_fingerprint()):016x}"
+    own.mkdir(parents=True, exist_ok=True)
+    for other in folder.iterdir():
+        if other != own:
+            shutil.rmtree(other)
+    yield own
+    shutil.rmtree(folder)
+
+
+def write_rows(path: Path, rows: Iterable[Any], row_type: type) -> None:
+    """Write a table atomically, in groups of rows: they are never in memory as a whole."""
+    import pyarrow as pa
+
+    columns = schema(row_type)
+    if isinstance(rows, Table):
+        batches: Iterable[pa.Table] = (pa.Table.from_batches([each]) for each in rows.batches())
+        write_table(path, (batch.cast(columns) for batch in batches), columns)
+    elif isinstance(rows, Parts) and rows.count > PART:
+        with resumable(path.with_name(f".{path.name}.parts"), rows.fingerprint) as folder:
+            files = rows.files(folder, row_type)
+            write_table(path, map(read_table, files), columns)
+    else:
+        groups = (to_table(group, row_type) for group in _grouped(rows))
+        write_table(path, groups, columns)
+
+
+def read_rows(path: Path, row_type: type[Row]) -> list[Row]:
+    """All rows of a table that `write_rows` wrote.
+
+    Raises:
+        DamagedFileError: its bytes have changed since.
+        ValueError: its columns are not those of the row type.
+    """
+    return list(stream_rows(path, row_type))
+
+
+def stream_rows(path: Path, row_type: type[Row]) -> Iterator[Row]:
+    """The rows of a table, once, in their order; errors as of `read_rows`."""
+    import pyarrow.parquet as pq
+
+    verify_checksum(path)
+    with pq.ParquetFile(path) as file:
+        check_columns(file.schema_arrow, row_type)
+        for batch in file.iter_batches(_GROUP):
+            yield from decoded(batch, row_type)
+
+
+def write_table(path: Path, groups: Iterable[pa.Table], columns: pa.Schema) -> None:
+    """Write an arrow table, group by group, as parquet with a checksum of the file."""
+    import pyarrow.parquet as pq
+
+    with atomic_file(path) as temporary:
+        with pq.ParquetWriter(temporary, columns) as writer:
+            for group in groups:
+                writer.write_table(group)
+            writer.add_key_value_metadata({"checksum": NO_CHECKSUM})
+        write_checksum(temporary)
+
+
+def read_table(path: Path) -> pa.Table:
+    """The table that `write_table` wrote.
+
+    Raises:
+        DamagedFileError: its bytes have changed since.
+    """
+    import pyarrow.parquet as pq
+
+    verify_checksum(path)
+    return pq.read_table(path)
+
+
+def training_rows(captions: Iterable[Caption], split: str) -> Table[Caption]:
+    """The captions of the training split that have a sentence.
+
+    Raises:
+        ValueError: there is none.
+    """
+    import numpy as np
+    import pyarrow.compute as pc
+
+    table = Table.of(captions, Caption)
+    splits = table.column("split")
+    own = np.asarray(pc.equal(splits, split), dtype=bool)
+    rows = table.where(
+        own & np.asarray(pc.greater(pc.list_value_length(table.column("sentences")), 0))
+    )
+    if len(rows) < own.sum():
+        log.warning("%d captions without a sentence do not train.", own.sum() - len(rows))
+    if not len(rows):
+        raise ValueError(
+            f"views.split: no valid caption is of the split '{split}' (splits: "
+            f"{sorted(splits.unique().to_pylist())}); see data.splits and the quarantine table"
+        )
+    return rows
+
+
+def _grouped(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    remaining = iter(rows)
+    return iter(lambda: list(islice(remaining, _GROUP)), [])
+
+
+def _write_arrow(sink: Any, batches: Iterable[pa.RecordBatch], columns: pa.Schema) -> None:
+    """Write batches in arrow's own format."""
+    import pyarrow as pa
+
+    with pa.ipc.new_file(sink, columns) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+def _read_arrow(file: Any) -> pa.Table:
+    """The table in an open file, memory-mapped."""
+    import pyarrow as pa
+
+    content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return pa.ipc.open_file(pa.py_buffer(content)).read_all()
+
+
+def _is_copy(copy: Path, checksum: str) -> bool:
+    """Whether a memory-mapped copy is whole and of the table with this checksum."""
+    import pyarrow as pa
+
+    if not is_whole(copy):
+        return False
+    with copy.open("rb") as file:
+        return bool(pa.ipc.open_file(file).schema.metadata[_SOURCE].decode() == checksum)
+
+
+def is_whole(file: Path) -> bool:
+    """Whether there is a file that holds what was written."""
+    try:
+        verify_checksum(file)
+    except (FileNotFoundError, DamagedFileError):
+        return False
+    return True
+
+
+@cache
+def _code_fingerprint() -> str:
+    """Of the package's source files."""
+    package = Path(compo_pipeline.__file__).parent
+    files = sorted(package.rglob("*.py"))
+    return files_fingerprint((str(file.relative_to(package)), file) for file in files)
