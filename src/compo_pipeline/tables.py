@@ -170,11 +170,25 @@ class Table(Sequence[Row]):
                     yield within.take(some - self._starts[batch])
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """One column, in memory."""
+        """One column."""
+        values, numbers = self._columns.column(name), self._numbers
+        if isinstance(numbers, range) and numbers.step == 1:
+            return values.slice(numbers.start, len(numbers))
+        return values.take(list(numbers) if isinstance(numbers, range) else numbers)
+
+    def to_arrow(self) -> pa.Table:
+        """All rows as an arrow table."""
         import pyarrow as pa
 
-        kind = self._columns.schema.field(name).type
-        return pa.chunked_array([batch.column(0) for batch in self.batches(name)], kind)
+        return pa.Table.from_batches(self.batches(), self._columns.schema)
+
+    def with_columns(self, **columns: pa.ChunkedArray) -> Table[Row]:
+        """These rows with other values [n] in some columns, in memory."""
+        table = self.to_arrow()
+        for name, values in columns.items():
+            place = table.schema.get_field_index(name)
+            table = table.set_column(place, table.schema.field(name), values)
+        return Table(self.row_type, table)
 
     def codes(self, name: str) -> NDArray[np.int32]:
         """A number for each row [n]: equal ones where a column's values are equal, counted in the

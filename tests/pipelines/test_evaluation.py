@@ -227,7 +227,7 @@ def test_again_without_a_control(
     _run(again)
     assert set(again.load("metrics")) == {"base", "fine_tuned"}
     assert all(row["vs_control"] is None for row in again.load("comparison")["rows"])
-    assert again.load("scores") == before
+    assert list(again.load("scores")) == before
     shown = capsys.readouterr().out
     assert "base" in shown and "CLIC" in shown and "against control" not in shown
     assert "no usable image (missing)" in shown

@@ -163,7 +163,7 @@ def test_a_sample_is_taken_before_anything_is_measured(
     assert report["downloads"] == {"failed": 1, "share": 0.9}
     assert report["unparseable"] == 0
     assert [entry.sample_id for entry in gone] == ["train-3"]
-    assert sum(name.endswith(".jpg") for name in manifest["files"]) == 4
+    assert manifest["count"] == 4 + 10 and len(manifest["files"]) == 10
 
 
 def test_a_second_run_gives_the_same(
@@ -171,7 +171,8 @@ def test_a_second_run_gives_the_same(
 ) -> None:
     Image.new("RGB", (64, 48)).save(tmp_path / "a.png")
     write(tmp_path, [{"id": n, "image": "a.png", "caption": CAPTION} for n in range(3)])
-    assert chain() == chain()
+    first, second = ([list(rows) for rows in chain()[:3]] for _ in range(2))
+    assert first == second
 
 
 def test_real_coco(shared: Path, parameters: Callable[[str], dict[str, Any]]) -> None:

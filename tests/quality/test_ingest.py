@@ -12,8 +12,9 @@ from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.datasets.readers.record import RawCaption, rejected
 from compo_pipeline.datasets.settings import DataSettings, SampleSettings
 from compo_pipeline.images.decoding import DecodedImage
-from compo_pipeline.quality.ingest import draw_sample, facts_of, manifest_of
+from compo_pipeline.quality.ingest import Words, draw_sample, facts_of, manifest_of
 from compo_pipeline.records import Caption, Fact, Rejected
+from compo_pipeline.tables import Table
 
 
 def record(number: int, split: str = "train") -> RawCaption:
@@ -88,8 +89,12 @@ A = DecodedImage("a.jpg", "hash-a", 9, 1, None, 40, 30)
 
 
 def facts(*rows: Caption, images: tuple[DecodedImage, ...] = (A,)) -> list[Fact]:
-    words = [[len(sentence.split()) for sentence in row.sentences] for row in rows]
-    return list(facts_of(rows, words, {image.path: image for image in images}, ["train", "test"]))
+    words, by_path = Words(), {image.path: image for image in images}
+    for row in rows:
+        words.add([len(sentence.split()) for sentence in row.sentences])
+    shown = [by_path[path] for path in dict.fromkeys(row.image for row in rows)]
+    captions, measured = Table.of(rows, Caption), Table.of(shown, DecodedImage)
+    return list(facts_of(captions, words, measured, ["train", "test"]))
 
 
 def test_a_row_in_numbers() -> None:
@@ -168,19 +173,19 @@ GONE = DecodedImage("train/c.jpg", "", 0, 0, "missing: no file", 0, 0)
 def test_files_count_and_hash(tmp_path: Path) -> None:
     (tmp_path / "captions.json").write_bytes(b"{}")
     digest = hashlib.sha256(b"{}").hexdigest()
-    found = manifest_of(tmp_path, ["captions.json"], {p.path: p for p in (B, FIRST, GONE)})
+    found = manifest_of(tmp_path, ["captions.json"], Table.of((B, FIRST, GONE), DecodedImage))
     listing = f"{digest}  captions.json\naa  train/a.jpg\nbb  train/b.jpg\n"
     assert found == {
         "data_hash": hashlib.sha256(listing.encode()).hexdigest(),
         "count": 3,
         "bytes": 14,
-        "files": {"captions.json": digest, "train/a.jpg": "aa", "train/b.jpg": "bb"},
+        "files": {"captions.json": digest},
     }
 
 
 def test_the_order_of_reading_does_not_matter_a_byte_does(tmp_path: Path) -> None:
     def data_hash(*images: DecodedImage) -> str:
-        return str(manifest_of(tmp_path, [], {p.path: p for p in images})["data_hash"])
+        return str(manifest_of(tmp_path, [], Table.of(images, DecodedImage))["data_hash"])
 
     assert data_hash(FIRST, B) == data_hash(B, FIRST) == data_hash(FIRST, B, GONE)
     assert data_hash(FIRST, B) != data_hash(FIRST, replace(B, sha256="cc"))

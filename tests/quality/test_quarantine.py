@@ -220,7 +220,7 @@ def test_dead_links_are_counted_apart_from_bad_records(
     assert (result["unparseable"], result["not_downloaded"]) == (1, 9)
     assert "1 of them could not be parsed. 9 more were never" in (docs / "index.html").read_text()
     rows = [Caption("s", "i", "a.jpg", 1, 1, ("A.",), "t", "train") for _ in range(4)]
-    assert valid_captions(rows, entries, {**result, "tolerated_share": 0.2}) == rows
+    assert list(valid_captions(rows, entries, {**result, "tolerated_share": 0.2})) == rows
     _, result, _ = validate([], gone, settings, tmp_path / "docs")
     with pytest.raises(TooManyBadRows, match="holds no record whose image was downloaded"):
         refuse_too_many(result)
@@ -230,7 +230,7 @@ def test_valid_rows_are_chosen_by_their_number() -> None:
     rows = [Caption("same", "i", f"{n}.jpg", 1, 1, ("A.",), "t", "train") for n in range(20)]
     bad = [UNPARSEABLE, Rejected(1, "same", "1.jpg", "unique_id", "")]
     left = valid_captions(rows, bad, result_of(2, 21, unparseable=1))
-    assert left == [rows[0], *rows[2:]]
+    assert list(left) == [rows[0], *rows[2:]]
     with pytest.raises(ValueError, match="run ingest and validation again"):
         valid_captions(rows[1:], bad, result_of(2, 21, unparseable=1))
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import heapq
 import logging
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from compo_pipeline.datasets.readers.record import NOT_DOWNLOADED, RawCaption
 from compo_pipeline.datasets.settings import SampleSettings
@@ -17,9 +20,12 @@ from compo_pipeline.images.decoding import DecodedImage
 from compo_pipeline.quality import images
 from compo_pipeline.quality.preparation import Preparation
 from compo_pipeline.quality.settings import IngestSettings
-from compo_pipeline.records import Caption, Fact, Rejected
+from compo_pipeline.records import Caption, Fact, Rejected, schema
 from compo_pipeline.seeding import digest
 from compo_pipeline.storage import file_sha256
+from compo_pipeline.tables import PART, Table, codes
+
+_IMAGES = 50_000  # measured at a time
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +33,8 @@ log = logging.getLogger(__name__)
 class Ingested(NamedTuple):
     """Results of ingest; rows are in the source's order."""
 
-    captions: list[Caption]
-    facts: list[Fact]
+    captions: Table[Caption]
+    facts: Table[Fact]
     unparseable: list[Rejected]
     report: dict[str, Any]
     manifest: dict[str, Any]
@@ -42,6 +48,8 @@ def ingest(
 ) -> Ingested:
     """Prepare and measure every record of the sample.
 
+    Rows and measurements are in unnamed files beside the journal until they are saved.
+
     Args:
         records: what the readers yield.
         source: the result of `compo_pipeline.datasets.readers.locate`.
@@ -51,19 +59,20 @@ def ingest(
     sample = sample or SampleSettings()
     preparation = Preparation(settings.sentences, settings.shown)
     root, splits = Path(source["root"]), source["splits"]
-    rows: list[Caption] = []
-    words: list[tuple[int, ...]] = []
     unparseable: list[Rejected] = []
+    words = Words()
     sampled = None
     if sample.rows is not None:
         records, sampled = draw_sample(records, sample)
-    for record in records:
-        if isinstance(record, Rejected):
-            unparseable.append(record)
-            continue
-        counted = preparation.sentences(record)
-        rows.append(
-            Caption(
+
+    def prepared() -> Iterator[Caption]:
+        for record in records:
+            if isinstance(record, Rejected):
+                unparseable.append(record)
+                continue
+            counted = preparation.sentences(record)
+            words.add([count for _, count in counted])
+            yield Caption(
                 sample_id=record.sample_id,
                 image_id=record.image_id,
                 image=record.image,
@@ -73,17 +82,19 @@ def ingest(
                 source=source["format"],
                 split=record.split,
             )
-        )
-        words.append(tuple(count for _, count in counted))
-    measured = images.measure(root, (row.image for row in rows), settings)
-    rows = [
-        replace(row, width=measured[row.image].width, height=measured[row.image].height)
-        for row in rows
-    ]
-    errors = Counter(image.error.partition(":")[0] for image in measured.values() if image.error)
+
+    folder = settings.journal and settings.journal.parent
+    rows = Table.spilled(prepared(), Caption, folder)
+    measured = Table.spilled(_measured(rows, root, settings), DecodedImage, folder)
+    shown = measured.take(rows.codes("image"))
+    rows = rows.with_columns(width=shown.column("width"), height=shown.column("height"))
+    errors = Counter(
+        error.partition(":")[0] for error in measured.column("error").to_pylist() if error
+    )
+    counts = rows.column("split").value_counts().to_pylist()
     report = {
         "rows": len(rows),
-        "rows_by_split": dict(Counter(row.split for row in rows)),
+        "rows_by_split": {each["values"]: each["counts"] for each in counts},
         "unparseable": sum(entry.rule != NOT_DOWNLOADED for entry in unparseable),
         "images": len(measured),
         "images_unreadable": dict(sorted(errors.items())),
@@ -94,11 +105,19 @@ def ingest(
     annotations = [name for split in splits.values() for name in split["annotations"]]
     return Ingested(
         captions=rows,
-        facts=list(facts_of(rows, words, measured, list(splits))),
+        facts=facts_of(rows, words, measured, list(splits)),
         unparseable=unparseable,
         report=report,
         manifest=manifest_of(root, annotations, measured),
     )
+
+
+def _measured(rows: Table[Caption], root: Path, settings: IngestSettings) -> Iterator[DecodedImage]:
+    """Each image once, in the order in which the rows name them first."""
+    paths = rows.column("image").unique()
+    for start in range(0, len(paths), _IMAGES):
+        some = paths.slice(start, _IMAGES).to_pylist()
+        yield from images.measure(root, some, settings).values()
 
 
 def draw_sample(
@@ -133,12 +152,22 @@ def draw_sample(
     return [record for _, record in sorted(passed, key=lambda entry: entry[0])], report
 
 
+class Words:
+    """Numbers of sentences and words of each row, twelve bytes."""
+
+    def __init__(self) -> None:
+        self.sentences, self.least, self.most = array("i"), array("i"), array("i")
+
+    def add(self, counts: Sequence[int]) -> None:
+        """The next row's sentences by their numbers of words."""
+        self.sentences.append(len(counts))
+        self.least.append(min(counts, default=0))
+        self.most.append(max(counts, default=0))
+
+
 def facts_of(
-    captions: Sequence[Caption],
-    words: Sequence[Sequence[int]],
-    images: Mapping[str, DecodedImage],
-    splits: Sequence[str],
-) -> Iterator[Fact]:
+    captions: Table[Caption], words: Words, images: Table[DecodedImage], splits: Sequence[str]
+) -> Table[Fact]:
     """One fact per caption row.
 
     Of rows that repeat each other within a split the first is clean. An image in several splits
@@ -146,61 +175,80 @@ def facts_of(
 
     Args:
         captions: the rows.
-        words: per row, the number of words of each sentence.
-        images: measurements by path.
+        words: of each row's sentences.
+        images: measurements, in the order in which the rows name the images first.
         splits: all splits, the held-out ones last.
     """
-    rank = {split: place for place, split in enumerate(splits)}
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    image = captions.codes("image")
+    shown = images.take(image)
+    errors = images.column("error")
     # Equal images have equal bytes; one that does not decode equals only itself.
-    contents = {path: path if image.error else image.sha256 for path, image in images.items()}
-    last_split: dict[str, int] = {}
-    for caption in captions:
-        content = contents[caption.image]
-        last_split[content] = max(rank[caption.split], last_split.get(content, 0))
-    ids: set[str] = set()
-    pairs: set[tuple[str, str, str]] = set()
-    for row, (caption, counts) in enumerate(zip(captions, words, strict=True)):
-        image, content = images[caption.image], contents[caption.image]
-        pair = (caption.split, content, caption.sentences[0] if caption.sentences else "")
-        yield Fact(
-            row=row,
-            sample_id=caption.sample_id,
-            image=caption.image,
-            split=caption.split,
-            image_hash=image.sha256,
-            decode_error=image.error,
-            width=image.width,
-            height=image.height,
-            sentences=len(counts),
-            least_words=min(counts, default=0),
-            most_words=max(counts, default=0),
-            repeats_id=caption.sample_id in ids,
-            repeats_pair=pair in pairs,
-            leaks=rank[caption.split] < last_split[content],
-        )
-        ids.add(caption.sample_id)
-        pairs.add(pair)
+    same = pc.if_else(pc.is_null(errors), images.column("sha256"), images.column("path"))
+    content = codes(same)[image].astype(np.int64)
+    split_names = captions.column("split")
+    rank = np.asarray(pc.index_in(split_names, value_set=pa.array(splits)), dtype=np.int64)
+    last = np.zeros(len(images), np.int64)
+    np.maximum.at(last, content, rank)
+    # The first sentence, or the empty text where there is none.
+    firsts = pc.list_slice(captions.column("sentences"), 0, 1).cast(pa.list_(pa.string()))
+    texts = codes(pc.binary_join(firsts, ""))
+    pairs = (content * (texts.max(initial=0) + 1) + texts) * len(splits) + rank
+    columns = {
+        "row": np.arange(len(captions)),
+        "sample_id": captions.column("sample_id"),
+        "image": captions.column("image"),
+        "split": split_names,
+        "image_hash": shown.column("sha256"),
+        "decode_error": shown.column("error"),
+        "width": shown.column("width"),
+        "height": shown.column("height"),
+        "sentences": np.array(words.sentences, np.int64),
+        "least_words": np.array(words.least, np.int64),
+        "most_words": np.array(words.most, np.int64),
+        "repeats_id": _repeats(captions.codes("sample_id")),
+        "repeats_pair": _repeats(pairs),
+        "leaks": rank < last[content],
+    }
+    return Table(Fact, pa.table(columns, schema=schema(Fact)))
+
+
+def _repeats(values: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
+    """Whether each value [n] is in an earlier place too."""
+    repeats = np.ones(len(values), bool)
+    repeats[np.unique(values, return_index=True)[1]] = False
+    return repeats
 
 
 def manifest_of(
-    root: Path, annotations: Iterable[str], images: Mapping[str, DecodedImage]
+    root: Path, annotations: Iterable[str], images: Table[DecodedImage]
 ) -> dict[str, Any]:
-    """Hashes of the annotation files below `root` and of every image that exists.
+    """Hash of the annotation files below `root` and of every image that exists.
 
     Returns:
-        data_hash (sha256 over the sorted paths and hashes), count, bytes, and files.
+        data_hash (sha256 over the sorted paths and hashes), count, bytes, and the annotation
+        files; the hashes of the images are in `facts`.
     """
-    files = {name: file_sha256(root / name) for name in annotations}
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    files = {name: file_sha256(root / name) for name in sorted(annotations)}
+    there = images.where(np.asarray(pc.not_equal(images.column("sha256"), ""), dtype=bool))
     size = sum((root / name).stat().st_size for name in files)
-    for name, image in images.items():
-        if image.sha256:
-            files[name] = image.sha256
-            size += image.bytes
-    files = dict(sorted(files.items()))
-    listing = "".join(f"{sha256}  {name}\n" for name, sha256 in files.items())
+    size += pc.sum(there.column("bytes")).as_py() or 0
+    listed = pa.schema([("name", pa.string()), ("sha256", pa.string())])
+    own = pa.table([list(files), list(files.values())], schema=listed)
+    shown = pa.table([there.column("path"), there.column("sha256")], schema=listed)
+    every = pa.concat_tables([own, shown]).sort_by("name")
+    listing = hashlib.sha256()
+    for batch in every.to_batches(max_chunksize=PART):
+        for name, sha256 in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            listing.update(f"{sha256}  {name}\n".encode())
     return {
-        "data_hash": hashlib.sha256(listing.encode()).hexdigest(),
-        "count": len(files),
+        "data_hash": listing.hexdigest(),
+        "count": len(every),
         "bytes": size,
         "files": files,
     }

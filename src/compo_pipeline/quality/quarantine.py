@@ -6,11 +6,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from click import ClickException
 
 from compo_pipeline.datasets.readers.record import NOT_DOWNLOADED, UNPARSEABLE
 from compo_pipeline.quality.settings import DataValidationSettings, RowRule
 from compo_pipeline.records import Caption, Rejected
+from compo_pipeline.tables import Table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,7 +99,7 @@ def summary(
 
 def valid_captions(
     captions: Sequence[Caption], quarantine: Iterable[Rejected], result: Mapping[str, Any]
-) -> list[Caption]:
+) -> Table[Caption]:
     """The caption rows that are not in quarantine, in their order.
 
     Args:
@@ -116,8 +118,9 @@ def valid_captions(
             "validation again"
         )
     refuse_too_many(result)
-    bad = {entry.row for entry in quarantine}
-    return [caption for row, caption in enumerate(captions) if row not in bad]
+    good = np.ones(len(captions), bool)
+    good[[entry.row for entry in quarantine if entry.row >= 0]] = False
+    return Table.of(captions, Caption).where(good)
 
 
 def refuse_too_many(result: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from compo_pipeline.records import Caption, Fact, Rejected
 
 def ingest_captions(
     source: dict[str, Any], data: dict[str, Any], ingest: dict[str, Any]
-) -> tuple[list[Caption], list[Fact], list[Rejected], dict[str, Any], dict[str, Any]]:
+) -> tuple[Sequence[Caption], Sequence[Fact], list[Rejected], dict[str, Any], dict[str, Any]]:
     """Caption rows, their facts, what could not be parsed, a report and the manifest."""
     from compo_pipeline.quality.ingest import ingest as ingest_records
     from compo_pipeline.quality.settings import IngestSettings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ log = logging.getLogger(__name__)
 
 
 def validate_facts(
-    facts: list[Fact], unparseable: list[Rejected], validation: dict[str, Any], data_docs: str
+    facts: Sequence[Fact],
+    unparseable: Sequence[Rejected],
+    validation: dict[str, Any],
+    data_docs: str,
 ) -> tuple[list[Rejected], dict[str, Any], Path]:
     """Check facts against the rules; bad rows do not fail here, so that all results are saved.
 
@@ -23,11 +27,11 @@ def validate_facts(
     from compo_pipeline.presentation import data_docs as pages
     from compo_pipeline.quality import quarantine, suite
     from compo_pipeline.quality.settings import DataValidationSettings
-    from compo_pipeline.records import to_table
     from compo_pipeline.storage import atomic_folder
+    from compo_pipeline.tables import Table
 
     settings = parse(DataValidationSettings, validation, "validation")
-    frame = to_table(facts, Fact).to_pandas()
+    frame = Table.of(facts, Fact).to_arrow().to_pandas()
     folder = Path(data_docs)
     pages.check_replaceable(folder)
     with atomic_folder(folder) as site:
@@ -41,8 +45,8 @@ def validate_facts(
 
 
 def select_valid_captions(
-    captions: list[Caption], quarantine: list[Rejected], validation_result: dict[str, Any]
-) -> list[Caption]:
+    captions: Sequence[Caption], quarantine: Sequence[Rejected], validation_result: dict[str, Any]
+) -> Sequence[Caption]:
     """Drop the rows in quarantine; fails when too many rows are bad."""
     from compo_pipeline.quality.quarantine import valid_captions
 
