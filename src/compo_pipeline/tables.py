@@ -420,27 +420,33 @@ def read_table(path: Path) -> pa.Table:
     return pq.read_table(path)
 
 
+def split_rows(captions: Iterable[Caption], split: str) -> Table[Caption]:
+    """The captions of a split that have a sentence."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    table = Table.of(captions, Caption)
+    own = table.where(np.asarray(pc.equal(table.column("split"), split), dtype=bool))
+    written = pc.greater(pc.list_value_length(own.column("sentences")), 0)
+    rows = own.where(np.asarray(written, dtype=bool))
+    if len(rows) < len(own):
+        log.warning("%d captions of '%s' have no sentence.", len(own) - len(rows), split)
+    return rows
+
+
 def training_rows(captions: Iterable[Caption], split: str) -> Table[Caption]:
     """The captions of the training split that have a sentence.
 
     Raises:
         ValueError: there is none.
     """
-    import numpy as np
-    import pyarrow.compute as pc
-
     table = Table.of(captions, Caption)
-    splits = table.column("split")
-    own = np.asarray(pc.equal(splits, split), dtype=bool)
-    rows = table.where(
-        own & np.asarray(pc.greater(pc.list_value_length(table.column("sentences")), 0))
-    )
-    if len(rows) < own.sum():
-        log.warning("%d captions without a sentence do not train.", own.sum() - len(rows))
-    if not len(rows):
+    rows = split_rows(table, split)
+    if not rows:
         raise ValueError(
             f"views.split: no valid caption is of the split '{split}' (splits: "
-            f"{sorted(splits.unique().to_pylist())}); see data.splits and the quarantine table"
+            f"{sorted(table.column('split').unique().to_pylist())}); see data.splits and the "
+            "quarantine table"
         )
     return rows
 

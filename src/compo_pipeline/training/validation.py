@@ -33,6 +33,7 @@ from compo_pipeline.methods.views import single_view
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.records import Caption
 from compo_pipeline.seeding import digest, rng
+from compo_pipeline.tables import split_rows
 from compo_pipeline.training.checkpoint import Point
 from compo_pipeline.training.features import ModelEncoder
 from compo_pipeline.training.settings import TrainingSettings, ValidationSettings
@@ -97,7 +98,7 @@ def held_out(
             f"{KEY}.split: expected a split of its own, got '{settings.split}', which "
             f"{taken[settings.split]}"
         )
-    held = [row for row in captions if row.split == settings.split and row.sentences]
+    held = list(split_rows(captions, settings.split))
     first = {row.image_id: row for row in reversed(held)}
     if len(first) < 2:
         there = ", ".join(sorted({row.split for row in captions}))
