@@ -14,7 +14,7 @@ ever touched. What every image becomes is 8-bit RGB:
 
 A name may end in a W3C media fragment, `123.jpg#xywh=10,20,30,40`: the image is the box of that
 left edge, top edge, width and height, in pixels of the upright image, clipped to it. A name may
-lead into a tar archive or a Parquet file: `0.tar/000012.jpg` (`images.archives`).
+lead into a tar archive or a Parquet file: `0.tar/000012.jpg` (`archives.py`).
 
 `registry/model.py` decodes by the same rules, in code of its own.
 """
@@ -32,7 +32,7 @@ import numpy as np
 from numpy.lib import format as npy
 from PIL import Image, UnidentifiedImageError
 
-from compo_pipeline.images import archives
+from compo_pipeline import archives
 from compo_pipeline.untrusted import OutsideRoot, path_below, shown
 
 # Not TIFF: whole tiles of it are unpacked, gigabytes for an image of one pixel.

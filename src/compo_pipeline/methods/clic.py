@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
 import pyarrow.compute as pc
@@ -52,8 +52,9 @@ CANDIDATES = 5
 DRAWS = 4 * CANDIDATES  # at most, to find as many that differ
 
 
-Pool = array  # numbers of rows, four bytes each
-_pool = partial(Pool, "i")
+if TYPE_CHECKING:
+    Pool = array[int]  # numbers of rows
+_pool = partial(array, "i")
 
 
 @settings
@@ -186,7 +187,7 @@ class Partners:
                 return other
         rows = np.array(pool)
         others = rows[self._images[rows] != self._images[row]]  # the row shows the anchor's image
-        return self.captions[random_.choice(others)] if len(others) else None
+        return self.captions[int(random_.choice(others))] if len(others) else None
 
 
 class ClicBatch(NamedTuple):
@@ -217,7 +218,9 @@ class Clic(Method):
         def view(caption: Caption) -> View | None:
             random_ = context.rng("clic", caption)
             partner = partners.draw(caption, random_)
-            return partner and self._composite(caption, partner, context, random_)
+            if partner is None:
+                return None
+            return self._composite(caption, partner, context, random_)
 
         return view
 

@@ -57,7 +57,7 @@ CODE = (
     "evaluation/embed.py",
     "evaluation/protocols.py",
     "evaluation/scoring.py",
-    "images/archives.py",
+    "archives.py",
     "images/decoding.py",
     "models/checkpoints.py",
     "models/sources.py",

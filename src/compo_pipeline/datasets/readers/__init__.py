@@ -21,6 +21,7 @@ from compo_pipeline.datasets.readers import (
     neg_clip,
     pixelprose,
     table,
+    webdataset,
 )
 from compo_pipeline.datasets.readers.record import RawCaption, Reader, SourceError
 from compo_pipeline.datasets.settings import SCENES, DataSettings
@@ -37,6 +38,7 @@ READERS: dict[str, Reader] = {
     "img2dataset": img2dataset,
     "cc3m_coca": cc3m_coca,
     "dreamlip": dreamlip,
+    "webdataset": webdataset,
 }
 """Rendered scenes are written in COCO's own layout."""
 

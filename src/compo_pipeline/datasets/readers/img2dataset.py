@@ -62,7 +62,9 @@ def _refuse_packed(found: list[Path], root: Path) -> None:
     if packed:
         tar, folder = packed[0], packed[0].with_suffix("")
         raise SourceError(
-            f"{tar} holds its images packed: download with --output_format files, or unpack each "
+            f"{tar} holds its images packed: read captions and images in place with "
+            "data.format=webdataset and data.splits of '*.tar'; or download with "
+            "--output_format files, or unpack each "
             f"tar into a folder of its name (mkdir {folder} && tar -xf {tar} -C {folder}) and let "
             "data.splits name '*.parquet' or, where there is none, '0*/*.json'"
         )

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from compo_pipeline import archives
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks.items import (
     Benchmark,
@@ -27,7 +28,6 @@ from compo_pipeline.evaluation.benchmarks.items import (
     field_of,
     list_of,
 )
-from compo_pipeline.images import archives
 from compo_pipeline.untrusted import read_json, shown, text_problem
 
 NAME = "zero_shot_sets"
@@ -155,13 +155,8 @@ def _webdataset(folder: Path) -> _Found:
 
 def _shard(path: Path, folder: Path) -> Iterator[tuple[str, int]]:
     archive = archives.scan(path)
-    samples: dict[str, dict[str, str]] = {}
-    for member in archive.members:
-        start, _, name = member.rpartition("/")
-        key, _, ending = name.partition(".")
-        samples.setdefault(f"{start}/{key}", {})[ending.lower()] = member
     left_out = 0
-    for endings in samples.values():
+    for endings in archives.samples(archive).values():
         image = next((endings[each] for each in endings if each in _IMAGES), None)
         if image is None or "cls" not in endings:
             left_out += 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import tarfile
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, islice
@@ -18,11 +18,14 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _BLOCK = 512  # bytes; every member has a header of one or more
 _SCANNED = 4096  # archives whose members are remembered
+_LONG = 128  # characters of a member's name
 _PARQUET = ".parquet"
 _INSIDE = re.compile(r"(.*?\.(?:tar|parquet))/(.+)", re.DOTALL)
 _one_reader = Lock()
@@ -38,6 +41,42 @@ class Archive:
 
     members: Mapping[str, tuple[int, int]]
     cut: bool
+
+
+class _Members(Mapping[str, tuple[int, int]]):
+    """Places and sizes by name, in the archive's order: the name and twenty bytes each."""
+
+    def __init__(self, members: Mapping[str, tuple[int, int]]) -> None:
+        self._names = np.array([name.encode() for name in members], np.bytes_)
+        self._order = np.argsort(self._names, kind="stable").astype(np.int32)
+        self._places = np.array(list(members.values()), np.int64).reshape(-1, 2)
+
+    def __getitem__(self, name: str) -> tuple[int, int]:
+        wanted = name.encode()
+        found = int(np.searchsorted(self._names, wanted, sorter=self._order))
+        row = int(self._order[found]) if found < len(self._order) else -1
+        if row < 0 or self._names[row] != wanted:
+            raise KeyError(name)
+        place, size = self._places[row].tolist()
+        return place, size
+
+    def __iter__(self) -> Iterator[str]:
+        return (bytes(name).decode() for name in self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def samples(archive: Archive) -> dict[str, dict[str, str]]:
+    """The members of WebDataset samples by their endings, by key: all of a name before its first
+    period.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for member in archive.members:
+        start, slash, name = member.rpartition("/")
+        key, _, ending = name.partition(".")
+        found.setdefault(f"{start}{slash}{key}", {})[ending.lower()] = member
+    return found
 
 
 def parted(name: str) -> tuple[str, str]:
@@ -74,7 +113,10 @@ def _scan(path: Path, size: int, modified_ns: int) -> Archive:
         raise ValueError(f"{path} is not a tar archive: {error}") from error
     last = max((place + length for place, length in members.values()), default=0)
     # An empty block follows the last member.
-    return Archive(members, cut or last > size - _BLOCK)
+    # Of an array of names each takes as much as the longest.
+    longest = max(map(len, members), default=0)
+    held = _Members(members) if longest <= _LONG else members
+    return Archive(held, cut or last > size - _BLOCK)
 
 
 @lru_cache(_SCANNED)

@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from compo_pipeline.images import archives, decoding
+from compo_pipeline import archives
+from compo_pipeline.images import decoding
 from compo_pipeline.images.decoding import ImageError, Limits
 
 LIMITS = Limits()
