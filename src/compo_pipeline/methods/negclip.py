@@ -12,7 +12,7 @@ Shapes: m rows of a batch, K negatives a row, T tokens of context.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple, get_args

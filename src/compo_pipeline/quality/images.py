@@ -13,8 +13,8 @@ from pathlib import Path
 
 import PIL
 
-from compo_pipeline import compute
-from compo_pipeline.images import archives, decoding
+from compo_pipeline import archives, compute
+from compo_pipeline.images import decoding
 from compo_pipeline.images.decoding import DecodedImage, ImageError, Limits
 from compo_pipeline.progress import Meter
 from compo_pipeline.quality.settings import IngestSettings

@@ -67,7 +67,8 @@ def _training_rows(
     """What identifies the rows of these tables; None if none are named."""
     from compo_pipeline.configuration import SettingsError
     from compo_pipeline.evaluation.contamination import training_rows
-    from compo_pipeline.records import Caption, Fact, read_rows
+    from compo_pipeline.records import Caption, Fact
+    from compo_pipeline.tables import read_rows
 
     if tables.captions is None or tables.facts is None:
         return None
