@@ -155,11 +155,13 @@ def test_weights_of_one_dimension_keep_their_size_without_gradient() -> None:
     assert torch.equal(model.bias, torch.ones(2))
 
 
-def test_beside_adapters_batch_norms_keep_their_means() -> None:
+@pytest.mark.parametrize("frozen", [(), ("visual.trunk",)], ids=["adapters", "frozen trunk"])
+def test_batch_norms_whose_weights_are_frozen_keep_their_means(frozen: tuple[str, ...]) -> None:
     """The base's convolutional stem has some; in training mode each batch would move them."""
     loaded = load(ModelSettings())
-    lora.attach(loaded.model, 2, loaded.name, {"image", "text"}, 0)
-    freeze(loaded.model, {"image", "text"})
+    if not frozen:
+        lora.attach(loaded.model, 2, loaded.name, {"image", "text"}, 0)
+    freeze(loaded.model, {"image", "text"}, frozen=frozen)
     before = {name: value.clone() for name, value in loaded.model.named_buffers()}
     assert any(name.endswith("running_mean") for name in before)
     loaded.model.encode_image(torch.randn(2, 3, 64, 64))

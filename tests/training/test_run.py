@@ -356,7 +356,38 @@ def test_a_tower_that_trains_has_no_kept_features(
         Trainer(replace(plan, settings=settings)).train(
             method, "clic", tmp_path / "c", lambda _: None
         )
-    assert "clic trains the image tower: images are not embedded before training" in caplog.text
+    assert "images are not embedded before training" in caplog.text
+
+
+# All of the tiny model's image tower but its projection.
+TRUNK = tuple(
+    f"visual.{part}"
+    for part in (
+        *("conv1", "class_embedding", "positional_embedding"),
+        *("ln_pre", "transformer", "ln_post"),
+    )
+)
+
+
+def test_a_projection_that_trains_alone_reads_images_that_were_embedded_once(
+    plan: TrainingInputs, both: Callable[..., dict[str, Path]], tiny_clip: Path
+) -> None:
+    """Its weights are those of a run that encodes the images at each step."""
+    method = Clic(ClicViews(), ClicObjective(trains=("image", "text")))
+    cached = replace(plan.settings, frozen=TRUNK, cache_features=True)
+    found = weights(both(replace(plan, settings=cached), method)["clic"])
+    fresh = replace(cached, cache_features=False)
+    folder = plan.resume / "fresh"
+    Trainer(replace(plan, settings=fresh, resume=folder)).train(
+        method, "clic", folder / "clic", lambda _: None
+    )
+    expected, base = weights(folder / "clic"), weights(tiny_clip)
+    for name in ("visual.proj", "text_projection"):
+        torch.testing.assert_close(found[name], expected[name], atol=1e-4, rtol=0)
+    moved = {
+        name for name in base if name.startswith("visual.") and not found[name].equal(base[name])
+    }
+    assert moved == {"visual.proj"}
 
 
 def test_the_checkpoint_tells_how_it_was_made(plan: TrainingInputs, tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from open_clip.model import CLIP, CustomTextCLIP
-from open_clip.transformer import TextTransformer, text_global_pool
+from open_clip.timm_model import TimmModel
+from open_clip.transformer import TextTransformer, VisionTransformer, text_global_pool
 from torch import Tensor, nn
 
 # As CLIP was trained, and as open_clip trains all models, SigLIP's too.
@@ -24,6 +25,36 @@ GROUPS, FEWEST = 4, 32
 def encode_images(model: Any, pixels: Tensor) -> Tensor:
     """Image embeddings [m, D], float32 and normalised, of pixels [m, 3, H, W]."""
     return F.normalize(model.encode_image(pixels).float(), dim=-1)
+
+
+def image_projection(model: Any) -> tuple[Any, str] | None:
+    """The linear projection at the end of the image tower: the module or weight, and its name.
+
+    None for towers where it is not known to come last.
+    """
+    visual = model.visual
+    if isinstance(visual, TimmModel):
+        return visual.head, "visual.head"
+    if isinstance(visual, VisionTransformer) and visual.proj is not None:
+        return visual.proj, "visual.proj"
+    return None
+
+
+def pool_images(model: Any, pixels: Tensor) -> Tensor:
+    """What `image_projection` projects, [m, W], float32, of pixels [m, 3, H, W]."""
+    visual = model.visual
+    if isinstance(visual, TimmModel):
+        pooled: Tensor = visual.trunk(pixels)
+    else:
+        pooled = visual._pool(visual.transformer(visual._embeds(pixels)))[0]
+    return pooled.float()
+
+
+def project_images(model: Any, pooled: Tensor) -> Tensor:
+    """Image embeddings [m, D], float32 and normalised, of pooled images [m, W]."""
+    found = image_projection(model)
+    assert found is not None, "pooled images of a tower without a known projection"
+    return F.normalize(project(pooled, found[0]).float(), dim=-1)
 
 
 def encode_texts(model: Any, tokens: Tensor) -> Tensor:

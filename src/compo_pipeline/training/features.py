@@ -26,7 +26,14 @@ from compo_pipeline.models.dense import (
     encode_text_tokens,
     encode_texts_densely,
 )
-from compo_pipeline.models.encoding import bias_of, encode_images, encode_texts, scale_of
+from compo_pipeline.models.encoding import (
+    bias_of,
+    encode_images,
+    encode_texts,
+    pool_images,
+    project_images,
+    scale_of,
+)
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.progress import track
 from compo_pipeline.seeding import digest
@@ -46,10 +53,13 @@ class Features:
     """Row of each image."""
 
     values: Tensor
-    """[n, D], normalised, on the training device."""
+    """[n, D], normalised, on the training device; [n, W] where `pooled`."""
 
     patches: Tensor | None = None
     """[n, P, D], projected, in the precision of training; None where no loss reads them."""
+
+    pooled: bool = False
+    """Whether values are what the image projection projects (it trains), not embeddings."""
 
     def joined(self, more: Features) -> Features:
         """These and others of the same kind, as one table; an empty one may be of any kind."""
@@ -59,7 +69,8 @@ class Features:
         patches = None
         if self.patches is not None and more.patches is not None:
             patches = torch.cat([self.patches, more.patches])
-        return Features({**self.rows, **rows}, torch.cat([self.values, more.values]), patches)
+        values = torch.cat([self.values, more.values])
+        return Features({**self.rows, **rows}, values, patches, self.pooled)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +78,7 @@ class ModelEncoder:
     """A model's towers, in the precision of training; what they return is float32.
 
     bf16 rounds logits of a hundred to halves, so losses are computed in float32. A frozen image
-    tower builds no graph.
+    tower builds no graph, one of which the projection alone trains none before that.
     """
 
     model: nn.Module
@@ -77,7 +88,7 @@ class ModelEncoder:
     """Of the model, for errors."""
 
     features: Features | None
-    """Of a frozen image tower; None encodes images at each step."""
+    """Of the frozen part of the image tower; None encodes images at each step."""
 
     image_trains: bool
     """Whether gradients reach the image tower."""
@@ -100,10 +111,11 @@ class ModelEncoder:
 
     def images(self, images: Tensor) -> Tensor:
         """Normalised embeddings [m, D] of pixels, or of rows of precomputed features."""
-        if self.features is not None:
-            return self.features.values[images]
-        with self._image_tower():
-            return encode_images(self.model, images)
+        if self.features is None:
+            with self._image_tower():
+                return encode_images(self.model, images)
+        values = self.features.values[images]
+        return project_images(self.model, values) if self.features.pooled else values
 
     def texts(self, tokens: Tensor) -> Tensor:
         """Normalised embeddings [K, D] of token ids [K, T]."""
@@ -161,6 +173,7 @@ def embed(
     compute: Compute,
     workers: int,
     patches: bool = False,
+    pooled: bool = False,
 ) -> Features:
     """Embed images with a frozen tower, in evaluation mode.
 
@@ -171,6 +184,7 @@ def embed(
         compute: device and precision of the model.
         workers: processes that read.
         patches: return the patch tokens too.
+        pooled: return what the image projection projects, not embeddings; without patches.
 
     Raises:
         SettingsError: they do not fit into memory.
@@ -178,7 +192,7 @@ def embed(
     loaded.model.eval()
     chunks = _Pixels(images, preprocessor)
     loader = DataLoader(chunks, batch_size=None, num_workers=workers)
-    pooled, tokens = [], []
+    values, tokens = [], []
     for pixels in track(loader, len(chunks), f"embedding {len(images)} images"):
         with compute.autocast():
             filler = pixels.new_zeros(BATCH - len(pixels), *pixels.shape[1:])
@@ -189,13 +203,14 @@ def embed(
                 # lost.
                 tokens.append(dense[: len(pixels)].to(compute.dtype))
             else:
-                embedded = encode_images(loaded.model, filled)
-            pooled.append(embedded[: len(pixels)])
-        if len(pooled) == 1:
-            first = [pooled[0], *tokens]
+                encode = pool_images if pooled else encode_images
+                embedded = encode(loaded.model, filled)
+            values.append(embedded[: len(pixels)])
+        if len(values) == 1:
+            first = [values[0], *tokens]
             _check_memory(len(images), sum(part[0].nbytes for part in first), compute.device)
     rows = {image: row for row, image in enumerate(images)}
-    return Features(rows, torch.cat(pooled), torch.cat(tokens) if patches else None)
+    return Features(rows, torch.cat(values), torch.cat(tokens) if patches else None, pooled)
 
 
 def _check_memory(images: int, image_bytes: int, device: torch.device) -> None:
@@ -226,14 +241,22 @@ class FeatureStore:
         key: everything that determines an image's features: tower and preprocessing, data,
             precision and kind of device.
         patches: whether patch tokens are stored too.
+        pooled: whether the values are what the image projection projects.
         device: where features go.
     """
 
     def __init__(
-        self, folder: Path, key: Sequence[str], *, patches: bool, device: torch.device
+        self,
+        folder: Path,
+        key: Sequence[str],
+        *,
+        patches: bool,
+        device: torch.device,
+        pooled: bool = False,
     ) -> None:
-        self._store = TensorStore(folder / f"{digest(*key, patches):016x}")
-        self.device = device
+        kind = (*key, patches, "pooled") if pooled else (*key, patches)
+        self._store = TensorStore(folder / f"{digest(*kind):016x}")
+        self.device, self._pooled = device, pooled
 
     def locked(self) -> AbstractContextManager[None]:
         """No other process embeds meanwhile: the next one finds the images of this one."""
@@ -241,10 +264,11 @@ class FeatureStore:
 
     def read(self) -> Features:
         """All stored features, on the device."""
-        found = Features({}, torch.empty(0, device=self.device))
+        found = Features({}, torch.empty(0, device=self.device), pooled=self._pooled)
         for keys, tensors in self._store.parts(str(self.device)):
             rows = {_image(key): row for row, key in enumerate(keys)}
-            found = found.joined(Features(rows, tensors["values"], tensors.get("patches")))
+            stored = Features(rows, tensors["values"], tensors.get("patches"), self._pooled)
+            found = found.joined(stored)
         return found
 
     def add(self, features: Features) -> None:

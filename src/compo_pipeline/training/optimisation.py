@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from compo_pipeline.compute import Compute
 from compo_pipeline.configuration import SettingsError, nearest
 from compo_pipeline.methods.contract import Tower
+from compo_pipeline.models.encoding import image_projection
 from compo_pipeline.training.checkpoint import TrainingError, last_good
 from compo_pipeline.training.settings import OptimizerSettings
 
@@ -55,11 +56,18 @@ def freeze(
         parameter.requires_grad_(name in adapted if adapted else whole)
     for name, child in model.named_children():
         child.train(_tower(name) in trains)
-    if adapted:
-        # Batch norms in training mode would move their means: all but the adapters stays.
-        for module in model.modules():
-            if isinstance(module, nn.modules.batchnorm._BatchNorm):
-                module.eval()
+    # Batch norms in training mode would move their means although their weights are frozen.
+    for module in model.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            module.train(module.training and any(p.requires_grad for p in module.parameters()))
+
+
+def projection_alone(model: nn.Module, frozen: Sequence[str]) -> bool:
+    """Whether all of an image tower that trains, but for what is `frozen`, is its projection."""
+    found = image_projection(model)
+    parts = (name for name, _ in model.named_parameters() if _tower(name) == "image")
+    trained = [name for name in parts if not any(_below(name, prefix) for prefix in frozen)]
+    return found is not None and all(_below(name, found[1]) for name in trained)
 
 
 def adapter_names(model: nn.Module) -> list[str]:

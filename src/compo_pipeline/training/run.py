@@ -30,6 +30,7 @@ from compo_pipeline.training.batches import Batches, ModelPreprocessor
 from compo_pipeline.training.checkpoint import Point, Progress
 from compo_pipeline.training.features import Features, FeatureStore, embed
 from compo_pipeline.training.loop import Training
+from compo_pipeline.training.optimisation import projection_alone
 from compo_pipeline.training.settings import TrainingSettings
 from compo_pipeline.training.validation import HeldOut, Selection, Validator, held_out
 
@@ -180,8 +181,8 @@ class Trainer:
         batches = self.batches(method, preprocessor)
         run_fingerprint = self.fingerprint(method, steps)
         features = None
-        if self._precomputes(method, name) and not self._is_finished(name, run_fingerprint):
-            features = self._precomputed(loaded, batches, preprocessor, method.uses_patches)
+        if self._precomputes(method, loaded) and not self._is_finished(name, run_fingerprint):
+            features = self._precomputed(method, loaded, batches, preprocessor)
             preprocessor.rows = features.rows
         if settings.lora.rank is not None:
             from compo_pipeline.models import lora  # it imports transformers: seconds
@@ -244,11 +245,11 @@ class Trainer:
         """Embed the images that a method shows and store them in the inputs' `features`, where
         later trainings find them; nothing is done where its image tower trains.
         """
-        if self._precomputes(method, method.name):
-            loaded = self._base(method)
+        loaded = self._base(method)
+        if self._precomputes(method, loaded):
             preprocessor = self._preprocessor(loaded)
             batches = self.batches(method, preprocessor)
-            self._precomputed(loaded, batches, preprocessor, method.uses_patches)
+            self._precomputed(method, loaded, batches, preprocessor)
 
     @cached_property
     def _inputs_fingerprints(self) -> dict[str, str]:
@@ -346,38 +347,47 @@ class Trainer:
             }
         return {"steps": progress.step, "planned_steps": planned, "selected": selected}
 
-    def _precomputes(self, method: Method, name: str) -> bool:
+    def _precomputes(self, method: Method, loaded: LoadedModel) -> bool:
         """Whether images are embedded before training."""
         if not self.inputs.settings.cache_features:
             return False
-        if "image" in method.trains:
-            log.info("%s trains the image tower: images are not embedded before training.", name)
+        if "image" in method.trains and not self._projects(method, loaded):
+            log.info(
+                "%s trains more of the image tower than its projection: images are not embedded "
+                "before training.",
+                method.name,
+            )
             return False
         return True
 
+    def _projects(self, method: Method, loaded: LoadedModel) -> bool:
+        """Whether a method trains the projection of the image tower, and nothing before it."""
+        settings = self.inputs.settings
+        if "image" not in method.trains or settings.lora.rank is not None or method.uses_patches:
+            return False
+        return projection_alone(loaded.model, settings.frozen)
+
     def _precomputed(
-        self,
-        loaded: LoadedModel,
-        batches: Batches,
-        preprocessor: ModelPreprocessor,
-        patches: bool,
+        self, method: Method, loaded: LoadedModel, batches: Batches, preprocessor: ModelPreprocessor
     ) -> Features:
         """Features of all images that a run shows, with their patch tokens where wanted."""
-        if patches and self._features.patches is None:
-            self._features = Features({}, self._features.values)
+        pooled, patches = self._projects(method, loaded), method.uses_patches
+        if pooled != self._features.pooled or (patches and self._features.patches is None):
+            self._features = Features({}, torch.empty(0, device=self.device), pooled=pooled)
         patches = patches or self._features.patches is not None
+        kind = {"patches": patches, "pooled": pooled}
         inputs, images = self.inputs, batches.images()
         if inputs.settings.validation.every is not None and inputs.held_out is not None:
             images = list(dict.fromkeys([*images, *inputs.held_out.images]))
         if inputs.features is None:
-            self._embed_missing(images, loaded, preprocessor, patches)
+            self._embed_missing(images, loaded, preprocessor, kind)
         elif not self._features.rows.keys() >= set(images):
-            precision, kind = self.compute.precision, self.device.type
-            key = (loaded.image_fingerprint, inputs.data_hash, precision, kind)
-            store = FeatureStore(inputs.features, key, patches=patches, device=self.device)
+            precision, device = self.compute.precision, self.device
+            key = (loaded.image_fingerprint, inputs.data_hash, precision, device.type)
+            store = FeatureStore(inputs.features, key, device=device, **kind)
             with store.locked():
                 self._features = store.read()
-                fresh = self._embed_missing(images, loaded, preprocessor, patches)
+                fresh = self._embed_missing(images, loaded, preprocessor, kind)
                 if fresh is not None:
                     store.add(fresh)
         return self._features
@@ -387,7 +397,7 @@ class Trainer:
         images: list[ImageInput],
         loaded: LoadedModel,
         preprocessor: ModelPreprocessor,
-        patches: bool,
+        kind: Mapping[str, bool],
     ) -> Features | None:
         """Embed the images that have no features yet; None where all have."""
         missing = [image for image in images if image not in self._features.rows]
@@ -399,7 +409,7 @@ class Trainer:
             preprocessor,
             compute=self.compute,
             workers=self.inputs.settings.workers,
-            patches=patches,
+            **kind,
         )
         self._features = self._features.joined(fresh)
         return fresh

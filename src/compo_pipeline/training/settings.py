@@ -161,7 +161,9 @@ class TrainingSettings:
     """Processes that read images and texts; 0 reads in the main process."""
 
     cache_features: bool = False
-    """Embed every image once, before training; needs a frozen image tower."""
+    """Embed every image once, before training; needs an image tower that is frozen, or of which
+    the projection alone trains (`frozen: [visual.trunk]`).
+    """
 
     crop_scale: tuple[float, float] | None = None
     """Least and greatest share of an image's area that a random crop keeps, drawn again at each
