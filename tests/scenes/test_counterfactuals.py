@@ -260,6 +260,16 @@ def test_edits_are_the_callers_choice(kind: EditKind) -> None:
     assert any(made)
 
 
+def test_preferred_edits_come_first_and_others_where_they_are_impossible() -> None:
+    wanted: tuple[EditKind, ...] = ("swap_things", "replace_relation")
+    for scene, _, text in TRAIN:
+        possible = edit(scene, text, "negative", rng(0), edits=wanted)
+        made = edit(scene, text, "negative", rng(0), preferred=wanted)
+        assert possible is None or (made and made.kind in wanted)
+    kinds = {e.kind for s, _, t in TRAIN if (e := edit(s, t, "negative", rng(0), preferred=wanted))}
+    assert set(wanted) < kinds
+
+
 def test_only_the_worlds_kinds_and_colours_come_in() -> None:
     world = World(things=("ball", "star", "key", "tree"), colours=("red", "blue", "green", "pink"))
     for scene in itertools.islice(world.scenes(0, "train"), 40):

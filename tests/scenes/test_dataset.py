@@ -164,6 +164,20 @@ def test_how_many_things_a_scene_holds_is_the_callers_choice(tmp_path: Path) -> 
     assert [len(scene.things) for scene in records(tmp_path, "train")] == [3] * 5
 
 
+def test_relations_are_named_in_training_captions_as_often_as_asked(tmp_path: Path) -> None:
+    """Held-out captions are the same whatever trains."""
+    few = {"train": 60, "val": 20, "test": 1, "items": 1, "images": 4, "classified": 1}
+    texts: dict[str, list[list[str]]] = {"train": [], "val": []}
+    for share in (0.0, 1.0):
+        write(SceneSettings(**few, counts=(0.0, 1.0, 0.0), relations=share), tmp_path)
+        for split, found in texts.items():
+            values = json.loads((tmp_path / f"annotations/captions_{split}.json").read_text())
+            found.append([each["caption"] for each in values["annotations"]])
+    named = [sum(" of a" in text.split(".")[0] for text in some) for some in texts["train"]]
+    assert named[0] == 0 and named[1] > 15
+    assert texts["val"][0] == texts["val"][1]
+
+
 def test_too_few_images_for_the_items_are_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

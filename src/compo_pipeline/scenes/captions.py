@@ -117,6 +117,7 @@ CONTAINED = ("{b} contains {a}", "{a} is surrounded by {b}", "{b} with {a} insid
 # Never a bare "and": in "a ball left of a box and a star" the star would be on the right too.
 THIRD = (", with {c} too", ", and there is also {c}", ", with {c} as well")
 BACKDROP = (" on a {} background", " against a {} background")
+RELATIONS = 0.65  # chance that a clear relation is named
 LISTED_POSITION = ("{n} on the {p}", "{n} at the {p}", "{n}, {p}")
 
 
@@ -145,7 +146,7 @@ def compose(phrases: Sequence[str], between: Relation | None, random_: random.Ra
     return text
 
 
-def first(scene: Scene, random_: random.Random, *, relations: float = 0.65) -> str:
+def first(scene: Scene, random_: random.Random, *, relations: float = RELATIONS) -> str:
     """The sentence about the whole scene; a clear relation is named with chance `relations`."""
     things = list(scene.things)
     random_.shuffle(things)
@@ -229,9 +230,11 @@ def detail(scene: Scene, random_: random.Random) -> str:
     return sentence(text)
 
 
-def sentences(scene: Scene, random_: random.Random) -> tuple[str, ...]:
+def sentences(
+    scene: Scene, random_: random.Random, *, relations: float = RELATIONS
+) -> tuple[str, ...]:
     """Three to five different sentences; the first describes the scene, the others details."""
-    texts = [first(scene, random_)]
+    texts = [first(scene, random_, relations=relations)]
     wanted = random_.randint(3, 5)
     while len(texts) < wanted:
         text = detail(scene, random_)

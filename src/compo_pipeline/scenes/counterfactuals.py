@@ -59,6 +59,7 @@ def edit(
     random_: random.Random,
     world: World | None = None,
     edits: Sequence[EditKind] = tuple(EDITS),
+    preferred: Sequence[EditKind] = (),
 ) -> SceneEdit | None:
     """A counterfactual of one sentence of a scene.
 
@@ -73,6 +74,7 @@ def edit(
         random_: draws the edit, its words and places.
         world: the kinds and colours to choose from; the standard world by default.
         edits: the kinds of negatives to draw from, with equal chances where possible.
+        preferred: those of them that come before the others.
 
     Returns:
         None where the sentence is outside the grammar or false, or no edit within the scene's
@@ -87,7 +89,8 @@ def edit(
         if after is None or text is None:
             return None
         return SceneEdit(text, replace(after, scene_id=f"{scene.scene_id}-{RETOLD}"), RETOLD)
-    for kind in random_.sample(edits, len(edits)):
+    drawn = random_.sample(edits, len(edits))
+    for kind in sorted(drawn, key=lambda kind: kind not in preferred):
         for text, after in EDITS[kind](parsed, scene, world or World(), random_):
             if after.split == scene.split and _turns(text, parsed, scene, after):
                 return SceneEdit(text, replace(after, scene_id=f"{scene.scene_id}-{kind}"), kind)
@@ -111,7 +114,10 @@ class SceneEditSettings:
     seed: int = 0
     """Seed of every edit and every fault."""
     edits: Annotated[tuple[EditKind, ...], Field(min_length=1)] = tuple(EDITS)
-    """Kinds of negatives to draw from."""
+    """Kinds of negatives to draw from, each as likely where it is possible."""
+    preferred: tuple[EditKind, ...] = ()
+    """Those of them that come before the others: another kind is drawn only for a sentence for
+    which none of these is possible."""
     faithful: bool = True
     """True: what the text does not mention is as in the real image. False: an image is drawn from
     its text alone."""
@@ -122,6 +128,11 @@ class SceneEditSettings:
     wrong: Share = 0.0
     """Share of images that do not show their text. A wrong negative shows its caption, a wrong
     positive something that makes its caption false."""
+
+    def __post_init__(self) -> None:
+        """Refuse a preference for what is never drawn."""
+        if unknown := [kind for kind in self.preferred if kind not in self.edits]:
+            raise ValueError(f"preferred: expected kinds of edits, got {unknown}")
 
 
 class SceneCounterfactuals:
@@ -222,7 +233,8 @@ class SceneCounterfactuals:
     def _drawn(self, key: _Key, role: str, random_: random.Random) -> SceneEdit | None:
         """An edit of the sentence in any role."""
         scene, sentences = self._rows[key[0]]
-        return edit(scene, sentences[key[1]], role, random_, self._world, self._settings.edits)
+        kinds = self._settings.edits, self._settings.preferred
+        return edit(scene, sentences[key[1]], role, random_, self._world, *kinds)
 
     def _shown(self, edit_: SceneEdit, key: _Key) -> SceneEdit:
         found = self._mistaken(edit_, key) or edit_

@@ -15,10 +15,10 @@ from typing import Any
 from filelock import FileLock
 from pydantic import NonNegativeFloat, PositiveInt
 
-from compo_pipeline.configuration import SettingsError, settings
+from compo_pipeline.configuration import SettingsError, Share, settings
 from compo_pipeline.scenes import benchmark
 from compo_pipeline.scenes.benchmark import SUGAR_CREPE
-from compo_pipeline.scenes.captions import COLOUR_WORDS, THING_WORDS, sentences
+from compo_pipeline.scenes.captions import COLOUR_WORDS, RELATIONS, THING_WORDS, sentences
 from compo_pipeline.scenes.instances import instances
 from compo_pipeline.scenes.render import image
 from compo_pipeline.scenes.shapes import SHAPES
@@ -88,6 +88,9 @@ class SceneSettings:
     """Images of one thing for zero-shot classification."""
     counts: tuple[NonNegativeFloat, NonNegativeFloat, NonNegativeFloat] = (0.35, 0.5, 0.15)
     """Weights of scenes with one, two and three things."""
+    relations: Share = RELATIONS
+    """Chance that the first sentence of a training scene names the relation of two things, where it
+    is clear."""
     world: WorldSettings = field(default_factory=WorldSettings)
     """Which things and colours exist."""
 
@@ -139,13 +142,13 @@ def _fingerprint(settings: SceneSettings, root: Path) -> list[str]:
 
 def _render(settings: SceneSettings, world: World, root: Path) -> dict[str, Any]:
     counts: dict[str, Any] = {}
-    for split, count in (
-        ("train", settings.train),
-        ("val", settings.val),
-        ("test", settings.test),
+    for split, count, relations in (
+        ("train", settings.train, settings.relations),
+        ("val", settings.val, RELATIONS),
+        ("test", settings.test, RELATIONS),
     ):
         scenes = list(itertools.islice(world.scenes(settings.seed, split), count))
-        _write_captions(scenes, split, root, settings.seed)
+        _write_captions(scenes, split, root, settings.seed, relations)
         counts[split] = count
     for split in ("val", "test"):
         folder = root / "benchmarks" / split
@@ -167,12 +170,14 @@ def _write_json(value: Any, path: Path, indent: int | None = 1) -> None:
     write_text(path, json.dumps(value, indent=indent))
 
 
-def _write_captions(scenes: list[Scene], split: str, root: Path, seed: int) -> None:
+def _write_captions(
+    scenes: list[Scene], split: str, root: Path, seed: int, relations: float
+) -> None:
     """Images and COCO's caption file: one annotation per image, its sentences in one text."""
     _write_images(scenes, root / split)
     images, annotations = [], []
     for number, scene in enumerate(scenes, 1):
-        text = " ".join(sentences(scene, rng(seed, "caption", scene.scene_id)))
+        text = " ".join(sentences(scene, rng(seed, "caption", scene.scene_id), relations=relations))
         images.append(
             {
                 "id": number,
