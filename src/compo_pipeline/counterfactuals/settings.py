@@ -17,7 +17,7 @@ KEY = "counterfactuals"
 
 CaptionEditorName = Literal["rules", "endpoint", "transformers", "scenes"]
 ImageGeneratorName = Literal["diffusion", "scenes"]
-Rule = Literal["replace", "negclip", "swap"]
+Rule = Literal["relation", "replace", "negclip", "swap"]
 Pixels = Annotated[int, Field(ge=16, multiple_of=8)]
 # Fields of an endpoint's request that have settings of their own, or must not be set.
 _BODY = frozenset({"model", "messages", "temperature", "max_tokens", "seed", "stream", "n"})
@@ -80,8 +80,9 @@ class RulesSettings:
     """Caption editor `rules`: how negatives are made; positives are paraphrases."""
 
     negatives: tuple[Rule, ...] = ("replace", "negclip", "swap")
-    """the rules to try: `replace` replaces a thing, an attribute or a relation, `negclip` exchanges
-    two phrases of a kind, `swap` two words of a kind."""
+    """the rules to try: `relation` replaces a relation or exchanges the two things that it relates,
+    `replace` replaces a thing, an attribute or a relation, `negclip` exchanges two phrases of a
+    kind, `swap` two words of a kind."""
     order: Literal["given", "drawn"] = "given"
     """`given`: the next rule is tried only where the one before found nothing; `drawn`: each
     caption draws the order of the rules. Of negatives that were read one by one, all broken ones

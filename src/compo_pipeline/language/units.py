@@ -42,6 +42,7 @@ _SYMMETRIC = {"by", "touching", "with"} | {word for name in EITHER_WAY for word 
 
 
 Category = Literal["entity", "relation"]
+_Draft = tuple[list[Edit], tuple[str, str]]  # edits, and the words they take and give
 
 
 class Unit(NamedTuple):
@@ -121,25 +122,11 @@ def foil(
         The foil, whose `spans` are of its own text; None where no edit applies.
     """
     replacer = replacer or shipped()
-    start, end = unit.phrase
-    elements = [
-        one
-        for one in scene_graph(parse, replacer.lexicon).elements
-        if start <= one.start and one.end <= end
-    ]
-    drafts: dict[str, list[tuple[list[Edit], tuple[str, str]]]] = {}
-    for kind, edits, words in replacer.replacements(parse, elements, rng):
-        drafts.setdefault(kind, []).append((edits, words))
-    if unit.category == "relation" and _reversible(parse, unit):
-        subject, _, other = unit.parts
-        words = written(parse, *subject), written(parse, *other)
-        drafts["swap"] = [(exchange(parse, subject, other), words)]
+    drafts = _drafts(parse, unit, unit.phrase, rng, replacer)
     if not drafts:
         return None
-    by = replacer.concreteness
-    kinds = [rng.choice(sorted(drafts))] if by is None else sorted(drafts)
-    options = [(kind, *draft) for kind in kinds for draft in drafts[kind]]
-    category, edits, words = draw(rng, options, _changed, by)
+    category, edits, words = _drawn(drafts, rng, replacer)
+    start, end = unit.phrase
     part = _part(parse, start, end)
     text, spans = edited(
         part, [Edit(a - start, b - start, new) for a, b, new in edits if a >= start]
@@ -151,6 +138,62 @@ def _changed(draft: tuple[str, list[Edit], tuple[str, str]]) -> tuple[str, ...]:
     """The texts that leave their place: of a replacement the old one."""
     kind, _, words = draft
     return words if kind == "swap" else words[:1]
+
+
+def related_otherwise(
+    parse: Parse, rng: random.Random, replacer: Replacer | None = None
+) -> Generated | None:
+    """A caption with another relation: one replaced, or its subject and object exchanged.
+
+    Args:
+        parse: the caption.
+        rng: random state; equal states give equal texts.
+        replacer: gives other words; by default those of the shipped lexicon.
+
+    Returns:
+        None where no relation can be edited.
+    """
+    replacer, drafts = replacer or shipped(), dict[str, list[_Draft]]()
+    for unit in units(parse):
+        if unit.category == "relation":
+            found = _drafts(parse, unit, unit.parts[1], rng, replacer)
+            for kind, edits in found.items():
+                drafts.setdefault(kind, []).extend(edits)
+    if not drafts:
+        return None
+    category, made, words = _drawn(drafts, rng, replacer)
+    text, spans = edited(parse, made)
+    return Generated(text, "relation", category, words, spans)
+
+
+def _drawn(
+    drafts: dict[str, list[_Draft]], rng: random.Random, replacer: Replacer
+) -> tuple[str, list[Edit], tuple[str, str]]:
+    """A kind of edit and one of its drafts; with ratings one of all drafts by concreteness."""
+    by = replacer.concreteness
+    kinds = [rng.choice(sorted(drafts))] if by is None else sorted(drafts)
+    options = [(kind, *draft) for kind in kinds for draft in drafts[kind]]
+    return draw(rng, options, _changed, by)
+
+
+def _drafts(
+    parse: Parse, unit: Unit, within: Phrase, rng: random.Random, replacer: Replacer
+) -> dict[str, list[_Draft]]:
+    """Replacements of the elements within a phrase, and the exchange of a relation, by kind."""
+    start, end = within
+    elements = [
+        one
+        for one in scene_graph(parse, replacer.lexicon).elements
+        if start <= one.start and one.end <= end
+    ]
+    drafts: dict[str, list[_Draft]] = {}
+    for kind, edits, words in replacer.replacements(parse, elements, rng):
+        drafts.setdefault(kind, []).append((edits, words))
+    if unit.category == "relation" and _reversible(parse, unit):
+        subject, _, other = unit.parts
+        exchanged = written(parse, *subject), written(parse, *other)
+        drafts["swap"] = [(exchange(parse, subject, other), exchanged)]
+    return drafts
 
 
 def _reversible(parse: Parse, unit: Unit) -> bool:

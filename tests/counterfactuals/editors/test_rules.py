@@ -38,6 +38,10 @@ def test_each_rule(tagged: Tagged) -> None:
     assert isinstance(within, EditedCaption) and within.text == "A horse riding a man."
     replaced = write(RulesSettings(negatives=("replace",)), requests(caption, "negative", 30))
     assert len({one.text for one in replaced if isinstance(one, EditedCaption)}) > 5
+    related = write(RulesSettings(negatives=("relation",)), requests(caption, "negative", 30))
+    texts = {one.text for one in related if isinstance(one, EditedCaption)}
+    assert "A horse riding a man." in texts and len(texts) > 3
+    assert all("man" in text and "horse" in text for text in texts)
     (turned,) = write(RulesSettings(), requests(caption, "positive"))
     assert isinstance(turned, EditedCaption) and turned.text == "A horse being ridden by a man."
 

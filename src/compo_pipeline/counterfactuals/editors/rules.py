@@ -25,6 +25,7 @@ from compo_pipeline.language.paraphrases import paraphrase
 from compo_pipeline.language.reordering import swap_phrases
 from compo_pipeline.language.replacements import replacer
 from compo_pipeline.language.swaps import swap_within
+from compo_pipeline.language.units import related_otherwise
 from compo_pipeline.storage import files_fingerprint
 
 _NOTHING = "no rule finds anything to change"
@@ -68,10 +69,12 @@ class RuleEditor:
             "negclip": partial(swap_phrases, **drawing),
             "swap": partial(swap_within, **drawing),
         }
-        if "replace" in self._settings.negatives:
+        if {"relation", "replace"} & set(self._settings.negatives):
             key = f"{self._key}.replacements"
             plain = replacer(self._settings.replacements, key=key)
-            generators["replace"] = replace(plain, concreteness=ratings)
+            rated = replace(plain, concreteness=ratings)
+            generators["replace"] = rated
+            generators["relation"] = partial(related_otherwise, replacer=rated)
         return generators
 
     def _answer(
