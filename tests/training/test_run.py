@@ -375,7 +375,8 @@ def test_a_projection_that_trains_alone_reads_images_that_were_embedded_once(
     """Its weights are those of a run that encodes the images at each step."""
     method = Clic(ClicViews(), ClicObjective(trains=("image", "text")))
     cached = replace(plan.settings, frozen=TRUNK, cache_features=True)
-    found = weights(both(replace(plan, settings=cached), method)["clic"])
+    stored = plan.resume / "features"
+    found = weights(both(replace(plan, settings=cached, features=stored), method)["clic"])
     fresh = replace(cached, cache_features=False)
     folder = plan.resume / "fresh"
     Trainer(replace(plan, settings=fresh, resume=folder)).train(

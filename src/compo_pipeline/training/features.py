@@ -254,8 +254,8 @@ class FeatureStore:
         device: torch.device,
         pooled: bool = False,
     ) -> None:
-        kind = (*key, patches, "pooled") if pooled else (*key, patches)
-        self._store = TensorStore(folder / f"{digest(*kind):016x}")
+        parts: list[str | int] = [*key, patches, *(["pooled"] if pooled else [])]
+        self._store = TensorStore(folder / f"{digest(*parts):016x}")
         self.device, self._pooled = device, pooled
 
     def locked(self) -> AbstractContextManager[None]:
