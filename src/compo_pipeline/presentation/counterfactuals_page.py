@@ -78,7 +78,8 @@ def write(
     edits = list(groups.values())
     shares = _kind_shares(rows)
     drawn = _draw(edits, {one.kind for one in shares}, count, rng("counterfactuals", dataset))
-    by_sample = {caption.sample_id: caption for caption in captions}
+    names = {edits[place][0].sample_id for place in drawn}
+    by_sample = {one.sample_id: one for one in captions if one.sample_id in names}
     facts = {}
     if rows:
         facts = {"caption editor": rows[0].caption_editor}
