@@ -34,13 +34,14 @@ from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.models.encoding import encode_texts, scale_of
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.records import Caption, View, from_table, training_rows
+from compo_pipeline.records import Caption, View, from_table
 from compo_pipeline.scenes.captions import first
 from compo_pipeline.scenes.counterfactuals import edit
 from compo_pipeline.scenes.edits import EditKind
 from compo_pipeline.scenes.reading import read
 from compo_pipeline.scenes.world import Scene, World
 from compo_pipeline.seeding import rng
+from compo_pipeline.tables import training_rows
 
 RESULTS = Path("benchmarks/results")
 ENV = "relations_scenes"
