@@ -24,7 +24,8 @@ from compo_pipeline.methods.contract import Method, ViewContext
 from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import load
 from compo_pipeline.training.batches import ModelPreprocessor
-from compo_pipeline.training.run import Trainer, TrainingInputs, control_of
+from compo_pipeline.training.inputs import TrainingInputs
+from compo_pipeline.training.run import Trainer, control_of
 from study import Study
 
 # Two positives more, fresh composites in four epochs, all weights of the text tower, small steps.

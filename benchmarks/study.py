@@ -48,7 +48,8 @@ from compo_pipeline.records import (
 )
 from compo_pipeline.storage import atomic_file
 from compo_pipeline.tables import training_rows
-from compo_pipeline.training.run import Trainer, TrainingInputs
+from compo_pipeline.training.inputs import TrainingInputs
+from compo_pipeline.training.run import Trainer
 from compo_pipeline.training.settings import TrainingSettings
 from tables import BASE
 

@@ -24,7 +24,8 @@ from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import load
-from compo_pipeline.training.run import Trainer, TrainingInputs
+from compo_pipeline.training.inputs import TrainingInputs
+from compo_pipeline.training.run import Trainer
 from compo_pipeline.tuning.settings import TuningSettings
 from compo_pipeline.tuning.space import Space, Value, read, searchable
 from compo_pipeline.tuning.trial import Scorer, TrialInputs

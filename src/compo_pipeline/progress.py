@@ -95,6 +95,31 @@ class Meter:
         return [*figures, f"{self._rate(now):.3g}/s"]
 
 
+class Waits:
+    """How long a loop waits for each of its items."""
+
+    def __init__(self) -> None:
+        self._seconds, self._count = 0.0, 0
+
+    def timed(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Pass items on, and measure the time that each takes to come."""
+        iterator = iter(items)
+        while True:
+            started = time.perf_counter()
+            item = next(iterator, None)
+            self._seconds += time.perf_counter() - started
+            if item is None:
+                return
+            self._count += 1
+            yield item
+
+    def mean(self) -> float:
+        """Mean wait in seconds since it was last asked for."""
+        mean = self._seconds / max(1, self._count)
+        self._seconds, self._count = 0.0, 0
+        return mean
+
+
 def _bar() -> Progress | None:
     """A bar on the terminal where the log goes; None elsewhere, or if this logger is silenced."""
     console = rich.get_console()

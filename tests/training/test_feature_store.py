@@ -16,7 +16,8 @@ from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.training import run
 from compo_pipeline.training.features import Features, FeatureStore
-from compo_pipeline.training.run import Trainer, TrainingInputs
+from compo_pipeline.training.inputs import TrainingInputs
+from compo_pipeline.training.run import Trainer
 
 CPU = torch.device("cpu")
 CLIP = Clip(NoViewSettings(), ClipObjective())

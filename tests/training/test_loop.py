@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -102,6 +102,8 @@ def test_only_the_towers_that_train_change(
 def test_the_curve_holds_every_loss_and_the_rate(tiny: LoadedModel, run: Run, recipe: Any) -> None:
     points: list[Point] = []
     progress = run(tiny, points=points)
+    waits = [point.pop("data_wait") for point in points]
+    assert all(0 < wait < 60 for wait in waits)
     assert points == progress.curve and [point["step"] for point in points] == [1, 2, 3, 4, 5, 6]
     common = {"step", "loss", "lr", "scale", "gradient_norm"}
     for number, point in enumerate(points):
@@ -213,8 +215,8 @@ def test_a_state_that_overflows_at_a_saving_step_is_not_saved(
     """Loss and gradient of the step are finite: only what they lead to is not."""
     state, step = tmp_path / "state.safetensors", AmpOptimizer.step
 
-    def overflowing(self: AmpOptimizer, loss: Tensor, rate: float) -> Tensor:
-        norm, adamw = step(self, loss, rate), self._optimizer
+    def overflowing(self: AmpOptimizer, losses: Iterable[Tensor], rate: float) -> Tensor:
+        norm, adamw = step(self, losses, rate), self._optimizer
         scale = tiny.model.logit_scale
         weight = tiny.model.text_projection
         if adamw.state[weight]["step"] == 4:

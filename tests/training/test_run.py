@@ -25,7 +25,8 @@ from compo_pipeline.models.weights import read_record
 from compo_pipeline.records import Caption, to_table
 from compo_pipeline.training import features, run
 from compo_pipeline.training.fingerprint import FingerprintError
-from compo_pipeline.training.run import Trainer, TrainingInputs, control_of
+from compo_pipeline.training.inputs import TrainingInputs
+from compo_pipeline.training.run import Trainer, control_of
 from compo_pipeline.training.settings import LowRankSettings, MixtureSettings, TrainingSettings
 
 CLIC = Clic(ClicViews(), ClicObjective())
@@ -41,7 +42,8 @@ from compo_pipeline.configuration import parse
 from compo_pipeline.methods.registry import METHODS, method_type
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.records import Caption, from_table
-from compo_pipeline.training.run import TrainingInputs, Trainer, control_of
+from compo_pipeline.training.inputs import TrainingInputs
+from compo_pipeline.training.run import Trainer, control_of
 from compo_pipeline.training.settings import TrainingSettings
 
 told = json.loads(given)

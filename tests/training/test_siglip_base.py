@@ -13,7 +13,8 @@ from compo_pipeline.methods.c2lip import C2lip, C2lipObjective
 from compo_pipeline.methods.contract import Method, NoViewSettings
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.training.run import Trainer, TrainingInputs, control_of
+from compo_pipeline.training.inputs import TrainingInputs
+from compo_pipeline.training.run import Trainer, control_of
 from compo_pipeline.training.settings import OptimizerSettings
 
 # A bias that would be seen: SigLIP brings its own, -10.

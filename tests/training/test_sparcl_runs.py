@@ -19,7 +19,8 @@ from compo_pipeline.methods.sparcl import Sparcl, SparclObjective
 from compo_pipeline.methods.views import by_sample, write
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.records import Counterfactual
-from compo_pipeline.training.run import Trainer, TrainingInputs, control_of
+from compo_pipeline.training.inputs import TrainingInputs
+from compo_pipeline.training.run import Trainer, control_of
 from compo_pipeline.training.settings import LowRankSettings
 
 ROLES = ("negative", "positive")

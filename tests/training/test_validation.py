@@ -31,7 +31,8 @@ from compo_pipeline.records import Counterfactual
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.checkpoint import Progress
 from compo_pipeline.training.fingerprint import FingerprintError
-from compo_pipeline.training.run import Trainer, TrainingInputs, control_of
+from compo_pipeline.training.inputs import TrainingInputs
+from compo_pipeline.training.run import Trainer, control_of
 from compo_pipeline.training.settings import (
     BenchmarkFiles,
     EarlyStoppingSettings,

@@ -21,7 +21,8 @@ from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
 from compo_pipeline.records import Caption, Parse
 from compo_pipeline.training import run as training
-from compo_pipeline.training.run import Trainer, TrainingInputs
+from compo_pipeline.training.inputs import TrainingInputs
+from compo_pipeline.training.run import Trainer
 from compo_pipeline.training.settings import OptimizerSettings, TrainingSettings
 from compo_pipeline.tuning.settings import (
     GuardedFigures,

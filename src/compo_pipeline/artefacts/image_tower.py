@@ -341,7 +341,7 @@ def descend(
     Raises:
         TrainingError: the loss or its gradient is not finite; no weight has changed.
     """
-    norm = optimizer.step(loss, rate)
+    norm = optimizer.step([loss], rate)
     figures = {"loss": loss.item(), "gradient_norm": norm.item()}
     if non_finite(figures) and not optimizer.overflow_is_normal():
         refuse_non_finite(figures, step, state=state, advice=_advice(key))

@@ -30,6 +30,7 @@ from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.records import Caption
 from compo_pipeline.seeding import rng
 from compo_pipeline.tables import Table
+from compo_pipeline.training.ranks import ALONE, Ranks
 
 log = logging.getLogger(__name__)
 
@@ -134,6 +135,7 @@ class Batches(_Picklable, Dataset[Collated]):
         epochs: passes over the rows.
         seed: of the order.
         max_steps: ends the run early.
+        group: the batch is a multiple of so many rows.
 
     Raises:
         ValueError: the run would have no step, or views are of other captions.
@@ -150,16 +152,17 @@ class Batches(_Picklable, Dataset[Collated]):
         epochs: int,
         seed: int,
         max_steps: int | None = None,
+        group: int | None = None,
     ) -> None:
         self.captions = Table.of(captions, Caption)
         self._image_numbers = self.captions.codes("image_id")
         self.views, self.method, self.seed = EpochViews(views), method, seed
         self.preprocessor = preprocessor
         rows = len(self.views.epoch(0))
-        if rows < 2 or epochs < 1:
+        if rows < (group or 2) or epochs < 1:
             raise ValueError(
                 f"a run of zero steps: {rows} rows with a view, {epochs} epochs; "
-                "contrast needs two rows (see quarantine for what was left out)"
+                f"contrast needs {group or 'two'} rows (see quarantine for what was left out)"
             )
         shown = pc.unique(pc.list_flatten(self.views.epoch(0).column("sample_ids")))
         unknown = shown.filter(self.captions.places("sample_id", shown) < 0).to_pylist()
@@ -170,8 +173,10 @@ class Batches(_Picklable, Dataset[Collated]):
                 "`kedro run --pipelines=counterfactuals,views`"
             )
         if rows < batch_size:
-            log.warning("Batches shrink to %d: there are no more rows (not %d).", rows, batch_size)
-        self.batch_size = min(batch_size, rows)
+            whole = rows - rows % (group or 1)
+            log.warning("Batches shrink to %d: there are no more rows (not %d).", whole, batch_size)
+            batch_size = whole
+        self.batch_size = batch_size
         self.steps_per_epoch = rows // self.batch_size
         self.steps = epochs * self.steps_per_epoch
         if max_steps is not None:
@@ -201,11 +206,15 @@ class Batches(_Picklable, Dataset[Collated]):
     def __getitem__(self, step: int) -> Collated:
         self.preprocessor.begin(self.seed, step)
         collated = self.method.collate(self.examples(step), step, self.preprocessor)
-        counts = {**collated.counts, "truncated texts": self.preprocessor.take_truncated()}
+        return Collated(collated.batch, {**collated.counts, **self.counts(step)})
+
+    def counts(self, step: int) -> dict[str, int]:
+        """What is to report of a step that has been collated, whatever the method."""
+        counts = {"truncated texts": self.preprocessor.take_truncated()}
         if step % self.steps_per_epoch == 0:
             repeated = self._cached_epoch(step // self.steps_per_epoch).repeated
             counts["rows beside another of their image"] = repeated
-        return Collated(collated.batch, counts)
+        return counts
 
     def images(self) -> list[ImageInput]:
         """Every image that the run shows, once, in order of first use."""
@@ -214,6 +223,39 @@ class Batches(_Picklable, Dataset[Collated]):
             for example in self.examples(step):
                 shown.update(self.method.images(example, step))
         return list(shown)
+
+
+class Groups(Dataset[Collated]):
+    """Every step's batch cut into groups; `Collated.batch` lists those of this process.
+
+    Args:
+        batches: of a multiple of `size` rows.
+        size: rows of a group.
+        ranks: processes, each of which gets whole groups.
+    """
+
+    def __init__(self, batches: Batches, size: int, ranks: Ranks) -> None:
+        self.batches, self.size, self.ranks = batches, size, ranks
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, step: int) -> Collated:
+        rows, reader = self.batches.examples(step), self.batches.preprocessor
+        reader.begin(self.batches.seed, step)
+        groups = [rows[start : start + self.size] for start in range(0, len(rows), self.size)]
+        own = range(len(groups))[self.ranks.share(len(groups))]
+        collated = [
+            self.batches.method.collate(
+                examples, step, reader if place in own else _WithoutImages(reader)
+            )
+            for place, examples in enumerate(groups)
+        ]
+        counts: Counter[str] = Counter()
+        for one in collated:
+            counts.update(one.counts)
+        batches = [collated[place].batch for place in own]
+        return Collated(batches, {**counts, **self.batches.counts(step)})
 
 
 class ModelPreprocessor(_Picklable):
@@ -227,6 +269,9 @@ class ModelPreprocessor(_Picklable):
         crop_scale: shares of the area that random crops of single images keep; None reads them
             as evaluation does.
         counterfactual_images: folder of the counterfactuals' images, where any are shown.
+
+    Attributes:
+        ranks: processes that read a share each of a batch's images; this one reads its own.
     """
 
     def __init__(
@@ -247,6 +292,7 @@ class ModelPreprocessor(_Picklable):
         # What the tokenizer fills short texts up with: 0, or another id of its own.
         self.padding = int(self.tokenize([""])[0, -1])
         self.crop_scale = crop_scale
+        self.ranks = ALONE
         self._truncated = 0
         self._seed_and_step: tuple[int, int] = 0, 0
         self._make_caches()
@@ -303,10 +349,11 @@ class ModelPreprocessor(_Picklable):
             raise decoding.ImageError(error.reason, detail) from error
 
     def images(self, images: Sequence[ImageInput]) -> Tensor:
-        """Pixels [m, 3, H, W], or row numbers [m] of precomputed features."""
+        """Pixels [m, 3, H, W] of this process's share, or row numbers [m] of all features."""
         if self.rows is not None:
             return torch.tensor([self.rows[image] for image in images])
-        return torch.stack([self.pixels(image) for image in images])
+        own = images[self.ranks.share(len(images))]
+        return torch.stack([self.pixels(image) for image in own])
 
     def tokens(self, texts: Sequence[str]) -> Tensor:
         """Token ids [K, T]; texts that do not fit are cut and counted."""
@@ -364,3 +411,14 @@ class ModelPreprocessor(_Picklable):
         """How many texts were cut since the last call."""
         count, self._truncated = self._truncated, 0
         return count
+
+
+class _WithoutImages:
+    """Texts of a preprocessor, for the counts of groups that another process trains on."""
+
+    def __init__(self, preprocessor: ModelPreprocessor) -> None:
+        self.tokens, self.spans = preprocessor.tokens, preprocessor.spans
+
+    def images(self, images: Sequence[ImageInput]) -> Tensor:
+        """No images."""
+        return torch.empty(0)

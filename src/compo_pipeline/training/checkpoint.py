@@ -127,13 +127,7 @@ def save(
     Raises:
         TrainingError: a tensor is not finite; the file is as it was. Waits for the device once.
     """
-    tensors = {
-        f"optimizer/{index}/{name}": value if isinstance(value, Tensor) else torch.tensor(value)
-        for index, slots in optimizer.state_dict()["state"].items()
-        for name, value in slots.items()
-    }
-    for name, module in modules.items():
-        tensors |= {f"{name}/{key}": value for key, value in module.state_dict().items()}
+    tensors = tensors_of(modules, optimizer)
     tensors |= {f"{_BEST}{key}": value for key, value in (best or {}).items()}
     if wrong := _non_finite(tensors):
         more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
@@ -156,6 +150,20 @@ def save(
         write_checksum(file)
         if path.exists():
             path.replace(before(path))
+
+
+def tensors_of(
+    modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer
+) -> dict[str, Tensor]:
+    """All tensors of modules and optimiser, by their names in the file."""
+    tensors = {
+        f"optimizer/{index}/{name}": value if isinstance(value, Tensor) else torch.tensor(value)
+        for index, slots in optimizer.state_dict()["state"].items()
+        for name, value in slots.items()
+    }
+    for name, module in modules.items():
+        tensors |= {f"{name}/{key}": value for key, value in module.state_dict().items()}
+    return tensors
 
 
 def before(path: Path) -> Path:
@@ -223,6 +231,16 @@ def restore(
     with safe_open(path, framework="pt") as file:
         tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         progress: dict[str, Any] = json.loads(file.metadata()["progress"])
+    put(tensors, modules, optimizer)
+    return progress
+
+
+def put(
+    tensors: Mapping[str, Tensor],
+    modules: Mapping[str, nn.Module],
+    optimizer: torch.optim.Optimizer,
+) -> None:
+    """Load what `tensors_of` gave of the same modules and optimiser."""
     for name, module in modules.items():
         prefix = f"{name}/"
         module.load_state_dict(
@@ -236,7 +254,6 @@ def restore(
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": slots, "param_groups": groups})
     _match_memory_layout(optimizer)
-    return progress
 
 
 def _match_memory_layout(optimizer: torch.optim.Optimizer) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -114,6 +114,35 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield f"{prefix}{key}", value
 
 
+def _compared(
+    old: Mapping[str, Any], new: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+    """Both fingerprints as flat mappings, and the keys at which they differ."""
+    one, other = dict(_flat(old)), dict(_flat(new))
+    keys = one.keys() | other.keys()
+    return one, other, sorted(key for key in keys if one.get(key) != other.get(key))
+
+
+def refuse_differing(found: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+    """Check that processes which train together have the same configuration and data.
+
+    Args:
+        found: host and fingerprint of each process, by rank.
+
+    Raises:
+        FingerprintError: naming the host, and what differs from the first process's.
+    """
+    (first, expected), *others = found
+    for rank, (host, given) in enumerate(others, 1):
+        wanted, got, differing = _compared(expected, given)
+        if differing:
+            shown = ", ".join(f"{key}: {got.get(key)}, not {wanted.get(key)}" for key in differing)
+            raise FingerprintError(
+                f"process {rank} on {host} would train something else than process 0 on {first} "
+                f"({shown}); give both hosts the same code, data, --env and --params"
+            )
+
+
 def check(state: Path, fingerprint: Mapping[str, Any], *, overwrite: bool) -> dict[str, Any] | None:
     """What the state to resume from recorded, None where a run starts afresh.
 
@@ -123,8 +152,7 @@ def check(state: Path, fingerprint: Mapping[str, Any], *, overwrite: bool) -> di
     saved = checkpoint.read_progress(state)
     if saved is None:
         return None
-    old, new = dict(_flat(saved["fingerprint"])), dict(_flat(fingerprint))
-    differing = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+    old, new, differing = _compared(saved["fingerprint"], fingerprint)
     if not differing:
         return saved
     if overwrite:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -12,19 +13,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from compo_pipeline.compute import Compute, moved
 from compo_pipeline.methods.contract import Collated, Method
 from compo_pipeline.models.encoding import clamp_scale
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.progress import Meter
+from compo_pipeline.progress import Meter, Waits
 from compo_pipeline.seeding import digest
 from compo_pipeline.training import checkpoint
-from compo_pipeline.training.batches import Batches
+from compo_pipeline.training.batches import Batches, Groups
 from compo_pipeline.training.checkpoint import Point, Progress
 from compo_pipeline.training.features import Features, ModelEncoder
-from compo_pipeline.training.fingerprint import check
+from compo_pipeline.training.fingerprint import check, refuse_differing
 from compo_pipeline.training.optimisation import (
     AmpOptimizer,
     PendingLosses,
@@ -32,8 +33,11 @@ from compo_pipeline.training.optimisation import (
     freeze,
     learning_rate,
     non_finite,
+    refuse_batch_norm,
     refuse_non_finite,
+    summed,
 )
+from compo_pipeline.training.ranks import ALONE, Ranks
 from compo_pipeline.training.settings import TrainingSettings
 from compo_pipeline.training.validation import Selection, Validator
 
@@ -82,17 +86,39 @@ class Training:
     steps: int | None = None
     """Number of steps, by the schedule of all; None takes all, or stops early as configured."""
 
+    ranks: Ranks = ALONE
+    """Processes that train together: the first one alone reports, validates and saves."""
+
     progress: Progress = field(init=False, default_factory=Progress)
     _best: dict[str, Tensor] = field(init=False, default_factory=dict)
     _losses: PendingLosses = field(init=False, default_factory=PendingLosses)
+    _waits: Waits = field(init=False, default_factory=Waits)
 
     def __post_init__(self) -> None:
-        """Freeze what does not train, and make the optimiser of the rest."""
+        """Freeze what does not train, make the optimiser of the rest, and share the batches.
+
+        Raises:
+            SettingsError: the processes cannot share a batch, or the model cannot be trained on
+                parts of one.
+        """
+        settings, group = self.settings, self.settings.contrast_group
+        self.ranks.refuse_uneven(self.batches.batch_size, group)
         self._freeze()
-        self._adamw = adamw(self.loaded.model, self.settings.optimizer)
-        self._optimizer = AmpOptimizer(self._adamw, self.compute, self.settings.optimizer.clip_norm)
+        if self.ranks.world > 1 or settings.microbatch is not None:
+            refuse_batch_norm(self.loaded.model)
+        self._adamw = adamw(self.loaded.model, settings.optimizer)
+        self._optimizer = AmpOptimizer(
+            self._adamw, self.compute, settings.optimizer.clip_norm, self.ranks
+        )
         self._encoder = ModelEncoder(
             self.loaded.model, self.loaded.name, self.features, self._image_trains, self.compute
+        )
+        # Of a batch in groups each process has whole ones, and needs no rows of the others.
+        sharing = self.ranks if group is None else ALONE
+        self._in_parts = replace(self._encoder, ranks=sharing, microbatch=settings.microbatch)
+        self.batches.preprocessor.ranks = sharing
+        self._data: Dataset[Collated] = (
+            self.batches if group is None else Groups(self.batches, group, self.ranks)
         )
         self._selection = Selection.of(self.settings)
         self._last = len(self.batches) if self.steps is None else min(self.steps, len(self.batches))
@@ -105,14 +131,17 @@ class Training:
 
         Raises:
             TrainingError: a loss, the gradient or a state to be saved is not finite.
-            FingerprintError: the state belongs to another configuration.
+            FingerprintError: the state belongs to another configuration, or that of a process
+                differs from the first one's.
         """
+        refuse_differing(self.ranks.gather_json([socket.gethostname(), dict(self.fingerprint)]))
         self._resume()
         label, shown = f"training {self.state.stem}", dict[str, float]()
         with Meter(len(self.batches), label, done=self.progress.step) as meter, self._own_rng():
-            if self.validator is not None and self.progress.step == 0:
+            if self.validator is not None and self.progress.step == 0 and self.ranks.first:
                 self._validate_base(self.validator)
-            for step, collated in enumerate(self._loader(), self.progress.step + 1):
+            loader = self._waits.timed(self._loader())
+            for step, collated in enumerate(loader, self.progress.step + 1):
                 rate = self._optimise(step, collated)
                 self.progress.finished = step == self._last
                 logs = self._is_due(step, self.settings.log_every)
@@ -123,7 +152,7 @@ class Training:
                 meter.advance(**shown, lr=rate)
                 if logs or validates:
                     self._add_point(step, rate, validates)
-                if saves or self.progress.finished:
+                if self.ranks.first and (saves or self.progress.finished):
                     self._save(step)
                 if self.progress.finished:
                     break
@@ -133,20 +162,31 @@ class Training:
         return self.progress
 
     def _resume(self) -> None:
-        if not check(self.state, self.fingerprint, overwrite=self.settings.overwrite):
-            checkpoint.remove(self.state)
+        """Take up the state that the first process has on disk, if any."""
+        saved = self.ranks.from_first(self._restore)
+        if saved is None:
             return
-        saved = checkpoint.restore(self.state, {"model": self.loaded.model}, self._adamw)
+        if self.ranks.world > 1:
+            state = {"model": self.loaded.model}, self._adamw
+            tensors = self.ranks.tensors_from_first(checkpoint.tensors_of(*state))
+            checkpoint.put(tensors, *state)
         self._optimizer.load_state_dict(saved["loss_scale"])
         self.progress = Progress.from_dict(saved["progress"])
         device = self.compute.device
         for name, values in saved["memory"].items():
             self._encoder.memory[name] = torch.tensor(values, device=device)
-        self._best = checkpoint.read_best(self.state)
         log.info(
             "%s: %d of %d steps are done.",
             *(self.state.stem, self.progress.step, len(self.batches)),
         )
+
+    def _restore(self) -> dict[str, Any] | None:
+        """Load the state on disk; what it recorded, None without one."""
+        if not check(self.state, self.fingerprint, overwrite=self.settings.overwrite):
+            checkpoint.remove(self.state)
+            return None
+        self._best = checkpoint.read_best(self.state)
+        return checkpoint.restore(self.state, {"model": self.loaded.model}, self._adamw)
 
     @contextmanager
     def _own_rng(self) -> Iterator[None]:
@@ -160,7 +200,7 @@ class Training:
         done = self.progress.step
         remaining = range(done, done if self.progress.finished else self._last)
         return DataLoader(
-            self.batches,
+            self._data,
             batch_size=None,
             sampler=remaining,
             num_workers=self.settings.workers,
@@ -169,17 +209,29 @@ class Training:
 
     def _optimise(self, step: int, collated: Collated) -> float:
         """Take an optimiser step; its learning rate."""
-        # Towers with dropout draw from torch's global state: the same at a step of any run.
-        torch.manual_seed(digest(self.batches.seed, "step", step - 1))
+        # Towers with dropout draw from torch's global state: the same at a step of any run, and
+        # not the same in two processes.
+        place = [self.ranks.rank] if self.ranks.rank else []
+        torch.manual_seed(digest(self.batches.seed, "step", step - 1, *place))
         rate = learning_rate(step - 1, len(self.batches), self.settings.optimizer)
-        terms = self.method.loss(self._encoder, moved(collated.batch, self.compute.device))
-        total = torch.stack([weight * value for value, weight in terms.values()]).sum()
-        norm = self._optimizer.step(total, rate)
+        losses: dict[str, Tensor] = {}
+        norm = self._optimizer.step(self._group_losses(collated.batch, losses), rate)
         clamp_scale(self.loaded.model)
-        losses = {name: value for name, (value, _) in terms.items()}
-        self._losses.add(loss=total, **losses, gradient_norm=norm)
+        self._losses.add(**losses, gradient_norm=norm)
         self.progress.counts.update(collated.counts)
         return rate
+
+    def _group_losses(self, batch: Any, sums: dict[str, Tensor]) -> Iterator[Tensor]:
+        """Each group's part of the loss; it and its terms are added to `sums`."""
+        size = self.settings.contrast_group
+        groups, count = ([batch], 1) if size is None else (batch, self.batches.batch_size // size)
+        for group in groups:
+            terms = self.method.loss(self._in_parts, moved(group, self.compute.device))
+            total = torch.stack([weight * value for value, weight in terms.values()]).sum() / count
+            parts = {name: value / count for name, (value, _) in terms.items()}
+            for name, part in {"loss": total, **parts}.items():
+                sums[name] = sums[name] + part.detach() if name in sums else part.detach()
+            yield total
 
     def _is_due(self, step: int, every: int | None) -> bool:
         return self.progress.finished or (every is not None and step % every == 0)
@@ -194,6 +246,8 @@ class Training:
             TrainingError: a loss or a gradient was not finite. No weight has changed by that step.
         """
         steps, overflow_is_normal = self._losses.read(), self._optimizer.overflow_is_normal()
+        if self.settings.contrast_group is not None:
+            steps = [summed(each) for each in zip(*self.ranks.gather_json(steps), strict=True)]
         shown: dict[str, float] = {}
         for losses in steps:
             if overflow_is_normal and non_finite(losses):
@@ -209,16 +263,22 @@ class Training:
     def _add_point(self, step: int, rate: float, validates: bool) -> None:
         """Add a point to the curves, and decide by a validation what it is to decide."""
         point = self.progress.add_point(lr=rate, scale=self._encoder.scale.item())
-        if validates and self.validator is not None:
-            with self._eval_mode(step) as evaluated:
-                measured = self.validator(evaluated, self._encoder)
-            refuse_non_finite(measured, step - 1, state=self.state, advice=ADVICE)
-            point |= measured
-            if self._selection.keeps_best and self._selection.best(self.progress.curve) is point:
-                self._best = self._trained_weights()
-            if self.steps is None:
-                self.progress.finished |= self._selection.stops(self.progress.curve)
-        self.report(point)
+        if validates:
+            stops = self.ranks.from_first(lambda: self._validate(step, point))
+            self.progress.finished |= stops
+        if self.ranks.first:
+            self.report({**point, "data_wait": self._waits.mean()})
+
+    def _validate(self, step: int, point: Point) -> bool:
+        """Measure the model for a point of the curves; whether training ends by it."""
+        assert self.validator is not None, "a validation is due only with a validator"
+        with self._eval_mode(step) as evaluated:
+            measured = self.validator(evaluated, self._encoder)
+        refuse_non_finite(measured, step - 1, state=self.state, advice=ADVICE)
+        point |= measured
+        if self._selection.keeps_best and self._selection.best(self.progress.curve) is point:
+            self._best = self._trained_weights()
+        return self.steps is None and self._selection.stops(self.progress.curve)
 
     def _validate_base(self, validator: Validator) -> None:
         """Add the base model's point to the curves."""

@@ -7,7 +7,8 @@ the device; the losses of such a step stop the training when they are next read.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from compo_pipeline.configuration import SettingsError, nearest
 from compo_pipeline.methods.contract import Tower
 from compo_pipeline.models.encoding import image_projection
 from compo_pipeline.training.checkpoint import TrainingError, last_good
+from compo_pipeline.training.ranks import ALONE, Ranks
 from compo_pipeline.training.settings import OptimizerSettings
 
 
@@ -86,6 +88,22 @@ def _tower(name: str) -> Tower:
     return "image" if name.split(".")[0] == "visual" else "text"
 
 
+def refuse_batch_norm(model: nn.Module) -> None:
+    """Refuse to train a model on parts of a batch where it would not learn as on the whole.
+
+    Raises:
+        SettingsError: a tower that trains has batch norms.
+    """
+    norms = nn.modules.batchnorm._BatchNorm
+    for name, module in model.named_modules():
+        if isinstance(module, norms) and module.training:
+            raise SettingsError(
+                f"training.microbatch and training.distributed: batch norms of the model ({name}) "
+                "would take the mean of a part of the batch; expected a model without batch norms "
+                "or one whose tower with them is frozen (or has adapters: training.lora.rank)"
+            )
+
+
 def adamw(model: nn.Module, settings: OptimizerSettings) -> torch.optim.AdamW:
     """AdamW over what trains; weight decay on tensors of two dimensions or more."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -120,28 +138,37 @@ class AmpOptimizer:
         optimizer: fused AdamW: its kernel leaves out a step that was found not finite.
         compute: where the gradients are.
         clip_norm: largest norm of the whole gradient; None does not clip it.
+        ranks: processes whose gradients are summed.
     """
 
     def __init__(
-        self, optimizer: torch.optim.AdamW, compute: Compute, clip_norm: float | None
+        self,
+        optimizer: torch.optim.AdamW,
+        compute: Compute,
+        clip_norm: float | None,
+        ranks: Ranks = ALONE,
     ) -> None:
-        self._optimizer, self._clip_norm = optimizer, clip_norm
+        self._optimizer, self._clip_norm, self._ranks = optimizer, clip_norm, ranks
         self._trained = [p for group in optimizer.param_groups for p in group["params"]]
         self._scaler = torch.amp.GradScaler(
             compute.device.type, enabled=compute.precision == "fp16"
         )
 
-    def step(self, loss: Tensor, rate: float) -> Tensor:
-        """Take a step down the gradient of a scalar loss, at a learning rate.
+    def step(self, losses: Iterable[Tensor], rate: float) -> Tensor:
+        """Take a step down the gradient of the sum of scalar losses, at a learning rate.
+
+        The graph of one is freed before the next one is asked for.
 
         Returns:
             The norm of the gradient before it was clipped.
         """
         self._optimizer.zero_grad(set_to_none=True)
-        # A loss that is not finite may have a finite gradient: that is made NaN too, so that one
-        # check of the gradient covers both.
-        slope = torch.where(loss.isfinite(), 1.0, float("nan"))
-        self._scaler.scale(loss).backward(slope)  # type: ignore[no-untyped-call]
+        for loss in losses:
+            # A loss that is not finite may have a finite gradient: that is made NaN too, so that
+            # one check of the gradient covers both.
+            slope = torch.where(loss.isfinite(), 1.0, float("nan"))
+            self._scaler.scale(loss).backward(slope)  # type: ignore[no-untyped-call]
+        self._ranks.sum_gradients(self._trained)
         self._scaler.unscale_(self._optimizer)
         norm = nn.utils.get_total_norm([p.grad for p in self._trained if p.grad is not None])
         if self._clip_norm is not None:
@@ -188,6 +215,14 @@ class PendingLosses:
         flat = torch.stack([value for step in steps for value in step.values()])
         numbers = iter(flat.tolist())
         return [{name: next(numbers) for name in step} for step in steps]
+
+
+def summed(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Losses of one step, of which each process has the sum over its groups; norms are equal."""
+    sums: Counter[str] = Counter()
+    for part in parts:
+        sums.update(part)
+    return {**sums, "gradient_norm": parts[0]["gradient_norm"]}
 
 
 def non_finite(losses: Mapping[str, float]) -> list[str]:

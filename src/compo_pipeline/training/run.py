@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,117 +11,25 @@ from typing import Any
 import torch
 
 from compo_pipeline.compute import resolve
-from compo_pipeline.configuration import parse
 from compo_pipeline.evaluation.embed import Embedder
-from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
+from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.images.decoding import ACCEPTED
 from compo_pipeline.methods.clip import Clip, ClipObjective, Siglip, SiglipObjective
 from compo_pipeline.methods.contract import ImageInput, Method, NoViewSettings
 from compo_pipeline.models.encoding import MOST_SCALE, scale_of
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import LoadedModel, give_bias, load
-from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import interpolate
-from compo_pipeline.records import Caption
-from compo_pipeline.tables import training_rows
 from compo_pipeline.training import fingerprint
 from compo_pipeline.training.batches import Batches, ModelPreprocessor
 from compo_pipeline.training.checkpoint import Point, Progress
 from compo_pipeline.training.features import Features, FeatureStore, embed
+from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.loop import Training
 from compo_pipeline.training.optimisation import projection_alone
-from compo_pipeline.training.settings import TrainingSettings
-from compo_pipeline.training.validation import HeldOut, Selection, Validator, held_out
+from compo_pipeline.training.validation import Selection, Validator
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class TrainingInputs:
-    """Data, base model and recipe of a training: the same for a method and its control."""
-
-    captions: Sequence[Caption]
-    """The rows that train."""
-
-    data_hash: str
-    """Hash of all files of the data."""
-
-    views: Path
-    """Folder of the rows' views."""
-
-    root: Path
-    """Folder of their images."""
-
-    model: ModelSettings
-    """The base model."""
-
-    settings: TrainingSettings
-    """The recipe."""
-
-    seed: int
-    """Of the order of rows."""
-
-    resume: Path
-    """Folder of the states to resume from."""
-
-    counterfactual_images: Path | None = None
-    """Folder of the images of counterfactuals, where the views show any."""
-
-    features: Path | None = None
-    """Folder where features of frozen towers are stored for other runs; None stores none."""
-
-    held_out: HeldOut | None = None
-    """Rows and items of validation, where the recipe validates."""
-
-
-def training_inputs(
-    captions: Sequence[Caption],
-    manifest: Mapping[str, Any],
-    views: Path,
-    counterfactual_images: Path,
-    model: Mapping[str, Any],
-    training: Mapping[str, Any],
-    benchmarks: Mapping[str, Any],
-    split: str,
-    root: Path,
-    seed: int,
-    resume: Path,
-    features: Path | None = None,
-) -> TrainingInputs:
-    """The inputs of a training from the catalog's entries and parameters.
-
-    Args:
-        captions: the valid ones of all splits.
-        manifest: of the data.
-        views: folder of the views.
-        counterfactual_images: folder of the counterfactuals' images.
-        model: the YAML key `model`.
-        training: the YAML key `training`.
-        benchmarks: the YAML key `benchmarks`, whose items take no part in validation.
-        split: the split that trains.
-        root: folder of the images.
-        seed: of the order of rows.
-        resume: folder of the states to resume from.
-        features: folder of stored features.
-
-    Raises:
-        SettingsError: a setting cannot be used.
-    """
-    recipe = parse(TrainingSettings, training, "training")
-    reported = parse(BenchmarksSettings, benchmarks, "benchmarks")
-    return TrainingInputs(
-        captions=training_rows(captions, split),
-        data_hash=str(manifest["data_hash"]),
-        views=views,
-        root=root,
-        model=parse(ModelSettings, model, "model"),
-        settings=recipe,
-        seed=seed,
-        resume=resume,
-        counterfactual_images=counterfactual_images,
-        features=features,
-        held_out=held_out(recipe.validation, captions, root, split, reported),
-    )
 
 
 def control_of(method: Method) -> Clip:

@@ -149,6 +149,16 @@ class TrainingSettings:
     optimizer: OptimizerSettings
     """AdamW and its schedule."""
 
+    contrast_group: Annotated[int, Field(ge=2)] | None = None
+    """Rows that are contrasted with one another: batches are cut into groups of so many, whatever
+    the number of processes, and the loss is the mean over the groups. Null contrasts all rows.
+    """
+
+    microbatch: PositiveInt | None = None
+    """Images or texts that a tower encodes at a time, for batches that do not fit into memory; the
+    gradient is that of the whole batch (docs/scale.md). Null encodes all at once.
+    """
+
     device: str = "auto"
     """auto, cpu, cuda, cuda:<n> or mps; auto is CUDA where there is a GPU, else the CPU."""
 
@@ -211,6 +221,11 @@ class TrainingSettings:
 
     def __post_init__(self) -> None:
         """Check the settings that depend on one another."""
+        if self.contrast_group is not None and self.batch_size % self.contrast_group:
+            raise ValueError(
+                f"contrast_group: expected a number that divides batch_size ({self.batch_size}), "
+                f"got {self.contrast_group}"
+            )
         if self.selects and self.validation.every is None:
             wanted = "keep: best" if self.keep == "best" else "early_stopping.patience"
             raise ValueError(
@@ -231,4 +246,4 @@ class TrainingSettings:
 
 # Settings that do not change the trained weights, so they are not part of a run's fingerprint. The
 # mixture is made of the trained weights afterwards.
-NOT_FINGERPRINTED = ("workers", "save_every", "log_every", "overwrite", "wise_ft")
+NOT_FINGERPRINTED = ("workers", "save_every", "log_every", "overwrite", "wise_ft", "microbatch")

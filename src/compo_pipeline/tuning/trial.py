@@ -29,7 +29,8 @@ from compo_pipeline.methods.views import EpochViews
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.training import fingerprint
 from compo_pipeline.training.checkpoint import Point, TrainingError
-from compo_pipeline.training.run import Trainer, TrainingInputs
+from compo_pipeline.training.inputs import TrainingInputs
+from compo_pipeline.training.run import Trainer
 from compo_pipeline.training.settings import TrainingSettings
 from compo_pipeline.tuning.retries import first_attempt
 from compo_pipeline.tuning.settings import (

@@ -8,8 +8,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compo_pipeline.records import Caption
-
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -23,49 +21,29 @@ CURVES = "train"  # prefix of their names in MLflow
 
 
 def train_model(
-    valid_captions: Sequence[Caption],
-    manifest: Mapping[str, Any],
-    views: Path,
-    counterfactual_images: Path,
     counterfactuals_report: Mapping[str, Any],
-    model: Mapping[str, Any],
-    training: Mapping[str, Any],
-    benchmarks: Mapping[str, Any],
     method: str,
     method_settings: Mapping[str, Any],
     control: bool,
-    split: str,
-    root: str,
-    seed: int,
     dataset: str,
     variant: str,
-    paths: Mapping[str, str],
+    **shared: Any,
 ) -> tuple[Path, Path, dict[str, Any], pd.DataFrame]:
     """Checkpoints of the method and its control, the record of the run, and the curves.
 
     In MLflow the control has a run within the method's, so that the curves of both share names
-    and charts.
+    and charts. `shared` are the inputs of any training (`training_inputs`).
     """
     import mlflow
 
     from compo_pipeline.methods.registry import build, label
     from compo_pipeline.registry import tracking
-    from compo_pipeline.training.run import Trainer, control_of, training_inputs
+    from compo_pipeline.training.inputs import training_inputs
+    from compo_pipeline.training.run import Trainer, control_of
 
+    inputs, paths = training_inputs(**shared), shared["paths"]
+    seed = inputs.seed
     trained = build(method, method_settings["views"], method_settings["objective"])
-    inputs = training_inputs(
-        valid_captions,
-        manifest,
-        views,
-        counterfactual_images,
-        model,
-        training,
-        benchmarks,
-        split,
-        Path(root),
-        seed,
-        Path(paths["resume"]),
-    )
     trainer = Trainer(inputs)
     trainer.steps_done(trained, method)  # a state of another configuration is refused here
     tags = {"dataset": dataset, "method": method, "variant": variant, "seed": str(seed)}
@@ -78,7 +56,8 @@ def train_model(
     )
     checkpoint, control_checkpoint = Path(paths["checkpoint"]), Path(paths["control_checkpoint"])
     with tracking.adopt(run_id) as record, ExitStack() as inner:
-        params = {**tags, "model": model, "training": training, method: method_settings}
+        params = {**tags, "model": shared["model"], "training": shared["training"]}
+        params[method] = method_settings
         params["compute"] = trainer.compute.facts()
         if counterfactuals_report["edits"]:
             params["counterfactuals"] = counterfactuals_report

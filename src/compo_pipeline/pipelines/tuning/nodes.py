@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,8 @@ if TYPE_CHECKING:
 def search_space(
     tuning: Mapping[str, Any],
     spaces: Mapping[str, Any],
-    benchmarks: Mapping[str, Any],
     dataset: str,
     variant: str,
-    paths: Mapping[str, str],
     command: Mapping[str, Any],
     **shared: Any,
 ) -> dict[str, Any]:
@@ -36,7 +35,7 @@ def search_space(
     from compo_pipeline.tuning.trial import TrialObjective, search
 
     settings = parse(TuningSettings, tuning, "tuning")
-    inputs = _inputs(benchmarks=benchmarks, **shared)
+    inputs, paths, benchmarks = _inputs(**shared), shared["paths"], shared["benchmarks"]
     training, captions = inputs.training, shared["valid_captions"]
     space = _space(spaces, inputs.method, inputs.parameters)
     configured = space.configured(inputs.parameters)
@@ -72,11 +71,9 @@ def confirm_best(
     parses: Sequence[Parse],
     counterfactuals: Sequence[Counterfactual],
     tuning: Mapping[str, Any],
-    benchmarks: Mapping[str, Any],
     views_settings: Mapping[str, Any],
     language_model: str,
     dataset: str,
-    paths: Mapping[str, str],
     **shared: Any,
 ) -> dict[str, Any]:
     """Compare base, configured and tuned recipe on the reported items, or say why not."""
@@ -96,15 +93,15 @@ def confirm_best(
     count = settings.confirmation.seeds
     if reason := _nothing_to_confirm(study, count):
         return {"reason": reason}
-    inputs = _inputs(benchmarks=benchmarks, **shared)
-    reported = parse(BenchmarksSettings, benchmarks, "benchmarks")
+    inputs = _inputs(**shared)
+    reported = parse(BenchmarksSettings, shared["benchmarks"], "benchmarks")
     language = name_and_version(load(language_model)) if parses else ""
     confirmation = Confirmation(
         inputs=inputs,
         view_context=ViewContext.of(parses, language, 0, by_sample(counterfactuals)),
         epochs=parse(ViewSettings, views_settings, "views").epochs,
         items=adapters.gather(reported, shared["valid_captions"], inputs.training.root),
-        folder=Path(paths["tuning_confirmed"]),
+        folder=Path(shared["paths"]["tuning_confirmed"]),
     )
     seeds = [inputs.training.seed + 1 + place for place in range(count)]
     processes = min(settings.study.processes(Trainer(inputs.training).device), 2 * count)
@@ -156,42 +153,22 @@ def show_study(
 
 
 def _inputs(
-    valid_captions: Sequence[Caption],
-    views: Path,
-    counterfactual_images: Path,
-    manifest: Mapping[str, Any],
-    model: Mapping[str, Any],
-    training: Mapping[str, Any],
     evaluation: Mapping[str, Any],
-    split: str,
-    root: str,
-    seed: int,
     method: str,
-    features: str,
-    benchmarks: Mapping[str, Any],
     method_settings: Mapping[str, Any],
+    **shared: Any,
 ) -> TrialInputs:
+    """Of trials; `shared` are the inputs of any training. Trials share features of images."""
     from compo_pipeline.evaluation.settings import EvaluationSettings
-    from compo_pipeline.training.run import training_inputs
+    from compo_pipeline.training.inputs import training_inputs
     from compo_pipeline.tuning.trial import TrialInputs
 
-    shared = training_inputs(
-        valid_captions,
-        manifest,
-        views,
-        counterfactual_images,
-        model,
-        training,
-        benchmarks,
-        split,
-        Path(root),
-        seed,
-        resume=Path(features),
-        features=Path(features),
-    )
-    parameters = {"training": training, method: method_settings}
+    features = Path(shared["paths"]["features"])
     return TrialInputs(
-        method, parameters, shared, parse(EvaluationSettings, evaluation, "evaluation")
+        method,
+        {"training": shared["training"], method: method_settings},
+        replace(training_inputs(**shared), resume=features, features=features),
+        parse(EvaluationSettings, evaluation, "evaluation"),
     )
 
 

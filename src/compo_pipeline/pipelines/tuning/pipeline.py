@@ -5,27 +5,14 @@ from __future__ import annotations
 from kedro.pipeline import Pipeline, node
 
 from compo_pipeline.pipelines.tuning.nodes import confirm_best, search_space, show_study
+from compo_pipeline.training.inputs import NODE_INPUTS
 
-_METHOD = {
-    "training": "params:training",
+_TRIALS = {
+    **NODE_INPUTS,
     "method": "params:method",
     "method_settings": "params:method_settings",
-}
-# Inputs of a training.
-_TRAINING = {
-    **_METHOD,
-    "valid_captions": "valid_captions",
-    "views": "views",
-    "counterfactual_images": "counterfactual_images",
-    "manifest": "manifest",
-    "model": "params:model",
     "evaluation": "params:evaluation",
-    "split": "params:views.split",
-    "root": "params:data.root",
-    "seed": "params:seed",
-    "features": "params:paths.features",
 }
-_STUDY = {"tuning": "params:tuning", "paths": "params:paths"}
 _SPACE = {"spaces": "params:spaces", "command": "params:command"}
 
 
@@ -36,10 +23,9 @@ def create_pipeline() -> Pipeline:
             node(
                 search_space,
                 inputs={
-                    **_TRAINING,
-                    **_STUDY,
+                    **_TRIALS,
+                    "tuning": "params:tuning",
                     **_SPACE,
-                    "benchmarks": "params:benchmarks",
                     "dataset": "params:dataset",
                     "variant": "params:variant",
                 },
@@ -49,12 +35,11 @@ def create_pipeline() -> Pipeline:
             node(
                 confirm_best,
                 inputs={
-                    **_TRAINING,
-                    **_STUDY,
+                    **_TRIALS,
+                    "tuning": "params:tuning",
                     "study": "study",
                     "parses": "parses",
                     "counterfactuals": "counterfactuals",
-                    "benchmarks": "params:benchmarks",
                     "views_settings": "params:views",
                     "language_model": "params:language.model",
                     "dataset": "params:dataset",
@@ -65,9 +50,12 @@ def create_pipeline() -> Pipeline:
             node(
                 show_study,
                 inputs={
-                    **_METHOD,
-                    **_STUDY,
+                    "tuning": "params:tuning",
                     **_SPACE,
+                    "paths": "params:paths",
+                    "training": "params:training",
+                    "method": "params:method",
+                    "method_settings": "params:method_settings",
                     "study": "study",
                     "confirmation": "tuning_confirmation",
                 },

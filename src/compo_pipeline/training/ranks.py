@@ -1,0 +1,171 @@
+"""Processes that train one model together: what they exchange.
+
+Every process computes the loss of the whole batch, from embeddings that each gives a share of.
+Gradients are therefore summed over the processes, not averaged: a process holds the part of the
+gradient that goes through the rows of its own share. What is small (counts, JSON) is exchanged in
+main memory, so that it does not wait for a GPU.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from compo_pipeline.configuration import SettingsError
+
+Value = TypeVar("Value")
+
+
+def share(count: int, part: int, parts: int) -> slice:
+    """The slice of `count` rows that is a part of `parts`; parts differ by one row at most."""
+    return slice(count * part // parts, count * (part + 1) // parts)
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among those that train together; by default it is alone."""
+
+    rank: int = 0
+    """Number of this process."""
+
+    world: int = 1
+    """Number of processes."""
+
+    @classmethod
+    def here(cls) -> Ranks:
+        """Those of torch's process group, which must have a backend for main memory (gloo)."""
+        return cls(dist.get_rank(), dist.get_world_size())
+
+    @property
+    def first(self) -> bool:
+        """Whether this process is the one that logs, validates and saves."""
+        return self.rank == 0
+
+    def share(self, count: int) -> slice:
+        """The slice of `count` rows that is this process's."""
+        return share(count, self.rank, self.world)
+
+    def refuse_uneven(self, rows: int, group: int | None) -> None:
+        """Check that a batch can be split among the processes.
+
+        Args:
+            rows: of a batch.
+            group: rows that are contrasted with one another, where not all are.
+
+        Raises:
+            SettingsError: the processes do not divide the batch, or would split a group.
+        """
+        batch = f"{self.world} processes cannot share a batch of {rows} rows (training.batch_size)"
+        if rows % self.world:
+            raise SettingsError(
+                f"training.distributed: {batch} evenly; expected a number of processes "
+                f"(nnodes times nproc_per_node) that divides {rows}"
+            )
+        if group is not None and rows // group % self.world:
+            raise SettingsError(
+                f"training.distributed: {batch} without splitting a group of {group} rows "
+                f"(training.contrast_group); expected a number of processes that divides the "
+                f"{rows // group} groups"
+            )
+
+    def gather(self, own: Tensor, count: int) -> Tensor:
+        """Rows of all processes [count, ...], with gradient, of the rows of this one's share.
+
+        The gradient of the other processes' rows is theirs: no process has it twice.
+        """
+        if self.world == 1:
+            return own
+        gathered: Tensor = _Gather.apply(own, count, self)  # type: ignore[no-untyped-call]
+        return gathered
+
+    def sum_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Sum gradients over the processes; a parameter that has none anywhere keeps none."""
+        if self.world == 1:
+            return
+        have = torch.tensor([parameter.grad is not None for parameter in parameters]).int()
+        dist.all_reduce(have, dist.ReduceOp.MAX)
+        shared = [one for one, any_has in zip(parameters, have.tolist(), strict=True) if any_has]
+        for parameter in shared:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        gradients = [parameter.grad for parameter in shared if parameter.grad is not None]
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        dist.all_reduce(flat)
+        sums = flat.split([gradient.numel() for gradient in gradients])
+        for gradient, summed in zip(gradients, sums, strict=True):
+            gradient.copy_(summed.view_as(gradient))
+
+    def total(self, count: int) -> int:
+        """A number summed over the processes."""
+        return sum(self.gather_json(count))
+
+    def gather_json(self, value: Any) -> list[Any]:
+        """JSON-ready values of all processes, by rank."""
+        if self.world == 1:
+            return [value]
+        data = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+        sizes = [torch.zeros(1, dtype=torch.long) for _ in range(self.world)]
+        dist.all_gather(sizes, torch.tensor([len(data)]))
+        longest = int(max(sizes))
+        parts = [torch.zeros(longest, dtype=torch.uint8) for _ in sizes]
+        dist.all_gather(parts, torch.cat([data, data.new_zeros(longest - len(data))]))
+        return [
+            json.loads(bytes(part[: int(size)].tolist()))
+            for part, size in zip(parts, sizes, strict=True)
+        ]
+
+    def from_first(self, find: Callable[[], Value]) -> Value:
+        """A JSON-ready value that the first process finds; the others only wait for it."""
+        if self.world == 1:
+            return find()
+        found: Value = self.gather_json(find() if self.first else None)[0]
+        return found
+
+    def tensors_from_first(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The first process's tensors, by name, in main memory; the others' are not read."""
+        if self.world == 1:
+            return dict(tensors)
+        names = self.from_first(
+            lambda: {
+                name: [str(one.dtype).removeprefix("torch."), *one.shape]
+                for name, one in tensors.items()
+            }
+        )
+        received = {}
+        for name, (kind, *shape) in names.items():
+            tensor = torch.empty(shape, dtype=getattr(torch, kind))
+            if self.first:
+                tensor.copy_(tensors[name])
+            dist.broadcast(tensor, 0)
+            received[name] = tensor
+        return received
+
+
+ALONE = Ranks()
+
+
+class _Gather(torch.autograd.Function):
+    """Rows of all processes; the gradient of this one's own."""
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor, count: int, ranks: Ranks) -> Tensor:
+        ctx.rows = ranks.share(count)
+        shares = [share(count, rank, ranks.world) for rank in range(ranks.world)]
+        sizes = [rows.stop - rows.start for rows in shares]
+        filler = own.new_zeros(max(sizes) - len(own), *own.shape[1:])
+        # Shares of equal size are all that every backend exchanges, and no bool.
+        sent = torch.cat([own, filler]).to(torch.uint8 if own.dtype == torch.bool else own.dtype)
+        parts = [torch.empty_like(sent) for _ in sizes]
+        dist.all_gather(parts, sent.contiguous())
+        rows = [part[:size] for part, size in zip(parts, sizes, strict=True)]
+        return torch.cat(rows).to(own.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        return gradients[0][ctx.rows], None, None

@@ -1,0 +1,166 @@
+"""Parts of a batch, in microbatches or over processes: the loss and gradient of the whole."""
+
+from dataclasses import replace
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from compo_pipeline.compute import Compute
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.methods.c2lip import C2lip, C2lipObjective
+from compo_pipeline.methods.contract import Method, NoViewSettings, ViewContext
+from compo_pipeline.methods.registry import METHODS, method_type
+from compo_pipeline.methods.views import by_sample, write
+from compo_pipeline.models.loading import LoadedModel, give_bias, load
+from compo_pipeline.records import Counterfactual
+from compo_pipeline.training.batches import Batches, ModelPreprocessor
+from compo_pipeline.training.features import ModelEncoder
+from compo_pipeline.training.optimisation import freeze
+from compo_pipeline.training.ranks import ALONE, Ranks, share
+
+BOTH: Any = ("image", "text")
+PROCESSES = 2
+LONG = "a very long sentence that says about a thing more than any other sentence of the batch does"
+
+# A process: the loss and the gradient of each case, from its own share of the images.
+PROCESS = """
+import torch.distributed as dist
+from safetensors.torch import save_file
+from compo_pipeline.training.ranks import Ranks
+
+dist.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=world)
+ranks = Ranks.here()
+for name, (method, batch, microbatch) in cases.items():
+    own = batch._replace(images=batch.images[ranks.share(len(batch.images))])
+    found = gradients(method, own, tiny, ranks, microbatch)
+    save_file(found, f"{folder}/{name}-{rank}.safetensors")
+dist.destroy_process_group()
+"""
+
+
+def every_method() -> dict[str, Method]:
+    """All of the registry, and one that averages tokens of the captions."""
+    kinds = {name: method_type(name) for name in METHODS}
+    methods = {
+        name: kind(kind.views_type(), kind.objective_type(trains=BOTH))
+        for name, kind in kinds.items()
+    }
+    tokens = C2lipObjective(trains=BOTH, phrases="tokens")
+    return {**methods, "c2lip tokens": C2lip(NoViewSettings(), tokens)}
+
+
+def gradients(
+    method: Method, batch: Any, folder: Path, ranks: Ranks = ALONE, microbatch: int | None = None
+) -> dict[str, Tensor]:
+    """The loss, and the gradient of each parameter that has one, on a fresh model."""
+    loaded = load(folder)
+    if method.bias is not None:
+        give_bias(loaded, -5.0)
+    freeze(loaded.model, method.trains, scale=method.trains_scale)
+    compute = Compute(torch.device("cpu"), "fp32")
+    encoder = ModelEncoder(loaded.model, "", None, True, compute, ranks, microbatch)
+    terms = method.loss(encoder, batch)
+    total = torch.stack([weight * value for value, weight in terms.values()]).sum()
+    total.backward()
+    trained = [one for one in loaded.model.parameters() if one.requires_grad]
+    ranks.sum_gradients(trained)
+    named = loaded.model.named_parameters()
+    return {
+        "loss": total.detach(),
+        **{name: one.grad for name, one in named if one.grad is not None},
+    }
+
+
+@pytest.fixture
+def batches(world: Any, tiny: LoadedModel, tmp_path: Path) -> dict[str, tuple[Method, Any]]:
+    """A batch of six rows of every method: some have no negative, and one text is long."""
+    edits = [
+        Counterfactual(
+            *(row.sample_id, 0, row.sentences[0], role, f"{word} {row.sentences[0]}"),
+            *("", "editor", "generator", "0", "generated", ""),
+        )
+        for row in world.captions[::2]
+        for role, word in (("negative", "no"), ("positive", "yes"))
+    ]
+    context = ViewContext(world.parses, "hand", 0, 0, by_sample(edits))
+    long = tiny.tokenize([LONG])[0]
+    found = {}
+    for name, method in every_method().items():
+        write(method, world.captions, context, 1, tmp_path / name)
+        reader = ModelPreprocessor(tiny, world.root)
+        rows = Batches(
+            *(world.captions, tmp_path / name, method, reader), batch_size=6, epochs=1, seed=0
+        )
+        batch = rows[0].batch
+        next(one for one in batch[1:] if one.shape[-1] == len(long)).view(-1, len(long))[0] = long
+        found[name] = method, batch
+    return found
+
+
+def same(found: dict[str, Tensor], expected: dict[str, Tensor]) -> bool:
+    """To 1e-5 of the largest gradient; scalars each by itself, for a factor of the processes."""
+    largest = max(one.abs().max() for name, one in expected.items() if name != "loss")
+    close = [
+        torch.allclose(found[name], one, rtol=1e-4, atol=1e-6)
+        if one.ndim == 0
+        else bool((found[name] - one).abs().max() <= 1e-5 * largest)
+        for name, one in expected.items()
+    ]
+    return found.keys() == expected.keys() and all(close)
+
+
+def test_microbatches_and_processes_give_the_gradient_of_the_whole_batch(
+    batches: dict[str, Any], tiny_clip: Path, tmp_path: Path, imported: ForkServerContext
+) -> None:
+    whole = {name: gradients(*one, tiny_clip) for name, one in batches.items()}
+    for name, one in batches.items():
+        assert same(gradients(*one, tiny_clip, microbatch=4), whole[name]), name
+    cases = {name: (*one, None) for name, one in batches.items()}
+    cases |= {f"{name} in parts": (*one, 2) for name, one in batches.items()}
+    given = {"folder": tmp_path, "cases": cases, "world": PROCESSES, "tiny": tiny_clip}
+    source = Path(__file__).read_text()
+    started = [
+        imported.Process(target=exec, args=(source + PROCESS, {**given, "rank": rank}))
+        for rank in range(PROCESSES)
+    ]
+    for process in started:
+        process.start()
+    for process in started:
+        process.join()
+    assert [process.exitcode for process in started] == [0] * PROCESSES
+    for name in cases:
+        for rank in range(PROCESSES):
+            found = load_file(tmp_path / f"{name}-{rank}.safetensors")
+            assert same(found, whole[name.removesuffix(" in parts")]), (name, rank)
+
+
+def test_shares_cover_all_rows_in_order() -> None:
+    for count, parts in ((12, 4), (7, 3), (1, 2), (0, 2)):
+        rows = [row for part in range(parts) for row in range(count)[share(count, part, parts)]]
+        assert rows == list(range(count))
+
+
+@pytest.mark.parametrize(
+    ("rows", "group", "world", "named"),
+    [
+        (8, None, 3, "3 processes cannot share a batch of 8 rows"),
+        (8, 4, 4, "without splitting a group of 4 rows"),
+        (8, 2, 4, None),
+        (8, None, 8, None),
+    ],
+)
+def test_processes_that_cannot_share_a_batch_are_refused(
+    rows: int, group: int | None, world: int, named: str | None
+) -> None:
+    ranks = replace(ALONE, world=world)
+    if named is None:
+        ranks.refuse_uneven(rows, group)
+        return
+    with pytest.raises(SettingsError, match=named) as error:
+        ranks.refuse_uneven(rows, group)
+    assert "training.distributed" in str(error.value) and "\n" not in str(error.value)
