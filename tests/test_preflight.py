@@ -89,6 +89,31 @@ def test_settings_of_later_nodes_are_refused_first(
     assert "Value error" not in caught.value.message
 
 
+@pytest.mark.parametrize(
+    ("runner", "pipeline", "processes", "refused"),
+    [
+        ("<kedro.runner.thread_runner.ThreadRunner object at 0x7f>", "training", 2, True),
+        ("ParallelRunner", "train_eval", "auto", True),
+        ("None", "training", 2, False),
+        ("<kedro.runner.sequential_runner.SequentialRunner object>", "training", 2, False),
+        ("ThreadRunner", "training", 1, False),
+        ("ThreadRunner", "ingest", 2, False),
+    ],
+)
+def test_other_runners_than_the_sequential_one_train_in_one_process(
+    context: Context, runner: str, pipeline: str, processes: int | str, refused: bool
+) -> None:
+    params = context(training={"distributed": {"nproc_per_node": processes}}).params
+    if not refused:
+        preflight.check_runner(runner, params, pipelines[pipeline])
+        return
+    with pytest.raises(
+        SettingsError, match="training.distributed: the runner must be Seq"
+    ) as error:
+        preflight.check_runner(runner, params, pipelines[pipeline])
+    assert "got ThreadRunner" in error.value.message or "got ParallelRunner" in error.value.message
+
+
 def test_the_projects_own_settings_pass(context: Context) -> None:
     parameters = context().params
     assert len(pipelines) > 12

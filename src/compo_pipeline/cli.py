@@ -145,14 +145,43 @@ def versions(project: ProjectMetadata, env: str | None, params: dict[str, Any]) 
     registered.show_table()
 
 
+@cli.command(name="worker")
+@click.option("-e", "--env", help="Kedro's environment, as on the host that runs the pipeline.")
+@click.option("--params", default="", callback=_split_params, help="As for `kedro run`.")
+@click.pass_obj
+def worker(project: ProjectMetadata, env: str | None, params: dict[str, Any]) -> None:
+    """Train a share of a training of several hosts, which another one of them runs.
+
+    It needs training.distributed.node_rank of its own, the same configuration and data at its own
+    path, and writes nothing.
+    """
+    from compo_pipeline.methods.registry import METHOD_SETTINGS, build
+    from compo_pipeline.training import launch
+    from compo_pipeline.training.inputs import NODE_INPUTS, training_inputs
+    from compo_pipeline.training.run import jobs_of
+
+    context = _context(project, env, params)
+    parameters = context.params
+    inputs = {name: context.catalog.load(entry) for name, entry in NODE_INPUTS.items()}
+    own = parameters[METHOD_SETTINGS]
+    method = build(parameters["method"], own["views"], own["objective"])
+    jobs = jobs_of(method, parameters["paths"], control=parameters["evaluation"]["control"])
+    launch.join(training_inputs(**inputs), jobs)
+
+
 def _parameters(
     project: ProjectMetadata, env: str | None, params: dict[str, Any]
 ) -> dict[str, Any]:
-    """The project's parameters, checked; the working directory is the project's folder then."""
+    """The project's parameters, checked."""
+    parameters: dict[str, Any] = _context(project, env, params).params
+    return parameters
+
+
+def _context(project: ProjectMetadata, env: str | None, params: dict[str, Any]) -> Any:
+    """The project's checked context; the working directory is the project's folder then."""
     from kedro.framework.session import KedroSession
 
     path = Path(project.project_path)
     session: Any = KedroSession.create(path, env=env, runtime_params=params)
     with session:
-        parameters: dict[str, Any] = session.load_context().params
-    return parameters
+        return session.load_context()

@@ -83,7 +83,12 @@ class ProjectHooks:
         offline.set_hub_offline(not needs_network(model))
 
     @hook_impl
-    def before_pipeline_run(self, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> None:
+    def before_pipeline_run(
+        self,
+        run_params: Mapping[str, Any],
+        pipeline: Pipeline,
+        catalog: CatalogProtocol[Any, Any],
+    ) -> None:
         """Check settings, inputs and resources before the first node starts.
 
         Raises:
@@ -91,6 +96,7 @@ class ProjectHooks:
             MissingInput: an input of the pipeline does not exist.
         """
         preflight.check_settings(self._parameters, pipeline)
+        preflight.check_runner(str(run_params["runner"]), self._parameters, pipeline)
         preflight.check_inputs(pipeline, catalog)
         preflight.check_resources(self._parameters, pipeline, catalog)
 

@@ -114,6 +114,31 @@ def check_settings(parameters: Mapping[str, Any], pipeline: Pipeline) -> None:
             parse(pkgutil.resolve_name(_OF_COUNTERFACTUALS[key]), value_at(parameters, key), key)
 
 
+def check_runner(runner: str, parameters: Mapping[str, Any], pipeline: Pipeline) -> None:
+    """Refuse to train on several processes outside of the main one's main thread.
+
+    Args:
+        runner: name of Kedro's runner; the default is "None".
+        parameters: the project's, after `check_settings`.
+        pipeline: the one that is about to run.
+
+    Raises:
+        SettingsError: the runner is not the sequential one.
+    """
+    from compo_pipeline.training.settings import DistributedSettings
+
+    if "checkpoint" not in pipeline.all_outputs() or "SequentialRunner" in runner:
+        return
+    key = "training.distributed"
+    settings = parse(DistributedSettings, value_at(parameters, key), key)
+    if runner != "None" and not settings.alone:
+        raise SettingsError(
+            f"{key}: the runner must be SequentialRunner, got {runner.split('.')[-1].split()[0]}: "
+            "others run nodes in threads or in processes that may have none of their own, where "
+            "the training's processes would outlive an interrupted run"
+        )
+
+
 def _read_parameters(pipeline: Pipeline) -> set[str]:
     return {name.removeprefix(_PARAMS) for name in pipeline.inputs() if name.startswith(_PARAMS)}
 

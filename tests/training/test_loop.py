@@ -19,10 +19,10 @@ from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.batches import Batches, ModelPreprocessor
 from compo_pipeline.training.checkpoint import Point, Progress, TrainingError
-from compo_pipeline.training.features import Features, embed
+from compo_pipeline.training.features import Features, ModelEncoder, embed
 from compo_pipeline.training.fingerprint import FingerprintError
 from compo_pipeline.training.loop import Training
-from compo_pipeline.training.optimisation import AmpOptimizer, learning_rate
+from compo_pipeline.training.optimisation import AmpOptimizer, freeze, learning_rate
 
 CPU = torch.device("cpu")
 CLIC = Clic(ClicViews(), ClicObjective())
@@ -145,6 +145,30 @@ def test_the_scale_never_leaves_its_bounds(tiny: LoadedModel, run: Run) -> None:
 
     curve = run(tiny, Grow(NoViewSettings(), ClipObjective())).curve
     assert [point["scale"] for point in curve] == pytest.approx([100.0] * 6, abs=1e-3)
+
+
+def test_the_loss_is_the_mean_over_groups(
+    tiny: LoadedModel, tiny_clip: Path, run: Run, world: Any, views: Path
+) -> None:
+    method, fresh = Clip(NoViewSettings(), ClipObjective()), load(tiny_clip)
+    progress = run(tiny, method, contrast_group=2)
+    reader = ModelPreprocessor(fresh, world.root)
+    batches = Batches(world.captions, views, method, reader, batch_size=4, epochs=2, seed=0)
+    freeze(fresh.model, method.trains)
+    encoder = ModelEncoder(fresh.model, fresh.name, None, False, Compute(CPU, "fp32"))
+    rows = batches.examples(0)
+    losses = [
+        method.loss(encoder, method.collate(half, 0, reader).batch)["clip"].value
+        for half in (rows[:2], rows[2:])
+    ]
+    mean = torch.stack(losses).mean()
+    mean.backward()
+    norm = torch.nn.utils.get_total_norm(
+        [one.grad for one in fresh.model.parameters() if one.grad is not None]
+    )
+    assert progress.curve[0]["loss"] == pytest.approx(mean.item(), rel=1e-5)
+    assert progress.curve[0]["gradient_norm"] == pytest.approx(norm.item(), rel=1e-4)
+    assert progress.counts["rows"] == 24 and progress.counts["truncated texts"] == 0
 
 
 class Spoilt(Clip):

@@ -63,7 +63,9 @@ def gradients(
         give_bias(loaded, -5.0)
     freeze(loaded.model, method.trains, scale=method.trains_scale)
     compute = Compute(torch.device("cpu"), "fp32")
-    encoder = ModelEncoder(loaded.model, "", None, True, compute, ranks, microbatch)
+    encoder = ModelEncoder(
+        *(loaded.model, "", None, True, compute), ranks=ranks, microbatch=microbatch
+    )
     terms = method.loss(encoder, batch)
     total = torch.stack([weight * value for value, weight in terms.values()]).sum()
     total.backward()

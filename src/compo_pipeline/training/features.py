@@ -188,7 +188,7 @@ class ModelEncoder:
 
     def _in_parts(self, encode: _Encode, own: Tensor, count: int) -> tuple[Tensor, ...]:
         """Encode this process's rows, a microbatch at a time, and gather those of all processes."""
-        chunks = own.split(self.microbatch or len(own))
+        chunks = torch.split(own, self.microbatch or len(own))
         if len(chunks) == 1:
             parts = [encode(own)]
         else:

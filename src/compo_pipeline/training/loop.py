@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from compo_pipeline.compute import Compute, moved
+from compo_pipeline.configuration import SettingsError
 from compo_pipeline.methods.contract import Collated, Method
 from compo_pipeline.models.encoding import clamp_scale
 from compo_pipeline.models.loading import LoadedModel
@@ -25,7 +25,7 @@ from compo_pipeline.training import checkpoint
 from compo_pipeline.training.batches import Batches, Groups
 from compo_pipeline.training.checkpoint import Point, Progress
 from compo_pipeline.training.features import Features, ModelEncoder
-from compo_pipeline.training.fingerprint import check, refuse_differing
+from compo_pipeline.training.fingerprint import check
 from compo_pipeline.training.optimisation import (
     AmpOptimizer,
     PendingLosses,
@@ -98,11 +98,9 @@ class Training:
         """Freeze what does not train, make the optimiser of the rest, and share the batches.
 
         Raises:
-            SettingsError: the processes cannot share a batch, or the model cannot be trained on
-                parts of one.
+            SettingsError: the model cannot be trained on parts of a batch.
         """
         settings, group = self.settings, self.settings.contrast_group
-        self.ranks.refuse_uneven(self.batches.batch_size, group)
         self._freeze()
         if self.ranks.world > 1 or settings.microbatch is not None:
             refuse_batch_norm(self.loaded.model)
@@ -115,7 +113,7 @@ class Training:
         )
         # Of a batch in groups each process has whole ones, and needs no rows of the others.
         sharing = self.ranks if group is None else ALONE
-        self._in_parts = replace(self._encoder, ranks=sharing, microbatch=settings.microbatch)
+        self._loss_encoder = replace(self._encoder, ranks=sharing, microbatch=settings.microbatch)
         self.batches.preprocessor.ranks = sharing
         self._data: Dataset[Collated] = (
             self.batches if group is None else Groups(self.batches, group, self.ranks)
@@ -131,10 +129,8 @@ class Training:
 
         Raises:
             TrainingError: a loss, the gradient or a state to be saved is not finite.
-            FingerprintError: the state belongs to another configuration, or that of a process
-                differs from the first one's.
+            FingerprintError: the state belongs to another configuration.
         """
-        refuse_differing(self.ranks.gather_json([socket.gethostname(), dict(self.fingerprint)]))
         self._resume()
         label, shown = f"training {self.state.stem}", dict[str, float]()
         with Meter(len(self.batches), label, done=self.progress.step) as meter, self._own_rng():
@@ -226,18 +222,25 @@ class Training:
         size = self.settings.contrast_group
         groups, count = ([batch], 1) if size is None else (batch, self.batches.batch_size // size)
         for group in groups:
-            terms = self.method.loss(self._in_parts, moved(group, self.compute.device))
+            terms = self.method.loss(self._loss_encoder, moved(group, self.compute.device))
             total = torch.stack([weight * value for value, weight in terms.values()]).sum() / count
             parts = {name: value / count for name, (value, _) in terms.items()}
             for name, part in {"loss": total, **parts}.items():
                 sums[name] = sums[name] + part.detach() if name in sums else part.detach()
             yield total
+        if size is not None and self._encoder.memory and self.ranks.world > 1:
+            raise SettingsError(
+                f"training.contrast_group: {self.method.name} carries values from one group to the "
+                "next, which the processes do not share; expected null, or one process "
+                "(training.distributed)"
+            )
 
     def _is_due(self, step: int, every: int | None) -> bool:
         return self.progress.finished or (every is not None and step % every == 0)
 
     def _validator_due(self, step: int) -> bool:
-        return self.validator is not None and self._is_due(step, self.settings.validation.every)
+        every = self.settings.validation.every
+        return every is not None and self._is_due(step, every)
 
     def _read_losses(self) -> dict[str, float]:
         """Read the losses since the last reading into the progress; the last finite one.

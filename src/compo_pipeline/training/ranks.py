@@ -81,7 +81,7 @@ class Ranks:
         """
         if self.world == 1:
             return own
-        gathered: Tensor = _Gather.apply(own, count, self)  # type: ignore[no-untyped-call]
+        gathered: Tensor = _Gather.apply(own, count, self)
         return gathered
 
     def sum_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
@@ -97,7 +97,7 @@ class Ranks:
         gradients = [parameter.grad for parameter in shared if parameter.grad is not None]
         flat = torch.cat([gradient.flatten() for gradient in gradients])
         dist.all_reduce(flat)
-        sums = flat.split([gradient.numel() for gradient in gradients])
+        sums = torch.split(flat, [gradient.numel() for gradient in gradients])
         for gradient, summed in zip(gradients, sums, strict=True):
             gradient.copy_(summed.view_as(gradient))
 

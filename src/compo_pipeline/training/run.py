@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from functools import cached_property
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +26,15 @@ from compo_pipeline.training import fingerprint
 from compo_pipeline.training.batches import Batches, ModelPreprocessor
 from compo_pipeline.training.checkpoint import Point, Progress
 from compo_pipeline.training.features import Features, FeatureStore, embed
+from compo_pipeline.training.fingerprint import refuse_differing
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.loop import Training
-from compo_pipeline.training.optimisation import projection_alone
+from compo_pipeline.training.optimisation import projection_alone, speed_up
+from compo_pipeline.training.ranks import ALONE, Ranks
 from compo_pipeline.training.validation import Selection, Validator
+
+# Name of the control's state file, of its curves and in logs.
+CONTROL = "control"
 
 log = logging.getLogger(__name__)
 
@@ -44,11 +51,71 @@ def control_of(method: Method) -> Clip:
     return Siglip(NoViewSettings(), SiglipObjective(trains, method.trains_scale, method.bias))
 
 
-class Trainer:
-    """Trains methods on the same inputs; images that several show are embedded once."""
+def no_control(method: Method, *, wanted: bool) -> str | None:
+    """Why a method has no control; None where it has one."""
+    if not wanted:
+        return "evaluation.control is off"
+    # Plain fine-tuning would be compared with itself.
+    return f"'{method.name}' is its own control" if control_of(method).name == method.name else None
 
-    def __init__(self, inputs: TrainingInputs) -> None:
-        self.inputs = inputs
+
+@dataclass(frozen=True)
+class Job:
+    """A model to train."""
+
+    method: Method
+    """The method, or the control of one."""
+
+    name: str
+    """Of the state file, and in logs (`clic`, `control`)."""
+
+    folder: Path
+    """Where the checkpoint goes."""
+
+
+def jobs_of(method: Method, paths: Mapping[str, str], *, control: bool) -> list[Job]:
+    """The trainings of a method and, where there is to be one, of its control.
+
+    Args:
+        method: the method.
+        paths: folders of the checkpoints (`checkpoint`, `control_checkpoint`).
+        control: whether a control is wanted.
+    """
+    jobs = [Job(method, method.name, Path(paths["checkpoint"]))]
+    if no_control(method, wanted=control) is None:
+        jobs.append(Job(control_of(method), CONTROL, Path(paths["control_checkpoint"])))
+    return jobs
+
+
+def train_jobs(
+    trainer: Trainer, jobs: Sequence[Job], report: Callable[[str, Point], None]
+) -> dict[str, Progress]:
+    """Train a method, and its control for as long as a method that stopped early.
+
+    Args:
+        trainer: of all of them.
+        jobs: the method, and the control where there is one.
+        report: called with a job's name and each new point of its curves.
+    """
+    stops = trainer.inputs.settings.early_stopping.patience is not None
+    done: dict[str, Progress] = {}
+    for job in jobs:
+        steps = done[jobs[0].name].step if done and stops else None
+        own = partial(report, job.name)
+        done[job.name] = trainer.train(job.method, job.name, job.folder, own, steps=steps)
+    return done
+
+
+class Trainer:
+    """Trains methods on the same inputs; images that several show are embedded once.
+
+    Args:
+        inputs: data, base model and recipe.
+        ranks: processes that train together; the first one alone writes.
+    """
+
+    def __init__(self, inputs: TrainingInputs, ranks: Ranks = ALONE) -> None:
+        self.inputs, self.ranks = inputs, ranks
         self.compute = resolve(inputs.settings.device, inputs.settings.precision, key="training")
         self._features = Features({}, torch.empty(0, device=self.device))
 
@@ -80,15 +147,21 @@ class Trainer:
 
         Raises:
             TrainingError: a loss is not finite.
-            FingerprintError: the state on disk belongs to another configuration.
+            FingerprintError: the state on disk belongs to another configuration, or a process has
+                another one than the first.
+            SettingsError: the processes cannot share a batch.
         """
-        settings, seed = self.inputs.settings, self.inputs.seed
+        settings, seed, ranks = self.inputs.settings, self.inputs.seed, self.ranks
+        run_fingerprint = self.fingerprint(method, steps)
+        refuse_differing(ranks.gather_json([socket.gethostname(), run_fingerprint]))
         loaded = self._base(method)
         preprocessor = self._preprocessor(loaded)
         batches = self.batches(method, preprocessor)
-        run_fingerprint = self.fingerprint(method, steps)
+        ranks.refuse_uneven(batches.batch_size, settings.contrast_group)
         features = None
-        if self._precomputes(method, loaded) and not self._is_finished(name, run_fingerprint):
+        if self._precomputes(method, loaded) and not ranks.from_first(
+            lambda: self._is_finished(name, run_fingerprint)
+        ):
             features = self._precomputed(method, loaded, batches, preprocessor)
             preprocessor.rows = features.rows
         if settings.lora.rank is not None:
@@ -98,6 +171,7 @@ class Trainer:
                 *(loaded.model, settings.lora.rank, loaded.name, method.trains, seed),
                 settings.lora.convolution,
             )
+        speed_up(loaded.model, settings, self.device)
         progress = Training(
             loaded,
             method,
@@ -109,9 +183,12 @@ class Trainer:
             run_fingerprint,
             report,
             eval_callback,
-            self._validator(method, loaded, features),
+            self._validator(method, loaded, features) if ranks.first else None,
             steps,
+            ranks,
         ).run()
+        if not ranks.first:
+            return progress
         outcome = self._outcome(progress, len(batches))
         counts = [f"{what} {count}" for what, count in progress.counts.items() if count]
         log.info("%s: %s; %s", name, _summary(outcome), ", ".join(counts))
@@ -222,6 +299,7 @@ class Trainer:
             epochs=settings.epochs,
             seed=self.inputs.seed,
             max_steps=settings.max_steps,
+            group=settings.contrast_group,
         )
 
     def _validator(
@@ -310,13 +388,21 @@ class Trainer:
         missing = [image for image in images if image not in self._features.rows]
         if not missing:
             return None
-        fresh = embed(
-            missing,
+        # Few images are embedded by every process, many by each its share.
+        ranks = self.ranks if len(missing) >= self.ranks.world else ALONE
+        own = embed(
+            missing[ranks.share(len(missing))],
             loaded,
             preprocessor,
             compute=self.compute,
             workers=self.inputs.settings.workers,
             **kind,
+        )
+        fresh = replace(
+            own,
+            rows={image: row for row, image in enumerate(missing)},
+            values=ranks.gather(own.values, len(missing)),
+            patches=None if own.patches is None else ranks.gather(own.patches, len(missing)),
         )
         self._features = self._features.joined(fresh)
         return fresh

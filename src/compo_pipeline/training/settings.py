@@ -136,6 +136,49 @@ class EarlyStoppingSettings:
 
 
 @settings
+class DistributedSettings:
+    """Processes and hosts that train together (docs/scale.md)."""
+
+    nproc_per_node: PositiveInt | Literal["auto"] = 1
+    """Processes on each host; auto is one for each GPU, or one without a GPU."""
+
+    nnodes: PositiveInt = 1
+    """Number of hosts; the further ones run `compo-pipeline worker`."""
+
+    node_rank: NonNegativeInt = 0
+    """Number of this host; 0 is the one that runs the pipeline, which alone writes."""
+
+    rdzv_backend: Literal["c10d", "etcd-v2"] = "c10d"
+    """How the hosts meet: at a port of host 0, or at an etcd server."""
+
+    rdzv_endpoint: str | None = None
+    """Where they meet, host:port; one host alone needs none."""
+
+    rdzv_timeout: PositiveInt = 600
+    """Seconds within which all hosts must have met."""
+
+    exchange_timeout: PositiveInt = 1800
+    """Seconds that processes wait for one another at a step, and for the first one's validation."""
+
+    max_restarts: NonNegativeInt = 0
+    """How often all processes start again, from the last state, after one of them has ended."""
+
+    @property
+    def alone(self) -> bool:
+        """Whether the process of the pipeline trains by itself."""
+        return self.nnodes == self.nproc_per_node == 1
+
+    def __post_init__(self) -> None:
+        """Check that several hosts can meet."""
+        if self.nnodes > 1 and self.rdzv_endpoint is None:
+            raise ValueError("rdzv_endpoint: expected host:port, since nnodes is over 1, got null")
+        if self.node_rank >= self.nnodes:
+            raise ValueError(
+                f"node_rank: expected a number below nnodes ({self.nnodes}), got {self.node_rank}"
+            )
+
+
+@settings
 class TrainingSettings:
     """Duration, batches, hardware and checkpoints of a training."""
 
@@ -166,6 +209,17 @@ class TrainingSettings:
     """Precision of the towers' matrix products; weights, losses and optimiser are in float32. auto
     is the fastest that the device has instructions for (docs/compute.md).
     """
+
+    gradient_checkpointing: bool = False
+    """Store the input of each of a tower's layers alone, and compute the layer again for its
+    gradient: less memory, more time.
+    """
+
+    compile: bool = False
+    """Compile the towers' transformers by torch.compile: the first steps take minutes."""
+
+    distributed: DistributedSettings = field(default_factory=DistributedSettings)
+    """Processes and hosts that train together; by default this process alone."""
 
     workers: NonNegativeInt = 1
     """Processes that read images and texts; 0 reads in the main process."""
@@ -221,6 +275,12 @@ class TrainingSettings:
 
     def __post_init__(self) -> None:
         """Check the settings that depend on one another."""
+        processes = self.distributed.nproc_per_node
+        if processes not in (1, "auto") and self.device.startswith("cuda:"):
+            raise ValueError(
+                f"device: expected auto, cuda or cpu, since each of {processes} processes has a "
+                f"GPU of its own (distributed.nproc_per_node), got {self.device}"
+            )
         if self.contrast_group is not None and self.batch_size % self.contrast_group:
             raise ValueError(
                 f"contrast_group: expected a number that divides batch_size ({self.batch_size}), "
@@ -244,6 +304,14 @@ class TrainingSettings:
             )
 
 
-# Settings that do not change the trained weights, so they are not part of a run's fingerprint. The
-# mixture is made of the trained weights afterwards.
-NOT_FINGERPRINTED = ("workers", "save_every", "log_every", "overwrite", "wise_ft", "microbatch")
+# Settings that do not change the trained weights, up to floating point, so they are not part of a
+# run's fingerprint. The mixture is made of the trained weights afterwards.
+NOT_FINGERPRINTED = (
+    "workers",
+    "save_every",
+    "log_every",
+    "overwrite",
+    "wise_ft",
+    "microbatch",
+    "distributed",
+)

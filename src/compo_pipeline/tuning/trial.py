@@ -48,7 +48,7 @@ SCORE, STEPS, METRICS = "score", "steps", "figures"
 # Points that the recorder did not take; it reads them when the trial's run is closed.
 UNLOGGED = "unlogged"
 # Settings of a training that change no result.
-_NOT_FINGERPRINTED = ("device", "workers", "log_every", "overwrite")
+_NOT_FINGERPRINTED = ("device", "distributed", "microbatch", "workers", "log_every", "overwrite")
 # Loggers that are silenced during a trial.
 _LOGGERS = tuple(
     f"compo_pipeline.{name}" for name in ("evaluation", "models", "progress", "training")

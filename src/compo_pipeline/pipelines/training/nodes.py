@@ -12,9 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from compo_pipeline.methods.contract import Method
-    from compo_pipeline.registry.tracking import LiveCurves, RunLog
     from compo_pipeline.training.checkpoint import Progress
-    from compo_pipeline.training.run import Trainer
 
 NO_CONTROL = "no_control.json"
 CURVES = "train"  # prefix of their names in MLflow
@@ -38,8 +36,9 @@ def train_model(
 
     from compo_pipeline.methods.registry import build, label
     from compo_pipeline.registry import tracking
+    from compo_pipeline.training import launch
     from compo_pipeline.training.inputs import training_inputs
-    from compo_pipeline.training.run import Trainer, control_of
+    from compo_pipeline.training.run import CONTROL, Trainer, jobs_of, no_control
 
     inputs, paths = training_inputs(**shared), shared["paths"]
     seed = inputs.seed
@@ -55,6 +54,7 @@ def train_model(
         tags,
     )
     checkpoint, control_checkpoint = Path(paths["checkpoint"]), Path(paths["control_checkpoint"])
+    jobs = jobs_of(trained, paths, control=control)
     with tracking.adopt(run_id) as record, ExitStack() as inner:
         params = {**tags, "model": shared["model"], "training": shared["training"]}
         params[method] = method_settings
@@ -62,25 +62,20 @@ def train_model(
         if counterfactuals_report["edits"]:
             params["counterfactuals"] = counterfactuals_report
         record.params(params)
-        methods, records = {method: trained}, {method: record}
-        if reason := _no_control(trained, control):
+        records = {method: record}
+        if reason := no_control(trained, wanted=control):
             _write_no_control(control_checkpoint, reason)
         else:
             # Opened before training: the store may not answer after it.
-            child = tracking.child_run(record.run_id, "control")
-            records["control"] = inner.enter_context(tracking.adopt(child))
-            methods["control"] = control_of(trained)
+            child = tracking.child_run(record.run_id, CONTROL)
+            records[CONTROL] = inner.enter_context(tracking.adopt(child))
+        methods = {job.name: job.method for job in jobs}
         curves = tracking.LiveCurves(CURVES)
-        progress = {method: _train(trainer, curves, record, trained, method, checkpoint)}
-        if "control" in methods:
-            # It trains as long as a method that stopped early, by the same schedule.
-            stops = inputs.settings.early_stopping.patience is not None
-            steps = progress[method].step if stops else None
-            progress["control"] = _train(
-                *(trainer, curves, records["control"], methods["control"], "control"),
-                control_checkpoint,
-                steps,
-            )
+
+        def report(name: str, point: Mapping[str, float]) -> None:
+            curves.add(records[name], _logged(methods[name], [point]))
+
+        progress = launch.train(trainer, jobs, report)
         with tracking.store_errors(mlflow.get_tracking_uri(), "tracking.uri"):
             for name, done in progress.items():
                 records[name].missing_curves(_logged(methods[name], done.curve), CURVES)
@@ -101,23 +96,6 @@ def log_views_preview(views_preview: Path, run: Mapping[str, Any]) -> None:
 
     with tracking.adopt(run["run_id"]) as record:
         record.artefact(views_preview, "views")
-
-
-def _train(
-    trainer: Trainer,
-    curves: LiveCurves,
-    record: RunLog,
-    method: Method,
-    name: str,
-    checkpoint: Path,
-    steps: int | None = None,
-) -> Progress:
-    """Train a method, with its curves in a run."""
-
-    def report(point: Mapping[str, float]) -> None:
-        curves.add(record, _logged(method, [point]))
-
-    return trainer.train(method, name, checkpoint, report, steps=steps)
 
 
 def _logged(method: Method, curve: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
@@ -153,16 +131,6 @@ def _find_or_open_run(
     run_id = tracking.open_run(name, tags)
     write_json(note, {"run_id": run_id, "fingerprint": fingerprint})
     return run_id
-
-
-def _no_control(method: Method, wanted: bool) -> str | None:
-    """Why a method has no control; None where it has one."""
-    from compo_pipeline.training.run import control_of
-
-    if not wanted:
-        return "evaluation.control is off"
-    # Plain fine-tuning would be compared with itself.
-    return f"'{method.name}' is its own control" if control_of(method).name == method.name else None
 
 
 def _write_no_control(folder: Path, reason: str) -> None:

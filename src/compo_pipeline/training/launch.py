@@ -1,0 +1,269 @@
+"""Trainings on several processes and hosts: torch's elastic agent starts and restarts them.
+
+Each process gets the inputs of the training, trains its share (`ranks`) and ends. The first one
+saves the state and the checkpoints, and appends the points of the curves to a file that is read
+here, where they are logged.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.api import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.rendezvous.api import RendezvousError
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+from torch.distributed.rendezvous import rendezvous
+
+from compo_pipeline import compute, console
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.training.checkpoint import Point, Progress, TrainingError
+from compo_pipeline.training.inputs import TrainingInputs
+from compo_pipeline.training.ranks import Ranks
+from compo_pipeline.training.run import Job, Trainer, train_jobs
+from compo_pipeline.training.settings import DistributedSettings
+
+KEY = "training.distributed"
+Report = Callable[[str, Point], None]
+
+_RUN_ID = "compo_pipeline"
+_ONE_HOST = "localhost:0"  # any free port
+_SECONDS_BETWEEN_LOOKS = 0.5
+_AGENT = "torch.distributed.elastic"
+_HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+
+log = logging.getLogger(__name__)
+
+
+def train(trainer: Trainer, jobs: Sequence[Job], report: Report) -> dict[str, Progress]:
+    """Train a method and its control, on as many processes as are configured.
+
+    Args:
+        trainer: of this process, where it trains alone.
+        jobs: what is trained, one after another.
+        report: called with a job's name and each new point of its curves.
+
+    Raises:
+        TrainingError: a loss is not finite, or a process ended or was not found.
+        KeyboardInterrupt: stopped by a signal; the same call resumes.
+    """
+    inputs = trainer.inputs
+    settings = inputs.settings.distributed
+    if settings.nnodes == processes_here(settings) == 1:
+        return train_jobs(trainer, jobs, report)
+    points = inputs.resume / "points.jsonl"
+    points.parent.mkdir(parents=True, exist_ok=True)
+    points.write_text("")
+    with _read_as_it_grows(points, report):
+        returned = _launch(inputs, jobs, points)
+    (done,) = filter(None, returned.values())
+    return {name: Progress.from_dict(progress) for name, progress in done.items()}
+
+
+def join(inputs: TrainingInputs, jobs: Sequence[Job]) -> None:
+    """Take part in a training that another host runs; nothing is written here.
+
+    Raises:
+        SettingsError: the settings are those of a training on one host, or of its first host.
+        TrainingError: as `train`.
+    """
+    settings = inputs.settings.distributed
+    if not 0 < settings.node_rank < settings.nnodes:
+        raise SettingsError(
+            f"{KEY}.node_rank: expected the number of a further host, from 1 to nnodes - 1, got "
+            f"{settings.node_rank} of {settings.nnodes}; host 0 is the one that runs the pipeline"
+        )
+    _launch(inputs, jobs, None)
+
+
+def processes_here(settings: DistributedSettings) -> int:
+    """Number of processes on this host; `auto` is one for each GPU, else one."""
+    if settings.nproc_per_node == "auto":
+        return max(1, torch.cuda.device_count())
+    return settings.nproc_per_node
+
+
+def _launch(inputs: TrainingInputs, jobs: Sequence[Job], points: Path | None) -> dict[int, Any]:
+    """Run `_work` in all processes of this host; what each returned, by the agent's numbers."""
+    settings = inputs.settings.distributed
+    config = LaunchConfig(
+        min_nodes=settings.nnodes,
+        max_nodes=settings.nnodes,
+        nproc_per_node=processes_here(settings),
+        run_id=_RUN_ID,
+        rdzv_backend=settings.rdzv_backend,
+        rdzv_endpoint=settings.rdzv_endpoint or _ONE_HOST,
+        rdzv_configs={
+            "is_host": settings.node_rank == 0,
+            "join_timeout": settings.rdzv_timeout,
+            "read_timeout": settings.rdzv_timeout,
+        },
+        max_restarts=settings.max_restarts,
+        monitor_interval=_SECONDS_BETWEEN_LOOKS,
+    )
+    _silence_agent()
+    try:
+        with _handlers_restored():
+            returned: dict[int, Any] = elastic_launch(config, _work)(inputs, jobs, points)
+    except SignalException as error:
+        raise KeyboardInterrupt from error
+    except ChildFailedError as error:
+        raise _first_failure(error, settings) from None
+    except RendezvousError as error:
+        raise TrainingError(
+            f"{KEY}: {settings.nnodes} hosts did not meet at {config.rdzv_endpoint} within "
+            f"{settings.rdzv_timeout} s (rdzv_timeout; {error}); start `compo-pipeline worker` on "
+            f"each further host, with node_rank 1 to {settings.nnodes - 1}"
+        ) from None
+    return returned
+
+
+def _first_failure(error: ChildFailedError, settings: DistributedSettings) -> TrainingError:
+    """The error of the process that failed first, as one line."""
+    _, failure = error.get_first_failure()
+    message: Any = failure.message
+    if isinstance(message, dict):
+        message = message["message"]
+    restarts = f" after {settings.max_restarts} restarts" if settings.max_restarts else ""
+    return TrainingError(
+        f"{KEY}: process {failure.local_rank} of host {settings.node_rank} ended{restarts}: "
+        f"{' '.join(message.split())}"
+    )
+
+
+def _silence_agent() -> None:
+    """Disable the agent's log: of its own states, and of errors that are raised here in one line.
+
+    Each of its loggers has a level of its own.
+    """
+    loggers = [name for name in logging.root.manager.loggerDict if name.startswith(_AGENT)]
+    for name in (*loggers, "torchelastic-events-null"):
+        logging.getLogger(name).disabled = True
+
+
+@contextmanager
+def _handlers_restored() -> Iterator[None]:
+    """The agent sets signal handlers and leaves them."""
+    handlers = {number: signal.getsignal(number) for number in _HANDLED}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _read_as_it_grows(points: Path, report: Report) -> Iterator[None]:
+    """Report each line of a file, from another thread, until the block ends."""
+    ended = threading.Event()
+
+    def read() -> None:
+        with points.open(encoding="utf-8") as file:
+            line = ""
+            while True:
+                last = ended.wait(_SECONDS_BETWEEN_LOOKS)
+                for part in file:
+                    line += part
+                    if line.endswith("\n"):
+                        name, point = json.loads(line)
+                        report(name, point)
+                        line = ""
+                if last:
+                    return
+
+    reader = threading.Thread(target=read, name="points of the curves")
+    reader.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        reader.join()
+
+
+def _work(
+    inputs: TrainingInputs, jobs: Sequence[Job], points: Path | None
+) -> dict[str, Any] | None:
+    """Main function of a process: train its share; the first one returns each job's progress."""
+    settings = inputs.settings.distributed
+    local, here = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    compute.use_cores(here)
+    _join_group(settings, local, here)
+    ranks = Ranks.here()
+    _log_from(first=ranks.first)
+    if restarts := int(os.environ["TORCHELASTIC_RESTART_COUNT"]):
+        log.warning(
+            "A process ended: all start again from the last state (%d of %d restarts).",
+            *(restarts, settings.max_restarts),
+        )
+    recipe = inputs.settings
+    if compute.choose_device(recipe.device, key="training.device").type == "cuda":
+        recipe = replace(recipe, device=f"cuda:{local}")
+
+    def report(name: str, point: Point) -> None:
+        if points is not None:
+            with points.open("a", encoding="utf-8") as file:
+                file.write(f"{json.dumps([name, point])}\n")
+
+    try:
+        done = train_jobs(Trainer(replace(inputs, settings=recipe), ranks), jobs, report)
+    finally:
+        dist.destroy_process_group()
+    return {name: one.as_dict() for name, one in done.items()} if ranks.first else None
+
+
+def _log_from(*, first: bool) -> None:
+    """Log from the first process, as the pipeline's does; from the others errors alone."""
+    root = logging.getLogger()
+    if root.handlers:  # Kedro's: its command is imported here too
+        console.log_lines_off_terminals()
+    else:
+        root.addHandler(console.LineHandler())
+    logging.getLogger("compo_pipeline").setLevel(logging.INFO if first else logging.ERROR)
+
+
+def _join_group(settings: DistributedSettings, local: int, here: int) -> None:
+    """Join torch's process group; processes are numbered by host, as configured, then on the host.
+
+    The agent numbers hosts at random, but the first process must be on the host that writes.
+
+    Raises:
+        SettingsError: the hosts' numbers, or those of their processes, do not fit together.
+    """
+    place, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    timeout = timedelta(seconds=settings.rdzv_timeout)
+    store, _, _ = next(iter(rendezvous("env://", place, world, timeout=timeout)))
+    store.set(f"host {place}", json.dumps([settings.node_rank, here]))
+    # Every process reads what all have written, so that all end with the same error.
+    found = [json.loads(store.get(f"host {each}")) for each in range(world)]
+    counts = {count for _, count in found}
+    if len(counts) > 1:
+        raise SettingsError(
+            f"{KEY}.nproc_per_node: expected as many processes on every host, got "
+            f"{' and '.join(map(str, sorted(counts)))}"
+        )
+    hosts = sorted(host for host, _ in found)[::here]
+    if hosts != list(range(settings.nnodes)):
+        raise SettingsError(
+            f"{KEY}.node_rank: expected one host each with the numbers 0 to {settings.nnodes - 1}, "
+            f"got {', '.join(map(str, hosts))}"
+        )
+    dist.init_process_group(
+        # Counts and JSON are exchanged in main memory.
+        "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
+        store=store,
+        rank=settings.node_rank * here + local,
+        world_size=world,
+        timeout=timedelta(seconds=settings.exchange_timeout),
+    )
