@@ -208,7 +208,7 @@ def test_a_killed_process_is_replaced(plan: TrainingInputs, tmp_path: Path) -> N
     ("processes", "changes", "named"),
     [
         (3, {}, "3 processes cannot share a batch of 4 rows"),
-        (2, {"model": ModelSettings("local-dir:/nowhere")}, "model.name"),
+        (2, {"model": ModelSettings("local-dir:/nowhere")}, "no open_clip_config.json in /nowhere"),
         (2, {"views": Path("/nowhere")}, "/nowhere"),
     ],
 )
