@@ -167,6 +167,7 @@ def test_two_steps_on_data_in_the_recipes_own_format(
         "training": {
             "max_steps": 2,
             "batch_size": 6,
+            "contrast_group": None,
             "workers": 0,
             "log_every": 1,
             "device": "cpu",

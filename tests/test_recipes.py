@@ -19,6 +19,8 @@ from compo_pipeline.training.settings import NOT_FINGERPRINTED, TrainingSettings
 OF_NO_PAPER = {
     f"training.{name}" for name in (*NOT_FINGERPRINTED, "device", "precision", "max_steps")
 } | {
+    "training.compile",
+    "training.gradient_checkpointing",
     "training.cache_features",
     "training.frozen",
     "training.keep",
@@ -57,6 +59,7 @@ CLIC = {
     "clic.objective.trains": ["text"],
     "training.epochs": 5,
     "training.batch_size": 4 * 200,
+    "training.contrast_group": None,
     "training.optimizer.lr": 1e-6,
     "training.optimizer.lr_start": 1e-7,
     "training.optimizer.lr_end": 1e-8,
@@ -96,6 +99,7 @@ FSC = {
     "clip.objective.trains": ["image", "text"],
     "training.epochs": 5,
     "training.batch_size": 256,
+    "training.contrast_group": None,
     "training.optimizer.lr": 5e-6,
     "training.optimizer.lr_start": 1e-7,  # the first of fifty steps
     "training.optimizer.lr_end": 0.0,
@@ -134,6 +138,7 @@ C2LIP = {
     "clip.objective.trains": ["image", "text"],
     "training.epochs": 5,
     "training.batch_size": 8 * 96,
+    "training.contrast_group": None,
     "training.optimizer.lr": 1e-5,
     "training.optimizer.lr_start": 2e-7,  # the first of fifty steps
     "training.optimizer.lr_end": 0.0,
@@ -178,6 +183,7 @@ SPARCL = {
     "training.epochs": 5,
     "training.max_steps": 384_000 // 128,
     "training.batch_size": 2 * 64,
+    "training.contrast_group": 64,
     "training.precision": "fp32",
     "training.optimizer.lr": 0.01 * 128 / 512,
     "training.optimizer.lr_start": 0.01 * 128 / 512,
@@ -279,7 +285,8 @@ def test_every_value_is_the_papers(parameters, env):
     keys = {key for key in found if key.startswith(tuple(f"{name}." for name in trains))}
     # Validation chooses nothing: the papers train to the end.
     assert (found["training.keep"], found["training.early_stopping.patience"]) == ("last", None)
-    keys -= {key for key in keys if key.startswith(("training.validation.", "training.early_"))}
+    apart = ("training.validation.", "training.early_", "training.distributed.")
+    keys -= {key for key in keys if key.startswith(apart)}
     unread = set() if table["training.lora.rank"] else {"training.lora.convolution"}
     if table["training.optimizer.warmup_steps"] is not None:
         unread.add("training.optimizer.warmup")
