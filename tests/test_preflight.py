@@ -136,7 +136,7 @@ def test_the_settings_of_every_node_are_checked(context: Context) -> None:
         key for key in mappings if not any(f"{key}.".startswith(f"{each}.") for each in checked)
     }
     # Options of the command line, names of folders, and what `check_resources` or tuning checks.
-    assert unchecked == {"command", "model_lists", "paths", "spaces"}
+    assert unchecked == {"command", "comparison_sets", "model_lists", "paths", "spaces"}
     assert set(preflight.SETTINGS) <= mappings
 
 

@@ -259,6 +259,10 @@ def check_resources(
         problems += _word_source(views.get("replacements", "lexicon"), key)
     if "model" in read and not promotes:
         problems += _model(parameters["model"])
+    if "comparison_sets" in read:
+        from compo_pipeline.evaluation.suite import named_set
+
+        named_set(parameters["set"], parameters["comparison_sets"])
     if "model_lists" in read:
         from compo_pipeline.evaluation.suite import listed_models
 

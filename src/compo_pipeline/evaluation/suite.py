@@ -25,7 +25,11 @@ from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.evaluate import Audit, Comparison, audit, left_out
 from compo_pipeline.evaluation.published import Paper, published_results
 from compo_pipeline.evaluation.scoring import ModelScores, score_model
-from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
+from compo_pipeline.evaluation.settings import (
+    BenchmarksSettings,
+    ComparisonSet,
+    EvaluationSettings,
+)
 from compo_pipeline.images.decoding import is_there
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
@@ -285,6 +289,24 @@ def listed_models(name: str, lists: Mapping[str, Any]) -> dict[str, ModelSetting
         model: parse(ModelSettings, values or {}, f"model_lists.{name}.{model}")
         for model, values in lists[name].items()
     }
+
+
+def named_set(name: str, sets: Mapping[str, Any]) -> ComparisonSet:
+    """The set of runs of a name.
+
+    Args:
+        name: of the set (`set`).
+        sets: the YAML key `comparison_sets`.
+
+    Raises:
+        SettingsError: there is no such set, or a cell cannot be configured so.
+    """
+    if name not in sets:
+        raise SettingsError(
+            f"set: there is no set '{name}'{nearest(name, sets)} (allowed, by comparison_sets: "
+            f"{', '.join(sets)})"
+        )
+    return parse(ComparisonSet, sets[name], f"comparison_sets.{name}")
 
 
 def score_suite(

@@ -45,8 +45,10 @@ def run_cells(
         RuntimeError: cells failed.
         SettingsError: there is no such set, or a cell cannot be run on this dataset.
     """
+    from compo_pipeline.evaluation.suite import named_set
+
     del valid_captions  # they must be there
-    chosen = _set(name, sets)
+    chosen = named_set(name, sets)
     state = {"conf": _hash(_CONF), "code": _hash(_code()), "data": manifest["data_hash"]}
     cells, failed = [], []
     for label, cell in _cells(name, chosen, dataset, command):
@@ -110,18 +112,6 @@ def write_comparison_page(
     written = suite_page.write(found, f"Comparison of the set {name}", facts, Path(folder))
     metrics = {model.name: by_role(model.rows)[FINE_TUNED] for model in found.models}
     return metrics, written
-
-
-def _set(name: str, sets: Mapping[str, Any]) -> ComparisonSet:
-    from compo_pipeline.configuration import SettingsError, nearest, parse
-    from compo_pipeline.evaluation.settings import ComparisonSet
-
-    if name not in sets:
-        raise SettingsError(
-            f"set: there is no set '{name}'{nearest(name, sets)} (allowed, by {KEY}: "
-            f"{', '.join(sets)})"
-        )
-    return parse(ComparisonSet, sets[name], f"{KEY}.{name}")
 
 
 def _cells(
