@@ -16,6 +16,11 @@ SEARCHED = {
     "fsc_clip": {"global_hn", "local_hn", "gamma", "beta"},
     "sparcl": {"margin", "beta", "gamma", "m0", "alpha"},
     "c2lip": {"npc", "xac"},
+    "ce_clip": {"ranking", "intra_modal", "most_threshold"},
+    "cs_clip": {"units"},
+    "dac_mil": {"s_neg", "instances", "instance_negatives"},
+    "sneg": {"s_neg"},
+    "svlc_r": {"s_neg", "positive"},
 }
 
 

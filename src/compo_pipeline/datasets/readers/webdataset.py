@@ -50,7 +50,8 @@ def image_folder(data: DataSettings, source: str) -> Path:
 
 def count(data: DataSettings, source: str) -> int:
     """Samples of a split; a shard that is no archive counts as one."""
-    return sum(len(_samples(path) or [""]) for path in caption_files(data, source))
+    found = (_samples(path) for path in caption_files(data, source))
+    return sum(1 if samples is None else len(samples) for samples in found)
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
