@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.evaluation.availability import available
 from compo_pipeline.evaluation.benchmarks import BENCHMARKS, Key, from_files, zero_shot_sets
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
 from compo_pipeline.evaluation.differences import chosen_pair, item_changes
@@ -20,7 +21,6 @@ from compo_pipeline.evaluation.suite import (
     AGGREGATES,
     Suite,
     SuiteModel,
-    available,
     listed_models,
 )
 from compo_pipeline.pipelines.benchmark.nodes import score_list, write_suite_page

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,11 @@ from compo_pipeline.configuration import SettingsError, nearest, parse
 from compo_pipeline.evaluation.benchmarks import (
     BENCHMARKS,
     Key,
-    Place,
     Subtask,
-    load_place,
     places,
     titles,
     zero_shot_sets,
 )
-from compo_pipeline.evaluation.benchmarks.items import sets_of
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Row, compare
 from compo_pipeline.evaluation.contamination import Overlap, TrainingRows, overlaps
 from compo_pipeline.evaluation.embed import Embedder
@@ -30,26 +27,9 @@ from compo_pipeline.evaluation.settings import (
     ComparisonSet,
     EvaluationSettings,
 )
-from compo_pipeline.images.decoding import is_there
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.records import Score
-
-
-@dataclass(frozen=True, slots=True)
-class Available:
-    """What is there of a benchmark. `problem` is empty if it can be scored."""
-
-    name: str
-    label: str
-    enabled: bool
-    root: str = ""
-    subtasks: int = 0
-    items: int = 0
-    images: int = 0
-    missing_images: int = 0
-    problem: str = ""
-    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,16 +258,12 @@ def listed_models(name: str, lists: Mapping[str, Any]) -> dict[str, ModelSetting
     Raises:
         SettingsError: there is no such list, or a model cannot be configured so.
     """
-    if name not in lists:
-        raise SettingsError(
-            f"models: there is no list '{name}'{nearest(name, lists)} (allowed, by model_lists: "
-            f"{', '.join(lists)})"
-        )
-    if not lists[name]:
+    models = _named(name, "models", lists, "model_lists")
+    if not models:
         raise SettingsError(f"model_lists.{name}: it is empty; expected models by name")
     return {
         model: parse(ModelSettings, values or {}, f"model_lists.{name}.{model}")
-        for model, values in lists[name].items()
+        for model, values in models.items()
     }
 
 
@@ -301,12 +277,18 @@ def named_set(name: str, sets: Mapping[str, Any]) -> ComparisonSet:
     Raises:
         SettingsError: there is no such set, or a cell cannot be configured so.
     """
-    if name not in sets:
+    chosen = _named(name, "set", sets, "comparison_sets")
+    return parse(ComparisonSet, chosen, f"comparison_sets.{name}")
+
+
+def _named(name: str, key: str, known: Mapping[str, Any], where: str) -> Any:
+    """The entry of a YAML key `where` that another one names."""
+    if name not in known:
         raise SettingsError(
-            f"set: there is no set '{name}'{nearest(name, sets)} (allowed, by comparison_sets: "
-            f"{', '.join(sets)})"
+            f"{key}: there is no '{name}' in {where}{nearest(name, known)} "
+            f"(allowed: {', '.join(known)})"
         )
-    return parse(ComparisonSet, sets[name], f"comparison_sets.{name}")
+    return known[name]
 
 
 def score_suite(
@@ -385,34 +367,3 @@ def compare_runs(runs: Mapping[str, Sequence[tuple[Sequence[Score], Comparison]]
         rows = compare([scores for scores, _ in seeds], roles, chance, first.titles)
         models.append(SuiteModel(label, own.weights[role], own.fingerprints[role], tuple(rows)))
     return Suite(tuple(models), first.audits, precision="", ties="", titles=first.titles)
-
-
-def available(settings: BenchmarksSettings) -> list[Available]:
-    """What is there of every known benchmark that is read from files."""
-    enabled = {place.benchmark.name: place for place in places(settings)}
-    found = []
-    for name, benchmark in BENCHMARKS.items():
-        if benchmark.load is None:
-            continue
-        plain = Available(name, benchmark.label, name in enabled, source=benchmark.source)
-        found.append(_inspected(plain, enabled[name], settings) if name in enabled else plain)
-    return found
-
-
-def _inspected(plain: Available, place: Place, settings: BenchmarksSettings) -> Available:
-    """The counts of a benchmark's items and images, or why it cannot be scored."""
-    plain = replace(plain, root=str(place.root))
-    try:
-        subtasks = load_place(place, settings)
-    except SettingsError as error:
-        return replace(plain, problem=error.message)
-    images = {each for task in subtasks for item in task.items for each in task.places(item)}
-    missing = sum(not is_there(*each) for each in images)
-    return replace(
-        plain,
-        subtasks=len(sets_of(subtasks)),
-        items=sum(len(task.items) for task in subtasks),
-        images=len(images),
-        missing_images=missing,
-        problem=f"none of the images is below {place.images}" if missing == len(images) else "",
-    )

@@ -11,8 +11,8 @@ from kedro.pipeline import Pipeline, node
 def list_benchmarks(benchmarks: Mapping[str, Any]) -> None:
     """Print every known benchmark: its items, or what is missing."""
     from compo_pipeline.configuration import parse
+    from compo_pipeline.evaluation.availability import available
     from compo_pipeline.evaluation.settings import BenchmarksSettings
-    from compo_pipeline.evaluation.suite import available
     from compo_pipeline.presentation.suite_page import show_available
 
     show_available(available(parse(BenchmarksSettings, benchmarks, "benchmarks")))

@@ -1,0 +1,58 @@
+"""Which benchmarks can be scored: files, items and images that are there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.evaluation.benchmarks import BENCHMARKS, Place, load_place, places
+from compo_pipeline.evaluation.benchmarks.items import sets_of
+from compo_pipeline.evaluation.settings import BenchmarksSettings
+from compo_pipeline.images.decoding import is_there
+
+
+@dataclass(frozen=True, slots=True)
+class Available:
+    """What is there of a benchmark. `problem` is empty if it can be scored."""
+
+    name: str
+    label: str
+    enabled: bool
+    root: str = ""
+    subtasks: int = 0
+    items: int = 0
+    images: int = 0
+    missing_images: int = 0
+    problem: str = ""
+    source: str = ""
+
+
+def available(settings: BenchmarksSettings) -> list[Available]:
+    """What is there of every known benchmark that is read from files."""
+    enabled = {place.benchmark.name: place for place in places(settings)}
+    found = []
+    for name, benchmark in BENCHMARKS.items():
+        if benchmark.load is None:
+            continue
+        plain = Available(name, benchmark.label, name in enabled, source=benchmark.source)
+        found.append(_inspected(plain, enabled[name], settings) if name in enabled else plain)
+    return found
+
+
+def _inspected(plain: Available, place: Place, settings: BenchmarksSettings) -> Available:
+    """The counts of a benchmark's items and images, or why it cannot be scored."""
+    plain = replace(plain, root=str(place.root))
+    try:
+        subtasks = load_place(place, settings)
+    except SettingsError as error:
+        return replace(plain, problem=error.message)
+    images = {each for task in subtasks for item in task.items for each in task.places(item)}
+    missing = sum(not is_there(*each) for each in images)
+    return replace(
+        plain,
+        subtasks=len(sets_of(subtasks)),
+        items=sum(len(task.items) for task in subtasks),
+        images=len(images),
+        missing_images=missing,
+        problem=f"none of the images is below {place.images}" if missing == len(images) else "",
+    )
