@@ -166,7 +166,7 @@ def latency(seconds: list[float]) -> dict[str, float]:
 
 
 def memory(server: psutil.Process, port: int, requests: int) -> Iterator[dict[str, Any]]:
-    """RSS in MB after every hundredth of so many requests, and how it grows; told each thousand."""
+    """RSS in MB after every hundredth of so many requests, and how it grows."""
     clients = [Client(port, seed) for seed in (100, 101)]
 
     def some(client: Client) -> list[float]:
