@@ -16,12 +16,12 @@ INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 
 # Files stay in their order: the longest are in the middle, so that no process is idle at the end.
-# SlipCover adds a tenth to the time of the tests, coverage.py doubles it. The table needs a
+# SlipCover adds a tenth to the time of the tests, coverage.py doubles it. Its --fail-under needs a
 # command of its own: with xdist, the report would leave out the worker processes.
 COVERAGE := $(VENV)/coverage.json
 PYTEST := $(BIN)/python -m slipcover --json --out $(COVERAGE) -m pytest --numprocesses=2 \
   --dist=loadfile --no-loadscope-reorder
-COVERED := $(BIN)/python -m slipcover --merge $(COVERAGE) --out $(COVERAGE)
+COVERED := $(BIN)/python -m slipcover --merge $(COVERAGE) --out $(COVERAGE) --fail-under 96
 # Types are checked meanwhile; without a cache that takes a minute of one core.
 WITH_TYPES = @$(BIN)/mypy >$(VENV)/mypy.log 2>&1 & types=$$!; \
   $(1) && $(COVERED); tests=$$?; wait $$types; types=$$?; cat $(VENV)/mypy.log; \
