@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import open_clip
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -141,10 +142,12 @@ def edits(world: Any) -> list[Counterfactual]:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_method_is_validated_and_goes_on_from_between_validation_and_save(
+def test_every_method_is_validated_resumed_and_exported(
     plan: TrainingInputs, world: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Curve, best weights and record are those of a run that nobody interrupted."""
+    """After an interruption between validation and save, curve, best weights and record are those
+    of an uninterrupted run, and open_clip alone reads the weights.
+    """
     kind = method_type(name)
     method = kind(kind.views_type(), kind.objective_type(trains=("text",)))
     drawing = ViewContext(world.parses, "hand", 0, 0, by_sample(edits(world)))
@@ -170,6 +173,8 @@ def test_every_method_is_validated_and_goes_on_from_between_validation_and_save(
     again, same_weights, same_record = trained(plan, method)
     assert again.as_dict() == progress.as_dict() and same_record == record
     assert same(weights, same_weights)
+    read = open_clip.create_model(f"local-dir:{plan.resume / 'out'}").state_dict()
+    assert all(torch.equal(read[tensor], value) for tensor, value in weights.items())
 
 
 @pytest.mark.parametrize("dies_at", ["validation", "saving", "saved"])
