@@ -27,6 +27,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
+import compo_pipeline
 from compo_pipeline import compute
 from compo_pipeline.records import Parse
 
@@ -73,6 +74,19 @@ _PIECES = st.one_of(st.sampled_from(_TRICKY), st.text(min_size=1, max_size=8))
 def project() -> Path:
     """The project's root folder."""
     return PROJECT
+
+
+@pytest.fixture
+def package_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the package's code, of which fingerprints of code are taken."""
+    folder = tmp_path / "compo_pipeline"
+    source = Path(compo_pipeline.__file__).parent
+    for file in source.rglob("*.py"):
+        copy = folder / file.relative_to(source)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, copy)
+    monkeypatch.setattr(compo_pipeline, "__file__", str(folder / "__init__.py"))
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import pytest
 
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
 from compo_pipeline.evaluation.embed import Embedded
-from compo_pipeline.evaluation.scoring import Scored, check_verdicts, score, score_model
+from compo_pipeline.evaluation.scoring import CODE, Scored, check_verdicts, score, score_model
 from compo_pipeline.records import Score
 
 Build = Callable[..., Embedded]
@@ -206,3 +206,36 @@ def test_a_rival_may_be_missing_only_where_candidates_are_few(
             rows[place] = replace(row, similarities=(0.1, -math.inf), correct=True)
     with pytest.raises(ValueError, match="i2t_r1, item 'a'.*expected 2 finite"):
         check_verdicts(rows, subtasks)
+
+
+def test_no_adapter_is_code_that_scores(project: Path) -> None:
+    code = [Path(name) for name in CODE]
+    adapters = (project / "src/compo_pipeline/evaluation/benchmarks").glob("*.py")
+    found = {
+        file.name
+        for file in adapters
+        if any(file.relative_to(project / "src/compo_pipeline").is_relative_to(n) for n in code)
+    }
+    assert found == {"items.py"}
+
+
+def test_the_code_that_scores_is_listed(project: Path) -> None:
+    import grimp
+
+    graph = grimp.build_graph("compo_pipeline", cache_dir=None)
+    package = "compo_pipeline"
+    found, waiting = set(), {f"{package}.evaluation.{name}" for name in ("embed", "scoring")}
+    while waiting:
+        module = waiting.pop()
+        if module == f"{package}.evaluation.benchmarks":
+            continue  # adapters, whose items have a fingerprint of their own
+        found.add(module)
+        waiting |= graph.find_modules_directly_imported_by(module) - found
+    # These carry rows, settings, files, progress and hashes, and compute nothing that is scored.
+    carriers = {"configuration", "evaluation.settings", "models",
+                "models.foreign", "models.hub", "models.settings", "progress", "seeding", "storage",
+                "untrusted",
+                "records"}  # fmt: skip
+    names = {module.removeprefix(f"{package}.") for module in found} - carriers
+    listed = {name.removesuffix(".py").replace("/", ".") for name in CODE}
+    assert {name for name in names if not any(name.startswith(each) for each in listed)} == set()

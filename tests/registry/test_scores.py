@@ -162,17 +162,6 @@ def test_adding_or_changing_an_adapter_leaves_scores_of_other_benchmarks_cached(
     assert cached.of(version) == again
 
 
-def test_no_adapter_is_code_that_scores(project: Path) -> None:
-    code = [Path(name) for name in stored.CODE]
-    adapters = (project / "src/compo_pipeline/evaluation/benchmarks").glob("*.py")
-    found = {
-        file.name
-        for file in adapters
-        if any(file.relative_to(project / "src/compo_pipeline").is_relative_to(n) for n in code)
-    }
-    assert found == {"items.py"}
-
-
 def stored_table(version: ModelVersion, suffix: str) -> str:
     """Path of the stored scores, or of their digest, in the artefacts of the version's run."""
     client = mlflow.MlflowClient()
@@ -392,25 +381,3 @@ def test_the_fingerprint_changes_with_everything_that_scores_depend_on(subtask: 
     finally:
         image.write_bytes(before)
     assert fingerprint(subtask, EVALUATION) == ours
-
-
-def test_the_fingerprint_covers_the_code_that_scores(project: Path) -> None:
-    import grimp
-
-    graph = grimp.build_graph("compo_pipeline", cache_dir=None)
-    package = "compo_pipeline"
-    found, waiting = set(), {f"{package}.evaluation.{name}" for name in ("embed", "scoring")}
-    while waiting:
-        module = waiting.pop()
-        if module == f"{package}.evaluation.benchmarks":
-            continue  # adapters, whose items have a fingerprint of their own
-        found.add(module)
-        waiting |= graph.find_modules_directly_imported_by(module) - found
-    # These carry rows, settings, files, progress and hashes, and compute nothing that is scored.
-    carriers = {"configuration", "evaluation.settings", "models",
-                "models.foreign", "models.hub", "models.settings", "progress", "seeding", "storage",
-                "untrusted",
-                "records"}  # fmt: skip
-    names = {module.removeprefix(f"{package}.") for module in found} - carriers
-    listed = {name.removesuffix(".py").replace("/", ".") for name in stored.CODE}
-    assert {name for name in names if not any(name.startswith(each) for each in listed)} == set()

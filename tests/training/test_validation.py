@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.evaluation.benchmarks import Item, Subtask
+from compo_pipeline.evaluation.benchmarks import BENCHMARKS, Item, Subtask
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.scoring import model_metrics
 from compo_pipeline.evaluation.settings import (
@@ -259,7 +259,7 @@ def test_measuring_alone_changes_no_weight_and_no_fingerprint(plan: TrainingInpu
 
 
 def test_what_decides_the_weights_is_in_the_fingerprint(
-    plan: TrainingInputs, data: HeldOut
+    plan: TrainingInputs, data: HeldOut, package_copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained(plan)
 
@@ -274,7 +274,14 @@ def test_what_decides_the_weights_is_in_the_fingerprint(
     fewer = HeldOut(data.rows[:8], data.subtasks)
     with pytest.raises(FingerprintError, match="validation: "):
         Trainer(replace(plan, held_out=fewer)).steps_done(CLIC, "clic")
+    # Of the benchmarks' code, what the figure depends on.
+    (package_copy / "evaluation" / "benchmarks" / "sugar_crepe.py").write_text("")
     assert Trainer(plan).steps_done(CLIC, "clic") == 12
+    with monkeypatch.context() as patch:
+        patch.setitem(BENCHMARKS, "sugar_crepe", replace(BENCHMARKS["sugar_crepe"], averages={}))
+        refused("validation: ")
+    (package_copy / "evaluation" / "protocols.py").write_text("")
+    refused("validation_code: ")
 
 
 def test_the_control_takes_as_many_steps_as_a_method_that_stopped(plan: TrainingInputs) -> None:

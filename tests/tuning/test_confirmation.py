@@ -168,7 +168,7 @@ def test_other_values_begin_anew_where_those_before_were_killed(
 
 @pytest.mark.slow
 def test_whatever_the_scores_hang_on_is_confirmed_anew(
-    confirmation: Confirmation, trained: list[str], monkeypatch: pytest.MonkeyPatch
+    confirmation: Confirmation, trained: list[str], package_copy: Path
 ) -> None:
     def run(change: Confirmation, tuned: dict[str, float] = TUNED) -> list[str]:
         trained.clear()
@@ -184,7 +184,10 @@ def test_whatever_the_scores_hang_on_is_confirmed_anew(
     # Other values leave what the configured ones have given.
     assert run(confirmation, {LR: 0.4}) == ["tuned"]
     assert run(confirmation) == []
-    monkeypatch.setattr(fingerprint, "code_fingerprint", lambda *more: "other code")
+    # An adapter is no code that scores: its items have a fingerprint.
+    (package_copy / "evaluation" / "benchmarks" / "aro.py").write_text("")
+    assert run(confirmation) == []
+    (package_copy / "evaluation" / "protocols.py").write_text("")
     assert run(confirmation) == both
 
 

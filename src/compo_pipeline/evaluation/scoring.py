@@ -33,6 +33,23 @@ from compo_pipeline.evaluation.embed import Embedded, Embedder
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.records import GRADED, PER_CLASS, Score
 
+# Code that a model's similarities and verdicts depend on, for fingerprints of scores. Not adapters:
+# the fingerprint of the items covers all that they read.
+CODE = (
+    "compute.py",
+    "evaluation/benchmarks/items.py",
+    "evaluation/embed.py",
+    "evaluation/protocols.py",
+    "evaluation/scoring.py",
+    "archives.py",
+    "images/decoding.py",
+    "models/checkpoints.py",
+    "models/sources.py",
+    "models/encoding.py",
+    "models/loading.py",
+    "models/tokenizing.py",
+    "models/weights.py",
+)
 RECALLS = (1, 5, 10)
 TOPS = (1, 5)
 _QUERIES_AT_ONCE = 512

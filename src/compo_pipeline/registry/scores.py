@@ -25,6 +25,7 @@ from click import ClickException
 import compo_pipeline
 from compo_pipeline.compute import choose_device
 from compo_pipeline.configuration import parse
+from compo_pipeline.evaluation import scoring
 from compo_pipeline.evaluation.benchmarks import Subtask, titles
 from compo_pipeline.evaluation.benchmarks.items import sets_of
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Estimate, Row
@@ -49,23 +50,6 @@ from compo_pipeline.untrusted import parse_json
 if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
 
-# Code that a model's similarities and verdicts depend on. Not adapters: the fingerprint of the
-# items covers all that they read.
-CODE = (
-    "compute.py",
-    "evaluation/benchmarks/items.py",
-    "evaluation/embed.py",
-    "evaluation/protocols.py",
-    "evaluation/scoring.py",
-    "archives.py",
-    "images/decoding.py",
-    "models/checkpoints.py",
-    "models/sources.py",
-    "models/encoding.py",
-    "models/loading.py",
-    "models/tokenizing.py",
-    "models/weights.py",
-)
 _FINGERPRINT_FILE = "fingerprint.json"
 # How images were compared, by EvaluationSettings.perceptual_hash. Each result has its own file, so
 # that a comparison of bytes alone does not replace one that also found near-duplicates.
@@ -533,7 +517,7 @@ def _images_hash(subtasks: Sequence[Subtask]) -> str:
 
 def _code_files() -> Iterator[tuple[str, Path]]:
     package = Path(compo_pipeline.__file__).parent
-    for name in CODE:
+    for name in scoring.CODE:
         path = package / name
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             yield str(file.relative_to(package)), file

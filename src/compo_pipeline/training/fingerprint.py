@@ -43,7 +43,7 @@ class FingerprintError(ClickException, RuntimeError):
 
 
 def code_fingerprint(*more: str) -> str:
-    """Hash of the source files that training uses, and of further packages."""
+    """Hash of the source files that training uses, and of further files and packages."""
     package = Path(compo_pipeline.__file__).parent
     places = [package / name for name in (*CODE, *more)]
     return _hash([file for place in places for file in (sorted(place.rglob("*.py")) or [place])])

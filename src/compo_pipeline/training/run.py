@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from compo_pipeline.compute import resolve
+from compo_pipeline.evaluation import scoring
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.images.decoding import ACCEPTED
@@ -245,7 +246,7 @@ class Trainer:
         }
         if self.inputs.settings.selects and self.inputs.held_out is not None:
             found["validation"] = self.inputs.held_out.fingerprint
-            found["validation_code"] = fingerprint.code_fingerprint("evaluation")
+            found["validation_code"] = fingerprint.code_fingerprint(*scoring.CODE)
         return found
 
     @cached_property

@@ -63,9 +63,11 @@ class HeldOut:
 
     @property
     def fingerprint(self) -> str:
-        """Of the rows and the items."""
+        """Of the rows, the items, and how the figure averages over them."""
         rows = (f"{row.sample_id} {row.sentences[0]}" for row in self.rows)
-        return f"{digest(items_fingerprint(self.subtasks), *rows):016x}"
+        names = dict.fromkeys(task.benchmark for task in self.subtasks)
+        averages = (f"{benchmarks.BENCHMARKS[name].averages}" for name in names)
+        return f"{digest(items_fingerprint(self.subtasks), *averages, *rows):016x}"
 
 
 def held_out(

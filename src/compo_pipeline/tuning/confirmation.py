@@ -17,6 +17,7 @@ from itertools import product
 from pathlib import Path
 
 from compo_pipeline import compute
+from compo_pipeline.evaluation import scoring
 from compo_pipeline.evaluation.benchmarks import Key, Subtask, titles
 from compo_pipeline.evaluation.comparison import BASE, CONTROL, FINE_TUNED, Row, compare
 from compo_pipeline.evaluation.conclusions import summary_lines
@@ -105,7 +106,7 @@ class Confirmation:
         training, evaluation = self.inputs.training, self.inputs.evaluation
         resolved = Trainer(training).compute
         return digest(
-            fingerprint.code_fingerprint("evaluation", "language"),
+            fingerprint.code_fingerprint(*scoring.CODE, "language"),
             training.data_hash,
             digest(*(row.sample_id for row in training.captions)),
             base.fingerprint,
