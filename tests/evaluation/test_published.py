@@ -17,6 +17,11 @@ def test_published_results_need_the_same_protocol() -> None:
     clic, c2lip = published_results([ROW], coco=False)
     assert clic.rows[0][1][clic.paper.models.index("CLIP")] == 45.2
     assert c2lip.rows[0][1][c2lip.paper.models.index("C2LIP")] == 66.2
+    average = replace(ROW, name="average", items=4757)
+    (sparcl,) = (
+        one.rows for one in published_results([average], coco=False) if "SPARCL" in one.paper.title
+    )
+    assert sparcl == ((average, (59.8, 64.9, None, 66.1)),)
     assert published_results([replace(ROW, items=665, skipped=1)], coco=True) == []
     assert published_results([replace(ROW, items=1000)], coco=True) == []
     assert published_results([replace(ROW, name="of_our_own")], coco=True) == []
