@@ -291,7 +291,10 @@ def records(folder: Path) -> dict[str, str]:
 
 
 def runs(client: mlflow.MlflowClient) -> dict[str, Any]:
-    """State, parameters and points of runs by name; of trials, which differ in number, none."""
+    """State, parameters and points of runs by name; of trials, which differ in number, none.
+
+    The seconds that a step waited for its batch are left out.
+    """
     found = {}
     for run in client.search_runs([each.experiment_id for each in client.search_experiments()]):
         name = str(run.info.run_name)
@@ -304,6 +307,7 @@ def runs(client: mlflow.MlflowClient) -> dict[str, Any]:
                 {(at.step, at.value) for at in client.get_metric_history(run.info.run_id, metric)}
             )
             for metric in sorted(run.data.metrics)
+            if not metric.endswith("data_wait")
         }
         found[name] = (run.info.status, sorted(run.data.params.items()), curves)
     return found
