@@ -126,23 +126,25 @@ def test_more_images_are_added(plan: TrainingInputs, embedded: list[int], tmp_pa
 
 def test_parts_come_back_with_their_patches(tmp_path: Path) -> None:
     store = FeatureStore(tmp_path, ("a",), patches=True, device=CPU)
-    assert store.read().rows == {}
     images = [
         ImageInput(("a.png",)),
         ImageInput(("a.png",), counterfactual=True),
         ImageInput(("a", "b"), "vertical"),
     ]
+    assert store.read(images).rows == {}
     parts = [
         Features({one: 0}, torch.randn(1, 4), torch.randn(1, 3, 4).bfloat16()) for one in images
     ]
     for part in parts:
         store.add(part)
-    found = store.read()
+    found = store.read(images)
     assert list(found.rows) == images
     assert torch.equal(found.values, torch.cat([part.values for part in parts]))
     assert found.patches is not None and found.patches.dtype == torch.bfloat16
     assert torch.equal(found.patches[1], parts[1].patches[0])  # type: ignore[index]
-    assert FeatureStore(tmp_path, ("a",), patches=False, device=CPU).read().rows == {}
+    last = store.read(images[2:])
+    assert last.rows == {images[2]: 0} and torch.equal(last.values, parts[2].values)
+    assert FeatureStore(tmp_path, ("a",), patches=False, device=CPU).read(images).rows == {}
 
 
 def test_a_damaged_part_is_embedded_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -154,10 +156,10 @@ def test_a_damaged_part_is_embedded_again(tmp_path: Path, caplog: pytest.LogCapt
     content = bytearray(part.read_bytes())
     content[-1] ^= 1
     part.write_bytes(content)
-    assert list(store.read().rows) == images[1:2]
+    assert list(store.read(images).rows) == images[1:2]
     assert "computed again" in caplog.text
     store.add(Features({images[2]: 0}, torch.randn(1, 4)))
-    assert list(store.read().rows) == images[1:]
+    assert list(store.read(images).rows) == images[1:]
 
 
 def test_a_look_at_the_model_changes_nothing(plan: TrainingInputs) -> None:

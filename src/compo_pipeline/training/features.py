@@ -6,7 +6,7 @@ Shapes: n images, m images and K texts of a batch, P patches, T tokens, D width 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -307,7 +307,7 @@ class FeatureStore:
     Args:
         folder: of the features of all towers.
         key: everything that determines an image's features: tower and preprocessing, data,
-            precision and kind of device.
+            precision, kind of device and code.
         patches: whether patch tokens are stored too.
         pooled: whether the values are what the image projection projects.
         device: where features go.
@@ -330,12 +330,15 @@ class FeatureStore:
         """No other process embeds meanwhile: the next one finds the images of this one."""
         return self._store.locked()
 
-    def read(self) -> Features:
-        """All stored features, on the device."""
+    def read(self, images: Iterable[ImageInput]) -> Features:
+        """Features of those of these images that have any, on the device."""
+        wanted = {_key(image): image for image in images}
         found = Features({}, torch.empty(0, device=self.device), pooled=self._pooled)
-        for keys, tensors in self._store.parts(str(self.device)):
-            rows = {_image(key): row for row, key in enumerate(keys)}
-            stored = Features(rows, tensors["values"], tensors.get("patches"), self._pooled)
+        for keys, tensors in self._store.parts():
+            places = [place for place, key in enumerate(keys) if key in wanted]
+            rows = {wanted[keys[place]]: row for row, place in enumerate(places)}
+            chosen = {name: tensor[places].to(self.device) for name, tensor in tensors.items()}
+            stored = Features(rows, chosen["values"], chosen.get("patches"), self._pooled)
             found = found.joined(stored)
         return found
 
@@ -349,8 +352,3 @@ class FeatureStore:
 
 def _key(image: ImageInput) -> str:
     return json.dumps([image.paths, image.axis, image.counterfactual])
-
-
-def _image(key: str) -> ImageInput:
-    paths, axis, counterfactual = json.loads(key)
-    return ImageInput(tuple(paths), axis, counterfactual)

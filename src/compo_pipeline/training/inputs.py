@@ -105,5 +105,6 @@ def training_inputs(
         seed=seed,
         resume=Path(paths["resume"]),
         counterfactual_images=counterfactual_images,
+        features=Path(paths["features"]),
         held_out=held_out(recipe.validation, valid_captions, Path(root), split, reported),
     )

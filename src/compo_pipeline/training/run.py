@@ -365,14 +365,18 @@ class Trainer:
         inputs, images = self.inputs, batches.images()
         if inputs.settings.validation.every is not None and inputs.held_out is not None:
             images = list(dict.fromkeys([*images, *inputs.held_out.images]))
-        if inputs.features is None:
+        # Processes of other hosts may have other stores.
+        if inputs.features is None or self.ranks.world > 1:
             self._embed_missing(images, loaded, preprocessor, kind)
         elif not self._features.rows.keys() >= set(images):
-            precision, device = self.compute.precision, self.device
-            key = (loaded.image_fingerprint, inputs.data_hash, precision, device.type)
-            store = FeatureStore(inputs.features, key, device=device, **kind)
+            inputs_key = (inputs.data_hash, self._inputs_fingerprints["code"])
+            key = (loaded.image_fingerprint, *inputs_key, self.compute.precision, self.device.type)
+            store = FeatureStore(inputs.features, key, device=self.device, **kind)
             with store.locked():
-                self._features = store.read()
+                stored = store.read(set(images) - self._features.rows.keys())
+                if stored.rows:
+                    log.info("%d of %d images are embedded already.", len(stored.rows), len(images))
+                self._features = self._features.joined(stored)
                 fresh = self._embed_missing(images, loaded, preprocessor, kind)
                 if fresh is not None:
                     store.add(fresh)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -158,16 +157,15 @@ def _inputs(
     method_settings: Mapping[str, Any],
     **shared: Any,
 ) -> TrialInputs:
-    """Of trials; `shared` are the inputs of any training. Trials share features of images."""
+    """Of trials; `shared` are the inputs of any training."""
     from compo_pipeline.evaluation.settings import EvaluationSettings
     from compo_pipeline.training.inputs import training_inputs
     from compo_pipeline.tuning.trial import TrialInputs
 
-    features = Path(shared["paths"]["features"])
     return TrialInputs(
         method,
         {"training": shared["training"], method: method_settings},
-        replace(training_inputs(**shared), resume=features, features=features),
+        training_inputs(**shared),
         parse(EvaluationSettings, evaluation, "evaluation"),
     )
 
