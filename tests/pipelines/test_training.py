@@ -82,7 +82,7 @@ def node(
     }
     training = yaml.safe_load((conf / "parameters_training.yml").read_text())["training"]
     small = {"epochs": 2, "batch_size": 3, "workers": 0, "log_every": 1, "device": "cpu"}
-    names = ("checkpoint", "control_checkpoint", "resume")
+    names = ("checkpoint", "control_checkpoint", "resume", "features")
 
     def run(**changes: Any) -> tuple[Path, Path, dict[str, Any], pd.DataFrame]:
         given = {
