@@ -12,11 +12,20 @@ import numpy as np
 import pytest
 import yaml
 
-from compo_pipeline.analysis.cases import Case, Region, find_cases, image_limits, read_regions
+from compo_pipeline.analysis.cases import (
+    Case,
+    Region,
+    find_cases,
+    image_limits,
+    item_cases,
+    read_regions,
+)
 from compo_pipeline.analysis.settings import AttentionSettings
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.evaluation.benchmarks import Item, Subtask
 from compo_pipeline.images.decoding import Limits
+from compo_pipeline.language.parsing import parses_of
 from compo_pipeline.quality.settings import IngestSettings
 from compo_pipeline.scenes.dataset import SceneSettings, write
 
@@ -289,3 +298,23 @@ def test_what_scenes_write_is_read(tmp_path: Path) -> None:
         left, top, width, height = entry["bbox"]
         assert np.argwhere(mask).min(axis=0).tolist() == [top, left]
         assert np.argwhere(mask).max(axis=0).tolist() == [top + height - 1, left + width - 1]
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "phrases"),
+    [
+        ("A red cube near a ball.", "A blue cube near a ball.", ["a red cube", "a blue cube"]),
+        ("A cube left of a ball.", "A cube right of a ball.", ["a cube", "a ball"]),
+        ("A cube near a ball.", None, ["a cube", "a ball"]),
+        ("red", None, ["red"]),
+    ],
+)
+def test_the_phrases_of_an_item_are_those_in_which_its_texts_differ(
+    right: str, wrong: str | None, phrases: list[str], tmp_path: Path
+) -> None:
+    texts = [text for text in (right, wrong) if text]
+    parses = parses_of("compo_en", texts)
+    item = Item("0", "a.png", (right,), (wrong,) if wrong else ())
+    task = Subtask("b", "s", ("image_to_text",), tmp_path, (item,))
+    found = item_cases(task, item, [parses[text] for text in texts])
+    assert found == [Case(tmp_path, "a.png", phrase) for phrase in phrases]

@@ -1,3 +1,4 @@
+import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -26,7 +27,8 @@ from compo_pipeline.evaluation.suite import (
 from compo_pipeline.pipelines.benchmark.nodes import score_list, write_suite_page
 from compo_pipeline.pipelines.benchmark_diff.nodes import diff_models, write_diff_page
 from compo_pipeline.presentation import suite_page
-from compo_pipeline.records import Score
+from compo_pipeline.records import Caption, Fact, Score
+from compo_pipeline.tables import read_rows, write_rows
 
 FETCHED = re.compile(r"""(?:src|href)=["']([^"']*)|url\(([^)]*)\)""")
 
@@ -69,6 +71,7 @@ def test_a_list_of_models_is_compared_with_its_first(
         {},
         {},
         str(tmp_path / "stored"),
+        "unused",
     )
     scores, suite = score_list(*inputs)
     assert {row.model for row in scores} == {"a", "b"} and len(scores) == 2 * (4 + 4 + 4)
@@ -81,7 +84,8 @@ def test_a_list_of_models_is_compared_with_its_first(
     assert score_list(*inputs)[1] == suite
     facts = {"env": None, "params": {}}
     folder = write_suite_page(
-        suite, scores, "two", benchmarks, evaluation, facts, str(tmp_path / "page")
+        *(suite, scores, "two", benchmarks, evaluation, facts, str(tmp_path / "page")),
+        *({"two": models}, {}, "unused"),
     )
     for page in ("benchmark.html", "benchmark.md"):
         content = (folder / page).read_text()
@@ -170,8 +174,90 @@ def scored(
     data = {"format": "coco_captions", "root": str(tmp_path), "splits": {"train": "train"}}
     return score_list(
         *("two", {"two": models}, benchmarks, {"device": "cpu"}, data, {}, {}, {}),
-        str(tmp_path / "stored"),
+        *(str(tmp_path / "stored"), "unused"),
     )
+
+
+@pytest.fixture
+def training(benchmarks: dict[str, Any], tmp_path: Path) -> dict[str, str]:
+    """Tables of a dataset of its own, with one of the benchmarks' images and one caption; and with
+    another image and caption of them in its test split.
+    """
+    root = tmp_path / "dataset"
+    root.mkdir()
+    rows = (("mine.png", "0.png", "0 RED cubes.", "train"), ("1.png", "1.png", "cubes", "test"))
+    captions, facts = [], []
+    for number, (name, source, text, split) in enumerate(rows):
+        content = (tmp_path / "images" / source).read_bytes()
+        (root / name).write_bytes(content)
+        captions.append(Caption(name, name, name, 40, 40, (text,), "x", split))
+        found = hashlib.sha256(content).hexdigest()
+        facts.append(
+            Fact(number, name, name, split, found, None, 40, 40, 1, 1, 3, False, False, False)
+        )
+    write_rows(root / "captions.parquet", captions, Caption)
+    write_rows(root / "facts.parquet", facts, Fact)
+    tables = {kind: str(root / f"{kind}.parquet") for kind in ("captions", "facts")}
+    return {**tables, "root": str(root)}
+
+
+def test_the_training_rows_that_are_named_are_searched_for(
+    benchmarks: dict[str, Any],
+    training: dict[str, str],
+    tiny_model: Callable[..., Path],
+    tmp_path: Path,
+) -> None:
+    models = {"two": {name: {"name": f"local-dir:{tiny_model(0)}"} for name in ("a", "b")}}
+    data = {"format": "coco_captions", "root": str(tmp_path / "absent"), "splits": {}}
+    evaluation = {"device": "cpu", "perceptual_hash": True, "slices": ["binding", "length"]}
+    evaluation["slice_items"] = 1
+    suite = {"training": training}
+    scores, found = score_list(
+        *("two", models, benchmarks, evaluation, data, {}, {}, suite),
+        *(str(tmp_path / "stored"), "compo_en"),
+    )
+    known = "right seen, wrong unseen"
+    for own in found["overlaps"]:
+        assert (own["images"], own["same_bytes"], own["same_name"], own["near"]) == (4, 1, 0, 1)
+        assert own["captions"] == 4 + (own["benchmark"] == "sugar_crepe_pp")
+        assert (own["same_caption"], own["bindings"]) == (1, {known: 4})
+    command, page = {"env": None, "params": {}}, str(tmp_path / "page")
+    folder = write_suite_page(
+        found, scores, "two", benchmarks, evaluation, command, page, models, {}, "compo_en"
+    )
+    assert all(known in (folder / name).read_text() for name in ("benchmark.html", "benchmark.md"))
+    _, diff = diff_models(scores, found, "two", suite, benchmarks, evaluation, "compo_en")
+    assert {row["slice"] for row in diff["slices"]} == {f"binding={known}", "length=1-5 words"}
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"facts": None}, r"suite\.training: captions, facts: "),
+        ({"captions": "absent.parquet"}, r"suite\.training\.captions: .*absent\.parquet"),
+        ({"facts": "{captions}"}, r"suite\.training\.facts: .*captions\.parquet.*columns"),
+        ({"root": "{captions}"}, r"evaluation\.perceptual_hash: .*mine\.png"),
+        ("other split", r"suite\.training\.captions: .*'train' \(splits: test\)"),
+        ("other dataset", r"suite\.training\.facts: .*of the same dataset"),
+    ],
+)
+def test_training_rows_that_cannot_be_searched_are_named(
+    benchmarks: dict[str, Any], training: dict[str, str], change: Any, named: str
+) -> None:
+    if isinstance(change, dict):
+        training |= {key: value and value.format(**training) for key, value in change.items()}
+    else:
+        kind, row_type = ("captions", Caption) if change == "other split" else ("facts", Fact)
+        rows = read_rows(Path(training[kind]), row_type)
+        write_rows(Path(training[kind]), rows[1:], row_type)
+    evaluation = {"device": "cpu", "perceptual_hash": True}
+    models = {"two": {"a": {"name": "local-dir:absent"}}}
+    data = {"format": "coco_captions", "root": "absent", "splits": {}}
+    with pytest.raises(SettingsError, match=named):
+        score_list(
+            *("two", models, benchmarks, evaluation, data, {}, {}, {"training": training}),
+            *("unused", "unused"),
+        )
 
 
 def _with_verdicts(scores: list[Score], right: dict[str, set[str]]) -> list[Score]:
@@ -256,6 +342,39 @@ def test_items_on_which_two_models_differ(
     content = (page / "diff.html").read_text()
     # Two items of each kind; a tie of metrics shows an item once.
     assert content.count("<article") == 4 and content.count("data:image/jpeg") == 4
+
+
+@pytest.mark.parametrize(
+    ("other", "shown"),
+    [
+        (None, "What phrases attend to"),
+        ("scenes-base", "the image towers of model0 and scenes-base differ"),
+    ],
+)
+def test_attention_is_shown_where_it_is_asked_for(
+    benchmarks: dict[str, Any],
+    scored: tuple[list[Score], dict[str, Any]],
+    tiny_model: Callable[..., Path],
+    tmp_path: Path,
+    other: str | None,
+    shown: str,
+) -> None:
+    scores = _with_verdicts(scored[0], {"a": {"0", "1"}, "b": {"1", "2", "3"}})
+    names = {"a": f"local-dir:{tiny_model(0)}", "b": other or f"local-dir:{tiny_model(1)}"}
+    lists = {"two": {name: {"name": value} for name, value in names.items()}}
+
+    def page(attention: int) -> str:
+        evaluation = {"device": "cpu", "gallery": 1, "attention": attention}
+        folder = write_suite_page(
+            *(scored[1], scores, "two", benchmarks, evaluation, {"env": None, "params": {}}),
+            *(str(tmp_path / "page"), lists, {}, "compo_en"),
+        )
+        return (folder / "benchmark.html").read_text()
+
+    assert "What phrases attend to" not in page(0)
+    content = page(1)
+    assert shown in content
+    assert content.count("Attention of phrases under a and b") == (other is None)
 
 
 @pytest.mark.parametrize(

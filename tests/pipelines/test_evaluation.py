@@ -146,7 +146,7 @@ def _run(catalog: DataCatalog) -> None:
 @pytest.fixture(scope="module")
 def done(catalog: Callable[..., DataCatalog]) -> DataCatalog:
     """The pipeline after one run."""
-    finished = catalog()
+    finished = catalog(attention=1)
     _run(finished)
     return finished
 
@@ -199,6 +199,7 @@ def test_figures_and_report_are_kept_with_the_run(done: DataCatalog) -> None:
     kept = {file.path for file in client.list_artifacts(run_id, "report")}
     assert {"report/report.html", "report/subtasks.png"} <= kept
     page = (done.load("report") / "report.html").read_text(encoding="utf-8")
+    assert "Attention of phrases under base and CLIC" in page
     # What a reader needs to make it again.
     assert "kedro run --pipeline=train_eval --env=toy --params evaluation.workers=2" in page
     assert "CLIC, variant mine, seed 7" in page and run_id in page

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,12 @@ from PIL import Image, ImageDraw
 from compo_pipeline.analysis.settings import AttentionSettings
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.evaluation.benchmarks import Item, Subtask
 from compo_pipeline.images.decoding import Limits
+from compo_pipeline.language.concepts import naming_phrases
+from compo_pipeline.language.editing import extent
 from compo_pipeline.quality.settings import IngestSettings
+from compo_pipeline.records import Parse
 from compo_pipeline.seeding import rng
 from compo_pipeline.untrusted import OutsideRoot, parse_json, path_below
 
@@ -157,6 +161,30 @@ def _region(segmentation: Any, width: int, height: int) -> Region | str:
 def _indefinite(name: str) -> str:
     """A category with its indefinite article."""
     return f"an {name}" if name[0] in "aeiou" else f"a {name}"
+
+
+def item_cases(task: Subtask, item: Item, parses: Sequence[Parse]) -> list[Case]:
+    """The phrases of a benchmark item, each with its image.
+
+    They are those in which its texts differ; where the texts have the same ones (swapped things,
+    relations) or there is one text, all of the first; the text itself where it has none.
+
+    Args:
+        task: the item's.
+        item: whose first image is taken.
+        parses: of its first right text and, where there is one, of its first wrong one.
+    """
+    right, *wrong = (dict.fromkeys(_phrases(parse)) for parse in parses)
+    others = wrong[0] if wrong else {}
+    different = [phrase for phrase in (*right, *others) if (phrase in right) != (phrase in others)]
+    phrases = different or list(right) or [parses[0].text]
+    return [Case(task.images, item.image, phrase) for phrase in phrases]
+
+
+def _phrases(parse: Parse) -> Iterator[str]:
+    for first, last in naming_phrases(parse):
+        start, end = extent(parse, first, last)
+        yield parse.text[start:end].lower()
 
 
 def find_cases(settings: AttentionSettings, data: DataSettings) -> tuple[list[Case], Counter[str]]:

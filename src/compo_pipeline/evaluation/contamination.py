@@ -25,11 +25,12 @@ from PIL.Image import Image, Resampling
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
 from compo_pipeline.evaluation.benchmarks.items import ImagePlace, set_of, sets_of
-from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.evaluation.settings import EvaluationSettings, TrainingTables
 from compo_pipeline.evaluation.slices import BINDING, ItemSlices
 from compo_pipeline.images.decoding import ACCEPTED, ImageError, file_name, load, open_file
 from compo_pipeline.records import Caption, Fact
 from compo_pipeline.seeding import digest
+from compo_pipeline.tables import Row, read_rows
 
 log = logging.getLogger(__name__)
 
@@ -91,13 +92,49 @@ def normalised(text: str) -> str:
     return " ".join(_WORDS.findall(text.lower()))
 
 
+def named_rows(tables: TrainingTables) -> tuple[list[Caption], list[Fact]]:
+    """The training rows of the tables that `suite.training` names, and their facts.
+
+    Raises:
+        SettingsError: a table cannot be read, or they have no training rows or no facts about them.
+    """
+    if tables.captions is None or tables.facts is None:
+        return [], []
+    captions = _read(tables.captions, Caption, "captions")
+    facts = _read(tables.facts, Fact, "facts")
+    rows = [row for row in captions if row.split == TRAINING_SPLIT]
+    if not rows:
+        splits = ", ".join(sorted({row.split for row in captions}))
+        raise SettingsError(
+            f"suite.training.captions: {tables.captions} has no rows of the split "
+            f"'{TRAINING_SPLIT}' (splits: {splits})"
+        )
+    if {row.image for row in rows}.isdisjoint(fact.image for fact in facts):
+        raise SettingsError(
+            f"suite.training.facts: {tables.facts} has no image of {tables.captions}; expected the "
+            "facts of the same dataset"
+        )
+    return rows, facts
+
+
+def _read(path: str, row_type: type[Row], key: str) -> list[Row]:
+    try:
+        return read_rows(Path(path), row_type)
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"suite.training.{key}: {path}: {error}") from error
+
+
 def training_rows(
     captions: Iterable[Caption],
     facts: Iterable[Fact],
     root: Path,
     settings: EvaluationSettings,
 ) -> TrainingRows:
-    """Collect what identifies the images (below `root`) and sentences of the training split."""
+    """Collect what identifies the images (below `root`) and sentences of the training split.
+
+    Raises:
+        SettingsError: images are to be compared, and none can be read.
+    """
     rows = [caption for caption in captions if caption.split == TRAINING_SPLIT]
     images = {caption.image for caption in rows}
     near = None
@@ -105,6 +142,11 @@ def training_rows(
         with ThreadPoolExecutor(settings.workers) as pool:
             hashes = pool.map(_perceptual_hash, ((root, image, ACCEPTED) for image in images))
             near = np.unique(np.array([h for h in hashes if h is not None], dtype=np.uint64))
+        if images and not near.size:
+            raise SettingsError(
+                f"evaluation.perceptual_hash: none of the {len(images)} training images can be "
+                f"read below {root} (such as '{min(images)}'); expected the root of their dataset"
+            )
     return TrainingRows(
         hashes=frozenset(f.image_hash for f in facts if f.image in images and f.image_hash),
         names=frozenset(image_id(image) for image in images),

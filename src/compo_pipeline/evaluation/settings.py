@@ -40,11 +40,14 @@ class EvaluationSettings:
     slices: tuple[SliceKind, ...] = ()
     """Kinds of slices that are compared too: `attribute`, `object`, `relation` and `length` of an
     item's first right text; `binding`: whether its attribute-object pairs are in the training
-    captions, which are all parsed for it."""
+    captions, which are all parsed for it (those of `suite.training` for a list of models)."""
     slice_items: PositiveInt = 50
     """The least number of scored items of a metric within a slice."""
     gallery: NonNegativeInt = 24
     """Number of items shown in the report of each kind: fixed, broken, still wrong."""
+    attention: NonNegativeInt = 0
+    """Number of these items, of each kind, that are shown with what their phrases attend to under
+    both models; the models must have features of image patches."""
 
 
 @settings
@@ -75,6 +78,9 @@ class TrainingTables:
     """The valid captions, `data/03_primary/<dataset>/captions.parquet`."""
     facts: str | None = None
     """Their facts, `data/02_intermediate/<dataset>/facts.parquet`."""
+    root: str | None = None
+    """Folder that the captions' image paths are below, for `evaluation.perceptual_hash`; null is
+    `data.root`."""
 
     def __post_init__(self) -> None:
         """Check that neither is given alone."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from compo_pipeline.configuration import SettingsError, nearest, parse
@@ -27,6 +28,7 @@ from compo_pipeline.evaluation.settings import (
     ComparisonSet,
     EvaluationSettings,
 )
+from compo_pipeline.evaluation.slices import ItemSlices
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.records import Score
@@ -149,6 +151,12 @@ class Suite:
     def table(self) -> Iterator[tuple[Row, ...]]:
         """The rows of each metric, one for each model."""
         return zip(*(model.rows for model in self.models), strict=True)
+
+    @property
+    def headlines(self) -> list[tuple[Row, ...]]:
+        """The rows that a summary shows; all where none is one of these."""
+        table = list(self.table)
+        return [rows for rows in table if rows[0].headline] or table
 
     @property
     def aggregates(self) -> list[AggregateRow]:
@@ -298,6 +306,7 @@ def score_suite(
     benchmarks: BenchmarksSettings,
     store: Path,
     known: TrainingRows | None = None,
+    slices: ItemSlices = MappingProxyType({}),
 ) -> tuple[list[Score], Suite]:
     """Score models on every subtask and compare each with the first.
 
@@ -308,6 +317,7 @@ def score_suite(
         benchmarks: which benchmarks, for the record.
         store: folder of stored embeddings.
         known: what identifies training rows, whose overlap with the items is counted.
+        slices: `binding` of the items in these rows.
     """
     embedder = Embedder(subtasks, settings, store)
     scored: dict[str, ModelScores] = {}
@@ -335,7 +345,7 @@ def score_suite(
         exif=benchmarks.exif,
         titles=labels,
         not_run=tuple(place.benchmark.label for place in places(benchmarks) if not place.exists),
-        overlaps=tuple(overlaps(subtasks, known, settings.workers, {})) if known else (),
+        overlaps=tuple(overlaps(subtasks, known, settings.workers, slices)) if known else (),
     )
     return [row for own in scored.values() for row in own.rows], suite
 

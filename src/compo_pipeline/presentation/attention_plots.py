@@ -6,7 +6,7 @@ After C2LIP, Fig. 2: green for more attention, violet for less, white for no dif
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -35,6 +35,21 @@ _SIDE = 448  # pixels of a drawn image, whatever size the model sees
 _INCH, _HEAD, _FOOT = 1.9, 0.4, 0.75
 # Outliers among the patches have the last colour, so that the others differ visibly.
 _PERCENTILES = (1.0, 99.0)
+
+
+class TowersDiffer(SettingsError):
+    """The image towers of two models differ, so that their maps cannot be subtracted.
+
+    Args:
+        names: of the models.
+    """
+
+    def __init__(self, *names: str) -> None:
+        self.reason = f"the image towers of {' and '.join(names)} differ"
+        super().__init__(
+            f"model: {self.reason}; set model.name and model.pretrained as they were in the "
+            "training of the checkpoint"
+        )
 
 
 class ColourScales(NamedTuple):
@@ -70,14 +85,11 @@ def panels_of(
     """Panels of some cases; those whose image cannot be read are left out.
 
     Raises:
-        SettingsError: the image towers of the two models differ.
+        TowersDiffer: the image towers of the two models differ.
     """
     towers = [loaded.config["model_cfg"]["vision_cfg"] for loaded in (base, tuned)]
     if towers[0] != towers[1]:
-        raise SettingsError(
-            f"model: '{base.name}' and the checkpoint '{tuned.name}' have different image towers; "
-            "set model.name and model.pretrained as they were in its training"
-        )
+        raise TowersDiffer(base.name, tuned.name)
     before, after = (
         list(attention_results(loaded, cases, 16, 1, limits)) for loaded in (base, tuned)
     )
@@ -111,28 +123,25 @@ def draw(panels: Sequence[AttentionPanel], folder: Path) -> list[Path]:
     """Write `attention_<nn>.png` of a few rows each; those of an earlier run are removed."""
     for earlier in folder.glob("attention_*.png"):
         earlier.unlink()
-    if not panels:
-        return []
-    import matplotlib as mpl
-
-    scales = _scales(panels)
     paths: list[Path] = []
-    with mpl.rc_context(STYLE):
-        for start in range(0, len(panels), ROWS):
-            path = folder / f"attention_{len(paths) + 1:02d}.png"
-            _grid(panels[start : start + ROWS], scales).savefig(path, dpi=_DPI)
-            paths.append(path)
+    for number, grid in enumerate(render(panels), 1):
+        paths.append(folder / f"attention_{number:02d}.png")
+        grid.save(paths[-1])
     return paths
 
 
-def render(panels: Sequence[AttentionPanel]) -> Image.Image:
-    """One grid of at least one panel, as an image."""
+def render(panels: Sequence[AttentionPanel]) -> Iterator[Image.Image]:
+    """Grids of a few rows each, as images on one scale."""
+    if not panels:
+        return
     import matplotlib as mpl
 
-    buffer = io.BytesIO()
-    with mpl.rc_context(STYLE):
-        _grid(panels, _scales(panels)).savefig(buffer, dpi=_DPI, format="png")
-    return Image.open(buffer).convert("RGB")
+    scales = _scales(panels)
+    for start in range(0, len(panels), ROWS):
+        buffer = io.BytesIO()
+        with mpl.rc_context(STYLE):
+            _grid(panels[start : start + ROWS], scales).savefig(buffer, dpi=_DPI, format="png")
+        yield Image.open(buffer).convert("RGB")
 
 
 def _scales(panels: Sequence[AttentionPanel]) -> ColourScales:

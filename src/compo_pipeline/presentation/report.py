@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,8 @@ from compo_pipeline.evaluation.conclusions import summary_sentence
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.published import published_results
 from compo_pipeline.presentation import pages, plots
-from compo_pipeline.presentation.item_cards import sampled_cards
+from compo_pipeline.presentation.item_attention import ItemAttention
+from compo_pipeline.presentation.item_cards import ItemCard, sampled_cards
 from compo_pipeline.records import Rejected, Score
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class ReportInputs:
     """Facts about the run, label to text: date, command, commit, recipe, ..."""
     settings: Mapping[str, Any]
     """Settings of the training."""
+    attention: Callable[[Sequence[ItemCard]], ItemAttention] | None = None
+    """Attention of phrases of the shown items; None if it is not shown."""
     links: Sequence[pages.Link] = ()
     """Related pages."""
 
@@ -82,6 +85,7 @@ def write(inputs: ReportInputs, folder: Path) -> Path:
         "subtask_plot": plots.subtasks(rows, labels, folder / SUBTASKS),
         "curve_plot": plots.curves(inputs.curves, folder / CURVES),
         "cards": cards,
+        "attention": inputs.attention(cards) if inputs.attention and cards else None,
         "published": published_results(rows, coco=comparison.dataset == "coco"),
         "quarantine": Counter(row.rule for row in inputs.quarantine).most_common(),
         "quarantined": len({(row.row, row.sample_id, row.image) for row in inputs.quarantine}),

@@ -16,6 +16,7 @@ from compo_pipeline.evaluation.benchmarks import Subtask
 from compo_pipeline.evaluation.differences import item_changes
 from compo_pipeline.evaluation.suite import Suite
 from compo_pipeline.presentation import pages, plots
+from compo_pipeline.presentation.item_attention import ItemAttention
 from compo_pipeline.presentation.item_cards import ItemCard, hardest_cards
 from compo_pipeline.presentation.tables import STYLES
 from compo_pipeline.records import Score
@@ -49,6 +50,7 @@ def write(
     facts: Mapping[str, str],
     folder: Path,
     cards: Mapping[str, Sequence[ItemCard]] = MappingProxyType({}),
+    attention: Mapping[str, ItemAttention] = MappingProxyType({}),
 ) -> Path:
     """Write `benchmark.html` and `benchmark.md`, and the plot beside them; return the folder.
 
@@ -58,6 +60,7 @@ def write(
         facts: about the run, label to text.
         folder: for the files.
         cards: of `cards_of`.
+        attention: of phrases of their items, by the model's name.
     """
     folder.mkdir(parents=True, exist_ok=True)
     panels = _panels(suite)
@@ -67,6 +70,7 @@ def write(
         "links": (),
         "suite": suite,
         "cards": cards,
+        "attention": attention,
         "frontier": plots.frontier(panels, folder / FRONTIER),
         "panels": panels,
         "axes": [suite.trade_off[0], *suite.trade_off[1]],
@@ -109,13 +113,12 @@ def show(suite: Suite, console: Console | None = None) -> None:
     table.add_column("")
     for model in suite.models:
         table.add_column(model.name, justify="right", no_wrap=True)
-    for rows in suite.table:
-        if rows[0].headline:
-            cells = [
-                Text(f"{row.fine_tuned.value:.1f}", style=STYLES[row.vs_base.significance])
-                for row in rows
-            ]
-            table.add_row(Text(rows[0].label), *cells)
+    for rows in suite.headlines:
+        cells = [
+            Text(f"{row.fine_tuned.value:.1f}", style=STYLES[row.vs_base.significance])
+            for row in rows
+        ]
+        table.add_row(Text(rows[0].label), *cells)
     console.print(table)
     for line in suite.left_out:
         console.print(Text(line, style="yellow"))

@@ -125,7 +125,8 @@ class VersionPair:
         case = Case(image.parent, image.name, phrase)
         (panel,) = panels_of(self.base, self.tuned, [case], self.limits)
         # Without the name of the uploaded file.
-        return render([replace(panel, image="", names=("base", self.label))])
+        (grid,) = render([replace(panel, image="", names=("base", self.label))])
+        return grid
 
 
 def load_pair(

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from compo_pipeline.records import Score
-
-if TYPE_CHECKING:
-    from compo_pipeline.evaluation.contamination import TrainingRows
-    from compo_pipeline.evaluation.settings import EvaluationSettings, TrainingTables
 
 
 def score_list(
@@ -24,6 +20,7 @@ def score_list(
     registration: Mapping[str, Any],
     suite: Mapping[str, Any],
     embeddings: str,
+    language_model: str,
 ) -> tuple[list[Score], dict[str, Any]]:
     """Scores of every item, and the comparison of the models with the first one."""
     from dataclasses import replace
@@ -31,13 +28,16 @@ def score_list(
     from compo_pipeline.compute import choose_device, environment
     from compo_pipeline.configuration import SettingsError, parse
     from compo_pipeline.evaluation.benchmarks import from_files
+    from compo_pipeline.evaluation.contamination import named_rows, training_rows
     from compo_pipeline.evaluation.references import read_references
     from compo_pipeline.evaluation.settings import (
         BenchmarksSettings,
         EvaluationSettings,
         SuiteSettings,
     )
+    from compo_pipeline.evaluation.slices import item_slices
     from compo_pipeline.evaluation.suite import listed_models, score_suite
+    from compo_pipeline.language.parsing import parses_of
     from compo_pipeline.registry.settings import RegistrationSettings
     from compo_pipeline.registry.versions import load_model
 
@@ -46,7 +46,9 @@ def score_list(
     asked = parse(SuiteSettings, suite, "suite")
     chosen = listed_models(models, model_lists)
     references, unmatched = read_references(asked.references)
-    known = _training_rows(asked.training, Path(data["root"]), settings)
+    captions, facts = named_rows(asked.training)
+    root = Path(asked.training.root or data["root"])
+    known = training_rows(captions, facts, root, settings) if captions else None
     render_benchmarks(data, scenes, benchmarks)
     subtasks = from_files(wanted)
     if not subtasks:
@@ -54,29 +56,18 @@ def score_list(
     device = choose_device(settings.device, key="evaluation.device")
     signing = parse(RegistrationSettings, registration, "registration").signing
     loaders = {name: partial(load_model, each, device, signing) for name, each in chosen.items()}
-    scores, found = score_suite(subtasks, loaders, settings, wanted, Path(embeddings), known)
+    slices = item_slices(
+        subtasks,
+        {"binding"} & {*settings.slices} if known else frozenset(),
+        partial(parses_of, language_model),
+        (text for row in captions for text in row.sentences),
+    )
+    store = Path(embeddings)
+    scores, found = score_suite(subtasks, loaders, settings, wanted, store, known, slices)
     found = replace(
         found, references=references, unmatched=unmatched, environment=environment(device)
     )
     return scores, found.to_json()
-
-
-def _training_rows(
-    tables: TrainingTables, root: Path, settings: EvaluationSettings
-) -> TrainingRows | None:
-    """What identifies the rows of these tables; None if none are named."""
-    from compo_pipeline.configuration import SettingsError
-    from compo_pipeline.evaluation.contamination import training_rows
-    from compo_pipeline.records import Caption, Fact
-    from compo_pipeline.tables import read_rows
-
-    if tables.captions is None or tables.facts is None:
-        return None
-    try:
-        captions = read_rows(Path(tables.captions), Caption)
-        return training_rows(captions, read_rows(Path(tables.facts), Fact), root, settings)
-    except (OSError, ValueError) as error:
-        raise SettingsError(f"suite.training: {error}") from error
 
 
 def render_benchmarks(
@@ -101,14 +92,22 @@ def write_suite_page(
     evaluation: Mapping[str, Any],
     command: Mapping[str, Any],
     folder: str,
+    model_lists: Mapping[str, Any],
+    registration: Mapping[str, Any],
+    language_model: str,
 ) -> Path:
     """Write the page of a list of models, and print its headline metrics."""
+    from compo_pipeline.compute import choose_device
     from compo_pipeline.configuration import parse
     from compo_pipeline.evaluation.benchmarks import from_files
     from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
-    from compo_pipeline.evaluation.suite import Suite
+    from compo_pipeline.evaluation.suite import Suite, listed_models
+    from compo_pipeline.language.parsing import parses_of
     from compo_pipeline.presentation import suite_page
+    from compo_pipeline.presentation.item_attention import item_attention
+    from compo_pipeline.registry.settings import RegistrationSettings
     from compo_pipeline.registry.tracking import provenance
+    from compo_pipeline.registry.versions import load_model
 
     found = Suite.from_json(suite)
     facts = {
@@ -121,11 +120,22 @@ def write_suite_page(
         "environment": found.environment,
         "training rows": "counted among the items" if found.overlaps else "none (suite.training)",
     }
-    cards = suite_page.cards_of(
-        found,
-        suite_scores,
-        from_files(parse(BenchmarksSettings, benchmarks, "benchmarks")),
-        parse(EvaluationSettings, evaluation, "evaluation").gallery,
-    )
+    settings = parse(EvaluationSettings, evaluation, "evaluation")
+    subtasks = from_files(parse(BenchmarksSettings, benchmarks, "benchmarks"))
+    cards = suite_page.cards_of(found, suite_scores, subtasks, settings.gallery)
+    attention = {}
+    if settings.attention and cards:
+        device = choose_device(settings.device, key="evaluation.device")
+        signing = parse(RegistrationSettings, registration, "registration").signing
+        listed = listed_models(models, model_lists)
+        baseline = found.models[0].name
+        first = load_model(listed[baseline], device, signing)
+        for name, own in cards.items():
+            pair = first, load_model(listed[name], device, signing)
+            parser = partial(parses_of, language_model)
+            attention[name] = item_attention(
+                own, subtasks, pair, (baseline, name), parser, settings.attention
+            )
     suite_page.show(found)
-    return suite_page.write(found, f"Models of the list {models}", facts, Path(folder), cards)
+    title = f"Models of the list {models}"
+    return suite_page.write(found, title, facts, Path(folder), cards, attention)

@@ -25,6 +25,7 @@ def diff_models(
     """The items that one of two models alone has right, and their comparison."""
     from compo_pipeline.configuration import parse
     from compo_pipeline.evaluation.benchmarks import from_files
+    from compo_pipeline.evaluation.contamination import named_rows
     from compo_pipeline.evaluation.differences import chosen_pair, item_changes, model_diff
     from compo_pipeline.evaluation.settings import (
         BenchmarksSettings,
@@ -36,14 +37,22 @@ def diff_models(
     from compo_pipeline.language.parsing import parses_of
 
     scored = Suite.from_json(suite)
-    pair = chosen_pair(scored, parse(SuiteSettings, chosen, "suite").diff, models)
+    asked = parse(SuiteSettings, chosen, "suite")
+    pair = chosen_pair(scored, asked.diff, models)
     settings = parse(EvaluationSettings, evaluation, "evaluation")
     subtasks = from_files(parse(BenchmarksSettings, benchmarks, "benchmarks"))
     changes = list(item_changes(suite_scores, subtasks, pair))
+    captions, _ = named_rows(asked.training)
     kinds = set(settings.slices)
-    if "binding" in kinds:
-        log.warning("evaluation.slices: binding is left out: it needs the captions of a training.")
-    slices = item_slices(subtasks, kinds - {"binding"}, partial(parses_of, language_model))
+    if "binding" in kinds and not captions:
+        log.warning("evaluation.slices: binding is left out: suite.training names no captions.")
+        kinds.remove("binding")
+    slices = item_slices(
+        subtasks,
+        kinds,
+        partial(parses_of, language_model),
+        (text for row in captions for text in row.sentences),
+    )
     diff = model_diff(suite_scores, pair, slices, settings.slice_items, scored.titles)
     return changes, diff.to_json()
 

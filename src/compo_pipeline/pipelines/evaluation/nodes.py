@@ -89,14 +89,21 @@ def write_report(
     benchmarks: Mapping[str, Any],
     command: Mapping[str, Any],
     paths: Mapping[str, str],
+    model: Mapping[str, Any],
+    language_model: str,
 ) -> Path:
     """Write the report, log it to the run, and print the table of the comparison."""
     from compo_pipeline.configuration import parse
     from compo_pipeline.evaluation import benchmarks as adapters
-    from compo_pipeline.evaluation.evaluate import Comparison
+    from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
+    from compo_pipeline.evaluation.evaluate import Comparison, loaders
     from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
+    from compo_pipeline.language.parsing import parses_of
+    from compo_pipeline.models.loading import ModelSettings
     from compo_pipeline.models.weights import read_record
     from compo_pipeline.presentation import report
+    from compo_pipeline.presentation.item_attention import ItemAttention, item_attention
+    from compo_pipeline.presentation.item_cards import ItemCard
     from compo_pipeline.presentation.tables import show_comparison
     from compo_pipeline.registry import tracking
 
@@ -105,13 +112,24 @@ def write_report(
     folder = Path(paths["report"])
     trained = read_record(checkpoint).get("training", {}).get("fingerprint", {})
     settings = {key: trained[key] for key in ("objective", "training") if key in trained}
+    scoring = parse(EvaluationSettings, evaluation, "evaluation")
+    subtasks = adapters.from_files(wanted)
+
+    def attention(cards: Sequence[ItemCard]) -> ItemAttention:
+        base = parse(ModelSettings, model, "model")
+        load = loaders(base, None, checkpoint, scoring.device)
+        pair, names = (load[BASE](), load[FINE_TUNED]()), ("base", found.labels[FINE_TUNED])
+        parser = partial(parses_of, language_model)
+        return item_attention(cards, subtasks, pair, names, parser, scoring.attention)
+
     inputs = report.ReportInputs(
         comparison=found,
         scores=scores,
-        subtasks=adapters.from_files(wanted),
+        subtasks=subtasks,
         quarantine=quarantine,
         curves=training_curves,
-        gallery=parse(EvaluationSettings, evaluation, "evaluation").gallery,
+        gallery=scoring.gallery,
+        attention=attention if scoring.attention else None,
         facts={
             **tracking.provenance(command, "train_eval"),
             "environment": command["env"] or "base",
@@ -154,7 +172,7 @@ def _links(folder: Path, paths: Mapping[str, str]) -> list[Link]:
         "Counterfactuals": ("counterfactuals_preview", "index.html", "counterfactuals"),
         "Views": ("views_preview", "index.html", "views"),
         "WiSE-FT": ("wise_ft_report", "wise_ft.html", "wise_ft"),
-        "Attention": ("attention_report", "attention.html", "attention"),
+        "Attention": ("attention_report", "test/attention.html", "attention"),
         "Promotion": ("promotion_report", "promotion.html", "promotion"),
     }
     return links(

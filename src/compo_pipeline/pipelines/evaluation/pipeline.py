@@ -43,6 +43,8 @@ def create_pipeline() -> Pipeline:
                     "params:benchmarks",
                     "params:command",
                     "params:paths",
+                    "params:model",
+                    "params:language.model",
                 ],
                 outputs="report",
                 name="write_report",

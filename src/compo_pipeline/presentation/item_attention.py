@@ -1,0 +1,88 @@
+"""What the phrases of benchmark items attend to under two models."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from compo_pipeline.analysis.cases import item_cases
+from compo_pipeline.evaluation.benchmarks import Item, Subtask
+from compo_pipeline.evaluation.slices import Parser
+from compo_pipeline.models.dense import NoPatches
+from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.presentation.attention_plots import TowersDiffer, panels_of, render
+from compo_pipeline.presentation.item_cards import ItemCard
+from compo_pipeline.presentation.pages import ImageCard, thumbnail
+
+_SIDE = 2200  # of a grid, in pixels
+
+
+@dataclass(frozen=True, slots=True)
+class ItemAttention:
+    """Grids of attention maps, or the reason why there are none; neither without items."""
+
+    grids: tuple[ImageCard, ...] = ()
+    problem: str = ""
+
+
+def item_attention(
+    cards: Iterable[ItemCard],
+    subtasks: Sequence[Subtask],
+    models: tuple[LoadedModel, LoadedModel],
+    names: tuple[str, str],
+    parser: Parser,
+    count: int,
+) -> ItemAttention:
+    """Attention of the phrases of some items under two models, and the difference.
+
+    Args:
+        cards: the items of a page; those without an image are left out.
+        subtasks: that they are of.
+        models: the baseline, and the model that is compared with it.
+        names: of the two.
+        parser: of texts.
+        count: items of each kind of card.
+    """
+    chosen = list(_chosen(cards, subtasks, count))
+    if not chosen:
+        return ItemAttention()
+    parses = parser({text: None for _, _, item in chosen for text in _compared(item)})
+    cases = {
+        case: f"{card.subtask} {card.item}, {card.change}"
+        for card, task, item in chosen
+        for case in item_cases(task, item, [parses[text] for text in _compared(item)])
+    }
+    try:
+        panels = panels_of(*models, list(cases), subtasks[0].limits)
+    except (NoPatches, TowersDiffer) as error:
+        return ItemAttention(problem=error.reason)
+    labels = {(case.image, case.phrase): label for case, label in cases.items()}
+    labelled = [
+        replace(panel, image=labels[panel.image, panel.phrase], names=names) for panel in panels
+    ]
+    return ItemAttention(
+        tuple(
+            ImageCard(f"Attention of phrases under {names[0]} and {names[1]}, and the difference",
+                      *thumbnail(grid, _SIDE))
+            for grid in render(labelled)
+        )
+    )  # fmt: skip
+
+
+def _compared(item: Item) -> tuple[str, ...]:
+    """The first right text and the first wrong one."""
+    return (*item.positives[:1], *item.negatives[:1])
+
+
+def _chosen(
+    cards: Iterable[ItemCard], subtasks: Sequence[Subtask], count: int
+) -> Iterator[tuple[ItemCard, Subtask, Item]]:
+    """The first cards of each kind that have an image, with their items."""
+    tasks = {(task.benchmark, task.name): task for task in subtasks}
+    seen: Counter[str] = Counter()
+    for card in cards:
+        if card.images and seen[card.change] < count:
+            seen[card.change] += 1
+            task = tasks[card.benchmark, card.subtask]
+            yield card, task, next(item for item in task.items if item.item == card.item)
