@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,15 +19,17 @@ from PIL import Image, ImageDraw
 
 from compo_pipeline.analysis.settings import AttentionSettings
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
 from compo_pipeline.images.decoding import Limits
 from compo_pipeline.language.concepts import naming_phrases
 from compo_pipeline.language.editing import extent
-from compo_pipeline.quality.settings import IngestSettings
 from compo_pipeline.records import Parse
 from compo_pipeline.seeding import rng
 from compo_pipeline.untrusted import OutsideRoot, parse_json, path_below
+
+if TYPE_CHECKING:
+    from compo_pipeline.datasets.settings import DataSettings
+    from compo_pipeline.quality.settings import IngestSettings
 
 log = logging.getLogger(__name__)
 

@@ -160,14 +160,22 @@ class Suite:
 
     @property
     def aggregates(self) -> list[AggregateRow]:
-        """The aggregates of which a member was run."""
-        values = [{_key(row): row.fine_tuned.value for row in model.rows} for model in self.models]
+        """The aggregates of which a member was run on the official files."""
+        values = [
+            {
+                _key(row): row.fine_tuned.value
+                for row in model.rows
+                if row.benchmark not in self.titles
+            }
+            for model in self.models
+        ]
         found = []
         for one in AGGREGATES:
             missing = [member for member in one.members if not set(member) <= values[0].keys()]
             if len(missing) < len(one.members):
                 means = () if missing else tuple(_aggregate(one, own) for own in values)
-                labels = tuple(one.name(member, self.benchmarks) for member in missing)
+                official = {name: benchmark.label for name, benchmark in BENCHMARKS.items()}
+                labels = tuple(one.name(member, official) for member in missing)
                 found.append(AggregateRow(one.label, means, labels))
         return found
 

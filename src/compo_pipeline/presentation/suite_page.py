@@ -84,9 +84,11 @@ def write(
 
 
 def _panels(suite: Suite) -> list[plots.FrontierPanel]:
-    """Compositionality against what was scored of zero-shot classification and retrieval."""
+    """Compositionality of several models against what was scored of zero-shot classification and
+    retrieval.
+    """
     up, rights = suite.trade_off
-    if not up.members:
+    if not up.members or len(suite.means(up)) == 1:
         return []
     above, own = suite.means(up), {model.name for model in suite.models}
     panels = []
@@ -108,8 +110,9 @@ def _panels(suite: Suite) -> list[plots.FrontierPanel]:
 def show(suite: Suite, console: Console | None = None) -> None:
     """Print the headline metrics of all models, and what was left out."""
     console = terminal(console)
-    table = plain_table("per cent; coloured: the 95% interval of the difference from the first "
-                        "model excludes zero", collapse_padding=True)  # fmt: skip
+    coloured = "; coloured: the 95% interval of the difference from the first model excludes zero"
+    title = "per cent" + coloured * (len(suite.models) > 1)
+    table = plain_table(title, collapse_padding=True)
     table.add_column("")
     for model in suite.models:
         table.add_column(model.name, justify="right", no_wrap=True)

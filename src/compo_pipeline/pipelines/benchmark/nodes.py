@@ -58,7 +58,7 @@ def score_list(
     loaders = {name: partial(load_model, each, device, signing) for name, each in chosen.items()}
     slices = item_slices(
         subtasks,
-        {"binding"} & {*settings.slices} if known else frozenset(),
+        {kind for kind in settings.slices if known and kind == "binding"},
         partial(parses_of, language_model),
         (text for row in captions for text in row.sentences),
     )
