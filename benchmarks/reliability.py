@@ -45,7 +45,7 @@ MLflow, equal to an undisturbed run's; no leftovers | {kills} | `benchmarks/chao
 | MLflow's server is killed during a training | training goes on; after the same command the run \
 has every point | {outage} | `benchmarks/chaos.py`, `tests/pipelines/test_training.py` |
 | MLflow's server goes away during a study | trials go on; their runs get every point when they \
-are closed | | `tests/registry/test_tuning_record.py` |
+are closed | | `tests/tuning/test_record.py` |
 | a flipped bit in a table, a state or a store | refused, or computed again | 1,105 flips, none \
 read as other data: [bit_flips.md](../benchmarks/results/bit_flips.md) | `benchmarks/bit_flips.py` |
 | a full disk | one line with the file; the same command resumes | | `tests/test_storage.py` |

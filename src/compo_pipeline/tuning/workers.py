@@ -13,18 +13,19 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from types import FrameType
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import optuna
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, TrialState
 
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.tuning.record import Outcome, TuningRecord
 from compo_pipeline.tuning.retries import (
     WORKER,
     Failure,
@@ -40,8 +41,6 @@ from compo_pipeline.tuning.retries import (
 )
 from compo_pipeline.tuning.study import RUN_ID, SharedStudy, StudyPlan, open_study, sampler
 
-# How a study or a trial has ended: its run's status in MLflow.
-Outcome = Literal["finished", "failed", "killed"]
 OnProgress = Callable[[optuna.Study], None]
 
 # A worker without a trial looks for one this often, or twice per heartbeat.
@@ -54,37 +53,10 @@ _INTERRUPTED = 75
 log = logging.getLogger(__name__)
 
 
-class StudyRecorder(Protocol):
-    """Records a study in one run, and each trial in a run within it; pickled to processes.
-
-    Runs have ids, so that any process can continue a run.
-    """
-
-    def open_study(self, name: str, known: str | None) -> str:
-        """Open the study's run, or a known one again; its id."""
-
-    def open_trial(self, study: str, number: int) -> str:
-        """Open the run of a trial; its id."""
-
-    def point(self, trial: str, step: int, figures: Mapping[str, float]) -> bool:
-        """Add a point to the curves of a trial; whether it is recorded."""
-
-    def close_trial(
-        self, run: str, trial: FrozenTrial, outcome: Outcome, reason: str | None
-    ) -> None:
-        """Log parameters, values, constraints and state of a finished trial; end its run."""
-
-    def trials(self, study: str) -> Mapping[int, tuple[str, bool]]:
-        """Runs of a study's trials by the trial's number: id, and whether it is closed."""
-
-    def close_study(self, run: str, outcome: Outcome, figures: Mapping[str, float]) -> None:
-        """End the study's run."""
-
-
 def run(
     plan: StudyPlan,
     objective: Objective,
-    recorder: StudyRecorder,
+    recorder: TuningRecord,
     prepare: Callable[[], None] | None = None,
     on_progress: OnProgress | None = None,
 ) -> optuna.Study:
@@ -173,7 +145,7 @@ class WorkerTask:
 
     plan: StudyPlan
     objective: Objective
-    recorder: StudyRecorder
+    recorder: TuningRecord
     run: str
     """Id of the study's run."""
     before: frozenset[int]
@@ -362,7 +334,7 @@ def _orphaned() -> bool:
 
 
 def _task(
-    plan: StudyPlan, objective: Objective, recorder: StudyRecorder, shared: SharedStudy
+    plan: StudyPlan, objective: Objective, recorder: TuningRecord, shared: SharedStudy
 ) -> WorkerTask:
     """Recover the study's trials and open its run."""
     study, settings = shared.study, plan.settings
@@ -392,7 +364,7 @@ def _recorded_later(what: str) -> Iterator[None]:
         log.warning("%s is recorded at the study's end: %s", what, error)
 
 
-def _close_trial(recorder: StudyRecorder, run_id: str, trial: FrozenTrial) -> None:
+def _close_trial(recorder: TuningRecord, run_id: str, trial: FrozenTrial) -> None:
     kind = failure(trial)
     outcome: Outcome = "finished" if kind is None else "failed"
     if kind in (Failure.KILLED, Failure.INTERRUPTED):

@@ -26,9 +26,9 @@ def search_space(
 ) -> dict[str, Any]:
     """Run the study until all trials have finished, and write its best values."""
     from compo_pipeline.presentation.study_terminal import StudyDisplay
-    from compo_pipeline.registry.tuning_record import TuningRecord
     from compo_pipeline.seeding import digest
     from compo_pipeline.tuning import results
+    from compo_pipeline.tuning.record import TuningRecord
     from compo_pipeline.tuning.settings import TuningSettings
     from compo_pipeline.tuning.study import RUN_ID
     from compo_pipeline.tuning.trial import TrialObjective, search

@@ -1,7 +1,7 @@
 """MLflow record of a study: a run with a child run per trial, from any process."""
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import mlflow
 import optuna
@@ -11,12 +11,14 @@ from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.registry.tuning_record import TuningRecord
+from compo_pipeline.registry import tracking
+from compo_pipeline.registry.settings import TrackingSettings
+from compo_pipeline.tuning.record import TuningRecord
 
 
 @pytest.fixture
-def record(configure: Callable[[str], None]) -> TuningRecord:
-    configure("tuning")
+def record(mlflow_project: Path) -> TuningRecord:
+    tracking.configure(TrackingSettings(experiment="tuning"), mlflow_project)
     return TuningRecord.here({"method": "clic"})
 
 

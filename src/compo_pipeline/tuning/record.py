@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import mlflow
+from mlflow import MlflowClient
+from optuna.trial import FrozenTrial
 
 from compo_pipeline.registry import tracking
-from compo_pipeline.registry.tracking import LiveCurves, RunLog
-
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
-    from optuna.trial import FrozenTrial
+from compo_pipeline.registry.run_log import LiveCurves, RunLog
 
 TRIAL = "trial"
 STATE = "trial_state"
 REASON = "trial_reason"
-# Attribute of an Optuna trial: points of its curves that the store did not take.
+# Attribute of a trial: points of its curves that the store did not take; logged at its end.
 UNLOGGED = "unlogged"
 _PARENT = "mlflow.parentRunId"
 
+# How a study or a trial has ended: its run's status in MLflow.
 Outcome = Literal["finished", "failed", "killed"]
 
 
@@ -44,8 +45,6 @@ class TuningRecord:
     @classmethod
     def here(cls, tags: Mapping[str, str]) -> TuningRecord:
         """Record in the store and experiment that this process has configured."""
-        import mlflow
-
         return cls(mlflow.get_tracking_uri(), tracking.experiment_id(), dict(tags))
 
     def open_study(self, name: str, known: str | None) -> str:
@@ -65,8 +64,6 @@ class TuningRecord:
 
     def point(self, trial: str, step: int, figures: Mapping[str, float]) -> bool:
         """Add a point to the curves of a trial; whether it is logged."""
-        import mlflow
-
         mlflow.set_tracking_uri(self.uri)
         return self._live.add(RunLog(trial), [{"step": step, **figures}])
 
@@ -90,8 +87,6 @@ class TuningRecord:
 
     def trials(self, study: str) -> Mapping[int, tuple[str, bool]]:
         """Id of each trial's run, and whether the run has ended, by the trial's number."""
-        import mlflow
-
         query = f"tags.{_PARENT} = '{study}'"
         with self._store():
             runs = mlflow.search_runs([self.experiment], query, output_format="list")
@@ -109,8 +104,6 @@ class TuningRecord:
     @contextmanager
     def _store(self) -> Iterator[MlflowClient]:
         """The store's client; its errors name the setting."""
-        import mlflow
-
         # A worker process starts without it.
         mlflow.set_tracking_uri(self.uri)
         with tracking.store_errors(self.uri, "tracking.uri"):
