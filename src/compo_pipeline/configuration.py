@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import math
 import re
@@ -122,6 +123,15 @@ def value_at(values: Mapping[str, Any], key: str) -> Any:
     for part in key.split("."):
         value = value[part]
     return value
+
+
+def with_values(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of nested mappings with other values at some of their dotted keys."""
+    changed = copy.deepcopy(dict(values))
+    for key, value in changes.items():
+        parent, _, last = key.rpartition(".")
+        (value_at(changed, parent) if parent else changed)[last] = value
+    return changed
 
 
 def leaves(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -5,9 +5,9 @@ from pathlib import Path
 import optuna
 import pytest
 
-from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.configuration import SettingsError, parse, with_values
 from compo_pipeline.methods.registry import METHODS
-from compo_pipeline.tuning.space import applied, at, read, searchable
+from compo_pipeline.tuning.space import at, read, searchable
 
 PROJECT = Path(__file__).parents[2]
 ENVIRONMENTS = sorted(folder.name for folder in (PROJECT / "conf").iterdir() if folder.is_dir())
@@ -52,7 +52,7 @@ def test_what_shipped_spaces_suggest_parses(parameters, method):
         values = space.suggest(study.ask())
         names |= {name.split(".")[-1] for name in values}
         for key, settings in searchable(method).items():
-            parse(settings, at(applied(params, values), key), key)
+            parse(settings, at(with_values(params, values), key), key)
     assert names == SEARCHED.get(method, {"lr"})
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from compo_pipeline.configuration import SettingsError, nearest
 
 # Every kind of configuration that has keys of its own, as the prefix of its files.
@@ -24,8 +26,6 @@ def read(folder: Path, kind: str) -> dict[Path, dict[str, Any]]:
     Raises:
         SettingsError: a file is no YAML.
     """
-    import yaml
-
     # The same safe loader in C, where PyYAML was built with it: this runs before every command.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     found = {}

@@ -10,24 +10,23 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pydantic
+import yaml
 from pydantic.json_schema import PydanticJsonSchemaWarning
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
 
 from compo_pipeline.configuration import SettingsError, nearest, value_at
 from compo_pipeline.parameters import keys
-
-if TYPE_CHECKING:
-    import yaml
-    from rich.console import Console
 
 _TYPES = {"boolean": "true or false", "integer": "integer", "number": "number"}
 _TYPES |= {"string": "text", "null": "null", "array": "list"}
 _YAML_TYPES = {bool: "true or false", int: "integer", float: "number", str: "text", list: "list"}
 _BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
 _COMMENT = re.compile(r"(?:^|\s)#\s?(.*)$")
-_FIELD = re.compile(r" {4}(\w+): (.*)")
 _OPEN = "mapping, with names of your own"
 _HEAD = """# Parameters
 
@@ -98,11 +97,8 @@ class _Schema:
 
     def fields(self) -> dict[str, _Schema]:
         """Schemas of the fields of a settings class, with their meanings."""
-        listed = _listed_fields(self.content.get("description", ""))
-        return {
-            name: self.within({"description": listed.get(name, ""), **field})
-            for name, field in self.content.get("properties", {}).items()
-        }
+        properties = self.content.get("properties", {})
+        return {name: self.within(field) for name, field in properties.items()}
 
     def settings(self) -> _Schema | None:
         """The settings class that a field holds, or that its mapping or list has as values."""
@@ -136,21 +132,6 @@ class _Schema:
         name = "path" if content.get("format") == "path" else _TYPES.get(kind, kind)
         bounds = [f"{sign} {content[key]}" for key, sign in _BOUNDS.items() if key in content]
         return f"{name} {' and '.join(bounds)}".strip()
-
-
-def _listed_fields(docstring: str) -> dict[str, str]:
-    """Meanings of fields in a docstring's `Attributes:` or `Args:`."""
-    meanings: dict[str, str] = {}
-    name = ""
-    for line in docstring.splitlines():
-        if match := _FIELD.fullmatch(line):
-            name = match[1]
-            meanings[name] = match[2]
-        elif name and line.startswith(" " * 8):
-            meanings[name] += f" {line.strip()}"
-        else:
-            name = ""
-    return meanings
 
 
 def collect(conf: Path, env: str, classes: Mapping[str, type]) -> list[ParameterEntry]:
@@ -238,9 +219,6 @@ def chosen(entries: list[ParameterEntry], prefix: str) -> list[ParameterEntry]:
 
 def show(entries: Sequence[ParameterEntry], env: str, console: Console) -> None:
     """Print entries on a terminal: a heading each, its meaning below."""
-    from rich.padding import Padding
-    from rich.text import Text
-
     for entry in entries:
         heading = Text(entry.key, style="bold")
         if default := _default(entry):
@@ -292,8 +270,6 @@ def _default(entry: ParameterEntry) -> str:
 
 def _one_line(value: Any) -> str:
     """A value as YAML on one line."""
-    import yaml
-
     dumped = yaml.safe_dump(value, default_flow_style=True, width=float("inf"), allow_unicode=True)
     return str(dumped).removesuffix("...\n").strip()
 
@@ -310,8 +286,6 @@ def _load(conf: Path, env: str) -> dict[str, Any]:
 
 def _comments(folder: Path, kind: str) -> dict[str, str]:
     """The comment of every key: after its value, or else on the lines directly above it."""
-    import yaml
-
     found: dict[str, str] = {}
 
     def walk(node: yaml.Node | None, prefix: str, lines: list[str]) -> None:

@@ -5,12 +5,11 @@ They are listed under the YAML key `variants`, by method or under `all`, with do
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Mapping
 from typing import Any
 
-from compo_pipeline.configuration import SettingsError, leaves, nearest
+from compo_pipeline.configuration import SettingsError, leaves, nearest, with_values
 
 log = logging.getLogger(__name__)
 
@@ -37,24 +36,18 @@ def applied(parameters: Mapping[str, Any], runtime: Mapping[str, Any]) -> dict[s
         if runtime.keys() <= _NAMES:
             _refuse_misspelt(name, parameters, method)
         return dict(parameters)
-    changed = copy.deepcopy(dict(parameters))
     explicit = {key for key, _ in leaves(runtime)}
     known = [key for key, _ in leaves(parameters) if not key.startswith(f"{KEY}.")]
-    for key, value in values.items():
+    for key in values:
         place = f"{KEY}.{method}.{name}: '{key}'"
         if key.partition(".")[0] in _SHARED:
             raise SettingsError(f"{place} is shared by all variants of a dataset")
         if key not in known:
             raise SettingsError(f"{place} is no parameter{nearest(key, known)}")
-        if key not in explicit:
-            *parents, last = key.split(".")
-            section = changed
-            for parent in parents:
-                section = section[parent]
-            section[last] = value
-    given = ", ".join(f"{key}={value}" for key, value in values.items() if key not in explicit)
+    changes = {key: value for key, value in values.items() if key not in explicit}
+    given = ", ".join(f"{key}={value}" for key, value in changes.items())
     log.info("Variant '%s' of %s: %s", name, method, given)
-    return changed
+    return with_values(parameters, changes)
 
 
 def named(parameters: Mapping[str, Any], method: str) -> dict[str, Mapping[str, Any]]:

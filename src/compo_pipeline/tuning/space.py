@@ -14,21 +14,18 @@ spaces:
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from optuna import Trial
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from compo_pipeline.configuration import SettingsError, leaves, nearest, parse
+from compo_pipeline.configuration import SettingsError, leaves, nearest, parse, with_values
 from compo_pipeline.parameters import keys
-
-if TYPE_CHECKING:
-    from optuna import Trial
 
 Value = bool | int | float | str | None
 Distribution = FloatDistribution | IntDistribution | CategoricalDistribution
@@ -163,20 +160,6 @@ def overlay(values: Mapping[str, Value]) -> dict[str, Any]:
             mapping = mapping.setdefault(parent, {})
         mapping[last] = value
     return nested
-
-
-def applied(parameters: Mapping[str, Any], values: Mapping[str, Value]) -> dict[str, Any]:
-    """A copy of the parameters with other values at dotted keys.
-
-    Raises:
-        SettingsError: a key is not configured.
-    """
-    changed = copy.deepcopy(dict(parameters))
-    for name, value in values.items():
-        at(changed, name)
-        parent, _, last = name.rpartition(".")
-        (at(changed, parent) if parent else changed)[last] = value
-    return changed
 
 
 def searchable(method: str) -> dict[str, type]:
@@ -358,7 +341,7 @@ def _try(
             values[parameter.name] = chosen.get(parameter.name, other)
     if not chosen.keys() <= values.keys():
         return  # the conditions exclude one another
-    changed = applied(configured, values)
+    changed = with_values(configured, values)
     for prefix, type_ in settings.items():
         if any(name.startswith(f"{prefix}.") for name in (*chosen, *required)):
             try:

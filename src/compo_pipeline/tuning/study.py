@@ -15,13 +15,13 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import optuna
 import sqlalchemy
 from optuna.exceptions import ExperimentalWarning, StorageInternalError
 from optuna.trial import TrialState
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine import URL, Connection, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError
 
 from compo_pipeline.configuration import SettingsError
@@ -35,9 +35,6 @@ from compo_pipeline.tuning.settings import (
     StudySettings,
 )
 from compo_pipeline.tuning.space import Space
-
-if TYPE_CHECKING:
-    from sqlalchemy.engine import Connection
 
 Values = Mapping[str, Any]
 Direction = Literal["maximize", "minimize"]

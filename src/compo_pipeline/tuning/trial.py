@@ -17,7 +17,7 @@ import optuna
 from optuna.exceptions import UpdateFinishedTrialError
 
 from compo_pipeline import compute
-from compo_pipeline.configuration import SettingsError, nearest, parse
+from compo_pipeline.configuration import SettingsError, nearest, parse, with_values
 from compo_pipeline.evaluation.benchmarks import Subtask
 from compo_pipeline.evaluation.contamination import items_fingerprint
 from compo_pipeline.evaluation.embed import Embedder
@@ -32,6 +32,7 @@ from compo_pipeline.training.checkpoint import Point, TrainingError
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.run import Trainer
 from compo_pipeline.training.settings import TrainingSettings
+from compo_pipeline.tuning.record import UNLOGGED, TuningRecord
 from compo_pipeline.tuning.retries import first_attempt
 from compo_pipeline.tuning.settings import (
     OBJECTIVE,
@@ -39,14 +40,12 @@ from compo_pipeline.tuning.settings import (
     StudySettings,
     TrialSettings,
 )
-from compo_pipeline.tuning.space import Space, applied
+from compo_pipeline.tuning.space import Space
 from compo_pipeline.tuning.study import RUN_ID, StudyPlan, connect
-from compo_pipeline.tuning.workers import OnProgress, StudyRecorder, run
+from compo_pipeline.tuning.workers import OnProgress, run
 
 # Attributes of a trial: its score without penalty, the steps it was trained for, all its metrics.
 SCORE, STEPS, METRICS = "score", "steps", "figures"
-# Points that the recorder did not take; it reads them when the trial's run is closed.
-UNLOGGED = "unlogged"
 # Settings of a training that change no result.
 _NOT_FINGERPRINTED = ("device", "distributed", "microbatch", "workers", "log_every", "overwrite")
 # Loggers that are silenced during a trial.
@@ -71,7 +70,7 @@ class TrialInputs:
 
     def build(self, values: Mapping[str, Any] | None = None) -> tuple[Method, TrainingSettings]:
         """The method and the training settings with other values at dotted keys."""
-        parameters = applied(self.parameters, values or {})
+        parameters = with_values(self.parameters, values or {})
         own = parameters[self.method]
         recipe = parse(TrainingSettings, parameters["training"], "training")
         return build(self.method, own["views"], own["objective"]), recipe
@@ -163,7 +162,7 @@ class TrialObjective:
     """Validation items."""
     folder: Path
     """Folder of the trials' states and checkpoints; a finished trial's are deleted."""
-    recorder: StudyRecorder
+    recorder: TuningRecord
     """Of the training curves."""
 
     def __getstate__(self) -> dict[str, Any]:
@@ -302,7 +301,7 @@ class TrialObjective:
 def search(
     objective: TrialObjective,
     plan: StudyPlan,
-    recorder: StudyRecorder,
+    recorder: TuningRecord,
     on_progress: OnProgress | None = None,
 ) -> optuna.Study:
     """Embed the images once for all trials and workers, then run the study.
