@@ -10,15 +10,13 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources.abc import Traversable
-from typing import TYPE_CHECKING
+
+from spacy.language import Language
+from spacy.tokens import Doc
 
 from compo_pipeline.artefacts.compo_en import with_words
 from compo_pipeline.language.noun_phrases import noun_phrases
 from compo_pipeline.language.parsing import one_sentence
-
-if TYPE_CHECKING:
-    from spacy.language import Language
-    from spacy.tokens import Doc
 
 _NO_SPACE_BEFORE = re.compile(r"[.,:?!-]|'s|n't")
 
@@ -115,8 +113,6 @@ def report(
 
 
 def _doc(nlp: Language, caption: GoldCaption, lower: bool) -> Doc:
-    from spacy.tokens import Doc
-
     words = [word.lower() for word in caption.words] if lower else list(caption.words)
     following = [*words[1:], "."]
     spaces = [
@@ -127,8 +123,6 @@ def _doc(nlp: Language, caption: GoldCaption, lower: bool) -> Doc:
 
 
 def _annotated(nlp: Language, expected: Doc) -> Doc:
-    from spacy.tokens import Doc
-
     words = [token.text for token in expected]
     spaces = [bool(token.whitespace_) for token in expected]
     return nlp(one_sentence(Doc(nlp.vocab, words=words, spaces=spaces)))

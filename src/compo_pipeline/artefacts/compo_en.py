@@ -13,36 +13,51 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
+
+import spacy
+from spacy.language import Language
+from spacy.tokens import Doc, DocBin
+from spacy.training import Example, converters
+from spacy.training.augment import make_lowercase_variant
+from spacy.training.initialize import init_nlp
+from spacy.training.loop import train as train_loop
+from spacy.util import load_config, registry
+from spacy.vocab import Vocab
 
 from compo_pipeline.artefacts.settings import LanguageModelSettings
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.language import rules
 from compo_pipeline.language.lexicon import Entry, load_lexicon
 
-if TYPE_CHECKING:
-    from spacy.language import Language
-    from spacy.tokens import Doc, DocBin
-    from spacy.training import Example
-    from spacy.vocab import Vocab
-
-    Augmenter = Callable[[Language, Example], Iterator[Example]]
+Augmenter: TypeAlias = Callable[[Language, Example], Iterator[Example]]
 
 SPLITS = ("train", "dev", "test")
-
 # Subtypes that matter for captions; others only thin out the training data.
-KEPT_SUBTYPES = frozenset(
-    {
-        "nmod:poss",
-        "nsubj:pass",
-        "aux:pass",
-        "compound:prt",
-        "acl:relcl",
-        "det:predet",
-        "cc:preconj",
-    }
+SUBTYPES = frozenset(
+    ["nmod:poss", "nsubj:pass", "aux:pass", "compound:prt", "acl:relcl", "det:predet", "cc:preconj"]
 )
 _ATTRIBUTES = ("ORTH", "SPACY", "TAG", "POS", "HEAD", "DEP", "SENT_START")
+NAME = "compo.captions.v1"
+# Open classes; under fewer words than this a tag's treebank words are the better teachers.
+_REPLACED_UPOS = frozenset({"NOUN", "ADJ", "VERB"})
+_LEAST_WORDS = 30
+VERSION = "1.0.0"
+META: Mapping[str, str] = {
+    "name": "compo_en",
+    "version": VERSION,
+    "description": "Tagger and dependency parser for image captions, in any case.",
+    "license": "CC BY-SA 4.0",
+    "author": "the compo-pipeline authors",
+    "spacy_version": ">=3.8.7,<4.0.0",
+}
+SOURCES = [
+    {
+        "name": "Universal Dependencies English Web Treebank (UD_English-EWT)",
+        "url": "https://github.com/UniversalDependencies/UD_English-EWT",
+        "license": "CC BY-SA 4.0",
+    }
+]
 
 
 def treebank_files(root: str | Path) -> dict[str, Path]:
@@ -69,10 +84,6 @@ def read_treebank(path: Path) -> DocBin:
 
     Contractions stay two words ("do", "n't"): that is how spaCy's tokenizer splits them.
     """
-    import spacy
-    from spacy.tokens import DocBin
-    from spacy.training import converters
-
     vocab = spacy.blank("en").vocab
     docs = DocBin(attrs=_ATTRIBUTES)
     convert: Any = converters.conllu_to_docs  # type: ignore[attr-defined]
@@ -89,14 +100,12 @@ def with_words(doc: Doc, words: Sequence[str]) -> Doc:
 
 def _normalised(doc: Doc, vocab: Vocab) -> Doc:
     labels = [token.dep_ for token in doc]
-    deps = [label if label in KEPT_SUBTYPES else label.split(":")[0] for label in labels]
+    deps = [label if label in SUBTYPES else label.split(":")[0] for label in labels]
     return _copy(doc, [token.text for token in doc], deps, vocab)
 
 
 def _copy(doc: Doc, words: Sequence[str], deps: list[str], vocab: Vocab) -> Doc:
     """The annotation that we train on, and no other: morphological features are left behind."""
-    from spacy.tokens import Doc
-
     return Doc(
         vocab,
         words=list(words),
@@ -108,16 +117,8 @@ def _copy(doc: Doc, words: Sequence[str], deps: list[str], vocab: Vocab) -> Doc:
     )
 
 
-NAME = "compo.captions.v1"
-# Open classes; under fewer words than this a tag's treebank words are the better teachers.
-_REPLACED_UPOS = frozenset({"NOUN", "ADJ", "VERB"})
-_LEAST_WORDS = 30
-
-
 def register_augmenter() -> None:
     """Make the augmenter known to spaCy under the name that training.cfg gives."""
-    from spacy.util import registry
-
     registry.augmenters.register(NAME, func=create)
 
 
@@ -130,8 +131,6 @@ def create(seed: int, lower_case: float, caption_words: float, replaced: float) 
         caption_words: share of sentences that get words of the lexicon.
         replaced: share of words replaced in such a sentence.
     """
-    from spacy.training.augment import make_lowercase_variant
-
     rng = random.Random(seed)
     words = replacements(load_lexicon().entries)
 
@@ -170,27 +169,8 @@ def reworded(
 
 
 def _example(nlp: Language, reference: Doc) -> Example:
-    from spacy.training import Example
 
     return Example(nlp.make_doc(reference.text), reference)
-
-
-VERSION = "1.0.0"
-META: Mapping[str, str] = {
-    "name": "compo_en",
-    "version": VERSION,
-    "description": "Tagger and dependency parser for image captions, in any case.",
-    "license": "CC BY-SA 4.0",
-    "author": "the compo-pipeline authors",
-    "spacy_version": ">=3.8.7,<4.0.0",
-}
-SOURCES = [
-    {
-        "name": "Universal Dependencies English Web Treebank (UD_English-EWT)",
-        "url": "https://github.com/UniversalDependencies/UD_English-EWT",
-        "license": "CC BY-SA 4.0",
-    }
-]
 
 
 def prepare(root: str, folder: Path) -> None:
@@ -209,10 +189,6 @@ def train(corpus: Path, output: Path, settings: LanguageModelSettings) -> None:
         output: gets model-best and model-last; what it held is replaced.
         settings: how.
     """
-    from spacy.training.initialize import init_nlp
-    from spacy.training.loop import train as train_loop
-    from spacy.util import load_config
-
     augmenter = "corpora.train.augmenter"
     overrides: dict[str, Any] = {
         "paths.train": str(corpus / "train.spacy"),
@@ -239,8 +215,6 @@ def assemble(trained: Path, folder: Path) -> None:
         trained: the output folder of `train`.
         folder: gets the pipeline; what it held is replaced.
     """
-    import spacy
-
     nlp = spacy.load(trained / "model-best")
     nlp.add_pipe("sentencizer", first=True)
     rules.add_rules(nlp, load_lexicon().entries)

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from compo_pipeline.configuration import SettingsError
@@ -60,9 +62,6 @@ def read(path: Path) -> dict[str, torch.Tensor]:
     if path.is_dir():
         return {name: each for part in checkpoints.parts(path) for name, each in read(part).items()}
     if path.suffix == ".safetensors":
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-
         try:
             return checkpoints.by_open_clip(load_file(path), path)
         except SafetensorError as error:
@@ -75,8 +74,6 @@ def write(state: dict[str, torch.Tensor], path: Path, header: Mapping[str, str])
 
     The library itself puts the header's entries in an order that changes from call to call.
     """
-    from safetensors.torch import save_file
-
     save_file(state, path, metadata=dict(header))
     with path.open("r+b") as file:
         size = int.from_bytes(file.read(8), "little")
@@ -103,8 +100,6 @@ def recorded_quick_gelu(path: Path) -> bool | None:
 
 
 def _header(path: Path) -> dict[str, str]:
-    from safetensors import SafetensorError, safe_open
-
     try:
         with safe_open(path, framework="pt") as file:
             return dict(file.metadata() or {})

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from PIL import Image
+from rich.console import Console
+from rich.text import Text
 
 from compo_pipeline.analysis.localisation import Located
 from compo_pipeline.console import table as plain_table
@@ -17,9 +18,6 @@ from compo_pipeline.evaluation.comparison import OPPONENTS, ROLES, Row
 from compo_pipeline.presentation import pages
 from compo_pipeline.presentation.pages import ImageCard, thumbnail
 from compo_pipeline.presentation.tables import difference_text
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 PAGE = "attention.html"
 _SIDE = 2200
@@ -112,8 +110,6 @@ def write(summary: AttentionSummary, grids: Sequence[Path], folder: Path) -> Pat
 
 def show(summary: AttentionSummary, page: Path, console: Console | None = None) -> None:
     """Print the measures of all models, what was left out, and the path of the page."""
-    from rich.text import Text
-
     console = terminal(console)
     if summary.rows:
         first = summary.rows[0]

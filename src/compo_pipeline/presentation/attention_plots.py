@@ -9,9 +9,14 @@ import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -22,11 +27,6 @@ from compo_pipeline.configuration import SettingsError
 from compo_pipeline.images.decoding import Limits, load
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.presentation.plots import STYLE
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.figure import Figure
 
 ROWS = 6  # of a grid
 _MAPS = 3  # right of the image: before, after, and the difference
@@ -134,8 +134,6 @@ def render(panels: Sequence[AttentionPanel]) -> Iterator[Image.Image]:
     """Grids of a few rows each, as images on one scale."""
     if not panels:
         return
-    import matplotlib as mpl
-
     scales = _scales(panels)
     for start in range(0, len(panels), ROWS):
         buffer = io.BytesIO()
@@ -145,9 +143,6 @@ def render(panels: Sequence[AttentionPanel]) -> Iterator[Image.Image]:
 
 
 def _scales(panels: Sequence[AttentionPanel]) -> ColourScales:
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
-
     both = np.stack([[panel.base, panel.fine_tuned] for panel in panels])
     low, high = np.percentile(both, _PERCENTILES)
     # Two models may agree everywhere: the scale needs some width.
@@ -159,8 +154,6 @@ def _scales(panels: Sequence[AttentionPanel]) -> ColourScales:
 
 
 def _grid(panels: Sequence[AttentionPanel], scales: ColourScales) -> Figure:
-    from matplotlib.figure import Figure
-
     across, height = 1 + _MAPS, len(panels) * (_INCH + _HEAD) + _FOOT
     figure = Figure(figsize=(across * _INCH, height))
     axes = figure.subplots(len(panels), across, squeeze=False)

@@ -10,15 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from PIL import Image
 
 from compo_pipeline.images.decoding import ACCEPTED, ImageError, Limits, load
 from compo_pipeline.storage import write_text
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 SIDE = 320  # of images on pages, in pixels
 _WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
@@ -54,8 +52,6 @@ class ImageCard:
 
 def environment() -> Environment:
     """The Jinja environment of every page: values are escaped, an unknown name is an error."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
     found = Environment(
         loader=PackageLoader(__package__),
         autoescape=True,

@@ -6,14 +6,15 @@ import io
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 
 from compo_pipeline.evaluation.comparison import ROLES, Estimate, Row
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 # The light theme of base.css, by the names of its variables.
 THEME = {
@@ -50,8 +51,6 @@ STYLE: dict[Any, Any] = {
 }
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 _FONT = re.compile(r"'DejaVu Sans'[^;\"]*")
-
-
 _MOST_NAMES = 14
 
 
@@ -74,8 +73,6 @@ def save(figure: Figure, path: Path, mixed: Mapping[str, str] | None = None) -> 
         path: of the PNG file, on white.
         mixed: other colours of the figure and the CSS colours that replace them.
     """
-    from matplotlib.colors import to_hex
-
     figure.savefig(path, facecolor="white")
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", transparent=True, metadata=_NO_METADATA)
@@ -105,9 +102,6 @@ def subtasks(rows: Sequence[Row], models: Mapping[str, str], path: Path) -> str:
             panels.setdefault(title, []).append(row)
     if not panels:
         return ""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
     lines = sum(len(panel) for panel in panels.values())
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(5.2, 0.36 * lines + 0.5 * len(panels)))
@@ -159,9 +153,6 @@ def curves(frame: pd.DataFrame, path: Path) -> str:
     names = [name for name in frame.columns if frame[name].dtype.kind in "if" and name != "step"]
     if "step" not in frame.columns or not names or frame.empty:
         return ""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
     labels = [name for name in frame.columns if frame[name].dtype.kind not in "ifb"]
     parts: list[tuple[Any, Any]] = [("", frame)]
     if labels:
@@ -203,9 +194,6 @@ def frontier(panels: Sequence[FrontierPanel], path: Path) -> str:
     """
     if not panels:
         return ""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(3.9 * len(panels), 3.2))
         axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 import yaml
 
 from compo_pipeline.evaluation.benchmarks import Subtask
@@ -19,9 +20,6 @@ from compo_pipeline.presentation import pages, plots
 from compo_pipeline.presentation.item_attention import ItemAttention
 from compo_pipeline.presentation.item_cards import ItemCard, sampled_cards
 from compo_pipeline.records import Rejected, Score
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PAGE = "report.html"
 SUBTASKS = "subtasks.png"

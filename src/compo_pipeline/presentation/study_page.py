@@ -9,6 +9,7 @@ from typing import Any
 
 from optuna import Study
 from optuna.trial import FrozenTrial, TrialState
+from plotly.offline import get_plotlyjs
 
 from compo_pipeline.evaluation.comparison import Difference
 from compo_pipeline.presentation import pages
@@ -173,8 +174,6 @@ def _html(plot: StudyPlot, place: int) -> str:
 
 def _plotly() -> str:
     """plotly.js, once for all plots of the page."""
-    from plotly.offline import get_plotlyjs
-
     return f"<script>{get_plotlyjs()}</script>"
 
 

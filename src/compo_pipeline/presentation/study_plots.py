@@ -5,17 +5,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import optuna
+import plotly.graph_objects as go
 from optuna import Study, visualization
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from compo_pipeline.tuning.results import metric_names, scores, short_names
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 # With fewer trials, importances are noise.
 _MIN_TRIALS_FOR_IMPORTANCE = 8

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, to_hex
+from matplotlib.figure import Figure
+from rich.console import Console
 
 from compo_pipeline.console import table as plain_table
 from compo_pipeline.console import terminal
 from compo_pipeline.evaluation.conclusions import MAIN_METRICS
 from compo_pipeline.presentation import pages
 from compo_pipeline.presentation.plots import COLOURS, STYLE, THEME, save
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from rich.console import Console
 
 PAGE = "wise_ft.html"
 
@@ -123,8 +125,6 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
     Args:
         frame: rows of `wise_ft.RatioResult`.
     """
-    import pandas as pd
-
     columns = {
         axis.key: axis.rows(frame).groupby("ratio").value.mean()
         for axis in (*COMPOSITIONALITY, *KNOWLEDGE)
@@ -147,9 +147,6 @@ def trade_off(frame: pd.DataFrame, path: Path) -> str:
     right = [axis for axis in KNOWLEDGE if axis.key in means]
     if not up or not right:
         return ""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
     shades = {ratio: _shade(ratio) for ratio in means.index}
     # In a page, the mixed colours follow its theme too.
     mixed = {
@@ -175,8 +172,6 @@ def trade_off(frame: pd.DataFrame, path: Path) -> str:
 
 def _shade(ratio: float) -> str:
     """The colour of a ratio, from the base's to the fine-tuned model's."""
-    from matplotlib.colors import LinearSegmentedColormap, to_hex
-
     shades = LinearSegmentedColormap.from_list("", [COLOURS["base"], COLOURS["fine_tuned"]])
     return to_hex(shades(ratio))
 

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import great_expectations as gx
+import great_expectations.expectations as gxe
+import pandas as pd
+from great_expectations.checkpoint.actions import UpdateDataDocsAction
+from great_expectations.data_context.types.base import (
+    DataContextConfig,
+    InMemoryStoreBackendDefaults,
+    ProgressBarsConfig,
+)
+from great_expectations.expectations.expectation import Expectation
 
 from compo_pipeline.quality.settings import RowRule
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from great_expectations.data_context.types.base import DataContextConfig
-    from great_expectations.expectations.expectation import Expectation
 
 _SITE = "captions"
 
@@ -27,9 +33,6 @@ def check(facts: pd.DataFrame, rules: Mapping[str, RowRule], docs: Path) -> dict
     Returns:
         Per rule the numbers of the rows that break it, ascending.
     """
-    import great_expectations as gx
-    from great_expectations.checkpoint.actions import UpdateDataDocsAction
-
     context = gx.get_context(mode="ephemeral", project_config=_configuration(docs))
     # Without an explicit text column, one that is all empty would lose its type.
     frame = facts.assign(decode_error=facts["decode_error"].fillna("").astype("str"))
@@ -62,26 +65,18 @@ def check(facts: pd.DataFrame, rules: Mapping[str, RowRule], docs: Path) -> dict
 
 def _expectation(name: str, rule: RowRule) -> Expectation:
     """The expectation of a rule."""
-    from great_expectations.expectations.core.expect_column_values_to_be_between import (
-        ExpectColumnValuesToBeBetween,
-    )
-    from great_expectations.expectations.core.expect_column_values_to_be_in_set import (
-        ExpectColumnValuesToBeInSet,
-    )
-    from great_expectations.expectations.core.expect_column_values_to_not_match_regex import (
-        ExpectColumnValuesToNotMatchRegex,
-    )
-
     common: dict[str, Any] = {
         "column": rule.column,
         "meta": {"rule": name},
         "notes": f"**{name}**: {rule.means}",
     }
     if rule.expectation == "between":
-        return ExpectColumnValuesToBeBetween(min_value=rule.least, max_value=rule.most, **common)
+        return gxe.ExpectColumnValuesToBeBetween(
+            min_value=rule.least, max_value=rule.most, **common
+        )
     if rule.expectation == "one_of":
-        return ExpectColumnValuesToBeInSet(value_set=list(rule.values), **common)
-    return ExpectColumnValuesToNotMatchRegex(regex=rule.pattern, **common)
+        return gxe.ExpectColumnValuesToBeInSet(value_set=list(rule.values), **common)
+    return gxe.ExpectColumnValuesToNotMatchRegex(regex=rule.pattern, **common)
 
 
 def _broken(checked: Any) -> tuple[str, list[int]]:
@@ -102,12 +97,6 @@ def _broken(checked: Any) -> tuple[str, list[int]]:
 
 def _configuration(docs: Path) -> DataContextConfig:
     """A context in memory with one site of static pages, without telemetry."""
-    from great_expectations.data_context.types.base import (
-        DataContextConfig,
-        InMemoryStoreBackendDefaults,
-        ProgressBarsConfig,
-    )
-
     site = {
         "class_name": "SiteBuilder",
         "site_name": _SITE,
