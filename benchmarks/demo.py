@@ -23,8 +23,8 @@ from compo_pipeline.compute import resolve
 from compo_pipeline.methods.contract import Method, ViewContext
 from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import load
-from compo_pipeline.training.batches import ModelPreprocessor
 from compo_pipeline.training.inputs import TrainingInputs
+from compo_pipeline.training.preprocessing import ModelPreprocessor
 from compo_pipeline.training.run import Trainer, control_of
 from study import Study
 

@@ -19,7 +19,8 @@ from compo_pipeline.methods.views import EpochViews
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.seeding import rng
 from compo_pipeline.tables import codes
-from compo_pipeline.training.batches import Batches, ModelPreprocessor, deal
+from compo_pipeline.training.batches import Batches, deal
+from compo_pipeline.training.preprocessing import ModelPreprocessor
 
 IMAGES = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=40)
 

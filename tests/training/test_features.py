@@ -12,8 +12,8 @@ from compo_pipeline.models.dense import encode_images_densely
 from compo_pipeline.models.encoding import encode_images
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.training import features
-from compo_pipeline.training.batches import ModelPreprocessor
 from compo_pipeline.training.features import embed
+from compo_pipeline.training.preprocessing import ModelPreprocessor
 
 CPU = torch.device("cpu")
 

@@ -17,12 +17,13 @@ from compo_pipeline.methods.clip import Clip, ClipObjective
 from compo_pipeline.methods.contract import NoViewSettings, Term
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.training import checkpoint
-from compo_pipeline.training.batches import Batches, ModelPreprocessor
+from compo_pipeline.training.batches import Batches
 from compo_pipeline.training.checkpoint import Point, Progress, TrainingError
 from compo_pipeline.training.features import Features, ModelEncoder, embed
 from compo_pipeline.training.fingerprint import FingerprintError
 from compo_pipeline.training.loop import Training
 from compo_pipeline.training.optimisation import AmpOptimizer, freeze, learning_rate
+from compo_pipeline.training.preprocessing import ModelPreprocessor
 
 CPU = torch.device("cpu")
 CLIC = Clic(ClicViews(), ClicObjective())

@@ -19,7 +19,7 @@ from compo_pipeline.images import composites, decoding
 from compo_pipeline.images.decoding import ImageError, Limits
 from compo_pipeline.methods.contract import ImageInput
 from compo_pipeline.models.loading import LoadedModel, load
-from compo_pipeline.training.batches import ModelPreprocessor
+from compo_pipeline.training.preprocessing import ModelPreprocessor
 
 
 @pytest.fixture

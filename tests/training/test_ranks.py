@@ -18,9 +18,10 @@ from compo_pipeline.methods.registry import METHODS, method_type
 from compo_pipeline.methods.views import by_sample, write
 from compo_pipeline.models.loading import LoadedModel, give_bias, load
 from compo_pipeline.records import Counterfactual
-from compo_pipeline.training.batches import Batches, ModelPreprocessor
+from compo_pipeline.training.batches import Batches
 from compo_pipeline.training.features import ModelEncoder
 from compo_pipeline.training.optimisation import freeze
+from compo_pipeline.training.preprocessing import ModelPreprocessor
 from compo_pipeline.training.ranks import ALONE, Ranks, share
 
 BOTH: Any = ("image", "text")

@@ -1,4 +1,4 @@
-"""Training batches: which rows a step gets, and their images and texts as tensors.
+"""Training batches: which rows a step gets, collated by the method.
 
 A step's batch is the same whenever and in whichever process it is asked for.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from array import array
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -16,28 +16,19 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from compo_pipeline.images import composites, decoding
-from compo_pipeline.images.crops import random_resized_crop
 from compo_pipeline.methods.contract import Collated, Example, ImageInput, Method
 from compo_pipeline.methods.views import EpochViews
-from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.records import Caption
 from compo_pipeline.seeding import rng
 from compo_pipeline.tables import Table
-from compo_pipeline.training.ranks import ALONE, Ranks
+from compo_pipeline.training.preprocessing import ModelPreprocessor, Picklable
+from compo_pipeline.training.ranks import Ranks
 
 log = logging.getLogger(__name__)
-
-# Composites squash the same images again and again: this many bytes of halves are cached.
-CACHED_BYTES = 64 * 2**20
-# Tokens looked at behind a model's context: what is cut there is none that ends a cut text here.
-BEYOND = 2
 
 
 def deal(
@@ -109,21 +100,7 @@ class _Dealt(NamedTuple):
     captions: NDArray[np.int64]
 
 
-class _Picklable:
-    """Base of datasets with caches that do not travel to worker processes."""
-
-    def _make_caches(self) -> None:
-        raise NotImplementedError
-
-    def __getstate__(self) -> dict[str, object]:
-        return {key: value for key, value in self.__dict__.items() if not key.startswith("_cached")}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state)
-        self._make_caches()
-
-
-class Batches(_Picklable, Dataset[Collated]):
+class Batches(Picklable, Dataset[Collated]):
     """Batch of every step of a run.
 
     Args:
@@ -256,161 +233,6 @@ class Groups(Dataset[Collated]):
             counts.update(one.counts)
         batches = [collated[place].batch for place in own]
         return Collated(batches, {**counts, **self.batches.counts(step)})
-
-
-class ModelPreprocessor(_Picklable):
-    """Images and texts to tensors by a model's own preprocessing and tokenizer.
-
-    Args:
-        model: whose preprocessing and tokenizer are used.
-        root: folder of the images; nothing outside it is read.
-        rows: rows of precomputed features by image; where given, images are not read.
-        limits: what is accepted as an image.
-        crop_scale: shares of the area that random crops of single images keep; None reads them
-            as evaluation does.
-        counterfactual_images: folder of the counterfactuals' images, where any are shown.
-
-    Attributes:
-        ranks: processes that read a share each of a batch's images; this one reads its own.
-    """
-
-    def __init__(
-        self,
-        model: LoadedModel,
-        root: Path,
-        rows: Mapping[ImageInput, int] | None = None,
-        limits: decoding.Limits | None = None,
-        crop_scale: tuple[float, float] | None = None,
-        counterfactual_images: Path | None = None,
-    ) -> None:
-        self.root, self.counterfactual_images, self.rows = root, counterfactual_images, rows
-        self.limits = limits or decoding.Limits()
-        self.size, self.context = model.image_size, model.context_length
-        self.preprocess, self.tokenize = model.preprocess, model.tokenize
-        self.mean = torch.tensor(model.mean).view(3, 1, 1) * 255
-        self.std = torch.tensor(model.std).view(3, 1, 1) * 255
-        # What the tokenizer fills short texts up with: 0, or another id of its own.
-        self.padding = int(self.tokenize([""])[0, -1])
-        self.crop_scale = crop_scale
-        self.ranks = ALONE
-        self._truncated = 0
-        self._seed_and_step: tuple[int, int] = 0, 0
-        self._make_caches()
-
-    def _make_caches(self) -> None:
-        half = self.size * self.size // 2 * 3
-        self._cached_half: Callable[[str, composites.Axis], Image.Image] = lru_cache(
-            CACHED_BYTES // half
-        )(self._read_half)
-
-    def _read_half(self, path: str, axis: composites.Axis) -> Image.Image:
-        return composites.half(decoding.load(self.root, path, self.limits), axis, self.size)
-
-    def begin(self, seed: int, step: int) -> None:
-        """Set the step of a run that random crops are drawn for."""
-        self._seed_and_step = seed, step
-
-    def pixels(self, image: ImageInput) -> Tensor:
-        """One image, [3, H, W], normalised.
-
-        Composites are already of the input's size; they take the model's own mean and deviation
-        (the authors' code takes ImageNet's: a slip).
-        """
-        if image.axis is None:
-            return self.preprocess(self._single(image))
-        first, second = (self._cached_half(path, image.axis) for path in image.paths)
-        joined = composites.join(first, second, image.axis)
-        raw = torch.frombuffer(bytearray(joined.tobytes()), dtype=torch.uint8)
-        return (raw.view(self.size, self.size, 3).permute(2, 0, 1) - self.mean) / self.std
-
-    def _single(self, shown: ImageInput) -> Image.Image:
-        """An image, or a random crop of it at the input's size, which preprocessing leaves."""
-        path = shown.paths[0]
-        if shown.counterfactual:
-            image = self._counterfactual(path)
-        else:
-            image = decoding.load(self.root, path, self.limits)
-        if self.crop_scale is None:
-            return image
-        random_ = rng(*self._seed_and_step, "crop", path)
-        return random_resized_crop(image, self.size, self.crop_scale, random_)
-
-    def _counterfactual(self, path: str) -> Image.Image:
-        """The image of a counterfactual."""
-        if self.counterfactual_images is None:
-            raise ValueError(f"'{path}' is a counterfactual's, and no folder of them was given")
-        try:
-            return decoding.load(self.counterfactual_images, path, self.limits)
-        except decoding.ImageError as error:
-            detail = (
-                f"{error} (counterfactuals changed since the views were drawn? Run "
-                "`kedro run --pipelines=counterfactuals,views`)"
-            )
-            raise decoding.ImageError(error.reason, detail) from error
-
-    def images(self, images: Sequence[ImageInput]) -> Tensor:
-        """Pixels [m, 3, H, W] of this process's share, or row numbers [m] of all features."""
-        if self.rows is not None:
-            return torch.tensor([self.rows[image] for image in images])
-        own = images[self.ranks.share(len(images))]
-        return torch.stack([self.pixels(image) for image in own])
-
-    def tokens(self, texts: Sequence[str]) -> Tensor:
-        """Token ids [K, T]; texts that do not fit are cut and counted."""
-        tokens = self.tokenize(list(texts))
-        full = tokens[:, -1] != self.padding
-        if full.any():  # cut, or an exact fit
-            long = [text for text, whole in zip(texts, full.tolist(), strict=True) if whole]
-            longer = self.tokenize(long, context_length=self.context + 1)  # type: ignore[call-arg]
-            self._truncated += int((longer[:, -1] != self.padding).sum())
-        return tokens
-
-    def spans(
-        self, texts: Sequence[str], owners: Sequence[int], spans: Sequence[tuple[int, int]]
-    ) -> Tensor:
-        """Which tokens spell a span of a text's characters.
-
-        No tokenizer has to report where its tokens are in the text: the tokens of a beginning that
-        ends with a word are the first ones of the whole text too.
-
-        Args:
-            texts: as `tokens` gets them.
-            owners: K indices into `texts`.
-            spans: K half-open spans of characters of those texts, which begin and end with words.
-
-        Returns:
-            [K, T], bool; none for a span that is cut off with its text, be it in part.
-        """
-        owned = list(zip(owners, spans, strict=True))
-        rows = torch.tensor(owners, dtype=torch.long)
-        # With a word behind it, a whole text is a beginning like the others.
-        whole = self._longer_tokens([f"{text} x" for text in texts])
-        uncut = F.pad(self.tokenize(list(texts)) == whole[:, : self.context], (0, BEYOND))[rows]
-        firsts = self._agreeing([texts[owner][:start] for owner, (start, _) in owned], whole[rows])
-        ends = self._agreeing([texts[owner][:end] for owner, (_, end) in owned], whole[rows])
-        place = torch.arange(whole.shape[1])
-        within = (place >= firsts[:, None]) & (place < ends[:, None])
-        complete = (within <= uncut).all(dim=1, keepdim=True)
-        return (within & complete)[:, : self.context]
-
-    def _agreeing(self, beginnings: Sequence[str], tokens: Tensor) -> Tensor:
-        """How many tokens [K] of each beginning are the first ones of tokens [K, T + BEYOND]."""
-        distinct = {text: row for row, text in enumerate(dict.fromkeys(beginnings))}
-        rows = torch.tensor([distinct[text] for text in beginnings], dtype=torch.long)
-        found = self._longer_tokens(list(distinct))[rows]
-        return (found == tokens).cumprod(dim=1).sum(dim=1)
-
-    def _longer_tokens(self, texts: list[str]) -> Tensor:
-        """Token ids [K, T + BEYOND]."""
-        more = self.context + BEYOND
-        if not texts:
-            return torch.zeros(0, more, dtype=torch.long)
-        return self.tokenize(texts, context_length=more)  # type: ignore[call-arg]
-
-    def take_truncated(self) -> int:
-        """How many texts were cut since the last call."""
-        count, self._truncated = self._truncated, 0
-        return count
 
 
 class _WithoutImages:

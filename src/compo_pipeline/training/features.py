@@ -40,7 +40,7 @@ from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.progress import track
 from compo_pipeline.seeding import digest
 from compo_pipeline.storage import TensorStore
-from compo_pipeline.training.batches import ModelPreprocessor
+from compo_pipeline.training.preprocessing import ModelPreprocessor
 from compo_pipeline.training.ranks import ALONE, Ranks
 
 # Towers round by the number of images that they get at a time. It is always this one, so that an

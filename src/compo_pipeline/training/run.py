@@ -24,13 +24,14 @@ from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import LoadedModel, give_bias, load
 from compo_pipeline.models.weights import interpolate
 from compo_pipeline.training import fingerprint
-from compo_pipeline.training.batches import Batches, ModelPreprocessor
+from compo_pipeline.training.batches import Batches
 from compo_pipeline.training.checkpoint import Point, Progress
 from compo_pipeline.training.features import Features, FeatureStore, embed
 from compo_pipeline.training.fingerprint import refuse_differing
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.loop import Training
 from compo_pipeline.training.optimisation import projection_alone, speed_up
+from compo_pipeline.training.preprocessing import ModelPreprocessor
 from compo_pipeline.training.ranks import ALONE, Ranks
 from compo_pipeline.training.validation import Selection, Validator
 
