@@ -20,8 +20,10 @@ from compo_pipeline.counterfactuals.editors.endpoint import EndpointEditor
 from compo_pipeline.counterfactuals.settings import EndpointSettings, RetrySettings
 from compo_pipeline.pipelines.tuning.nodes import _tuned_run
 from compo_pipeline.presentation import promotion_page
+from compo_pipeline.provenance import page_facts
 from compo_pipeline.records import Parse
 from compo_pipeline.registry import tracking
+from compo_pipeline.registry.run_log import RunLog
 from compo_pipeline.registry.settings import (
     CopySettings,
     Gate,
@@ -84,7 +86,7 @@ def test_named_secrets_are_masked(text: str) -> None:
 
 def commands(command: dict[str, Any], tmp_path: Path) -> Iterator[str]:
     """All that shows the command line: pages, cards, files of a study, next steps."""
-    yield from tracking.provenance(command, "train_eval").values()
+    yield from page_facts(command, "train_eval").values()
     run = _tuned_run(command)
     finished = optuna.create_study()
     finished.add_trial(optuna.trial.create_trial(value=1.0))
@@ -113,7 +115,7 @@ def test_no_command_shows_a_secret(
 @pytest.mark.usefixtures("mlflow_project")
 def test_the_store_holds_no_secret() -> None:
     run_id = tracking.open_run("secrets", {})
-    log = tracking.RunLog(run_id)
+    log = RunLog(run_id)
     for epoch in range(2):  # a changed parameter becomes a tag
         log.params({"runtime": {**RUNTIME, "epoch": f"{URLS[0]}?{epoch}"}})
     log.tags({"why": f"no answer of {URLS[1]}"})

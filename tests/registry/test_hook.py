@@ -12,7 +12,7 @@ from kedro.pipeline import Pipeline, node
 from kedro.runner import SequentialRunner
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.registry import hook as hook_module
+from compo_pipeline.registry import tracking
 from compo_pipeline.registry.hook import TrackingHook
 
 
@@ -26,10 +26,10 @@ class Calls:
 def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     made = Calls()
     monkeypatch.setattr(
-        hook_module.tracking, "configure", lambda settings, path: made.configured.append(settings)
+        tracking, "configure", lambda settings, path: made.configured.append(settings)
     )
     monkeypatch.setattr(
-        hook_module.tracking,
+        tracking,
         "mark_failed",
         lambda run, error: made.failed.append((run, str(error))),
     )

@@ -27,8 +27,8 @@ from compo_pipeline.registry.promotion import (
     promote,
     roll_back,
 )
-from compo_pipeline.registry.scores import ScoresMissing
 from compo_pipeline.registry.settings import SigningSettings
+from compo_pipeline.registry.version_scores import ScoresMissing
 
 SCRIPT = Path(__file__).with_name("promoting.py")
 made = SimpleNamespace(**runpy.run_path(str(SCRIPT)))

@@ -32,12 +32,12 @@ from compo_pipeline.registry.registration import (
     register,
     requirements,
 )
+from compo_pipeline.registry.run_log import RunLog
 from compo_pipeline.registry.settings import (
     RegistrationSettings,
     SigningSettings,
     TrackingSettings,
 )
-from compo_pipeline.registry.tracking import RunLog
 from compo_pipeline.registry.verification import VersionError, verified
 from compo_pipeline.storage import file_sha256
 

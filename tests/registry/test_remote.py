@@ -30,13 +30,14 @@ from compo_pipeline.registry import tracking
 from compo_pipeline.registry.gate import fingerprint
 from compo_pipeline.registry.promotion import PromotionError, promote, roll_back
 from compo_pipeline.registry.registration import Registered, export_with_card, register
-from compo_pipeline.registry.scores import VersionScores, store_scores
+from compo_pipeline.registry.scores import store_scores
 from compo_pipeline.registry.settings import (
     CopySettings,
     RegistrationSettings,
     SigningSettings,
     TrackingSettings,
 )
+from compo_pipeline.registry.version_scores import VersionScores
 from compo_pipeline.registry.versions import copy_version
 
 pytestmark = pytest.mark.slow

@@ -21,17 +21,16 @@ from compo_pipeline.images.decoding import Limits
 from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
 from compo_pipeline.records import Score, to_table
 from compo_pipeline.registry import scores as stored
-from compo_pipeline.registry import tracking, verification, versions
+from compo_pipeline.registry import tracking, verification, version_scores, versions
+from compo_pipeline.registry.run_log import RunLog
 from compo_pipeline.registry.scores import (
     ScoresFingerprint,
     ScoresInvalid,
-    ScoresMissing,
-    VersionScores,
     scores_fingerprints,
 )
 from compo_pipeline.registry.settings import CopySettings, SigningSettings
-from compo_pipeline.registry.tracking import RunLog
 from compo_pipeline.registry.verification import VersionError
+from compo_pipeline.registry.version_scores import ScoresMissing, VersionScores
 from compo_pipeline.registry.versions import copy_version
 from compo_pipeline.storage import file_sha256
 
@@ -143,7 +142,7 @@ def test_missing_and_stale_scores_say_why(
 def test_adding_or_changing_an_adapter_leaves_scores_of_other_benchmarks_cached(
     version: ModelVersion, subtask: Subtask, base: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", logger="compo_pipeline.registry.scores")
+    caplog.set_level("INFO", logger="compo_pipeline.registry.version_scores")
     model = ModelSettings(f"local-dir:{base}")
     other = replace(subtask, benchmark="sugar_crepe")
     made = VersionScores([subtask, other], EVALUATION, model).of(version)
@@ -151,7 +150,7 @@ def test_adding_or_changing_an_adapter_leaves_scores_of_other_benchmarks_cached(
     added = replace(subtask, benchmark="winoground", items=subtask.items[:2])
     caplog.clear()
     again = VersionScores([subtask, changed, added], EVALUATION, model).of(version)
-    (line,) = [log.getMessage() for log in caplog.records if log.name == stored.__name__]
+    (line,) = [log.getMessage() for log in caplog.records if log.name == version_scores.__name__]
     assert "other items, images (sugar_crepe)" in line
     assert "only scores of other benchmarks (winoground)" in line
     assert [row for row in made if row.benchmark == subtask.benchmark] == again[:IMAGES]

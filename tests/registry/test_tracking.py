@@ -269,7 +269,7 @@ def test_git_state_of_a_run(client: mlflow.MlflowClient, tmp_path: Path) -> None
 def test_nothing_is_logged_without_a_store(
     client: mlflow.MlflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mlflow.tracking.is_tracking_uri_set", lambda: False)
+    monkeypatch.setattr("compo_pipeline.registry.tracking.is_tracking_uri_set", lambda: False)
     with pytest.raises(RuntimeError, match=r"call .*tracking\.configure first"):
         tracking.open_run("homeless", {})
     with pytest.raises(RuntimeError, match=r"call .*tracking\.configure first"):

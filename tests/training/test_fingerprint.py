@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+import compo_pipeline
 from compo_pipeline.compute import Compute
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews, ClicWeights
 from compo_pipeline.training import checkpoint, fingerprint
@@ -116,7 +117,7 @@ def test_code_that_trains_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             path.mkdir()
             (path / "a.py").write_text("x = 1")
     (tmp_path / "other.py").write_text("x = 1")
-    monkeypatch.setattr(fingerprint.compo_pipeline, "__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(compo_pipeline, "__file__", str(tmp_path / "__init__.py"))
     before = code_fingerprint()
     (tmp_path / "other.py").write_text("x = 2")
     assert code_fingerprint() == before
@@ -128,5 +129,5 @@ def test_code_that_trains_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_named_code_exists() -> None:
-    package = Path(fingerprint.compo_pipeline.__file__).parent
+    package = Path(compo_pipeline.__file__).parent
     assert all((package / name).exists() for name in fingerprint.CODE)

@@ -186,6 +186,32 @@ def by_role(rows: Iterable[Row]) -> dict[str, dict[str, dict[str, dict[str, floa
     return nested
 
 
+def run_metrics(rows: Sequence[Row], role: str) -> dict[str, float]:
+    """All figures of one model as MLflow metrics, per cent.
+
+    `headline/...` are the figures of the summary; `headline_vs_base/...`, of the fine-tuned model,
+    their differences from the base in points; `test/...` are all figures. The base's own figures
+    are the same in every run: they are in the artefact comparison.json.
+
+    Args:
+        rows: of the comparison.
+        role: control or fine_tuned.
+    """
+    values: dict[Row, Estimate] = {
+        row: estimate for row in rows if (estimate := getattr(row, role)) is not None
+    }
+    found = {}
+    for row, estimate in values.items():
+        # Dots: MLflow shows a section of charts for each prefix before the last slash.
+        name = f"{row.benchmark}.{row.metric}.{row.name}"
+        if row.headline:
+            found[f"headline/{name}"] = estimate.value
+        if row.headline and role == FINE_TUNED:
+            found[f"headline_vs_base/{name}"] = row.vs_base.value
+        found[f"test/{row.benchmark}/{row.metric}/{row.name}"] = estimate.value
+    return {name: round(value, 3) for name, value in found.items()}
+
+
 _Results = dict[str, tuple[str, float | None]]
 """Item to its image and its value under the model."""
 

@@ -32,6 +32,14 @@ def main_metric(rows: Sequence[Row]) -> Row | None:
     return next((by_key[key] for key in MAIN_METRICS if key in by_key), next(headlines, None))
 
 
+def headline(rows: Sequence[Row]) -> str:
+    """The main figure and, in brackets, its difference from the base; empty without one."""
+    row = main_metric(rows)
+    if row is None:
+        return ""
+    return f"{row.label} {row.fine_tuned.value:.1f} ({row.vs_base.format()})"
+
+
 def summary_lines(rows: Sequence[Row], models: Mapping[str, str]) -> tuple[str, ...]:
     """A line per metric that a run is judged by, the main one first, and per metric that fell.
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from kedro.framework.hooks import hook_impl
 
 from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.registry import tracking
 from compo_pipeline.registry.settings import TrackingSettings
 
 if TYPE_CHECKING:
@@ -35,6 +34,8 @@ class TrackingHook:
         """Configure MLflow if the pipeline reads or writes a run; importing it takes seconds."""
         self._run_id = None
         if self._context is not None and ENTRIES & pipeline.datasets():
+            from compo_pipeline.registry import tracking
+
             settings = parse(TrackingSettings, self._context.params["tracking"], "tracking")
             tracking.configure(settings, self._context.project_path)
 
@@ -55,6 +56,8 @@ class TrackingHook:
         An error in a later command's settings does not concern the run.
         """
         if self._run_id is not None and not isinstance(error, SettingsError):
+            from compo_pipeline.registry import tracking
+
             tracking.mark_failed(self._run_id, error)
 
     def _store_run_id(self, dataset_name: str, data: Any) -> None:

@@ -15,14 +15,15 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+import mlflow
 from click import ClickException
 from filelock import FileLock, Timeout
 
 from compo_pipeline.registry import gate, tracking
 from compo_pipeline.registry.gate import Check
-from compo_pipeline.registry.scores import ScoresInvalid, ScoresMissing, VersionScores
+from compo_pipeline.registry.scores import ScoresInvalid
 from compo_pipeline.registry.settings import (
     CHAMPION,
     PREVIOUS,
@@ -30,6 +31,7 @@ from compo_pipeline.registry.settings import (
     SigningSettings,
 )
 from compo_pipeline.registry.verification import VersionError, verified
+from compo_pipeline.registry.version_scores import ScoresMissing, VersionScores
 from compo_pipeline.registry.versions import DECISION_TAG, OUTCOME
 
 Outcome = Literal["promoted", "refused", "unchanged", "contested", "rolled back"]
@@ -260,8 +262,6 @@ def _locked(uri: str) -> Iterator[None]:
 @contextmanager
 def _aliases(name: str, settings: PromotionSettings) -> Iterator[Aliases]:
     """The aliases of a model, with a lock on a local store."""
-    import mlflow
-
     tracking.registered_model(name)
     uri = mlflow.get_registry_uri()
     with _locked(uri):
@@ -319,9 +319,7 @@ def _write_tags(decision: Decision) -> None:
         _client().set_model_version_tag(decision.name, str(decision.version), key, value)
 
 
-def _client() -> Any:
-    import mlflow
-
+def _client() -> mlflow.MlflowClient:
     return mlflow.MlflowClient()
 
 

@@ -7,22 +7,34 @@ import io
 import json
 import logging
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from compo_pipeline.evaluation.comparison import FINE_TUNED
+import mlflow
+import pandas as pd
+from mlflow.entities import LoggedModelStatus
+from mlflow.entities.model_registry import ModelVersion
+from mlflow.models import ModelSignature
+from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
+from mlflow.types.schema import Array
+from PIL import Image
+
+from compo_pipeline.evaluation.comparison import FINE_TUNED, run_metrics
+from compo_pipeline.evaluation.conclusions import headline
 from compo_pipeline.evaluation.evaluate import Comparison
-from compo_pipeline.methods import registry as methods
 from compo_pipeline.models import weights
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.weights import CONFIG_FILE, read_record
+from compo_pipeline.provenance import UNKNOWN_COMMIT
 from compo_pipeline.registry import scores
+from compo_pipeline.registry.model_card import CARD, write_card
+from compo_pipeline.registry.run_log import RunLog
 from compo_pipeline.registry.settings import CHAMPION, PREVIOUS, RegistrationSettings
-from compo_pipeline.registry.tracking import UNKNOWN_COMMIT, RunLog
 from compo_pipeline.registry.verification import (
     ARTEFACT,
     SERVED_CODE,
@@ -34,12 +46,6 @@ from compo_pipeline.registry.verification import (
 from compo_pipeline.registry.versions import same_model
 from compo_pipeline.storage import file_sha256
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from mlflow.entities.model_registry import ModelVersion
-    from mlflow.models import ModelSignature
-
-CARD = "README.md"
 # Tags that identify a run for readers.
 RUN_TAGS = ("dataset", "method", "variant", "seed")
 # Version of the exported folder's files and of compo.json, for readers of registered folders.
@@ -98,57 +104,6 @@ def export_with_card(
     return folder
 
 
-def write_card(
-    folder: Path,
-    settings: RegistrationSettings,
-    manifest: Mapping[str, Any],
-    comparison: Comparison,
-    run_id: str,
-) -> Path:
-    """Write the model card of an exported folder, with a header that Hugging Face's hub reads.
-
-    Args:
-        folder: of the export; its record holds the training's settings.
-        settings: name and licence.
-        manifest: of the data.
-        comparison: result of the run's evaluation.
-        run_id: of the run.
-    """
-    import yaml
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    record = read_record(folder)
-    training = record.get("training", {})
-    fingerprint = training.get("fingerprint", {})
-    recipe = ("objective", "training", "seed", "views")
-    environment = Environment(
-        loader=PackageLoader("compo_pipeline.registry"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    card = environment.get_template("model_card.md").render(
-        name=settings.name,
-        method=methods.label(record["method"]),
-        record=record,
-        training=training,
-        compute=training.get("compute"),
-        manifest=manifest,
-        comparison=comparison,
-        titles=comparison.benchmarks,
-        run_id=run_id,
-        license=settings.licence,
-        rows=[row for row in comparison.rows if row.headline],
-        limits=list(_card_limits(comparison)),
-        settings=yaml.safe_dump(
-            {key: fingerprint[key] for key in recipe if key in fingerprint}, sort_keys=False
-        ),
-    )
-    (folder / CARD).write_text(card, encoding="utf-8")
-    return folder / CARD
-
-
 def register(
     folder: Path,
     run: RunLog,
@@ -173,8 +128,6 @@ def register(
     Raises:
         SettingsError: a key cannot be used.
     """
-    import mlflow
-
     client, name = mlflow.MlflowClient(), settings.name
     tags = _tags(folder, run, manifest, comparison)
     run.dataset(comparison.dataset, manifest["data_hash"], root, "training")
@@ -217,8 +170,6 @@ def _tags(
     folder: Path, run: RunLog, manifest: Mapping[str, Any], comparison: Comparison
 ) -> dict[str, str]:
     """Tags of a version; unknown ones are left out."""
-    import mlflow
-
     record = read_record(folder)
     headlines = {
         f"{row.benchmark}/{row.metric}/{row.name}": round(row.fine_tuned.value, 2)
@@ -228,7 +179,7 @@ def _tags(
     run_tags = mlflow.MlflowClient().get_run(run.run_id).data.tags
     tags = {
         **{name: str(record[name]) for name in RUN_TAGS},
-        "headline": scores.headline(comparison.rows),
+        "headline": headline(comparison.rows),
         "base_model": record["name"],
         "base_fingerprint": record.get("training", {}).get("fingerprint", {}).get("model"),
         "fingerprint": record["fingerprint"],
@@ -249,7 +200,6 @@ def _new_version(
     comparison: Comparison,
     settings: RegistrationSettings,
 ) -> ModelVersion:
-    import mlflow
 
     _delete_pending(run)
     info = mlflow.pyfunc.log_model(
@@ -261,7 +211,7 @@ def _new_version(
         pip_requirements=requirements(folder),
         tags=dict(tags),
     )
-    run.metrics(scores.run_metrics(comparison.rows, FINE_TUNED), model_id=info.model_id)
+    run.metrics(run_metrics(comparison.rows, FINE_TUNED), model_id=info.model_id)
     if settings.signing.public_key is not None:
         # MLflow writes MLmodel itself, so the logged folder is what can be signed.
         with tempfile.TemporaryDirectory() as temporary:
@@ -273,10 +223,6 @@ def _new_version(
 
 def _delete_pending(run: RunLog) -> None:
     """Delete the models, and their files, that a killed registration of the run left pending."""
-    import mlflow
-    from mlflow.entities import LoggedModelStatus
-    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
-
     client = mlflow.MlflowClient()
     experiment = client.get_run(run.run_id).info.experiment_id
     of_run = f"source_run_id = '{run.run_id}'"
@@ -307,10 +253,6 @@ def _version_description(folder: Path) -> str:
 
 def _signature() -> ModelSignature:
     """Columns and parameters of the served model; model.py says which task reads which."""
-    from mlflow.models import ModelSignature
-    from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
-    from mlflow.types.schema import Array
-
     from compo_pipeline.registry.model import PARAMS
 
     outputs: dict[str, Any] = {
@@ -336,36 +278,8 @@ def _signature() -> ModelSignature:
 
 def _example() -> tuple[pd.DataFrame, dict[str, Any]]:
     """A small grey image as base64, and captions to rank for it."""
-    import pandas as pd
-    from PIL import Image
-
     buffer = io.BytesIO()
     Image.new("RGB", (8, 8), "grey").save(buffer, "PNG")
     image = base64.b64encode(buffer.getvalue()).decode()
     texts = ["a grey square", "two cats"]
     return pd.DataFrame({"image": [image]}), {"task": "rank", "texts": texts}
-
-
-def _card_limits(comparison: Comparison) -> Iterator[str]:
-    """Limits of the model that the run's own evaluation shows."""
-    below = [row.label for row in comparison.rows if row.vs_base.significance == "below"]
-    if below:
-        yield f"Significantly worse than its base: {', '.join(below)}."
-    guessed = [
-        row.label
-        for row in comparison.rows
-        if row.chance is not None and row.fine_tuned.low <= row.chance
-    ]
-    if guessed:
-        yield f"Not significantly better than guessing: {', '.join(guessed)}."
-    for line in comparison.left_out:
-        yield f"{line}."
-    for overlap in comparison.overlaps:
-        if overlap.known_images or overlap.same_caption:
-            yield (
-                f"Trained on {overlap.known_images:,} of {overlap.images:,} images and on "
-                f"{overlap.same_caption:,} of {overlap.captions:,} captions of "
-                f"{comparison.benchmarks.get(overlap.benchmark, overlap.benchmark)} "
-                f"{overlap.subtask}."
-            )
-    yield "A cosine ranks captions; it is not a probability. Only the figures above were measured."

@@ -7,59 +7,47 @@ from a cache), a new run with the tag `restored_from` replaces it.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import re
-import subprocess
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from datetime import datetime
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import mlflow
 from filelock import FileLock
+from mlflow.entities import Run
+from mlflow.entities.model_registry import RegisteredModel
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import is_tracking_uri_set
+from mlflow.tracking.context.registry import resolve_tags
+from mlflow.tracking.fluent import _get_experiment_id
+from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
+from sqlalchemy.exc import SQLAlchemyError
 
 from compo_pipeline.configuration import SettingsError, masked
-from compo_pipeline.next_steps import kedro_run
+from compo_pipeline.provenance import git_state
+from compo_pipeline.registry.run_log import RunLog
 from compo_pipeline.registry.settings import TrackingSettings
 from compo_pipeline.storage import atomic_file
 
-if TYPE_CHECKING:
-    from mlflow.entities import Run
-    from mlflow.entities.model_registry import RegisteredModel
-
 RESTORED_FROM = "restored_from"
 ERROR = "error"
-UNKNOWN_COMMIT = "unknown"
 _SQLITE = "sqlite:///"
-# MLflow's limits.
-_NAME_LENGTH, _VALUE_LENGTH, _DIGEST_LENGTH = 250, 6000, 36
-_BATCH_METRICS = 1000
 # MLflow's own would let a server that is away hold every request for minutes.
 _HTTP = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3", "MLFLOW_HTTP_REQUEST_TIMEOUT": "60"}
-# While a server is away a training asks again after this many seconds at least, and spends a tenth
-# of its time on it at most.
-_PAUSE, _PATIENCE = 60.0, 9.0
 
 log = logging.getLogger(__name__)
 
 
 def configure(settings: TrackingSettings, project_path: Path) -> None:
     """Set MLflow's store and experiment in this process; a missing experiment is created."""
-    import mlflow
-
     uri = connect(settings, project_path)
     mlflow.set_experiment(experiment_id=experiment_in(uri, settings.experiment, "tracking.uri"))
 
 
 def connect(settings: TrackingSettings, project_path: Path) -> str:
     """Set MLflow's store in this process and return its URI."""
-    import mlflow
-
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     os.environ["MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING"] = str(settings.system_metrics).lower()
     for name, value in _HTTP.items():
@@ -99,9 +87,6 @@ def experiment_in(uri: str, name: str, key: str) -> str:
     Raises:
         SettingsError: the store does not answer, or denies access.
     """
-    import mlflow
-    from mlflow.exceptions import MlflowException
-
     file = local_file(uri)
     with store_errors(uri, key):
         if file is not None:
@@ -129,6 +114,7 @@ def _create_database(file: Path) -> None:
     with FileLock(file.with_name(f"{file.name}.lock")):
         if file.exists():
             return
+        # Its import takes a second.
         from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
         with atomic_file(file.resolve()) as temporary:
@@ -138,9 +124,16 @@ def _create_database(file: Path) -> None:
 
 
 def experiment_id() -> str:
-    """Id of the configured experiment."""
-    from mlflow.tracking.fluent import _get_experiment_id
+    """Id of the configured experiment.
 
+    Raises:
+        RuntimeError: none is configured in this process; MLflow would use one of its own.
+    """
+    if not is_tracking_uri_set():  # type: ignore[no-untyped-call]
+        raise RuntimeError(
+            "no MLflow store is set: call compo_pipeline.registry.tracking.configure first "
+            "(under `kedro run` the project's hook does)"
+        )
     return str(_get_experiment_id())
 
 
@@ -150,10 +143,7 @@ def registered_model(name: str) -> RegisteredModel:
     Raises:
         SettingsError: the store has no such model, does not answer, or denies access.
     """
-    import mlflow
-    from mlflow.exceptions import MlflowException
-
-    with store_errors(mlflow.get_registry_uri(), "tracking.uri"):
+    with store_errors():
         try:
             return mlflow.MlflowClient().get_registered_model(name)
         except MlflowException as error:
@@ -166,194 +156,21 @@ def registered_model(name: str) -> RegisteredModel:
 
 
 @contextmanager
-def store_errors(uri: str, key: str) -> Iterator[None]:
+def store_errors(uri: str | None = None, key: str = "tracking.uri") -> Iterator[None]:
     """Turn errors of a store into one that names its setting, without passwords.
 
     Args:
-        uri: of the store.
+        uri: of the store; None is the configured one.
         key: of the setting that names it.
 
     Raises:
         SettingsError: the store does not answer, or denies access.
     """
-    from mlflow.exceptions import MlflowException
-    from sqlalchemy.exc import SQLAlchemyError
-
     try:
         yield
     except (MlflowException, SQLAlchemyError, ImportError, OSError) as error:
-        raise SettingsError(f"{key}: cannot use {uri}: {error}") from None
-
-
-@dataclass(frozen=True, slots=True)
-class RunLog:
-    """Logs into one run of the MLflow store; resumed runs and long values raise no error.
-
-    Passwords in tags and parameters are masked.
-    """
-
-    run_id: str
-
-    def tags(self, tags: Mapping[str, str]) -> None:
-        """Set tags; an earlier value is replaced."""
-        for name, value in tags.items():
-            self._client().set_tag(self.run_id, name, masked(value))
-
-    def params(self, nested: Mapping[str, Any]) -> None:
-        """Log parameters under dotted names.
-
-        MLflow never changes a parameter: if a resumed run has one with another value, the first
-        value stays and the new one becomes the tag `changed.<name>`. A value that is too long for
-        MLflow is cut; its full text belongs in an artefact.
-        """
-        from mlflow.entities import Param
-
-        logged = self._client().get_run(self.run_id).data.params
-        fresh, changed = [], {}
-        for name, leaf in flatten(nested, "."):
-            value = masked(str(leaf), name)[:_VALUE_LENGTH]
-            if name not in logged:
-                fresh.append(Param(name, value))
-            elif logged[name] != value:
-                changed[f"changed.{name}"[:_NAME_LENGTH]] = value
-        self._client().log_batch(self.run_id, params=fresh)
-        if changed:
-            log.warning("the run keeps its first parameters; tagged: %s", ", ".join(changed))
-            self.tags(changed)
-
-    def metrics(self, nested: Mapping[str, Any], model_id: str | None = None) -> None:
-        """Log the numbers of nested mappings under names joined by slashes, and nothing else.
-
-        Lists, texts and nulls belong in an artefact. With a logged model's id the metrics are
-        linked to that model too.
-        """
-        points = (
-            (name, float(value), 0)
-            for name, value in flatten(nested, "/")
-            if isinstance(value, int | float)
-        )
-        self._log_points(points, model_id)
-
-    def curves(self, rows: Iterable[Mapping[str, float]], prefix: str) -> None:
-        """Log curves: every row has `step` and, under other names, the values at that step.
-
-        A name with a group (`val/loss`) is unchanged; others get the prefix.
-        """
-        self._log_points(_curve_points(rows, prefix))
-
-    def missing_curves(self, rows: Iterable[Mapping[str, float]], prefix: str) -> None:
-        """Log the points of curves that the run lacks; `curves` describes the rows."""
-        points = list(_curve_points(rows, prefix))
-        logged = {
-            (name, metric.step)
-            for name in {name for name, _, _ in points}
-            for metric in self._client().get_metric_history(self.run_id, name)
-        }
-        self._log_points(point for point in points if (point[0], point[2]) not in logged)
-
-    def artefact(self, path: Path, folder: str | None = None) -> None:
-        """Log a file, or a folder's files into `folder` (by default of the same name)."""
-        if path.is_dir():
-            self._client().log_artifacts(self.run_id, str(path), folder or path.name)
-        else:
-            self._client().log_artifact(self.run_id, str(path), folder)
-
-    def document(self, content: Mapping[str, Any], name: str) -> None:
-        """Log a mapping as a .json or .yaml file, by the name's suffix."""
-        self._client().log_dict(self.run_id, dict(content), name)
-
-    def dataset(self, name: str, digest: str, root: str | None, context: str) -> None:
-        """Log which data the run has read, as one of MLflow's dataset inputs.
-
-        Args:
-            name: of the dataset.
-            digest: hash of its content.
-            root: its folder, if any.
-            context: `training` or `evaluation`.
-        """
-        from mlflow.entities import Dataset, DatasetInput, InputTag
-        from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
-
-        source = json.dumps({} if root is None else {"uri": root})
-        tags = [InputTag(MLFLOW_DATASET_CONTEXT, context), InputTag("digest", digest)]
-        dataset = Dataset(name, digest[:_DIGEST_LENGTH], "local", source)
-        self._client().log_inputs(self.run_id, [DatasetInput(dataset, tags)])
-
-    def _log_points(
-        self, points: Iterable[tuple[str, float, int]], model_id: str | None = None
-    ) -> None:
-        from mlflow.entities import Metric
-
-        now = int(time.time() * 1000)
-        metrics = (
-            Metric(name, value, now, step, model_id=model_id) for name, value, step in points
-        )
-        while batch := list(islice(metrics, _BATCH_METRICS)):
-            self._client().log_batch(self.run_id, metrics=batch)
-
-    def _client(self) -> Any:
-        import mlflow
-
-        return mlflow.MlflowClient()
-
-
-@dataclass
-class LiveCurves:
-    """Curves of trainings, logged as they run; these go on while the store does not answer.
-
-    Who adds points stores them too, so none is lost: `RunLog.missing_curves` logs at the end what a
-    run lacks. It can be pickled.
-    """
-
-    prefix: str
-    _away: bool = field(init=False, default=False)
-    _next_try: float = field(init=False, default=0.0)
-
-    def add(self, record: RunLog, rows: Iterable[Mapping[str, float]]) -> bool:
-        """Log points, unless the store is known to be away; whether they are logged."""
-        import mlflow
-        from mlflow.exceptions import MlflowException
-
-        started = time.monotonic()
-        if started < self._next_try:
-            return False
-        try:
-            record.curves(rows, self.prefix)
-        except MlflowException as error:
-            spent = time.monotonic() - started
-            self._next_try = time.monotonic() + max(_PAUSE, _PATIENCE * spent)
-            if not self._away:
-                reason = masked(str(error)).partition("\n")[0]
-                log.warning(
-                    "tracking.uri: %s does not answer; training goes on, and the points that the "
-                    "run lacks are logged at the end (%s)",
-                    *(masked(mlflow.get_tracking_uri()), reason[:300]),
-                )
-            self._away = True
-            return False
-        self._away = False
-        return True
-
-
-def _curve_points(
-    rows: Iterable[Mapping[str, float]], prefix: str
-) -> Iterator[tuple[str, float, int]]:
-    """Name in the store, value and step of each point."""
-    for row in rows:
-        for name, value in row.items():
-            if name != "step":
-                yield name if "/" in name else f"{prefix}/{name}", float(value), int(row["step"])
-
-
-def flatten(nested: Mapping[str, Any], separator: str) -> Iterator[tuple[str, Any]]:
-    """Leaves of nested mappings under joined names of the characters that MLflow allows."""
-    for key, value in nested.items():
-        name = re.sub(r"[^\w\-./ ]", "_", str(key))
-        if isinstance(value, Mapping) and value:
-            for inner, leaf in flatten(value, separator):
-                yield f"{name}{separator}{inner}"[:_NAME_LENGTH], leaf
-        else:
-            yield name[:_NAME_LENGTH], value
+        named = uri or mlflow.get_tracking_uri()
+        raise SettingsError(f"{key}: cannot use {named}: {error}") from None
 
 
 def open_run(name: str, tags: Mapping[str, str], project_path: Path | None = None) -> str:
@@ -362,13 +179,8 @@ def open_run(name: str, tags: Mapping[str, str], project_path: Path | None = Non
     The tags `git_commit` and `git_dirty` describe the repository of `project_path`, by default of
     the working directory.
     """
-    import mlflow
-    from mlflow.tracking.context.registry import resolve_tags
-
-    _require_configured()
     commit, dirty = git_state(project_path or Path.cwd())
-    all_tags = {
-        **tags,
+    own = {
         "git_commit": commit,
         "git_dirty": str(dirty).lower(),
         "mlflow.source.git.commit": commit,
@@ -376,7 +188,7 @@ def open_run(name: str, tags: Mapping[str, str], project_path: Path | None = Non
         "mlflow.source.type": "PROJECT",
     }
     run = mlflow.MlflowClient().create_run(
-        experiment_id(), run_name=name, tags=resolve_tags(all_tags)
+        experiment_id(), run_name=name, tags=resolve_tags({**tags, **own})
     )
     return str(run.info.run_id)
 
@@ -390,14 +202,9 @@ def adopt(run_id: str) -> Iterator[RunLog]:
     Raises:
         SettingsError: the store does not answer, or denies access.
     """
-    import mlflow
-    from mlflow.exceptions import MlflowException
-
-    _require_configured()
-    uri = mlflow.get_tracking_uri()
-    with store_errors(uri, "tracking.uri"):
-        run = find(run_id) or _restored(run_id)
+    with store_errors():
         configured = experiment_id()
+        run = find(run_id) or _restored(run_id)
         # MLflow refuses to resume a run of another experiment than the active one.
         mlflow.set_experiment(experiment_id=run.info.experiment_id)
         mlflow.start_run(run_id=run.info.run_id, nested=True)
@@ -410,9 +217,9 @@ def adopt(run_id: str) -> Iterator[RunLog]:
             mlflow.set_experiment(experiment_id=configured)
         if not isinstance(error, MlflowException):
             raise
-        with store_errors(uri, "tracking.uri"):
+        with store_errors():
             raise
-    with store_errors(uri, "tracking.uri"):
+    with store_errors():
         mlflow.end_run()
         mlflow.set_experiment(experiment_id=configured)
 
@@ -422,14 +229,10 @@ def child_run(run_id: str, name: str) -> str:
 
     It has the parent's tags, the parent's name as a prefix, and the tag `role`.
     """
-    import mlflow
-    from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
-
     client = mlflow.MlflowClient()
     parent = client.get_run(run_id)
     query = f"tags.{MLFLOW_PARENT_RUN_ID} = '{run_id}' AND tags.role = '{name}'"
-    found = client.search_runs([parent.info.experiment_id], query, max_results=1)
-    if found:
+    if found := client.search_runs([parent.info.experiment_id], query, max_results=1):
         return str(found[0].info.run_id)
     # `_restored` must find the parent alone.
     excluded = (MLFLOW_RUN_NAME, RESTORED_FROM, ERROR)
@@ -444,10 +247,8 @@ def child_run(run_id: str, name: str) -> str:
 
 def mark_failed(run_id: str, error: Exception) -> None:
     """Mark a run as failed after it was closed; a store that does not answer is logged."""
-    import mlflow
-
     try:
-        with store_errors(mlflow.get_tracking_uri(), "tracking.uri"):
+        with store_errors():
             if find(run_id) is not None:
                 client = mlflow.MlflowClient()
                 client.set_tag(run_id, ERROR, masked(f"{type(error).__name__}: {error}")[:500])
@@ -458,9 +259,6 @@ def mark_failed(run_id: str, error: Exception) -> None:
 
 def find(run_id: str) -> Run | None:
     """The run in the store; None if it is unknown or deleted."""
-    import mlflow
-    from mlflow.exceptions import MlflowException
-
     try:
         run = mlflow.MlflowClient().get_run(run_id)
     except MlflowException as error:
@@ -470,57 +268,11 @@ def find(run_id: str) -> Run | None:
     return run if run.info.lifecycle_stage == "active" else None
 
 
-def git_state(folder: Path) -> tuple[str, bool]:
-    """Commit of the repository around a folder, and whether files outside data/ differ from it.
-
-    Without a repository, or without git, the commit is `unknown`.
-    """
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(folder), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-    try:
-        changes = git("status", "--porcelain", "--", ".", ":(exclude)data")
-        return git("rev-parse", "HEAD"), bool(changes)
-    except (OSError, subprocess.CalledProcessError):
-        return UNKNOWN_COMMIT, False
-
-
-def provenance(command: Mapping[str, Any], pipeline: str) -> dict[str, str]:
-    """Date, command line and commit of a page.
-
-    Args:
-        command: environment and parameters of the command line (`params:command`).
-        pipeline: that writes the page.
-    """
-    commit, dirty = git_state(Path.cwd())
-    changes = ", with uncommitted changes" if dirty else ""
-    return {
-        "date": f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}",
-        "command": kedro_run(pipeline, command["env"], command["params"]),
-        "commit": f"{commit[:12]}{changes}",
-    }
-
-
-def _require_configured() -> None:
-    from mlflow.tracking import is_tracking_uri_set
-
-    if not is_tracking_uri_set():  # type: ignore[no-untyped-call]
-        raise RuntimeError(
-            "no MLflow store is set: call compo_pipeline.registry.tracking.configure first "
-            "(under `kedro run` the project's hook does)"
-        )
-
-
 def _restored(run_id: str) -> Run:
     """The run that replaces an unknown one; an earlier stage may have opened it."""
-    import mlflow
-
     client = mlflow.MlflowClient()
     query = f"tags.{RESTORED_FROM} = '{run_id}'"
-    found = client.search_runs([experiment_id()], query, max_results=1)
-    if found:
+    if found := client.search_runs([experiment_id()], query, max_results=1):
         return found[0]
     log.warning("MLflow run %s is not in this store; a new run, restored_from it, is used", run_id)
     return client.get_run(open_run(f"restored-{run_id[:8]}", {RESTORED_FROM: run_id}))

@@ -13,11 +13,14 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import mlflow
 import numpy as np
 import torch
+import yaml
 from click import ClickException
+from mlflow.entities.model_registry import ModelVersion
 from PIL import Image
 from torch import Tensor
 
@@ -26,9 +29,6 @@ from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.weights import PROBES, read_record
 from compo_pipeline.registry import signing as signing_keys
 from compo_pipeline.registry.settings import SigningSettings
-
-if TYPE_CHECKING:
-    from mlflow.entities.model_registry import ModelVersion
 
 # The code that MLflow runs for a version (models from code).
 SERVED_CODE = Path(__file__).with_name("model.py")
@@ -110,8 +110,6 @@ def verified(
         VersionError: a file is missing, changed, added or cannot be read; names version and file.
         SettingsError: the public key cannot be used.
     """
-    import mlflow
-
     public_key = signing.public_key
     verifier = None if public_key is None else signing_keys.verifier(public_key)
     name = f"{version.name} version {version.version}"
@@ -175,8 +173,6 @@ def _exported(files: Path) -> Path:
 
 
 def _flavors(files: Path) -> dict[str, Any]:
-    import yaml
-
     flavors: dict[str, Any] = yaml.safe_load((files / "MLmodel").read_text("utf-8"))["flavors"]
     if _FLAVOR not in flavors:
         raise ValueError(f"MLmodel has no flavor {_FLAVOR}")
@@ -204,8 +200,6 @@ def _check_code(files: Path) -> None:
 
 def _requirements(files: Path) -> Iterator[tuple[str, str]]:
     """File and line of every requirement of the environments that MLflow can build."""
-    import yaml
-
     pip, conda, virtualenv = "requirements.txt", "conda.yaml", "python_env.yaml"
     for line in (files / pip).read_text("utf-8").splitlines():
         yield pip, line

@@ -8,8 +8,12 @@ import tempfile
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import mlflow
+import torch
+from mlflow.entities.model_registry import ModelVersion
+from mlflow.exceptions import MlflowException
 from rich.console import Console
 
 from compo_pipeline.configuration import SettingsError, nearest
@@ -18,15 +22,10 @@ from compo_pipeline.console import terminal
 from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
 from compo_pipeline.models.settings import REGISTRY_PREFIX
 from compo_pipeline.registry import tracking
+from compo_pipeline.registry.scores import OVERLAPS, SCORES
 from compo_pipeline.registry.settings import CopySettings, SigningSettings
 from compo_pipeline.registry.verification import VersionError, verified
 
-if TYPE_CHECKING:
-    import torch
-    from mlflow.entities.model_registry import ModelVersion
-
-# Folders of a run's artefacts with the scores of its version, and with their contamination.
-SCORES, OVERLAPS = "scores", "overlaps"
 # Prefix of a version's tags about the last decision; the tag of its outcome.
 DECISION_TAG = "promotion."
 OUTCOME = f"{DECISION_TAG}outcome"
@@ -97,9 +96,6 @@ def find(name: str, alias: str, number: int | None, key: str | None = None) -> M
     Raises:
         SettingsError: there is none; the message lists the aliases.
     """
-    import mlflow
-    from mlflow.exceptions import MlflowException
-
     aliases = tracking.registered_model(name).aliases
     client = mlflow.MlflowClient()
     if number is not None:
@@ -187,9 +183,6 @@ def copy_version(
         SettingsError: no registry is named or none answers, or no version has the alias.
         VersionError: the version's files are not those that were registered.
     """
-    import mlflow
-    from mlflow.exceptions import MlflowException
-
     if settings.to is None:
         raise SettingsError("promotion.copy.to: expected the other registry's URI, got null")
     tracking.registered_model(name)
@@ -221,8 +214,6 @@ def run_of(version: ModelVersion) -> str | None:
 
 def show_table(console: Console | None = None) -> None:
     """Print the versions of every registered model of the store, newest first."""
-    import mlflow
-
     client = mlflow.MlflowClient()
     console = terminal(console)
     models = client.search_registered_models()
@@ -247,8 +238,6 @@ def show_table(console: Console | None = None) -> None:
 
 
 def _copied(target: Any, version: ModelVersion, files: Path, experiment: str) -> ModelVersion:
-    import mlflow
-    from mlflow.exceptions import MlflowException
 
     origin = f"models:/{version.name}/{version.version}"
     tags = {"copied_from": origin, "copied_from_run": version.run_id or ""}

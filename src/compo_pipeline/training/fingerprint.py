@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,11 @@ from typing import Any
 from click import ClickException
 
 import compo_pipeline
+from compo_pipeline import provenance
 from compo_pipeline.compute import Compute
+from compo_pipeline.configuration import leaves
 from compo_pipeline.methods.contract import Method
+from compo_pipeline.storage import file_sha256
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.settings import NOT_FINGERPRINTED, TrainingSettings
 
@@ -44,22 +48,14 @@ class FingerprintError(ClickException, RuntimeError):
 
 def code_fingerprint(*more: str) -> str:
     """Hash of the source files that training uses, and of further files and packages."""
-    package = Path(compo_pipeline.__file__).parent
-    places = [package / name for name in (*CODE, *more)]
-    return _hash([file for place in places for file in (sorted(place.rglob("*.py")) or [place])])
+    return provenance.code_fingerprint((*CODE, *more))
 
 
 def folder_fingerprint(folder: Path) -> str:
-    """Hash of all files of a folder."""
-    return _hash(sorted(file for file in folder.rglob("*") if file.is_file()))
-
-
-def _hash(files: list[Path]) -> str:
-    hashed = hashlib.sha256()
-    for file in files:
-        hashed.update(file.name.encode())
-        hashed.update(hashlib.sha256(file.read_bytes()).digest())
-    return hashed.hexdigest()
+    """Hash of all files of a folder, by name and content."""
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    content = [(file.name, file_sha256(file)) for file in files]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def run_fingerprint(
@@ -88,37 +84,23 @@ def run_fingerprint(
         recipe["early_stopping"] = None
     found = {
         "method": method.name,
-        "objective": _plain(asdict(method.objective)),
-        "training": _plain(recipe),
+        "objective": asdict(method.objective),
+        "training": recipe,
         "seed": seed,
         **inputs,
     }
     source = Path(inspect.getfile(type(method)))
     if Path(compo_pipeline.__file__).parent not in source.parents:
-        found["method_code"] = _hash([source])
-    return found
-
-
-def _plain(value: Any) -> Any:
-    """Tuples as lists, as JSON gives them back."""
-    if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items()}
-    return [_plain(inner) for inner in value] if isinstance(value, tuple | list) else value
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+        found["method_code"] = file_sha256(source)
+    as_stored: dict[str, Any] = json.loads(json.dumps(found))  # tuples become lists
+    return as_stored
 
 
 def _compared(
     old: Mapping[str, Any], new: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
     """Both fingerprints as flat mappings, and the keys at which they differ."""
-    one, other = dict(_flat(old)), dict(_flat(new))
+    one, other = dict(leaves(old)), dict(leaves(new))
     keys = one.keys() | other.keys()
     return one, other, sorted(key for key in keys if one.get(key) != other.get(key))
 

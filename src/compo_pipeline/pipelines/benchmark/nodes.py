@@ -106,12 +106,12 @@ def write_suite_page(
     from compo_pipeline.presentation import suite_page
     from compo_pipeline.presentation.item_attention import item_attention
     from compo_pipeline.registry.settings import RegistrationSettings
-    from compo_pipeline.registry.tracking import provenance
     from compo_pipeline.registry.versions import load_model
+    from compo_pipeline.provenance import page_facts
 
     found = Suite.from_json(suite)
     facts = {
-        **provenance(command, "benchmark"),
+        **page_facts(command, "benchmark"),
         "list": models,
         "benchmarks": str(benchmarks["root"] or "folders of their own"),
         "precision": found.precision,

@@ -74,13 +74,13 @@ def write_diff_page(
     from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
     from compo_pipeline.presentation import diff_page, suite_page
     from compo_pipeline.presentation.pages import links
-    from compo_pipeline.registry.tracking import provenance
+    from compo_pipeline.provenance import page_facts
 
     diff = ModelDiff.from_json(benchmark_diff)
     folder, suite = Path(written), Path(suite_report) / suite_page.PAGE
     beside = links(folder, {"All models of the list": (suite, "kedro run --pipeline=benchmark")})
     subtasks = from_files(parse(BenchmarksSettings, benchmarks, "benchmarks"))
     gallery = parse(EvaluationSettings, evaluation, "evaluation").gallery
-    facts = {**provenance(command, "benchmark_diff"), "list": models}
+    facts = {**page_facts(command, "benchmark_diff"), "list": models}
     diff_page.show(diff)
     return diff_page.write(diff, item_changes, subtasks, gallery, facts, beside, folder)

@@ -100,11 +100,11 @@ def write_comparison_page(
     from compo_pipeline.evaluation.comparison import FINE_TUNED, by_role
     from compo_pipeline.evaluation.suite import Suite
     from compo_pipeline.presentation import suite_page
-    from compo_pipeline.registry.tracking import provenance
+    from compo_pipeline.provenance import page_facts
 
     found = Suite.from_json(suite)
     facts = {
-        **provenance(command, "comparison"),
+        **page_facts(command, "comparison"),
         "set": f"{name}, {len(cells[0]['folders'])} seeds",
         **{cell["label"]: kedro_run("train_eval", cell["env"], cell["params"]) for cell in cells},
     }

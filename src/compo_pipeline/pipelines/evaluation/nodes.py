@@ -8,12 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compo_pipeline.presentation.pages import Link, links
+from compo_pipeline.configuration import leaves
 from compo_pipeline.records import Caption, Fact, Rejected, Score
-from compo_pipeline.registry.tracking import flatten
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from compo_pipeline.presentation.pages import Link
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ def score_models(
     """Scores of every item, metrics by model for DVC, and the comparison of the models."""
     from compo_pipeline.configuration import parse
     from compo_pipeline.evaluation import benchmarks as adapters
-    from compo_pipeline.evaluation.comparison import CONTROL, FINE_TUNED, by_role
+    from compo_pipeline.evaluation.comparison import CONTROL, FINE_TUNED, by_role, run_metrics
     from compo_pipeline.evaluation.contamination import TRAINING_SPLIT, training_rows
     from compo_pipeline.evaluation.evaluate import evaluate, loaders
     from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
@@ -43,7 +44,7 @@ def score_models(
     from compo_pipeline.language.parsing import parses_of
     from compo_pipeline.models.loading import ModelSettings
     from compo_pipeline.registry import tracking
-    from compo_pipeline.registry.scores import run_metrics, store_evaluation
+    from compo_pipeline.registry.scores import store_evaluation
 
     settings = parse(EvaluationSettings, evaluation, "evaluation")
     wanted = parse(BenchmarksSettings, benchmarks, "benchmarks")
@@ -105,6 +106,7 @@ def write_report(
     from compo_pipeline.presentation.item_attention import ItemAttention, item_attention
     from compo_pipeline.presentation.item_cards import ItemCard
     from compo_pipeline.presentation.tables import show_comparison
+    from compo_pipeline.provenance import page_facts
     from compo_pipeline.registry import tracking
 
     found = Comparison.from_json(comparison)
@@ -131,7 +133,7 @@ def write_report(
         gallery=scoring.gallery,
         attention=attention if scoring.attention else None,
         facts={
-            **tracking.provenance(command, "train_eval"),
+            **page_facts(command, "train_eval"),
             "environment": command["env"] or "base",
             "recipe": f"{found.labels['fine_tuned']}, variant {run['variant']}, seed {run['seed']}",
             "training": _main_settings(settings.get("training", {})),
@@ -160,13 +162,15 @@ def _benchmark_source(root: str | None, titles: Mapping[str, str]) -> str:
 
 def _main_settings(training: Mapping[str, Any]) -> str:
     """The main settings of a training by YAML key."""
-    found = dict(flatten(training, "."))
+    found = dict(leaves(training))
     keys = ("epochs", "max_steps", "batch_size", "optimizer.lr", "precision")
     return ", ".join(f"{key} {found[key]}" for key in keys if found.get(key) is not None)
 
 
 def _links(folder: Path, paths: Mapping[str, str]) -> list[Link]:
     """Pages of the same dataset and run; some are written by other pipelines, later or never."""
+    from compo_pipeline.presentation.pages import links
+
     pages = {
         "Data Docs": ("data_docs", "index.html", "validation"),
         "Counterfactuals": ("counterfactuals_preview", "index.html", "counterfactuals"),

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from compo_pipeline.registry.scores import VersionScores
     from compo_pipeline.registry.settings import PromotionSettings, SigningSettings
+    from compo_pipeline.registry.version_scores import VersionScores
 
 
 def act(
@@ -31,13 +31,14 @@ def act(
     """
     from compo_pipeline.configuration import SettingsError, parse
     from compo_pipeline.presentation import pages, promotion_page
+    from compo_pipeline.provenance import page_facts
     from compo_pipeline.registry import promotion as promotions
     from compo_pipeline.registry.settings import (
         PromotionSettings,
         RegistrationSettings,
         TrackingSettings,
     )
-    from compo_pipeline.registry.tracking import connect, provenance
+    from compo_pipeline.registry.tracking import connect
     from compo_pipeline.registry.versions import copy_version
 
     settings = parse(PromotionSettings, promotion, "promotion")
@@ -51,7 +52,7 @@ def act(
     links = pages.links(
         folder, {" ".join(page.parts[-5:-2]): (page, "kedro run") for page in reports}
     )
-    facts = provenance(command, "promotion")
+    facts = page_facts(command, "promotion")
     if settings.action == "copy":
         copied = copy_version(
             registered.name, settings.copy, registered.signing, dry_run=settings.dry_run
@@ -103,7 +104,7 @@ def _scorer(
     from compo_pipeline.evaluation.slices import item_slices
     from compo_pipeline.language.parsing import parses_of
     from compo_pipeline.models.loading import ModelSettings
-    from compo_pipeline.registry.scores import VersionScores
+    from compo_pipeline.registry.version_scores import VersionScores
 
     wanted = parse(BenchmarksSettings, benchmarks, "benchmarks")
     # Read here and not through the catalog: a rollback and a copy need no data.

@@ -32,10 +32,9 @@ def train_model(
     In MLflow the control has a run within the method's, so that the curves of both share names
     and charts. `shared` are the inputs of any training (`training_inputs`).
     """
-    import mlflow
-
     from compo_pipeline.methods.registry import build, label
     from compo_pipeline.registry import tracking
+    from compo_pipeline.registry.run_log import LiveCurves
     from compo_pipeline.training import launch
     from compo_pipeline.training.inputs import training_inputs
     from compo_pipeline.training.run import CONTROL, Trainer, jobs_of, no_control
@@ -70,13 +69,13 @@ def train_model(
             child = tracking.child_run(record.run_id, CONTROL)
             records[CONTROL] = inner.enter_context(tracking.adopt(child))
         methods = {job.name: job.method for job in jobs}
-        curves = tracking.LiveCurves(CURVES)
+        curves = LiveCurves(CURVES)
 
         def report(name: str, point: Mapping[str, float]) -> None:
             curves.add(records[name], _logged(methods[name], [point]))
 
         progress = launch.train(trainer, jobs, report)
-        with tracking.store_errors(mlflow.get_tracking_uri(), "tracking.uri"):
+        with tracking.store_errors():
             for name, done in progress.items():
                 records[name].missing_curves(_logged(methods[name], done.curve), CURVES)
                 records[name].document(dict(done.counts), "batches.json")

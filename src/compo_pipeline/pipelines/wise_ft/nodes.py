@@ -54,6 +54,7 @@ def draw_trade_off(
     """Write the page, the plot and the table; log them to the run; print the trade-off."""
     from compo_pipeline.presentation import wise_ft_page as page
     from compo_pipeline.presentation.pages import links
+    from compo_pipeline.provenance import page_facts
     from compo_pipeline.registry import tracking
 
     written = Path(paths["wise_ft_report"])
@@ -67,7 +68,7 @@ def draw_trade_off(
     means = page.summary(wise_ft)
     wise_ft.to_csv(written / "figures.csv", index=False)
     facts = {
-        **tracking.provenance(command, "wise_ft"),
+        **page_facts(command, "wise_ft"),
         "recipe": f"{run['method']}, variant {run['variant']}, seed {run['seed']}",
         "MLflow run": run["run_id"],
     }
