@@ -44,6 +44,7 @@ CODE = (
     "archives.py",
     "images/decoding.py",
     "models/checkpoints.py",
+    "models/hf_import.py",
     "models/sources.py",
     "models/encoding.py",
     "models/loading.py",

@@ -6,13 +6,13 @@ asks for it. So keys are refused that are not known to describe a network.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from compo_pipeline.configuration import SettingsError, leaves, nearest
+from compo_pipeline.untrusted import read_json, shown
 
 # Keys with which transformers and diffusers run a folder's own Python files.
 _CODE = frozenset({"auto_map", "trust_remote_code", "custom_generate"})
@@ -52,13 +52,28 @@ _KEYS = {
 _TIMM_NAME = re.compile(r"\w[\w.]*")
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """The mapping of a JSON file.
+
+    Raises:
+        SettingsError: it cannot be read, or holds something else; one line with the path.
+    """
+    try:
+        content = read_json(path)
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
+    if not isinstance(content, dict):
+        raise SettingsError(f"{path}: expected an object, got {shown(content)}")
+    return content
+
+
 def read_config(path: Path) -> dict[str, Any]:
     """Read an open_clip_config.json, and refuse keys that are not known to be safe.
 
     Raises:
         SettingsError: it cannot be read, or holds such a key; names the file and the key.
     """
-    config = _json(path)
+    config = read_object(path)
     for part, known in _KEYS.items():
         values: Any = config
         for name in part.split("."):
@@ -86,7 +101,7 @@ def refuse_code(folder: Path, what: str) -> None:
         SettingsError: names the file and the key.
     """
     for path in sorted((*folder.glob("*config.json"), *folder.glob("*/*config.json"))):
-        for key, _ in leaves(_json(path)):
+        for key, _ in leaves(read_object(path)):
             if asked := _CODE & set(key.split(".")):
                 raise SettingsError(
                     f"{what}: {path}: {min(asked)} asks for code of its own, which is not run; "
@@ -116,13 +131,3 @@ def _text_towers() -> list[str]:
 
     texts = (open_clip.get_model_config(name)["text_cfg"] for name in open_clip.list_models())
     return sorted({text["hf_model_name"] for text in texts if text.get("hf_model_name")})
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise SettingsError(f"{path}: not readable as JSON ({error})") from None
-    if not isinstance(content, dict):
-        raise SettingsError(f"{path}: expected a JSON object, got {type(content).__name__}")
-    return content

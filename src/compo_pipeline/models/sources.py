@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from compo_pipeline.configuration import SettingsError, nearest
-from compo_pipeline.models import checkpoints, foreign, hub, weights
+from compo_pipeline.models import checkpoints, foreign, hf_import, hub, weights
 from compo_pipeline.models.checkpoints import Layout
 from compo_pipeline.models.settings import (
     HUB_PREFIX,
@@ -101,7 +101,7 @@ def _of_folder(folder: Path, name: str, settings: ModelSettings) -> ModelSource:
             "model.pretrained, with model.name as its architecture"
         )
     path = folder / CONFIG_FILE
-    if not path.is_file() and checkpoints.is_of_transformers(folder):
+    if not path.is_file() and hf_import.is_of_transformers(folder):
         return _of_transformers(folder, name, settings.context_length)
     if not path.is_file():
         raise SettingsError(
@@ -137,8 +137,10 @@ def _of_folder(folder: Path, name: str, settings: ModelSettings) -> ModelSource:
 
 def _of_transformers(folder: Path, name: str, context_length: int | None) -> ModelSource:
     """CLIP or SigLIP as transformers writes them; of its files, numbers and tensors are read."""
-    config = checkpoints.open_clip_config(folder, context_length)
-    split = not (folder / "config.json").is_file()
+    split = hf_import.is_split(folder)
+    if split and context_length is None:
+        context_length = checkpoints.LAYOUTS["triplet_clip"].context_length
+    config = hf_import.open_clip_config(folder, context_length)
     return ModelSource(
         name=name,
         source=f"{LOCAL_PREFIX}{folder}",

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.models import checkpoints
+from compo_pipeline.models import checkpoints, hf_import
 
 CONFIG_FILE = "open_clip_config.json"
 WEIGHTS_FILE = "open_clip_model.safetensors"
@@ -60,7 +60,7 @@ def read(path: Path) -> dict[str, torch.Tensor]:
         path: a safetensors file, a pickled checkpoint, or a folder with a folder for each tower.
     """
     if path.is_dir():
-        return {name: each for part in checkpoints.parts(path) for name, each in read(part).items()}
+        return {name: each for part in hf_import.parts(path) for name, each in read(part).items()}
     if path.suffix == ".safetensors":
         try:
             return checkpoints.by_open_clip(load_file(path), path)

@@ -1,0 +1,268 @@
+"""Folders of transformers: CLIP and SigLIP in open_clip's configuration and names.
+
+Numbers and tensors are read, and nothing of a folder is run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.models.foreign import read_object
+from compo_pipeline.untrusted import shown
+
+_TOWERS = {"vision": "vision-encoder", "text": "text-encoder"}
+# What a configuration leaves out is as CLIPConfig and SiglipConfig have it.
+_LAYERS: dict[str, Any] = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12}
+_LAYERS |= {"num_attention_heads": 12, "layer_norm_eps": 1e-5, "hidden_act": "quick_gelu"}
+_OF_CLIP: dict[str, dict[str, Any]] = {
+    "vision": {**_LAYERS, "image_size": 224, "patch_size": 32},
+    "text": {**_LAYERS, "hidden_size": 512, "intermediate_size": 2048, "num_attention_heads": 8}
+    | {"vocab_size": 49408, "max_position_embeddings": 77},
+}
+_SIGLIP_LAYERS = {**_LAYERS, "layer_norm_eps": 1e-6, "hidden_act": "gelu_pytorch_tanh"}
+_OF_SIGLIP: dict[str, dict[str, Any]] = {
+    "vision": {**_SIGLIP_LAYERS, "image_size": 224, "patch_size": 16},
+    "text": {**_SIGLIP_LAYERS, "vocab_size": 32000, "max_position_embeddings": 64},
+}
+_BLOCK = (
+    ("self_attn.qkv.weight", "attn.in_proj_weight"),
+    ("self_attn.qkv.bias", "attn.in_proj_bias"),
+    ("self_attn.", "attn."),
+    ("mlp.fc1", "mlp.c_fc"),
+    ("mlp.fc2", "mlp.c_proj"),
+    ("layer_norm", "ln_"),
+)
+_TEXT = (
+    ("embeddings.token_embedding", "token_embedding"),
+    ("embeddings.position_embedding.weight", "positional_embedding"),
+    ("final_layer_norm", "ln_final"),
+    ("encoder.layers.", "transformer.resblocks."),
+    *_BLOCK,
+)
+# Parts of names in transformers and in open_clip, replaced in this order, by tower.
+_NAMES = {
+    ("clip", "vision_model."): (
+        ("embeddings.class_embedding", "visual.class_embedding"),
+        ("embeddings.patch_embedding", "visual.conv1"),
+        ("embeddings.position_embedding.weight", "visual.positional_embedding"),
+        ("pre_layrnorm", "visual.ln_pre"),  # transformers' own spelling
+        ("post_layernorm", "visual.ln_post"),
+        ("encoder.layers.", "visual.transformer.resblocks."),
+        *_BLOCK,
+    ),
+    ("clip", "text_model."): _TEXT,
+    ("siglip", "vision_model."): (
+        ("embeddings.patch_embedding", "visual.trunk.patch_embed.proj"),
+        ("embeddings.position_embedding.weight", "visual.trunk.pos_embed"),
+        ("post_layernorm", "visual.trunk.norm"),
+        ("encoder.layers.", "visual.trunk.blocks."),
+        ("head.probe", "visual.trunk.attn_pool.latent"),
+        ("head.attention.out_proj", "visual.trunk.attn_pool.proj"),
+        ("head.layernorm", "visual.trunk.attn_pool.norm"),
+        ("head.", "visual.trunk.attn_pool."),
+        ("self_attn.out_proj", "attn.proj"),
+        ("self_attn.", "attn."),
+        ("layer_norm", "norm"),
+    ),
+    ("siglip", "text_model."): (("head.", "text_projection."), *_TEXT),
+}
+
+
+def is_of_transformers(folder: Path) -> bool:
+    """Whether a folder holds a model of transformers, as one or as a folder for each tower."""
+    return (folder / "config.json").is_file() or is_split(folder)
+
+
+def is_split(folder: Path) -> bool:
+    """Whether a folder holds a folder for each tower."""
+    return all((folder / part / "config.json").is_file() for part in _TOWERS.values())
+
+
+def parts(folder: Path) -> list[Path]:
+    """The weights files of a folder with a folder for each tower."""
+    return [folder / part / "model.safetensors" for part in _TOWERS.values()]
+
+
+def open_clip_config(folder: Path, context_length: int | None) -> dict[str, Any]:
+    """open_clip's configuration (`model_cfg`, `preprocess_cfg`) of a folder of transformers.
+
+    CLIP is built by its numbers. SigLIP is the architecture of open_clip with the same numbers;
+    its image tower keeps that architecture's activation.
+
+    Args:
+        folder: with config.json, or with a folder for each tower.
+        context_length: token ids of a text; None is the model's own.
+
+    Raises:
+        SettingsError: it is another model than CLIP and SigLIP, or one that open_clip cannot
+            build.
+    """
+    if is_split(folder):
+        towers = {
+            tower: read_object(folder / part / "config.json") for tower, part in _TOWERS.items()
+        }
+        config = {"model_type": "clip", "projection_dim": towers["text"].get("projection_dim", 512)}
+    else:
+        config = read_object(folder / "config.json")
+        towers = {tower: config.get(f"{tower}_config") or {} for tower in _TOWERS}
+    kinds = {"clip": _OF_CLIP, "siglip": _OF_SIGLIP, "siglip2": _OF_SIGLIP}
+    kind = config.get("model_type")
+    if kind not in kinds:
+        raise SettingsError(
+            f"{folder}/config.json: expected a model_type of {', '.join(kinds)}, got {shown(kind)}"
+        )
+    vision, text = ({**kinds[kind][tower], **towers[tower]} for tower in _TOWERS)
+    if context_length is not None:
+        text["max_position_embeddings"] = context_length
+    model_cfg = (
+        _clip(folder, int(config.get("projection_dim", 512)), vision, text)
+        if kind == "clip"
+        else _siglip(folder, vision, text)
+    )
+    return {"model_cfg": model_cfg, "preprocess_cfg": _preprocessing(folder)}
+
+
+def _clip(
+    folder: Path, width: int, vision: Mapping[str, Any], text: Mapping[str, Any]
+) -> dict[str, Any]:
+    activations = {vision["hidden_act"], text["hidden_act"]}
+    epsilons = {vision["layer_norm_eps"], text["layer_norm_eps"]}
+    if activations not in ({"quick_gelu"}, {"gelu"}) or epsilons != {1e-5}:
+        raise SettingsError(
+            f"{folder}: open_clip's CLIP has hidden_act quick_gelu or gelu in both towers and "
+            f"layer_norm_eps 1e-05, got {shown(sorted(activations))} and {sorted(epsilons)}"
+        )
+    if text["vocab_size"] != _OF_CLIP["text"]["vocab_size"]:
+        raise SettingsError(
+            f"{folder}: CLIP's tokenizer has 49408 tokens, text_config.vocab_size is "
+            f"{shown(text['vocab_size'])}"
+        )
+    return {
+        "embed_dim": width,
+        "quick_gelu": activations == {"quick_gelu"},
+        "vision_cfg": {
+            "image_size": vision["image_size"],
+            "patch_size": vision["patch_size"],
+            "width": vision["hidden_size"],
+            "layers": vision["num_hidden_layers"],
+            "head_width": vision["hidden_size"] // vision["num_attention_heads"],
+            "mlp_ratio": vision["intermediate_size"] / vision["hidden_size"],
+        },
+        "text_cfg": {
+            "context_length": text["max_position_embeddings"],
+            "vocab_size": text["vocab_size"],
+            "width": text["hidden_size"],
+            "heads": text["num_attention_heads"],
+            "layers": text["num_hidden_layers"],
+            "mlp_ratio": text["intermediate_size"] / text["hidden_size"],
+        },
+    }
+
+
+def _siglip(folder: Path, vision: Mapping[str, Any], text: Mapping[str, Any]) -> dict[str, Any]:
+    import open_clip
+
+    wanted = {
+        "width": text["hidden_size"],
+        "layers": text["num_hidden_layers"],
+        "heads": text["num_attention_heads"],
+        "vocab_size": text["vocab_size"],
+        "context_length": text["max_position_embeddings"],
+    }
+    for name in open_clip.list_models():
+        config: dict[str, Any] = open_clip.get_model_config(name)
+        image, texts = config["vision_cfg"], config["text_cfg"]
+        patch = re.search(r"patch(\d+)", image.get("timm_model_name") or "")
+        if (
+            texts.get("no_causal_mask")
+            and image["image_size"] == vision["image_size"]
+            and (patch is None or int(patch[1]) == vision["patch_size"])
+            and {key: texts.get(key) for key in wanted} == wanted
+        ):
+            texts.pop("act_kwargs", None)
+            if text["hidden_act"] == "gelu_pytorch_tanh":
+                texts["act_kwargs"] = {"approximate": "tanh"}
+            return config
+    raise SettingsError(
+        f"{folder}: none of open_clip's SigLIP architectures has text_config {shown(wanted)} and "
+        f"patches of {vision['patch_size']} in images of {vision['image_size']} pixels"
+    )
+
+
+def _preprocessing(folder: Path) -> dict[str, Any]:
+    """open_clip's preprocessing of a folder's image processor; empty (OpenAI's) without one."""
+    for name in ("preprocessor_config.json", "processor_config.json"):
+        if (folder / name).is_file():
+            found = read_object(folder / name)
+            break
+    else:
+        return {}
+    found = found.get("image_processor", found)
+    size = found.get("size", 224)
+    crops = found.get("do_center_crop") is not False and not {"height", "width"} <= set(
+        size if isinstance(size, dict) else ()
+    )
+    if found.get("resample", 3) not in (2, 3):
+        raise SettingsError(
+            f"{folder}/{name}: resample: expected 2 (bilinear) or 3 (bicubic), got "
+            f"{shown(found['resample'])}"
+        )
+    return {
+        "mean": found.get("image_mean"),
+        "std": found.get("image_std"),
+        "interpolation": "bilinear" if found.get("resample") == 2 else "bicubic",
+        "resize_mode": "shortest" if crops else "squash",
+    }
+
+
+def by_open_clip(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of CLIPModel or SiglipModel by open_clip's names."""
+    kind = "siglip" if "vision_model.head.probe" in state else "clip"
+    whole = _fused(state)
+    found = {}
+    for name, tensor in whole.items():
+        if name.endswith(".position_ids"):
+            continue  # a buffer of older versions
+        tower = next((start for start in ("vision_model.", "text_model.") if start in name), None)
+        if tower is None:
+            found[name] = tensor
+            continue
+        short = name.partition(tower)[2]
+        for old, new in _NAMES[kind, tower]:
+            short = short.replace(old, new)
+        found[f"text.{short}" if (kind, tower) == ("siglip", "text_model.") else short] = tensor
+    if kind == "siglip":
+        found["visual.trunk.pos_embed"] = found["visual.trunk.pos_embed"][None]
+        return found
+    for name, own in (("visual_projection", "visual.proj"), ("text_projection", "text_projection")):
+        key = next((key for key in found if key.endswith(f"{name}.weight")), None)
+        if key is not None:
+            found[own] = found.pop(key).T.contiguous()
+    # The towers by themselves have no scale; it changes no ranking.
+    found.setdefault("logit_scale", torch.tensor(100.0).log())
+    return found
+
+
+def _fused(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors with attention's q, k and v as one, and the pool's fused input as q and kv."""
+    found = {}
+    for name, tensor in state.items():
+        layer, _, kind = name.rpartition(".")
+        if layer.endswith(".q_proj"):
+            start = layer.removesuffix("q_proj")
+            inputs = [state[f"{start}{each}_proj.{kind}"] for each in "qkv"]
+            found[f"{start}qkv.{kind}"] = torch.cat(inputs)
+        elif "head.attention.in_proj_" in name:
+            start, _, kind = name.partition("attention.in_proj_")
+            width = len(tensor) // 3
+            found[f"{start}q.{kind}"], found[f"{start}kv.{kind}"] = tensor[:width], tensor[width:]
+        elif not layer.endswith((".k_proj", ".v_proj")):
+            found[name] = tensor
+    return found
