@@ -35,7 +35,8 @@ from compo_pipeline.language.parsing import parse as parse_sentences
 from compo_pipeline.methods.contract import Method, ViewContext
 from compo_pipeline.methods.registry import method_type
 from compo_pipeline.methods.views import ViewSettings, by_sample, write
-from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
+from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pipelines.counterfactuals.nodes import make_counterfactuals
 from compo_pipeline.records import (
     Caption,

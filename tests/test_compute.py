@@ -61,7 +61,7 @@ def test_mps_is_used_where_it_is_named_and_in_fp32_alone(
 
 
 @pytest.mark.parametrize(
-    ("kind", "asked", "among", "told"),
+    ("kind", "precision", "among", "message"),
     [
         ("cpu", "fp16", TRAINING, "'fp16' is not supported on cpu .*: auto, fp32, bf16$"),
         ("cuda", "bf16", TRAINING, "'bf16' is not supported on cuda .*: auto, fp32, fp16$"),
@@ -69,11 +69,11 @@ def test_mps_is_used_where_it_is_named_and_in_fp32_alone(
     ],
 )
 def test_a_precision_that_the_device_lacks_is_refused_under_its_key(
-    machine: Any, kind: str, asked: str, among: tuple[str, ...], told: str
+    machine: Any, kind: str, precision: str, among: tuple[str, ...], message: str
 ) -> None:
     machine(kind, bf16=False)
-    with pytest.raises(SettingsError, match=f"^evaluation.text_precision: {told}"):
-        resolve("auto", asked, key="evaluation", precision_key="text_precision", among=among)
+    with pytest.raises(SettingsError, match=f"^evaluation.text_precision: {message}"):
+        resolve("auto", precision, key="evaluation", precision_key="text_precision", among=among)
 
 
 def test_emulated_bf16_on_a_cpu_can_be_asked_for_and_is_warned_of(
@@ -94,8 +94,8 @@ def test_auto_is_a_gpu_where_there_is_one() -> None:
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:99", "", "meta"])
 def test_a_device_that_is_not_there_is_refused(name: str) -> None:
-    told = rf"^pretraining.device: '{name}' cannot be used here .*; allowed here: auto, cpu"
-    with pytest.raises(SettingsError, match=told):
+    message = rf"^pretraining.device: '{name}' cannot be used here .*; allowed here: auto, cpu"
+    with pytest.raises(SettingsError, match=message):
         choose_device(name, key="pretraining.device")
 
 

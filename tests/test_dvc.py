@@ -95,7 +95,7 @@ def stages():
 def catalogs(context):
     """The catalog and the parameters of each recipe's environment."""
     contexts = {recipe: context(env) for recipe, (env, *_) in RECIPES.items()}
-    return {recipe: (made.catalog, made.params) for recipe, made in contexts.items()}
+    return {recipe: (context.catalog, context.params) for recipe, context in contexts.items()}
 
 
 def paths(entries):
@@ -138,20 +138,20 @@ def test_command_runs_the_pipeline_of_that_name_in_that_environment(stages, reci
 def test_outputs_are_those_of_the_pipeline(stages, catalogs, recipe, stage):
     declared = stages[recipe][stage]
     outs = paths(declared.get("outs")) | paths(declared.get("metrics"))
-    made = {place(recipe, name, catalogs) for name in pipelines[stage].outputs()}
-    made |= {place(recipe, name, catalogs) for name in inner_entries(stage)}
+    written = {place(recipe, name, catalogs) for name in pipelines[stage].outputs()}
+    written |= {place(recipe, name, catalogs) for name in inner_entries(stage)}
     if recipe == "dvc.yaml" and stage == "raw":
         # Scenes are rendered; other sources are there already.
-        made |= roots(recipe, stage, catalogs)
-    assert outs == made
+        written |= roots(recipe, stage, catalogs)
+    assert outs == written
 
 
 def test_the_comparison_stage_writes_what_its_pipeline_does(stages, catalogs):
     (stage,) = stages[COMPARISON].values()
-    made = {"cells", "cells_suite", "cells_metrics", "comparison_report"}
-    assert made < pipelines["comparison"].all_outputs()
+    written = {"cells", "cells_suite", "cells_metrics", "comparison_report"}
+    assert written < pipelines["comparison"].all_outputs()
     outs = paths(stage["outs"]) | paths(stage["metrics"])
-    assert outs == {place("dvc.yaml", name, catalogs) for name in made}
+    assert outs == {place("dvc.yaml", name, catalogs) for name in written}
     assert paths(stage["deps"]) == {"conf", "src/compo_pipeline"}
 
 

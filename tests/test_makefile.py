@@ -63,9 +63,9 @@ def test_another_torch_backend_leaves_torch_alone_unhashed(project: Path, tmp_pa
         shutil.copy(project / name, tmp_path)
     (tmp_path / "venv" / "bin").mkdir(parents=True)
     (tmp_path / "venv" / "bin" / "python").touch()
-    made = "venv/constraints-backend.txt"
-    subprocess.run(["make", "VENV=venv", made], cwd=tmp_path, check=True, capture_output=True)
-    lines = (tmp_path / made).read_text().splitlines()
+    target = "venv/constraints-backend.txt"
+    subprocess.run(["make", "VENV=venv", target], cwd=tmp_path, check=True, capture_output=True)
+    lines = (tmp_path / target).read_text().splitlines()
     plain = {line.partition("==")[0] for line in lines if "==" in line and not line.endswith("\\")}
     assert {"torch", "torchvision"} <= plain
     assert all(re.match("torch|triton|nvidia-|cuda-", name) for name in plain), plain

@@ -33,8 +33,8 @@ def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataCatalog:
     return DataCatalog({**places, "registered": registered})
 
 
-def printed(catalog: DataCatalog, parameters: dict[str, Any], *made: str) -> list[str]:
-    nodes = [node(lambda: None, None, entry, name=entry) for entry in made]
+def printed(catalog: DataCatalog, parameters: dict[str, Any], *entries: str) -> list[str]:
+    nodes = [node(lambda: None, None, entry, name=entry) for entry in entries]
     console = Console(file=io.StringIO())
     next_steps.show_results(Pipeline(nodes), catalog, parameters, console)
     return console.file.getvalue().split("\n")

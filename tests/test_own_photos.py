@@ -33,8 +33,8 @@ def test_sixty_photos_with_single_sentences(workspace: Path, tiny_clip: Path) ->
         check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    told = " ".join((done.stdout + done.stderr).split())
-    assert "captions have fewer than 2 sentences" in told
+    output = " ".join((done.stdout + done.stderr).split())
+    assert "captions have fewer than 2 sentences" in output
     run = "data/{}/mine/clic/default/seed=0"
     comparison = json.loads(
         (workspace / run.format("07_model_output") / "comparison.json").read_text()

@@ -15,7 +15,8 @@ from compo_pipeline.evaluation.settings import (
     BenchmarksSettings,
     EvaluationSettings,
 )
-from compo_pipeline.models.loading import ModelSettings, load
+from compo_pipeline.models.loading import load
+from compo_pipeline.models.settings import ModelSettings
 
 NOTHING = TrainingRows(frozenset(), frozenset(), frozenset(), None)
 

@@ -24,7 +24,8 @@ from compo_pipeline.evaluation.benchmarks import Item, Subtask
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.export import export
-from compo_pipeline.models.loading import ModelSettings, load
+from compo_pipeline.models.loading import load
+from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.gate import fingerprint

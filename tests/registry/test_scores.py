@@ -18,7 +18,8 @@ from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.images.decoding import Limits
-from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
+from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.records import Score, to_table
 from compo_pipeline.registry import scores as stored
 from compo_pipeline.registry import tracking, verification, version_scores, versions

@@ -32,8 +32,8 @@ def test_the_default_store_is_in_the_project(
     assert run.data.tags["method"] == "clic"
     with tracking.adopt(run_id) as record:
         record.document({"clic": {"weight": 0.5}}, "parameters.yaml")
-    kept = list((mlflow_project / "mlruns" / "artifacts").rglob("parameters.yaml"))
-    assert [path.read_text() for path in kept] == ["clic:\n  weight: 0.5\n"]
+    documents = list((mlflow_project / "mlruns" / "artifacts").rglob("parameters.yaml"))
+    assert [path.read_text() for path in documents] == ["clic:\n  weight: 0.5\n"]
 
 
 @pytest.mark.slow

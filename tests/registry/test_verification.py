@@ -17,7 +17,8 @@ from mlflow.entities.model_registry import ModelVersion
 from safetensors.torch import load_file, save_file
 
 from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.models.loading import ModelSettings, load
+from compo_pipeline.models.loading import load
+from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.registry import signing as signatures
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.promotion import roll_back
@@ -65,10 +66,10 @@ def version(
     client.create_registered_model(name)
     tags = {**intact[1], "checkpoint_sha256": "c" * 64, "precision": "fp32"}
     for alias in ("previous", "champion"):
-        made = client.create_model_version(
+        created = client.create_model_version(
             name, str(files), tracking.open_run("verified", {}), tags=tags
         )
-        client.set_registered_model_alias(name, alias, made.version)
+        client.set_registered_model_alias(name, alias, created.version)
     return client.get_model_version(name, "1")
 
 

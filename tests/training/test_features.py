@@ -1,4 +1,4 @@
-"""Features kept of a frozen tower are those it would give again."""
+"""Cached features of a frozen tower equal those that it gives again."""
 
 from typing import Any
 
@@ -31,13 +31,13 @@ def test_kept_features_are_fresh_ones(
 ) -> None:
     reader = ModelPreprocessor(tiny, world.root)
     tiny.model.train()
-    kept = embed(images, tiny, reader, compute=Compute(CPU, precision), workers=0)
+    embedded = embed(images, tiny, reader, compute=Compute(CPU, precision), workers=0)
     with torch.no_grad():
         fresh = encode_images(tiny.model.eval(), reader.images(images))
-    assert kept.values.dtype == torch.float32 and not kept.values.requires_grad
-    assert [kept.rows[image] for image in images] == list(range(16))
-    torch.testing.assert_close(kept.values, fresh, atol=tolerance, rtol=0)
-    torch.testing.assert_close(kept.values.norm(dim=1), torch.ones(16))
+    assert embedded.values.dtype == torch.float32 and not embedded.values.requires_grad
+    assert [embedded.rows[image] for image in images] == list(range(16))
+    torch.testing.assert_close(embedded.values, fresh, atol=tolerance, rtol=0)
+    torch.testing.assert_close(embedded.values.norm(dim=1), torch.ones(16))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -102,10 +102,10 @@ def test_features_that_do_not_fit_are_refused(
     """Sixteen images of 16 numbers, 4 patches of 16 numbers each: 64 + 256 bytes in float32."""
     reader = ModelPreprocessor(tiny, world.root)
 
-    def kept(free: int) -> features.Features:
+    def embedded(free: int) -> features.Features:
         monkeypatch.setattr(features, "_free_bytes", lambda device: free)
         return embed(images, tiny, reader, compute=Compute(CPU, "fp32"), workers=0, patches=True)
 
-    assert len(kept(2 * 16 * 320).rows) == 16
+    assert len(embedded(2 * 16 * 320).rows) == 16
     with pytest.raises(SettingsError, match="cache_features: the features of 16 images take"):
-        kept(2 * 16 * 320 - 1)
+        embedded(2 * 16 * 320 - 1)

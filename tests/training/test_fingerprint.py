@@ -28,19 +28,19 @@ INPUTS = {"data": "d", "views": "v", "model": "m", "code": "c"}
 def state(tmp_path: Path, recipe: Any) -> Path:
     """A state of six steps."""
     model = torch.nn.Linear(2, 2)
-    mark = run_fingerprint(CLIC, recipe(), COMPUTE, 0, INPUTS)
-    saved = {"fingerprint": mark, "progress": {"step": 6}}
+    current = run_fingerprint(CLIC, recipe(), COMPUTE, 0, INPUTS)
+    saved = {"fingerprint": current, "progress": {"step": 6}}
     path = tmp_path / "clic.safetensors"
     checkpoint.save(path, {"model": model}, torch.optim.AdamW(model.parameters()), saved, step=6)
     return path
 
 
 def test_the_same_run_goes_on(state: Path, recipe: Any, tmp_path: Path) -> None:
-    mark = run_fingerprint(CLIC, recipe(), COMPUTE, 0, INPUTS)
-    saved = check(state, mark, overwrite=False)
+    current = run_fingerprint(CLIC, recipe(), COMPUTE, 0, INPUTS)
+    saved = check(state, current, overwrite=False)
     assert saved is not None and saved["progress"]["step"] == 6
-    assert check(state, mark, overwrite=True) == saved
-    assert check(tmp_path / "none.safetensors", mark, overwrite=False) is None
+    assert check(state, current, overwrite=True) == saved
+    assert check(tmp_path / "none.safetensors", current, overwrite=False) is None
 
 
 def test_what_changes_no_outcome_changes_no_fingerprint(state: Path, recipe: Any) -> None:
@@ -50,11 +50,11 @@ def test_what_changes_no_outcome_changes_no_fingerprint(state: Path, recipe: Any
 
 def test_another_run_is_refused_with_keys_and_both_ways_out(state: Path, recipe: Any) -> None:
     objective = ClicObjective(weights=ClicWeights(s_neg=0.25))
-    mark = run_fingerprint(
+    current = run_fingerprint(
         Clic(ClicViews(), objective), recipe(batch_size=8), COMPUTE, 0, {**INPUTS, "views": "w"}
     )
     with pytest.raises(FingerprintError) as error:
-        check(state, mark, overwrite=False)
+        check(state, current, overwrite=False)
     message = str(error.value)
     assert "objective.weights.s_neg: 0.5 -> 0.25" in message
     assert "training.batch_size: 4 -> 8" in message
@@ -67,9 +67,9 @@ def test_another_run_is_refused_with_keys_and_both_ways_out(state: Path, recipe:
 @pytest.mark.parametrize("key", ["data", "views", "model", "code"])
 def test_every_input_counts(state: Path, recipe: Any, key: str) -> None:
     """A model of another architecture has another fingerprint, as have other weights."""
-    mark = run_fingerprint(CLIC, recipe(), COMPUTE, 0, {**INPUTS, key: "other"})
+    current = run_fingerprint(CLIC, recipe(), COMPUTE, 0, {**INPUTS, key: "other"})
     with pytest.raises(FingerprintError, match=rf"\({key}: {INPUTS[key]} -> other\)"):
-        check(state, mark, overwrite=False)
+        check(state, current, overwrite=False)
 
 
 def test_a_state_of_another_precision_names_the_keys_that_keep_it(state: Path, recipe: Any) -> None:
@@ -78,9 +78,9 @@ def test_a_state_of_another_precision_names_the_keys_that_keep_it(state: Path, r
     here = Compute(torch.device("cpu"), "fp32")
     assert check(state, run_fingerprint(CLIC, automatic, here, 0, INPUTS), overwrite=False)
     there = Compute(torch.device("cuda", 1), "bf16")
-    mark = run_fingerprint(CLIC, automatic, there, 0, INPUTS)
+    current = run_fingerprint(CLIC, automatic, there, 0, INPUTS)
     with pytest.raises(FingerprintError) as error:
-        check(state, mark, overwrite=False)
+        check(state, current, overwrite=False)
     assert "training.device: cpu -> cuda, training.precision: fp32 -> bf16" in str(error.value)
     assert "--params training.device=cpu,training.precision=fp32." in str(error.value)
 
@@ -88,9 +88,9 @@ def test_a_state_of_another_precision_names_the_keys_that_keep_it(state: Path, r
 def test_overwrite_starts_afresh_and_says_so(
     state: Path, recipe: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    mark = run_fingerprint(CLIC, recipe(), COMPUTE, 1, INPUTS)
+    current = run_fingerprint(CLIC, recipe(), COMPUTE, 1, INPUTS)
     with caplog.at_level(logging.WARNING):
-        assert check(state, mark, overwrite=True) is None
+        assert check(state, current, overwrite=True) is None
     assert "another configuration (seed): starting afresh" in caplog.text
 
 

@@ -8,7 +8,8 @@ import torch
 
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.models import lora
-from compo_pipeline.models.loading import LoadedModel, ModelSettings, give_bias, load
+from compo_pipeline.models.loading import LoadedModel, give_bias, load
+from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.training.optimisation import adamw, adapter_names, freeze, learning_rate
 from compo_pipeline.training.settings import OptimizerSettings, TrainingSettings
 

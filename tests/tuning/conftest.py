@@ -18,7 +18,8 @@ from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.negclip import NegClip, NegClipObjective, NegClipViews
 from compo_pipeline.methods.views import write
-from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
+from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.records import Caption, Parse
 from compo_pipeline.training import run as training
 from compo_pipeline.training.inputs import TrainingInputs

@@ -43,14 +43,14 @@ def test_a_trial_in_its_study(record: TuningRecord) -> None:
     assert record.trials(study) == {3: (run, True)}
     record.close_study(study, "finished", {"complete": 1.0})
 
-    kept = client.get_run(run)
-    assert kept.info.status == "FINISHED"
-    assert kept.data.tags["mlflow.parentRunId"] == study
-    assert kept.data.tags["trial_state"] == "COMPLETE"
-    assert "trial_reason" not in kept.data.tags
-    assert kept.data.params == {"training.optimizer.lr": "0.001"}
-    assert kept.data.metrics["trial/value_0"] == 57.0
-    assert kept.data.metrics["trial/constraint/retrieval"] == -0.5
+    logged = client.get_run(run)
+    assert logged.info.status == "FINISHED"
+    assert logged.data.tags["mlflow.parentRunId"] == study
+    assert logged.data.tags["trial_state"] == "COMPLETE"
+    assert "trial_reason" not in logged.data.tags
+    assert logged.data.params == {"training.optimizer.lr": "0.001"}
+    assert logged.data.metrics["trial/value_0"] == 57.0
+    assert logged.data.metrics["trial/constraint/retrieval"] == -0.5
     curve = client.get_metric_history(run, "trial/reported")
     assert [(point.step, point.value) for point in curve] == [(100, 40.0), (200, 55.0)]
     assert client.get_metric_history(run, "trial/loss")[0].step == 100
@@ -90,9 +90,9 @@ def test_a_store_that_goes_away_gets_every_point_when_a_trial_is_closed(
 def test_a_failed_trial_says_why(record: TuningRecord) -> None:
     run = record.open_trial(record.open_study("failing", None), 0)
     record.close_trial(run, trial(TrialState.FAIL, None), "killed", "killed repeatedly")
-    kept = mlflow.MlflowClient().get_run(run)
-    assert (kept.info.status, kept.data.tags["trial_reason"]) == ("KILLED", "killed repeatedly")
-    assert "trial/value_0" not in kept.data.metrics
+    logged = mlflow.MlflowClient().get_run(run)
+    assert (logged.info.status, logged.data.tags["trial_reason"]) == ("KILLED", "killed repeatedly")
+    assert "trial/value_0" not in logged.data.metrics
 
 
 def test_a_known_study_is_opened_again_and_a_lost_one_anew(record: TuningRecord) -> None:
@@ -114,6 +114,6 @@ def test_many_write_at_once(record: TuningRecord) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(one, range(12)))
-    kept = record.trials(study)
-    assert sorted(kept) == list(range(12))
-    assert all(closed for _, closed in kept.values())
+    logged = record.trials(study)
+    assert sorted(logged) == list(range(12))
+    assert all(closed for _, closed in logged.values())

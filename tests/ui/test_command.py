@@ -11,7 +11,8 @@ from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings
-from compo_pipeline.models.loading import LoadedModel, ModelSettings
+from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.settings import SigningSettings, TrackingSettings
 from compo_pipeline.registry.versions import find

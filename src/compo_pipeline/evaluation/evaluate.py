@@ -31,7 +31,8 @@ from compo_pipeline.evaluation.embed import Embedded, Embedder, Tokens
 from compo_pipeline.evaluation.scoring import ModelScores, score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.slices import ItemSlices
-from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
+from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import CONFIG_FILE
 from compo_pipeline.records import Score
 

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from importlib.resources import as_file
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from compo_pipeline.configuration import SettingsError, leaves
 from compo_pipeline.language.lexicon import RESOURCES
-
-if TYPE_CHECKING:
-    from spacy.language import Language
-
-
-from collections.abc import Iterable, Iterator
-from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
-
 from compo_pipeline.language.noun_phrases import noun_phrases
 from compo_pipeline.records import Parse
 
@@ -39,6 +32,9 @@ _FACTORIES = _UNUSED | {
     *("span_finder", "spancat_singlelabel", "tagger", "tok2vec", "token_splitter"),
 }
 _PROBE = "A small dog sits on the green sofa."
+# Sentences taken from the stream at a time, and results remembered: both bound the memory.
+_CHUNK = 10_000
+_REMEMBERED = 100_000
 
 
 def load(model: str) -> Language:
@@ -119,11 +115,6 @@ def _check(nlp: Language, model: str) -> None:
         )
 
 
-# Sentences taken from the stream at a time, and results remembered: both bound the memory.
-_CHUNK = 10_000
-_REMEMBERED = 100_000
-
-
 class _Annotation(NamedTuple):
     """The fields of a `Parse` that depend on its text alone."""
 
@@ -140,7 +131,7 @@ def parse(
     """Parse sentences in their order.
 
     Args:
-        nlp: a pipeline of `loading.load`.
+        nlp: a pipeline of `load`.
         items: sample_id, index of the sentence among the sample's, and its text in original
             case. The text is one sentence, whatever a sentence splitter would make of it.
         batch_size: texts that go through the pipeline's networks together.

@@ -37,6 +37,9 @@ _LEAST_TOKENS = 3  # of a noun phrase: shorter ones are nouns with a determiner 
 # VERB? ADV* AUX* VERB+, over one letter a token.
 _LETTERS = {"VERB": "v", "ADV": "r", "AUX": "x"}
 _VERBS = re.compile("v?r*x*v+")
+_TRIES = 10
+_MARKS = frozenset({"PUNCT", "SPACE"})
+_APOSTROPHES = frozenset("'’")  # they belong to the word: "dogs' bowls"
 
 
 def swap_phrases(
@@ -115,11 +118,6 @@ def _pairs(parse: Parse, phrases: list[Phrase], careful: bool) -> Iterator[tuple
 
 def _makes_sense(parse: Parse, one: Phrase, other: Phrase) -> bool:
     return sense.fits(parse, one, parse, other) and not sense.says_the_same(parse, one, other)
-
-
-_TRIES = 10
-_MARKS = frozenset({"PUNCT", "SPACE"})
-_APOSTROPHES = frozenset("'’")  # they belong to the word: "dogs' bowls"
 
 
 def shuffle_bigrams(parse: Parse, rng: random.Random) -> Generated | None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from PIL.Image import Image
+from torch import nn
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.models import sources, tokenizing, weights
@@ -16,15 +20,7 @@ from compo_pipeline.models.sources import ModelSource
 from compo_pipeline.models.weights import RECORD_FILE, fingerprint, image_fingerprint
 from compo_pipeline.storage import DamagedFileError
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
-import logging
-from copy import deepcopy
-from dataclasses import replace
-
-from torch import nn
-
-__all__ = ["LoadedModel", "ModelSettings", "load"]
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,9 +146,6 @@ def _transform(preprocess_cfg: Mapping[str, Any]) -> Callable[[Image], torch.Ten
         PreprocessCfg(**arguments), is_train=False
     )
     return transform
-
-
-log = logging.getLogger(__name__)
 
 
 def give_bias(loaded: LoadedModel, start: float) -> LoadedModel:

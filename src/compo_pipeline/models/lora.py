@@ -29,8 +29,8 @@ KINDS = {
     "attention out-projection": {"proj"},
     "MLP": {"c_fc", "c_proj", "fc1", "fc1_g", "fc1_x", "fc2"},
 }
-
-
+# peft allows several adapters on one layer, by name; there is ever one here.
+ADAPTER = "default"
 Convolution = Literal["peft", "loralib"]
 """Whose adapter a patch convolution gets: `peft`'s has the rank that is asked for, `loralib`'s is
 of nearly full rank (`LoralibConvolution`)."""
@@ -194,10 +194,6 @@ def _refusal(name: str, problem: str) -> SettingsError:
         f"model.name: LoRA does not fit '{name}': {problem}; set training.lora.rank to null, or "
         "model.name to a model whose towers are transformers (ViT-B-32-quickgelu, scenes-base)"
     )
-
-
-# peft allows several adapters on one layer, by name; there is ever one here.
-ADAPTER = "default"
 
 
 class FusedAttention(MultiheadAttention):

@@ -19,7 +19,8 @@ from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.scoring import check_verdicts, score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.slices import ItemSlices
-from compo_pipeline.models.loading import LoadedModel, ModelSettings
+from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.records import Score
 from compo_pipeline.registry import scores
 from compo_pipeline.registry.run_log import RunLog

@@ -19,8 +19,8 @@ from rich.console import Console
 from compo_pipeline.configuration import SettingsError, nearest
 from compo_pipeline.console import table as plain_table
 from compo_pipeline.console import terminal
-from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
-from compo_pipeline.models.settings import REGISTRY_PREFIX
+from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.models.settings import REGISTRY_PREFIX, ModelSettings
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.scores import OVERLAPS, SCORES
 from compo_pipeline.registry.settings import CopySettings, SigningSettings

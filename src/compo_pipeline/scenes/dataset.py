@@ -28,6 +28,15 @@ from compo_pipeline.storage import files_fingerprint, read_json_or_none, write_j
 
 log = logging.getLogger(__name__)
 
+# Every file that `write` creates below its root, for any settings.
+_OURS = re.compile(
+    r"(?P<split>train|val|test)/(?P=split)-captions-\d{6,}\.jpg"
+    r"|annotations/((captions|instances)_(train|val|test)\.json|scenes_(train|val|test)\.jsonl)"
+    r"|benchmarks/(?P<held_out>val|test)/("
+    r"images/(?P=held_out)-(benchmark|classification)-\d{6,}\.jpg"
+    rf"|sugar_crepe(_pp)?/({'|'.join(SUGAR_CREPE)})\.json"
+    r"|zero_shot/(things|colours)\.json|benchmarks\.json)"
+)
 # The official benchmarks are about photographs: reports use other names for these.
 TITLES = {
     "source": "scenes rendered by compo_pipeline, asked about in the benchmarks' formats",
@@ -266,19 +275,6 @@ def _write_classification(settings: SceneSettings, world: World, split: str, fol
         ]
         value = {"templates": list(templates), "classes": classes, "items": items}
         _write_json(value, folder / "zero_shot" / f"{name}.json")
-
-
-log = logging.getLogger(__name__)
-
-# Every file that `write` creates below its root, for any settings.
-_OURS = re.compile(
-    r"(?P<split>train|val|test)/(?P=split)-captions-\d{6,}\.jpg"
-    r"|annotations/((captions|instances)_(train|val|test)\.json|scenes_(train|val|test)\.jsonl)"
-    r"|benchmarks/(?P<held_out>val|test)/("
-    r"images/(?P=held_out)-(benchmark|classification)-\d{6,}\.jpg"
-    rf"|sugar_crepe(_pp)?/({'|'.join(SUGAR_CREPE)})\.json"
-    r"|zero_shot/(things|colours)\.json|benchmarks\.json)"
-)
 
 
 def clear(root: Path) -> None:

@@ -23,8 +23,9 @@ from compo_pipeline.scenes.world import (
     relation,
 )
 
-# Tries. The rarest detail comes once in about a hundred draws.
-_RETELLINGS, _REDRAWS = 600, 100
+# Tries. The rarest detail comes once in about a hundred draws, a given relation and place once in
+# about ten.
+_RETELLINGS, _REDRAWS, _TRIES = 600, 100, 500
 
 
 def redrawn(scene: Scene, parsed: ParsedCaption, random_: random.Random) -> Scene | None:
@@ -110,9 +111,6 @@ def _composed(parsed: ParsedCaption, random_: random.Random) -> str:
     for claim in parsed.of_field("background"):
         text += random_.choice(BACKDROP).format(claim.value)
     return sentence(text)
-
-
-_TRIES = 500  # a given relation and place come true about once in ten
 
 
 def imagine(

@@ -153,7 +153,7 @@ class Trainer:
                 another one than the first.
             SettingsError: the processes cannot share a batch.
         """
-        settings, seed, ranks = self.inputs.settings, self.inputs.seed, self.ranks
+        settings, ranks = self.inputs.settings, self.ranks
         run_fingerprint = self.fingerprint(method, steps)
         refuse_differing(ranks.gather_json([socket.gethostname(), run_fingerprint]))
         loaded = self._base(method)
@@ -169,10 +169,8 @@ class Trainer:
         if settings.lora.rank is not None:
             from compo_pipeline.models import lora  # it imports transformers: seconds
 
-            lora.attach(
-                *(loaded.model, settings.lora.rank, loaded.name, method.trains, seed),
-                settings.lora.convolution,
-            )
+            adapters = settings.lora.rank, loaded.name, method.trains, self.inputs.seed
+            lora.attach(loaded.model, *adapters, settings.lora.convolution)
         speed_up(loaded.model, settings, self.device)
         progress = Training(
             loaded,
@@ -189,26 +187,26 @@ class Trainer:
             steps,
             ranks,
         ).run()
-        if not ranks.first:
-            return progress
-        outcome = self._outcome(progress, len(batches))
-        counts = [f"{what} {count}" for what, count in progress.counts.items() if count]
-        log.info("%s: %s; %s", name, _summary(outcome), ", ".join(counts))
-        if settings.lora.rank is not None:
-            lora.merge(loaded.model)
-        if settings.wise_ft.ratio < 1:
-            base, tuned = self._base(method).model.state_dict(), loaded.model.state_dict()
-            loaded.model.load_state_dict(interpolate(base, tuned, settings.wise_ft.ratio))
-        record = {
-            "method": method.name,
-            "fingerprint": run_fingerprint,
-            "wise_ft_ratio": settings.wise_ft.ratio,
-            "counts": dict(progress.counts),
-            "compute": self.compute.facts(),
-            **outcome,
-        }
-        export(loaded, folder, metadata={"training": record})
+        if ranks.first:
+            outcome = self._outcome(progress, len(batches))
+            counts = [f"{what} {count}" for what, count in progress.counts.items() if count]
+            log.info("%s: %s; %s", name, _summary(outcome), ", ".join(counts))
+            if settings.lora.rank is not None:
+                lora.merge(loaded.model)
+            record = {"fingerprint": run_fingerprint, "counts": dict(progress.counts), **outcome}
+            self._export(method, loaded, record, folder)
         return progress
+
+    def _export(
+        self, method: Method, loaded: LoadedModel, record: Mapping[str, Any], folder: Path
+    ) -> None:
+        """Export a trained model, mixed with its base where the recipe does that (WiSE-FT)."""
+        ratio = self.inputs.settings.wise_ft.ratio
+        if ratio < 1:
+            base, tuned = self._base(method).model.state_dict(), loaded.model.state_dict()
+            loaded.model.load_state_dict(interpolate(base, tuned, ratio))
+        facts = {"method": method.name, "wise_ft_ratio": ratio, "compute": self.compute.facts()}
+        export(loaded, folder, metadata={"training": {**facts, **record}})
 
     def fingerprint(self, method: Method, steps: int | None = None) -> dict[str, Any]:
         """The fingerprint of everything that determines what training with a method gives."""

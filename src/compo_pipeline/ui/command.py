@@ -13,7 +13,7 @@ from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.evaluation.benchmarks import Subtask, from_files
 from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
 from compo_pipeline.images.decoding import ImageError, file_name, load
-from compo_pipeline.models.loading import ModelSettings
+from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.registry import tracking, versions
 from compo_pipeline.registry.serving import require_free
 from compo_pipeline.registry.settings import RegistrationSettings, TrackingSettings

@@ -19,7 +19,8 @@ from compo_pipeline.evaluation.embed import tokenised
 from compo_pipeline.images.decoding import FORMATS, ImageError, Limits, load
 from compo_pipeline.methods import registry as methods
 from compo_pipeline.models.encoding import encode_images, encode_texts
-from compo_pipeline.models.loading import LoadedModel, ModelSettings
+from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.presentation.attention_plots import panels_of, render
 from compo_pipeline.registry.settings import SigningSettings
 from compo_pipeline.registry.verification import verified

@@ -27,7 +27,7 @@ def measure_attention(
     from compo_pipeline.datasets.settings import DataSettings
     from compo_pipeline.evaluation.evaluate import loaders
     from compo_pipeline.evaluation.settings import EvaluationSettings
-    from compo_pipeline.models.loading import ModelSettings
+    from compo_pipeline.models.settings import ModelSettings
     from compo_pipeline.models.weights import read_record
     from compo_pipeline.quality.settings import IngestSettings
 
@@ -61,7 +61,7 @@ def show_attention(
     from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
     from compo_pipeline.evaluation.evaluate import loaders
     from compo_pipeline.evaluation.settings import EvaluationSettings
-    from compo_pipeline.models.loading import ModelSettings
+    from compo_pipeline.models.settings import ModelSettings
     from compo_pipeline.presentation import attention_page
     from compo_pipeline.presentation.attention_plots import draw, panels_of
     from compo_pipeline.quality.settings import IngestSettings

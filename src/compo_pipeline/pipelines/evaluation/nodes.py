@@ -42,7 +42,7 @@ def score_models(
     from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
     from compo_pipeline.evaluation.slices import item_slices
     from compo_pipeline.language.parsing import parses_of
-    from compo_pipeline.models.loading import ModelSettings
+    from compo_pipeline.models.settings import ModelSettings
     from compo_pipeline.registry import tracking
     from compo_pipeline.registry.scores import store_evaluation
 

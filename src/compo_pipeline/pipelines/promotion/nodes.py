@@ -103,7 +103,7 @@ def _scorer(
     from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
     from compo_pipeline.evaluation.slices import item_slices
     from compo_pipeline.language.parsing import parses_of
-    from compo_pipeline.models.loading import ModelSettings
+    from compo_pipeline.models.settings import ModelSettings
     from compo_pipeline.registry.version_scores import VersionScores
 
     wanted = parse(BenchmarksSettings, benchmarks, "benchmarks")

@@ -33,7 +33,7 @@ def score_mixtures(
     from compo_pipeline.evaluation import benchmarks as adapters
     from compo_pipeline.evaluation.evaluate import loaders
     from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
-    from compo_pipeline.models.loading import ModelSettings
+    from compo_pipeline.models.settings import ModelSettings
     from compo_pipeline.models.weights import read_record
 
     ratios = parse(SweepSettings, wise_ft, "wise_ft").ratios
