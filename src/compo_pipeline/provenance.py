@@ -1,26 +1,16 @@
-"""What a result comes from: the code, its commit, and the command line."""
+"""What a result comes from: the commit of the code, and the command line."""
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import compo_pipeline
 from compo_pipeline.next_steps import kedro_run
-from compo_pipeline.storage import files_fingerprint
 
 UNKNOWN_COMMIT = "unknown"
-
-
-def code_fingerprint(names: Iterable[str]) -> str:
-    """Sixteen hexadecimal digits of source files and packages, by their paths below this one."""
-    package = Path(compo_pipeline.__file__).parent
-    places = [package / name for name in names]
-    files = [file for place in places for file in (sorted(place.rglob("*.py")) or [place])]
-    return files_fingerprint((str(file.relative_to(package)), file) for file in files)
 
 
 def git_state(folder: Path) -> tuple[str, bool]:

@@ -35,6 +35,7 @@ from compo_pipeline.progress import Meter
 from compo_pipeline.scenes.world import PATTERNS, World
 from compo_pipeline.storage import verify_checksum
 from compo_pipeline.training import checkpoint
+from compo_pipeline.training.fingerprint import differences
 from compo_pipeline.training.optimisation import AmpOptimizer, non_finite, refuse_non_finite
 
 log = logging.getLogger(__name__)
@@ -237,17 +238,12 @@ def _resumable(state: Path, recipe: Mapping[str, Any]) -> bool:
     progress = checkpoint.read_progress(state)
     if progress is None:
         return False
-    # A state that names no recipe is trusted to be of this one.
-    saved = progress.get("recipe", recipe)
-    differing = {
-        key: (saved.get(key), recipe.get(key))
-        for key in sorted(saved.keys() | recipe.keys())
-        if saved.get(key) != recipe.get(key)
-    }
-    if differing:
+    if differing := differences(progress["recipe"], recipe):
         shown = ", ".join(f"{key}: {old} -> {new}" for key, (old, new) in differing.items())
         first = ",".join(
-            f"pretraining.{key}={old}" for key, (old, _) in differing.items() if key != "world"
+            f"pretraining.{key}={old}"
+            for key, (old, _) in differing.items()
+            if not key.startswith("world")
         )
         raise SettingsError(
             f"pretraining: {state} was begun with other settings ({shown}); delete it to start "

@@ -33,11 +33,10 @@ from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.images.decoding import ImageError, locate
-from compo_pipeline.provenance import code_fingerprint
 from compo_pipeline.records import Score, from_table, to_table
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.run_log import RunLog
-from compo_pipeline.storage import file_sha256, files_fingerprint
+from compo_pipeline.storage import code_fingerprint, file_sha256, files_fingerprint
 from compo_pipeline.untrusted import parse_json
 
 # Folders of a run's artefacts.

@@ -14,7 +14,7 @@ from typing import Any
 from click import ClickException
 
 import compo_pipeline
-from compo_pipeline import provenance
+from compo_pipeline import storage
 from compo_pipeline.compute import Compute
 from compo_pipeline.configuration import leaves
 from compo_pipeline.methods.contract import Method
@@ -48,7 +48,7 @@ class FingerprintError(ClickException, RuntimeError):
 
 def code_fingerprint(*more: str) -> str:
     """Hash of the source files that training uses, and of further files and packages."""
-    return provenance.code_fingerprint((*CODE, *more))
+    return storage.code_fingerprint((*CODE, *more))
 
 
 def folder_fingerprint(folder: Path) -> str:
@@ -96,13 +96,11 @@ def run_fingerprint(
     return as_stored
 
 
-def _compared(
-    old: Mapping[str, Any], new: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    """Both fingerprints as flat mappings, and the keys at which they differ."""
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Both values at each dotted key at which two fingerprints differ."""
     one, other = dict(leaves(old)), dict(leaves(new))
-    keys = one.keys() | other.keys()
-    return one, other, sorted(key for key in keys if one.get(key) != other.get(key))
+    both = {key: (one.get(key), other.get(key)) for key in sorted(one.keys() | other.keys())}
+    return {key: (first, second) for key, (first, second) in both.items() if first != second}
 
 
 def refuse_differing(found: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
@@ -116,9 +114,8 @@ def refuse_differing(found: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
     """
     (first, expected), *others = found
     for rank, (host, given) in enumerate(others, 1):
-        wanted, got, differing = _compared(expected, given)
-        if differing:
-            shown = ", ".join(f"{key}: {got.get(key)}, not {wanted.get(key)}" for key in differing)
+        if differing := differences(expected, given):
+            shown = ", ".join(f"{key}: {b}, not {a}" for key, (a, b) in differing.items())
             raise FingerprintError(
                 f"process {rank} on {host} would train something else than process 0 on {first} "
                 f"({shown}); give both hosts the same code, data, --env and --params"
@@ -134,7 +131,7 @@ def check(state: Path, fingerprint: Mapping[str, Any], *, overwrite: bool) -> di
     saved = checkpoint.read_progress(state)
     if saved is None:
         return None
-    old, new, differing = _compared(saved["fingerprint"], fingerprint)
+    differing = differences(saved["fingerprint"], fingerprint)
     if not differing:
         return saved
     if overwrite:
@@ -142,8 +139,8 @@ def check(state: Path, fingerprint: Mapping[str, Any], *, overwrite: bool) -> di
             "%s is of another configuration (%s): starting afresh.", state, ", ".join(differing)
         )
         return None
-    shown = ", ".join(f"{key}: {old.get(key)} -> {new.get(key)}" for key in differing)
-    first = ",".join(f"{key}={old.get(key)}" for key in _RESOLVED if key in differing)
+    shown = ", ".join(f"{key}: {old} -> {new}" for key, (old, new) in differing.items())
+    first = ",".join(f"{key}={differing[key][0]}" for key in _RESOLVED if key in differing)
     same = f"Go on as it was begun with --params {first}. " if first else ""
     raise FingerprintError(
         f"{state} was begun with another configuration ({shown}). {same}Keep it and give this run "
