@@ -67,7 +67,7 @@ class ProjectHooks:
         parameters = {name: v for name, v in parameters.items() if not name.startswith("_")}
         _check_names(parameters)
         method = find(parameters["method"]).name
-        parameters = variants.applied(parameters, loader.runtime_params or {})
+        parameters = variants.applied(parameters, loader.runtime_params or {}, environment)
         parameters = _with_own_benchmarks(parameters)
         if method not in parameters:
             raise SettingsError(

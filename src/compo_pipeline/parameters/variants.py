@@ -19,12 +19,15 @@ _NAMES = frozenset({"dataset", "method", "variant", "seed", "set"})
 _SHARED = _NAMES | {"data", "ingest", "validation", "scenes", "paths", "tracking", KEY}
 
 
-def applied(parameters: Mapping[str, Any], runtime: Mapping[str, Any]) -> dict[str, Any]:
+def applied(
+    parameters: Mapping[str, Any], runtime: Mapping[str, Any], environment: str = "base"
+) -> dict[str, Any]:
     """The parameters with the values of the named variant, where there is one of that name.
 
     Args:
         parameters: of the environment, with `--params`.
         runtime: `--params`, which override the variant's values.
+        environment: its name is a label of its own values.
 
     Raises:
         SettingsError: the variant sets an unknown key or one that it cannot set; or there is none
@@ -33,7 +36,7 @@ def applied(parameters: Mapping[str, Any], runtime: Mapping[str, Any]) -> dict[s
     name, method = str(parameters["variant"]), parameters["method"]
     values = named(parameters, method).get(name)
     if values is None:
-        if runtime.keys() <= _NAMES:
+        if name != environment and runtime.keys() <= _NAMES:
             _refuse_misspelt(name, parameters, method)
         return dict(parameters)
     explicit = {key for key, _ in leaves(runtime)}
