@@ -105,9 +105,9 @@ def write_suite_page(
     from compo_pipeline.language.parsing import parses_of
     from compo_pipeline.presentation import suite_page
     from compo_pipeline.presentation.item_attention import item_attention
+    from compo_pipeline.provenance import page_facts
     from compo_pipeline.registry.settings import RegistrationSettings
     from compo_pipeline.registry.versions import load_model
-    from compo_pipeline.provenance import page_facts
 
     found = Suite.from_json(suite)
     facts = {

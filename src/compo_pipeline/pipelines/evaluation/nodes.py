@@ -100,7 +100,7 @@ def write_report(
     from compo_pipeline.evaluation.evaluate import Comparison, loaders
     from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
     from compo_pipeline.language.parsing import parses_of
-    from compo_pipeline.models.loading import ModelSettings
+    from compo_pipeline.models.settings import ModelSettings
     from compo_pipeline.models.weights import read_record
     from compo_pipeline.presentation import report
     from compo_pipeline.presentation.item_attention import ItemAttention, item_attention
