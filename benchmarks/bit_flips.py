@@ -106,7 +106,7 @@ def cases(folder: Path, flips: int) -> Iterator[tuple[str, Path, Read, int]]:
     store.add(Features(images, torch.randn(50, 16)))
 
     def read_features() -> Any:
-        found = store.read()
+        found = store.read(images)
         if not found.rows:
             raise SettingsError("deleted")
         return found.rows, found.values.tolist()
