@@ -7,6 +7,7 @@ what it reads), a training on the tiny model half a second: run each once and ch
 
 import gc
 import json
+import logging
 import multiprocessing
 import os
 import random
@@ -14,7 +15,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import chdir
 from functools import cache
 from itertools import count
@@ -330,6 +331,57 @@ def plant_code() -> Callable[[Path, str], Path]:
         return marker
 
     return plant
+
+
+class Bucket:
+    """A bucket of a server that speaks S3."""
+
+    def __init__(self, files: Any, name: str) -> None:
+        self.files, self.name = files, name
+        files.mkdir(name)
+
+    def put(self, objects: Mapping[str, bytes]) -> None:
+        self.files.pipe({f"{self.name}/{key}": content for key, content in objects.items()})
+
+    def remove(self, key: str) -> None:
+        self.files.rm_file(f"{self.name}/{key}")
+
+    def content(self, folder: str) -> dict[str, bytes]:
+        """The objects below a folder, by their names relative to it."""
+        self.files.invalidate_cache()
+        start = f"{self.name}/{folder}/"
+        found = self.files.find(start)
+        return {name.removeprefix(start): self.files.cat_file(name) for name in found}
+
+
+@pytest.fixture(scope="session")
+def object_storage() -> Iterator[Mapping[str, str]]:
+    """Variables of the environment that lead to a server that speaks S3."""
+    server = pytest.importorskip("moto.server").ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
+    server.start()
+    _, port = server.get_host_and_port()
+    yield {
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+    }
+    server.stop()
+
+
+@pytest.fixture
+def bucket(
+    object_storage: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Bucket:
+    """An empty bucket, which this process reaches by its environment."""
+    fsspec = pytest.importorskip("fsspec")
+    pytest.importorskip("s3fs")
+    for name, value in object_storage.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("FSSPEC_S3", "{}")
+    monkeypatch.setattr(fsspec.config, "conf", dict(fsspec.config.conf))
+    return Bucket(fsspec.filesystem("s3"), tmp_path.name.replace("_", "-").lower())
 
 
 @pytest.fixture(scope="session")

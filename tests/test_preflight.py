@@ -373,3 +373,15 @@ def test_a_missing_key_is_named_first(problems: Problems, pipeline: str, action:
 def test_rolling_back_needs_no_data(problems: Problems) -> None:
     gone = {"data": {"root": "/nowhere"}, "benchmarks": {"root": "/nowhere"}}
     assert problems("promotion", promotion={"action": "rollback"}, **gone) == []
+
+
+def test_object_storage_is_reached_before_the_first_node(context: Context, bucket: Any) -> None:
+    urls = {"data": {"root": "s3://no-such-bucket/scenes"}, "remote": {"store": "s3://neither/x"}}
+    parameters = context(**urls).params
+    assert parameters["data"]["root"] == "data/remote/s3:/no-such-bucket/scenes"
+    assert parameters["benchmarks"]["root"].startswith(parameters["data"]["root"])
+    with pytest.raises(SettingsError, match=r"^remote\.store: s3://neither/x: there is no such"):
+        preflight.check_remote(parameters, pipelines["raw"])
+    parameters = context(data=urls["data"], remote={"store": f"s3://{bucket.name}/runs"}).params
+    with pytest.raises(SettingsError, match=r"^data\.root: s3://no-such-bucket/scenes: "):
+        preflight.check_remote(parameters, pipelines["raw"])

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from compo_pipeline.remote import open_file
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -102,7 +104,7 @@ def _scan(path: Path, size: int, modified_ns: int) -> Archive:
     members: dict[str, tuple[int, int]] = {}
     cut = False
     try:
-        with tarfile.open(path, "r:") as archive:
+        with open_file(path) as file, tarfile.open(fileobj=file, mode="r:") as archive:
             try:
                 for member in islice(archive, size // _BLOCK):
                     if member.isreg() and not member.issparse() and member.size >= 0:
@@ -125,7 +127,7 @@ def _scan_parquet(path: Path, size: int, modified_ns: int) -> Archive:
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as file:
+        with open_file(path) as opened, pq.ParquetFile(opened) as file:
             types = {field.name: field.type for field in file.schema_arrow}
             rows = sum(file.metadata.row_group(k).num_rows for k in range(file.num_row_groups))
     except (OSError, pa.ArrowException) as error:
@@ -151,7 +153,7 @@ def read(path: Path, member: str) -> bytes:
     if path.suffix == _PARQUET:
         return _cell(path, *member.rsplit("/", 1))
     place, size = scan(path).members[member]
-    with path.open("rb") as file:
+    with open_file(path) as file:
         file.seek(place)
         return file.read(size)
 
@@ -172,7 +174,7 @@ def _row_groups(path: Path, size: int, modified_ns: int) -> list[int]:
     """The first row of each row group."""
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(path) as file:
+    with open_file(path) as opened, pq.ParquetFile(opened) as file:
         counts = [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
     return [0, *accumulate(counts)][:-1]
 
@@ -183,7 +185,7 @@ def _row_group(path: Path, size: int, modified_ns: int, column: str, group: int)
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as file:
+        with open_file(path) as opened, pq.ParquetFile(opened) as file:
             return file.read_row_group(group, columns=[f"{column}.bytes"]).column(column)
     except (OSError, pa.ArrowException) as error:
         raise ValueError(f"{path} cannot be read as Parquet: {error}") from error

@@ -9,10 +9,11 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any, cast
 
+from kedro.config import MissingConfigException
 from kedro.framework.hooks import hook_impl
 from pydantic import StrictInt
 
-from compo_pipeline import next_steps, offline, preflight
+from compo_pipeline import next_steps, offline, preflight, remote
 from compo_pipeline.configuration import Name, SettingsError, parse, settings
 from compo_pipeline.datasets.settings import SCENES
 from compo_pipeline.methods.registry import METHOD_SETTINGS, find
@@ -75,6 +76,8 @@ class ProjectHooks:
                 f"{loader.conf_source}/{loader.base_env}/parameters_methods/{method}.yml"
             )
         parameters[METHOD_SETTINGS] = parameters[method]
+        storage = parse(remote.RemoteSettings, parameters["remote"], "remote")
+        parameters = remote.configure(parameters, storage, _credentials(loader))
         # The options of the command line, for commands shown to the user.
         command = {"env": loader.env, "params": dict(loader.runtime_params or {})}
         self._parameters = loader["parameters"] = {**parameters, "command": command}
@@ -97,6 +100,7 @@ class ProjectHooks:
         """
         preflight.check_settings(self._parameters, pipeline)
         preflight.check_runner(str(run_params["runner"]), self._parameters, pipeline)
+        preflight.check_remote(self._parameters, pipeline)
         preflight.check_inputs(pipeline, catalog)
         preflight.check_resources(self._parameters, pipeline, catalog)
 
@@ -109,11 +113,13 @@ class ProjectHooks:
     def on_pipeline_error(
         self, error: Exception, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]
     ) -> None:
-        """Replace the error of a full disk or a damaged file, and its traceback, by one line.
+        """Replace the error of a full disk, a damaged file or a storage, and its traceback, by one
+        line.
 
         Raises:
             DiskFullError: naming the file, or the disk with the least space.
             SettingsError: naming the damaged file and the pipeline that writes it.
+            RemoteError: naming the URL.
         """
         if is_full_disk(error):
             named = (each for each in causes(error) if isinstance(each, DiskFullError))
@@ -121,6 +127,8 @@ class ProjectHooks:
             fullest = min(disks, key=lambda path: shutil.disk_usage(path.parent).free)
             raise next(named, DiskFullError(fullest)) from None
         for each in causes(error):
+            if isinstance(each, remote.RemoteError):
+                raise each from None
             if isinstance(each, DamagedFileError):
                 again = self._writing(each.path, pipeline, catalog)
                 raise SettingsError(f"{each.message}; {again}") from None
@@ -142,6 +150,13 @@ class ProjectHooks:
     def before_node_run(self, node: Node) -> None:
         """Log one line per node; Kedro's own would list all parameters."""
         log.info("%s -> %s", node.name, ", ".join(node.outputs))
+
+
+def _credentials(loader: OmegaConfigLoader) -> dict[str, Any]:
+    try:
+        return dict(loader["credentials"])
+    except MissingConfigException:
+        return {}
 
 
 def _with_own_benchmarks(parameters: dict[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from click import ClickException
 
+from compo_pipeline import remote
 from compo_pipeline.configuration import SettingsError, parse, value_at
 from compo_pipeline.datasets.settings import SCENES, DataSettings
 from compo_pipeline.methods.registry import METHOD_SETTINGS, METHODS, build, find, method_type
@@ -60,8 +61,11 @@ _OF_COUNTERFACTUALS = {
     "counterfactuals.diffusion": ("compo_pipeline.counterfactuals.settings:DiffusionSettings"),
 }
 _CHOICES = ("caption_editor", "image_generator")
-# Of commands; each parses its own.
-_OF_COMMANDS = {"serving": "compo_pipeline.registry.settings:ServingSettings"}
+# Of hooks and commands; each parses its own.
+_OF_OTHERS = {
+    "remote": "compo_pipeline.remote:RemoteSettings",
+    "serving": "compo_pipeline.registry.settings:ServingSettings",
+}
 # Names of the precisions, for settings that choose a device.
 _PRECISIONS = {
     "evaluation": ("image_precision", "text_precision"),
@@ -81,7 +85,7 @@ def settings_classes() -> dict[str, type]:
     """Settings classes by YAML key; imports all of them."""
     classes: dict[str, type] = {
         key: pkgutil.resolve_name(path)
-        for key, path in (SETTINGS | _OF_COUNTERFACTUALS | _OF_COMMANDS).items()
+        for key, path in (SETTINGS | _OF_COUNTERFACTUALS | _OF_OTHERS).items()
     }
     for name in METHODS:
         kind = method_type(name)
@@ -112,6 +116,19 @@ def check_settings(parameters: Mapping[str, Any], pipeline: Pipeline) -> None:
         for name in {parameters["counterfactuals"][each] for each in _CHOICES} - {None}:
             key = f"counterfactuals.{name}"
             parse(pkgutil.resolve_name(_OF_COUNTERFACTUALS[key]), value_at(parameters, key), key)
+
+
+def check_remote(parameters: Mapping[str, Any], pipeline: Pipeline) -> None:
+    """List the objects below the URLs that a pipeline reads.
+
+    Args:
+        parameters: the project's.
+        pipeline: the one that is about to run.
+
+    Raises:
+        SettingsError: a URL cannot be read; names its YAML key.
+    """
+    remote.refresh_all(parameters, _read_parameters(pipeline))
 
 
 def check_runner(runner: str, parameters: Mapping[str, Any], pipeline: Pipeline) -> None:
@@ -235,7 +252,7 @@ def check_resources(
     data = parse(DataSettings, parameters["data"], "data")
     outputs = pipeline.all_outputs()
     # Two nodes render the scenes: the first of all pipelines, and the one that scores a list.
-    rendered = data.format == SCENES and bool({"source", "suite"} & outputs)
+    rendered = data.rendered and bool({"source", "suite"} & outputs)
     if "source" in outputs and not rendered:
         problems += _data(data)
     elif "valid_captions" in pipeline.inputs() and not data.root.is_dir():

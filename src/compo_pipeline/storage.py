@@ -24,6 +24,7 @@ from click import ClickException
 
 import compo_pipeline
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.remote import open_file
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -401,7 +402,7 @@ def files_fingerprint(files: Iterable[tuple[str, Path]]) -> str:
     for name, path in files:
         size = path.stat().st_size
         hashed.update(f"{name} {size} ".encode())
-        with path.open("rb") as file:
+        with open_file(path) as file:
             for start in range(0, size, max(size // _PIECES, _PIECE)):
                 file.seek(start)
                 hashed.update(file.read(_PIECE))
@@ -418,5 +419,5 @@ def code_fingerprint(names: Iterable[str]) -> str:
 
 def file_sha256(path: Path) -> str:
     """Hex digest of a file's bytes, as `sha256sum` prints it."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -10,6 +10,8 @@ import reprlib
 from pathlib import Path, PurePath
 from typing import Any
 
+from compo_pipeline.remote import open_file, read_bytes
+
 _DEEPEST = 100  # levels of nested JSON
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 200
@@ -121,7 +123,7 @@ def read_parquet(path: Path) -> list[dict[str, Any]]:
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as file:
+        with open_file(path) as opened, pq.ParquetFile(opened) as file:
             plain = [each.name for each in file.schema_arrow if not pa.types.is_struct(each.type)]
             rows: list[dict[str, Any]] = file.read(columns=plain).to_pylist()
     except (OSError, ValueError, OverflowError, pa.ArrowException) as error:
@@ -132,7 +134,7 @@ def read_parquet(path: Path) -> list[dict[str, Any]]:
 
 def _bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_bytes(path)
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from error
 

@@ -24,6 +24,7 @@ from compo_pipeline.images.decoding import Limits
 from compo_pipeline.language.concepts import naming_phrases
 from compo_pipeline.language.editing import extent
 from compo_pipeline.records import Parse
+from compo_pipeline.remote import read_bytes
 from compo_pipeline.seeding import rng
 from compo_pipeline.untrusted import OutsideRoot, parse_json, path_below
 
@@ -99,7 +100,7 @@ def read_regions(path: Path, root: Path) -> tuple[list[Case], Counter[str]]:
         SettingsError: the file is missing or not an instances file.
     """
     try:
-        content = parse_json(path.read_bytes())
+        content = parse_json(read_bytes(path))
         return _cases(content, root)
     except OSError as error:
         raise SettingsError(

@@ -7,14 +7,16 @@ half a file that the next one reads.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kedro.io import AbstractDataset, DatasetError
 
 from compo_pipeline import records, tables
+from compo_pipeline.datasets.stored import Stored
 from compo_pipeline.storage import DamagedFileError, atomic_file, write_json
 
 if TYPE_CHECKING:
@@ -24,27 +26,49 @@ if TYPE_CHECKING:
     from kedro_datasets._typing import HTMLPreview, JSONPreview, TablePreview
 
 
-class _FileDataset(AbstractDataset[Any, Any]):
-    """A file by its path."""
+class _PathDataset(AbstractDataset[Any, Any]):
+    """A file or folder by its local path, which is on object storage too where `store` is set."""
 
-    def __init__(self, *, filepath: str, metadata: dict[str, Any] | None = None) -> None:
-        """Name the file.
+    is_folder: ClassVar[bool] = False
+
+    def __init__(
+        self, *, filepath: str, store: str | None = None, metadata: dict[str, Any] | None = None
+    ) -> None:
+        """Name the file or folder.
 
         Args:
-            filepath: the file.
+            filepath: its local path.
+            store: URL of the folder that holds what `filepath` names relative to the project; what
+                is saved is uploaded, and loading downloads what differs.
             metadata: for viewers.
         """
         self._filepath = Path(filepath)
+        self._stored = None
+        if store is not None:
+            url = f"{store.rstrip('/')}/{os.path.relpath(filepath)}"
+            self._stored = Stored(self._filepath, url, folder=self.is_folder)
         self.metadata = metadata
 
+    def _current(self) -> Path:
+        """The local path, after the stored version has taken its place."""
+        if self._stored:
+            self._stored.fetch()
+        return self._filepath
+
+    def _upload(self) -> None:
+        if self._stored:
+            self._stored.save()
+
     def _exists(self) -> bool:
-        return self._filepath.is_file()
+        if self._stored:
+            return self._stored.exists()
+        return self._filepath.is_dir() if self.is_folder else self._filepath.is_file()
 
     def _describe(self) -> dict[str, Any]:
         return {"filepath": str(self._filepath)}
 
 
-class JsonDataset(_FileDataset):
+class JsonDataset(_PathDataset):
     """A JSON file."""
 
     def load(self) -> Any:
@@ -54,31 +78,30 @@ class JsonDataset(_FileDataset):
             DatasetError: there is no such file, or it is not JSON.
         """
         try:
-            return json.loads(self._filepath.read_text(encoding="utf-8"))
+            return json.loads(self._current().read_text(encoding="utf-8"))
         except ValueError as error:
             raise DamagedFileError(self._filepath, f"it is not JSON ({error})") from error
 
     def save(self, data: Any) -> None:
         """Write a value."""
         write_json(self._filepath, data)
+        self._upload()
 
     def preview(self) -> JSONPreview:
         """The text, for `kedro viz`."""
-        return self._filepath.read_text(encoding="utf-8")
+        return self._current().read_text(encoding="utf-8")
 
 
-class FrameDataset(_FileDataset):
+class FrameDataset(_PathDataset):
     """A pandas DataFrame without its index, in a CSV file or in parquet with a checksum."""
 
     def load(self) -> pd.DataFrame:
         """The table."""
         import pandas as pd
 
-        frame: pd.DataFrame
-        if self._filepath.suffix == ".csv":
-            frame = pd.read_csv(self._filepath)
-        else:
-            frame = tables.read_table(self._filepath).to_pandas()
+        path = self._current()
+        is_csv = path.suffix == ".csv"
+        frame: pd.DataFrame = pd.read_csv(path) if is_csv else tables.read_table(path).to_pandas()
         return frame
 
     def save(self, data: pd.DataFrame) -> None:
@@ -91,13 +114,14 @@ class FrameDataset(_FileDataset):
         else:
             table = pa.Table.from_pandas(data, preserve_index=False)
             tables.write_table(self._filepath, [table], table.schema)
+        self._upload()
 
     def preview(self, nrows: int = 10) -> TablePreview:
         """The first rows, for `kedro viz`."""
         return dict(self.load().head(nrows).to_dict(orient="split"))
 
 
-class RowsDataset(_FileDataset):
+class RowsDataset(_PathDataset):
     """Parquet on disk; in Python a `Table`, which reads rows of one type of `records` lazily.
 
     Saving takes any iterable and writes it atomically in groups of rows, so a generator is never
@@ -112,12 +136,20 @@ class RowsDataset(_FileDataset):
         ```
     """
 
-    def __init__(self, *, filepath: str, row: str, metadata: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        filepath: str,
+        row: str,
+        store: str | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> None:
         """Name the file and its row type.
 
         Args:
             filepath: the parquet file.
             row: name of a dataclass of `compo_pipeline.records`.
+            store: URL of the folder where it is stored too.
             metadata: for viewers.
 
         Raises:
@@ -128,13 +160,13 @@ class RowsDataset(_FileDataset):
             raise DatasetError(
                 f"catalog: row '{row}' of {filepath} is no row type of compo_pipeline.records"
             )
-        super().__init__(filepath=filepath, metadata=metadata)
+        super().__init__(filepath=filepath, store=store, metadata=metadata)
         self._row_type = row_type
 
     def load(self) -> tables.Table[Any]:
         """The rows of the file."""
         try:
-            return tables.Table.open(self._filepath, self._row_type)
+            return tables.Table.open(self._current(), self._row_type)
         except FileNotFoundError as error:
             raise DatasetError(
                 f"{self._filepath} does not exist yet. Run the pipeline that writes it, or all of "
@@ -146,12 +178,13 @@ class RowsDataset(_FileDataset):
     def save(self, data: Iterable[Any]) -> None:
         """Write the rows; an existing file is replaced at the end."""
         tables.write_rows(self._filepath, data, self._row_type)
+        self._upload()
 
     def preview(self, nrows: int = 10) -> TablePreview:
         """The first rows, for `kedro viz`."""
         import pyarrow.parquet as pq
 
-        first = next(pq.ParquetFile(self._filepath).iter_batches(batch_size=nrows), None)
+        first = next(pq.ParquetFile(self._current()).iter_batches(batch_size=nrows), None)
         rows = [] if first is None else first.to_pylist()
         names = records.schema(self._row_type).names
         table = {
@@ -165,21 +198,13 @@ class RowsDataset(_FileDataset):
         return {**super()._describe(), "row": self._row_type.__name__}
 
 
-class FolderDataset(AbstractDataset[Path, Path]):
+class FolderDataset(_PathDataset):
     """A folder that a node writes to; nodes pass its path, not its content.
 
     The node gets the path as a parameter (`params:paths.<entry>`) and returns it.
     """
 
-    def __init__(self, *, filepath: str, metadata: dict[str, Any] | None = None) -> None:
-        """Name the folder.
-
-        Args:
-            filepath: the folder.
-            metadata: for viewers.
-        """
-        self._filepath = Path(filepath)
-        self.metadata = metadata
+    is_folder: ClassVar[bool] = True
 
     def load(self) -> Path:
         """The folder's path.
@@ -187,7 +212,7 @@ class FolderDataset(AbstractDataset[Path, Path]):
         Raises:
             DatasetError: there is no such folder.
         """
-        if not self._filepath.is_dir():
+        if not self._current().is_dir():
             raise DatasetError(
                 f"there is no folder {self._filepath}: run the pipeline that writes it"
             )
@@ -207,12 +232,7 @@ class FolderDataset(AbstractDataset[Path, Path]):
             )
         if not written.is_dir():
             raise DatasetError(f"the node returned {written}, but there is no such folder")
-
-    def _exists(self) -> bool:
-        return self._filepath.is_dir()
-
-    def _describe(self) -> dict[str, Any]:
-        return {"filepath": str(self._filepath)}
+        self._upload()
 
 
 class PageDataset(FolderDataset):
@@ -229,4 +249,4 @@ class PageDataset(FolderDataset):
 
     def preview(self, page: str) -> HTMLPreview:
         """The page, for `kedro viz`."""
-        return (self._filepath / page).read_text(encoding="utf-8")
+        return (self._current() / page).read_text(encoding="utf-8")

@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import PositiveFloat, PositiveInt
 
 from compo_pipeline.configuration import settings
+from compo_pipeline.remote import url_of
 
 SCENES = "scenes"
 """The format of data that the raw pipeline renders."""
@@ -55,7 +56,7 @@ class DataSettings:
     """Location and format of the data."""
 
     root: Path
-    """Folder with annotations and images."""
+    """Folder with annotations and images, or its URL on object storage."""
     format: str
     """Name of a reader."""
     splits: dict[str, str | None]
@@ -83,6 +84,11 @@ class DataSettings:
             raise ValueError(
                 f"sample.split: '{self.sample.split}' is none of {', '.join(self.sources)}"
             )
+
+    @property
+    def rendered(self) -> bool:
+        """Whether the raw pipeline renders the data: scenes, unless they are on object storage."""
+        return self.format == SCENES and url_of(self.root) is None
 
     @property
     def sources(self) -> dict[str, str]:

@@ -146,10 +146,10 @@ class BenchmarkSet:
     """Where the files of one benchmark are."""
 
     root: str | None = None
-    """Folder of its annotation files; null is `<benchmarks.root>/<name>`."""
+    """Folder of its annotation files, or its URL; null is `<benchmarks.root>/<name>`."""
     images: str | None = None
-    """Folder of its images; null is `benchmarks.images`, or the folder `images` beside or in its
-    root."""
+    """Folder of its images, or its URL; null is `benchmarks.images`, or the folder `images` beside
+    or in its root."""
     optional: bool = False
     """Whether it is listed as not run where its folder does not exist, which is an error else."""
     items: PositiveInt | None = None
@@ -161,10 +161,10 @@ class BenchmarksSettings:
     """Which benchmarks are scored, and where their files are."""
 
     root: str | None = None
-    """Folder with one folder of annotation files per benchmark; null leaves out all benchmarks
-    without a root of their own."""
+    """Folder with one folder of annotation files per benchmark, or its URL; null leaves out all
+    benchmarks without a root of their own."""
     images: str | None = None
-    """Folder with the images of these files; null is `<root>/images`."""
+    """Folder with the images of these files, or its URL; null is `<root>/images`."""
     sets: dict[str, BenchmarkSet | None] = field(default_factory=dict)
     """Benchmarks by name, such as sugar_crepe, with the places of their files; null leaves one out.
     docs/benchmarks.md lists the names."""

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.lib import format as npy
 from PIL import Image, UnidentifiedImageError
 
-from compo_pipeline import archives
+from compo_pipeline import archives, remote
 from compo_pipeline.untrusted import OutsideRoot, path_below, shown
 
 # Not TIFF: whole tiles of it are unpacked, gigabytes for an image of one pixel.
@@ -151,7 +151,7 @@ def open_file(root: Path, relative: str, limits: Limits) -> BufferedReader | Byt
     path = locate(root, relative, limits)
     name = file_name(relative)
     if path == root / name:
-        return path.open("rb")
+        return remote.open_file(path)
     _, member = archives.parted(name)
     try:
         content = archives.read(path, member)

@@ -29,6 +29,7 @@ from compo_pipeline.counterfactuals.contract import (
 )
 from compo_pipeline.images import decoding
 from compo_pipeline.records import Caption
+from compo_pipeline.remote import read_bytes
 from compo_pipeline.scenes.edits import EDITS, EditKind
 from compo_pipeline.scenes.reading import ParsedCaption, read
 from compo_pipeline.scenes.redrawing import imagine, redrawn, retold
@@ -298,6 +299,6 @@ def read_scenes(root: Path) -> dict[str, Scene]:
     scenes = (
         Scene.from_dict(json.loads(line))
         for file in files
-        for line in file.read_text(encoding="utf-8").splitlines()
+        for line in read_bytes(file).decode("utf-8").splitlines()
     )
     return {scene.scene_id: scene for scene in scenes}

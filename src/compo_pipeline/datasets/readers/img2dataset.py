@@ -29,6 +29,7 @@ from compo_pipeline.datasets.readers.record import (
 )
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.records import Rejected
+from compo_pipeline.remote import open_file
 from compo_pipeline.untrusted import path_below, read_json, shown
 
 _KEY, _STATUS, _ERROR = "key", "status", "error_message"
@@ -184,8 +185,8 @@ class _Shard:
         try:
             name = self.texts.relative_to(self.data.root) / f"{key}.txt"
             path = path_below(self.data.root, str(name), follow_symlinks=self.data.follow_symlinks)
-            with path.open(encoding="utf-8", errors="surrogateescape") as file:
-                return file.readline().strip()
+            with open_file(path) as file:
+                return file.readline().decode("utf-8", "surrogateescape").strip()
         except (OSError, ValueError):
             return None
 

@@ -11,9 +11,10 @@ import string
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedReader, TextIOWrapper
 from itertools import accumulate
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from compo_pipeline.datasets.readers.record import (
     RawCaption,
@@ -24,6 +25,7 @@ from compo_pipeline.datasets.readers.record import (
 )
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.records import Rejected
+from compo_pipeline.remote import open_file
 from compo_pipeline.seeding import digest
 from compo_pipeline.untrusted import parse_json, shown
 
@@ -252,7 +254,9 @@ def csv_rows(path: Path, delimiter: str = ",") -> Iterator[list[str] | Unreadabl
     Raises:
         SourceError: the file cannot be opened, or is UTF-16.
     """
-    with _opened(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+    with TextIOWrapper(
+        _opened(path), encoding="utf-8-sig", errors="surrogateescape", newline=""
+    ) as file:
         if file.read(2).encode("utf-8", "surrogateescape") in _UTF16:
             raise SourceError(f"{path} is UTF-16, expected UTF-8: convert it")
         file.seek(0)
@@ -271,7 +275,7 @@ def csv_rows(path: Path, delimiter: str = ",") -> Iterator[list[str] | Unreadabl
 
 def _json_records(path: Path, columns: list[str]) -> Iterator[Values]:
     """Lines of a JSON lines file."""
-    with _opened(path, mode="rb") as file:
+    with _opened(path) as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
@@ -304,7 +308,7 @@ def parquet_file(path: Path) -> Iterator[pq.ParquetFile]:
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as file:
+        with open_file(path) as opened, pq.ParquetFile(opened) as file:
             _refuse_repeated(path, file.schema_arrow.names)
             yield file
     except (OSError, pa.ArrowException) as error:
@@ -354,10 +358,9 @@ def _refuse_repeated(path: Path, names: list[str]) -> None:
         raise SourceError(f"{path} has the column {shown(repeated)} more than once; rename one")
 
 
-def _opened(path: Path, **options: Any) -> IO[Any]:
+def _opened(path: Path) -> BufferedReader:
     try:
-        file: IO[Any] = path.open(**options)
-        return file
+        return open_file(path)
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error.strerror}") from error
 

@@ -22,6 +22,7 @@ from compo_pipeline.evaluation.benchmarks.items import (
     rows_of,
     texts_of,
 )
+from compo_pipeline.remote import read_bytes
 from compo_pipeline.untrusted import path_below, shown
 
 NAME = "vl_checklist"
@@ -53,7 +54,7 @@ def load(root: Path, images: Path) -> list[Subtask]:
 def _index(root: Path, file: Path) -> tuple[Path, str]:
     """The annotation file and the folder of images that a file of the index names."""
     try:
-        text = file.read_text("utf-8")
+        text = read_bytes(file).decode("utf-8")
         # PyYAML's time grows with the square of the brackets that are open.
         if text.count("[") + text.count("{") > _BRACKETS:
             raise ValueError(f"more than {_BRACKETS} brackets")

@@ -28,6 +28,7 @@ from compo_pipeline.evaluation.benchmarks.items import (
     field_of,
     list_of,
 )
+from compo_pipeline.remote import read_bytes
 from compo_pipeline.untrusted import read_json, shown, text_problem
 
 NAME = "zero_shot_sets"
@@ -113,7 +114,7 @@ def _lines(path: Path) -> list[str]:
     if not path.is_file():
         return []
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = read_bytes(path).decode("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path} cannot be read as UTF-8: {error}") from error
     return [line.strip() for line in lines if line.strip()]
@@ -148,7 +149,7 @@ def _webdataset(folder: Path) -> _Found:
         )
     split = folder / "test"
     images: list[tuple[str, int]] = []
-    for number in range(int(split.joinpath("nshards.txt").read_text(encoding="utf-8"))):
+    for number in range(int(read_bytes(split / "nshards.txt"))):
         images += _shard(split / f"{number}.tar", folder)
     return _Found([], images)
 

@@ -75,12 +75,12 @@ def render_benchmarks(
 ) -> None:
     """Render the scenes whose benchmarks are asked for; nothing is done for other data."""
     from compo_pipeline.configuration import parse
-    from compo_pipeline.datasets.settings import SCENES, DataSettings
+    from compo_pipeline.datasets.settings import DataSettings
     from compo_pipeline.scenes.dataset import SceneSettings, write
 
     settings = parse(DataSettings, data, "data")
     root = benchmarks["root"]
-    if settings.format == SCENES and root is not None and settings.root in Path(root).parents:
+    if settings.rendered and root is not None and settings.root in Path(root).parents:
         write(parse(SceneSettings, scenes, "scenes"), settings.root)
 
 

@@ -14,10 +14,10 @@ def prepare_source(data: Mapping[str, Any], scenes: Mapping[str, Any]) -> dict[s
     Rendered scenes have COCO's layout and are read as such from here on.
     """
     from compo_pipeline.datasets.readers import locate
-    from compo_pipeline.datasets.settings import SCENES, DataSettings
+    from compo_pipeline.datasets.settings import DataSettings
     from compo_pipeline.scenes.dataset import SceneSettings, write
 
     settings = parse(DataSettings, data, "data")
-    if settings.format == SCENES:
+    if settings.rendered:
         write(parse(SceneSettings, scenes, "scenes"), settings.root)
     return locate(settings)

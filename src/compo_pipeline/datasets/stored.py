@@ -1,0 +1,120 @@
+"""Files and folders that are on object storage besides the local ones."""
+
+from __future__ import annotations
+
+import errno
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from compo_pipeline.configuration import masked
+from compo_pipeline.remote import RemoteError, reached, version_of
+from compo_pipeline.storage import (
+    atomic_file,
+    atomic_folder,
+    file_sha256,
+    read_json_or_none,
+    write_json,
+)
+from compo_pipeline.untrusted import path_below
+
+_MANIFEST = ".stored.json"
+
+
+class Stored:
+    """A file or folder that is on object storage too: there is its valid version.
+
+    Beside the local one, a hidden file says which version it is. A folder is uploaded file by
+    file; a manifest of their checksums comes last, and without it the folder counts as absent.
+    """
+
+    def __init__(self, path: Path, url: str, *, folder: bool) -> None:
+        self._path, self._url, self._folder = path, url.rstrip("/"), folder
+        self._note = path.with_name(f".{path.name}.stored")
+        self._object = f"{self._url}/{_MANIFEST}" if folder else self._url
+
+    def exists(self) -> bool:
+        """Whether it is stored.
+
+        Raises:
+            RemoteError: the storage cannot be reached, or refuses.
+        """
+        return self._stored_version() is not None
+
+    def fetch(self) -> None:
+        """Download it, unless the local one is of the stored version.
+
+        Raises:
+            FileNotFoundError: it is not stored.
+            RemoteError: the storage cannot be reached, or refuses.
+            DiskFullError: no space is left.
+        """
+        version = self._stored_version()
+        if version is None:
+            raise FileNotFoundError(errno.ENOENT, "there is no such object", masked(self._url))
+        if self._path.exists() and read_json_or_none(self._note) == self._state(version):
+            return
+        with reached(self._url) as (files, key):
+            if self._folder:
+                manifest = json.loads(files.cat_file(f"{key}/{_MANIFEST}"))
+                with atomic_folder(self._path) as temporary:
+                    for name in manifest:
+                        path_below(temporary, name).parent.mkdir(parents=True, exist_ok=True)
+                    files.get(
+                        [f"{key}/{name}" for name in manifest],
+                        [str(temporary / name) for name in manifest],
+                    )
+                    if self._checksums(temporary) != manifest:
+                        raise RemoteError(f"{self._url}: its files do not fit its manifest")
+            else:
+                with atomic_file(self._path) as temporary:
+                    files.get_file(key, str(temporary))
+        write_json(self._note, self._state(version))
+
+    def save(self) -> None:
+        """Upload the local one.
+
+        Raises:
+            RemoteError: the storage cannot be reached, or refuses.
+        """
+        with reached(self._url) as (files, key):
+            if self._folder:
+                stored: dict[str, str] = {}
+                with suppress(FileNotFoundError):
+                    stored = json.loads(files.cat_file(f"{key}/{_MANIFEST}"))
+                    files.rm_file(f"{key}/{_MANIFEST}")
+                manifest = self._checksums(self._path)
+                changed = [name for name in manifest if stored.get(name) != manifest[name]]
+                files.put(
+                    [str(self._path / name) for name in changed],
+                    [f"{key}/{name}" for name in changed],
+                )
+                for name in stored.keys() - manifest.keys():
+                    files.rm_file(f"{key}/{name}")
+                files.pipe_file(f"{key}/{_MANIFEST}", json.dumps(manifest, indent=1).encode())
+            else:
+                files.put_file(str(self._path), key)
+        write_json(self._note, self._state(self._stored_version()))
+
+    def _stored_version(self) -> int | None:
+        try:
+            with reached(self._object) as (files, key):
+                files.invalidate_cache()
+                return version_of(files.info(key))
+        except FileNotFoundError:
+            return None
+
+    def _state(self, version: int | None) -> dict[str, Any]:
+        """The version, and the local files by size and modification time."""
+        files = [self._path] if not self._folder else _files(self._path)
+        local = {str(file): [(s := file.stat()).st_size, s.st_mtime_ns] for file in files}
+        return {"url": self._url, "version": version, "files": local}
+
+    @staticmethod
+    def _checksums(folder: Path) -> dict[str, str]:
+        return {file.relative_to(folder).as_posix(): file_sha256(file) for file in _files(folder)}
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.rglob("*") if file.is_file())

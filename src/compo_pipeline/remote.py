@@ -1,0 +1,403 @@
+"""Object storage: folders at fsspec URLs that are read like local ones.
+
+A folder at a URL has a mirror, a local folder of the same layout: that of `s3://bucket/coco` is
+`<remote.cache>/s3:/bucket/coco`. `refresh` lists the objects once and makes a placeholder for each,
+a sparse file of the object's size that nobody may read: names and sizes are there without a
+download. `open_file` puts the content in its place. The modification time of both is no time but
+the object's version, a hash of its ETag, so a file whose object has changed becomes a placeholder
+again. So do the least recently used ones where the cache would exceed its size.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from io import BufferedReader
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from urllib.parse import urlsplit
+
+from click import ClickException
+from pydantic import PositiveFloat
+
+from compo_pipeline.configuration import SettingsError, leaves, masked, settings
+from compo_pipeline.seeding import digest
+
+_URL = re.compile(r"[a-z][a-z0-9+.-]+://[^/].*")
+_MIRROR = re.compile(r"((?:.*?/)?)([a-z][a-z0-9+.-]+):/(.+)")
+_FOLDERS = ("root", "images")  # names of settings that may be URLs
+# What tells one version of an object from another, by the names of fsspec's file systems.
+_VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "LastModified", "mtime", "created")
+_BOUNDED = {"connect_timeout": 10, "read_timeout": 60, "retries": {"max_attempts": 3}}
+_LIMIT = "COMPO_PIPELINE_CACHE_BYTES"  # an environment variable: loader workers inherit it
+_WORK = ".partial"
+_ATTEMPTS = 5
+
+_one_at_a_time = threading.Lock()
+_free: dict[Path, int] = {}  # bytes that this process may add to a cache before it looks again
+
+log = logging.getLogger(__name__)
+
+
+class RemoteError(ClickException):
+    """Object storage that cannot be used. No error of a file: an outage quarantines no image."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(masked(" ".join(message.split())))
+
+
+@settings
+class RemoteSettings:
+    """The YAML key `remote`: object storage."""
+
+    cache: Path = Path("data/remote")
+    """Local folder for copies of the objects that are read."""
+    cache_gb: PositiveFloat = 50
+    """Its size in 10^9 bytes; the least recently used copies are removed."""
+    store: str | None = None
+    """URL of the folder where the results of runs, entries of the catalog, are stored besides
+    data/; null: nowhere."""
+
+    def __post_init__(self) -> None:
+        """Refuse a store that is a local folder."""
+        if self.store is not None and not is_url(self.store):
+            raise ValueError(f"store: expected a URL such as s3://bucket/runs, got {self.store!r}")
+
+
+def is_url(value: Any) -> bool:
+    """Whether a value of a setting is the URL of a folder that is not local."""
+    return isinstance(value, str) and _URL.fullmatch(value) is not None
+
+
+def configure(
+    parameters: Mapping[str, Any], remote: RemoteSettings, credentials: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The parameters with mirrors in the place of URLs; this process and its children reach them.
+
+    Args:
+        parameters: the project's.
+        remote: the settings of its key `remote`.
+        credentials: options of fsspec's file systems by protocol, of conf/*/credentials.yml.
+
+    Raises:
+        SettingsError: a URL holds a password, or stands where a folder must be local.
+    """
+    for key, value in leaves(parameters):
+        named = key.rpartition(".")[2] in _FOLDERS or key == "remote.store"
+        if is_url(value) and (key.startswith("paths.") or named):
+            _check_url(value, key, local=key.startswith("paths."))
+            _set_options(value.partition("://")[0], credentials)
+    os.environ[_LIMIT] = str(int(remote.cache_gb * 10**9))
+
+    def walk(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            name: walk(value)
+            if isinstance(value, Mapping)
+            else str(mirror(value, remote.cache))
+            if name in _FOLDERS and is_url(value)
+            else value
+            for name, value in values.items()
+        }
+
+    return walk(parameters)
+
+
+def _check_url(url: str, key: str, *, local: bool) -> None:
+    if local:
+        raise SettingsError(
+            f"{key}: expected a local folder, got {url}; remote.store names the URL of the folder "
+            "where results are stored besides"
+        )
+    parts = urlsplit(url)
+    if parts.password or parts.query or ".." in Path(parts.path).parts:
+        raise SettingsError(
+            f"{key}: expected a URL without password, query and '..', got {url}; credentials "
+            "belong into the environment or conf/local/credentials.yml"
+        )
+
+
+def _set_options(protocol: str, credentials: Mapping[str, Any]) -> None:
+    """Set the options of a file system, where fsspec looks for them, also in child processes."""
+    from fsspec.config import conf
+
+    bounded = {"config_kwargs": _BOUNDED} if protocol == "s3" else {}
+    conf[protocol] = {**bounded, **conf.get(protocol, {}), **credentials.get(protocol, {})}
+    os.environ[f"FSSPEC_{protocol.upper()}"] = json.dumps(conf[protocol])
+
+
+def mirror(url: str, cache: Path) -> Path:
+    """The local folder of a URL."""
+    protocol, _, place = url.partition("://")
+    return cache / f"{protocol}:" / place
+
+
+def url_of(path: Path) -> str | None:
+    """The URL of a mirror, or of a file in one; None of other paths."""
+    found = _MIRROR.fullmatch(str(path))
+    return f"{found[2]}://{found[3]}" if found else None
+
+
+def _cache_of(path: Path) -> Path:
+    found = _MIRROR.fullmatch(str(path))
+    assert found is not None, f"{path} is in no mirror"
+    return Path(found[1])
+
+
+def refresh_all(parameters: Mapping[str, Any], read: set[str]) -> None:
+    """List the folders at URLs that a pipeline reads, and check the one where it stores results.
+
+    Args:
+        parameters: the project's, after `configure`.
+        read: names of those that the pipeline reads.
+
+    Raises:
+        SettingsError: one of them is missing or cannot be reached; names its key.
+    """
+    if store := parameters["remote"]["store"]:
+        with _names("remote.store"):
+            _check_bucket(store)
+    listed: list[Path] = []
+    for key, value in leaves(parameters):
+        parents = {key[:end] for end, each in enumerate(f"{key}.") if each == "."}
+        if key.rpartition(".")[2] not in _FOLDERS or not parents & read or is_url(value):
+            continue  # a URL is part of the command that is shown
+        folder = Path(value or "")
+        if url_of(folder) and not any(folder.is_relative_to(each) for each in listed):
+            with _names(key):
+                refresh(folder)
+            listed.append(folder)
+
+
+@contextmanager
+def _names(key: str) -> Iterator[None]:
+    """Name the key in errors of the storage."""
+    try:
+        yield
+    except RemoteError as error:
+        raise SettingsError(f"{key}: {error.message}") from None
+    except FileNotFoundError as error:
+        raise SettingsError(f"{key}: {error.filename}: {error.strerror}") from None
+
+
+def _check_bucket(url: str) -> None:
+    with reached(url) as (files, path):
+        files.ls(path.partition("/")[0])
+
+
+def refresh(folder: Path) -> None:
+    """List the objects of a mirror's URL, and make placeholders of those that are new or changed.
+
+    Raises:
+        RemoteError: the storage cannot be reached, or refuses.
+        FileNotFoundError: there is no object.
+    """
+    from filelock import FileLock
+
+    url = url_of(folder)
+    assert url is not None, f"{folder} is no mirror"
+    found = _listing(url)
+    log.info("%s: %d objects", masked(url), len(found))
+    cache = _cache_of(folder)
+    cache.mkdir(parents=True, exist_ok=True)
+    with FileLock(cache / ".lock"), _work_folder(cache) as work:
+        for place, _, names in os.walk(folder, topdown=False):
+            for name in names:
+                path = Path(place, name)
+                if str(path.relative_to(folder)) not in found:
+                    path.unlink()
+            with suppress(OSError):  # not empty
+                Path(place).rmdir()
+        folder.mkdir(parents=True, exist_ok=True)
+        unusable = [
+            name
+            for name, (size, version) in found.items()
+            if not _list_object(folder, name, size, version, work)
+        ]
+    if unusable:
+        log.warning(
+            "%s: %d objects have names that no file can have, such as %r: they are left out",
+            masked(url),
+            len(unusable),
+            unusable[0],
+        )
+
+
+def _listing(url: str) -> dict[str, tuple[int, int]]:
+    """Sizes and versions of the objects below a URL, by their names relative to it."""
+    with reached(url) as (files, root):
+        files.invalidate_cache()
+        infos = files.find(root, detail=True)
+        files.invalidate_cache()
+        if not infos:
+            files.ls(root.partition("/")[0])  # a missing bucket
+            raise FileNotFoundError(errno.ENOENT, "there is no object below this URL", url)
+    return {
+        name.removeprefix(root).removeprefix("/"): (info["size"], version_of(info))
+        for name, info in sorted(infos.items())
+        if info["type"] == "file" and not name.endswith("/")
+    }
+
+
+def _list_object(folder: Path, name: str, size: int, version: int, work: Path) -> bool:
+    """Make a placeholder of an object that is new or changed; false if no file can have its name.
+
+    There are keys with `..`, and folders of the name of an object.
+    """
+    path = folder / name
+    try:
+        if {"", ".", ".."} & set(name.split("/")):
+            return False
+        status = path.stat() if path.exists() else None
+        if status is None or (status.st_size, status.st_mtime_ns) != (size, version):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _empty(path, size, version, work)
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG):
+            return False
+        raise
+    except ValueError:  # NUL
+        return False
+    return True
+
+
+def version_of(info: Mapping[str, Any]) -> int:
+    """The modification time, in ns of whole seconds, that stands for the version of an object."""
+    named = next((str(info[name]) for name in _VERSIONS if info.get(name)), "")
+    return digest(named) % 2**31 * 10**9
+
+
+def open_file(path: Path) -> BufferedReader:
+    """A file, open for reading; one of a mirror is downloaded first, unless it is there.
+
+    Raises:
+        OSError: there is no such file, or it cannot be read.
+        RemoteError: the storage cannot be reached, or refuses; or the cache is too small.
+    """
+    if url_of(path) is None:
+        return path.open("rb")
+    for _ in range(_ATTEMPTS):
+        # Another process may make room meanwhile: what is open counts, not what was there before.
+        with suppress(PermissionError):
+            file = path.open("rb")
+            status = os.fstat(file.fileno())
+            if not _is_placeholder(status):
+                with suppress(PermissionError):  # in a cache that another user filled
+                    os.utime(file.fileno(), ns=(time.time_ns(), status.st_mtime_ns))
+                return file
+            file.close()
+        _download(path)
+    raise RemoteError(f"remote.cache_gb: too small, {path} is removed before it is opened")
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file; errors as of `open_file`."""
+    with open_file(path) as file:
+        return file.read()
+
+
+def _is_placeholder(status: os.stat_result) -> bool:
+    return status.st_mode & 0o777 == 0
+
+
+def _download(path: Path) -> None:
+    url, cache, expected = str(url_of(path)), _cache_of(path), path.stat()
+    _make_room(cache, expected.st_size)
+    with _work_folder(cache) as work:
+        temporary = work / "object"
+        with reached(url) as (files, key):
+            files.get_file(key, str(temporary))
+        if temporary.stat().st_size != expected.st_size:
+            raise RemoteError(f"{url}: the object has changed since this run listed it; run again")
+        os.utime(temporary, ns=(time.time_ns(), expected.st_mtime_ns))
+        temporary.chmod(0o444)
+        temporary.replace(path)
+
+
+def _empty(path: Path, size: int, version: int, work: Path) -> None:
+    """Make a file a placeholder."""
+    temporary = work / "placeholder"
+    with temporary.open("wb") as file:
+        file.truncate(size)
+    os.utime(temporary, ns=(0, version))
+    temporary.chmod(0o000 if size else 0o444)
+    temporary.replace(path)
+
+
+def _make_room(cache: Path, size: int) -> None:
+    """Let a process add a file to a cache; the least recently used ones are removed for it.
+
+    Each process looks again after a thirtieth of the limit, so several may exceed it by as much.
+    """
+    limit = int(os.environ.get(_LIMIT, 50 * 10**9))
+    if size > limit:
+        raise RemoteError(
+            f"remote.cache_gb: expected at least {size / 10**9:.3g}, the size of an object, got "
+            f"{limit / 10**9:.3g}"
+        )
+    with _one_at_a_time:
+        free = _free.get(cache, 0)
+        if free < size:
+            free = max(size, limit // 30)
+            _evict(cache, limit - free)
+        _free[cache] = free - size
+
+
+def _evict(cache: Path, most: int) -> None:
+    """Remove the least recently used files until a cache holds so many bytes at most."""
+    held = []
+    for place, folders, names in os.walk(cache):
+        folders[:] = [folder for folder in folders if folder != _WORK]
+        for name in names:
+            with suppress(FileNotFoundError):
+                status = Path(place, name).stat()
+                if status.st_size and not _is_placeholder(status):
+                    held.append((status.st_atime_ns, Path(place, name), status))
+    surplus = sum(status.st_size for *_, status in held) - most
+    if surplus > 0:
+        held.sort(key=lambda each: each[:2])
+        with _work_folder(cache) as work:
+            for _, path, status in held:
+                if surplus <= 0:
+                    break
+                _empty(path, status.st_size, status.st_mtime_ns, work)
+                surplus -= status.st_size
+
+
+@contextmanager
+def _work_folder(cache: Path) -> Iterator[Path]:
+    """Yield an empty folder on the cache's file system."""
+    (cache / _WORK).mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=cache / _WORK) as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def reached(url: str) -> Iterator[tuple[Any, str]]:
+    """Yield the file system of a URL and the path there; its errors are one line.
+
+    Raises:
+        FileNotFoundError: there is no such object or bucket.
+        RemoteError: anything else.
+    """
+    from fsspec.core import url_to_fs
+
+    try:
+        yield url_to_fs(url)
+    except FileNotFoundError as error:
+        reason = error.strerror or "there is no such object or bucket"
+        raise FileNotFoundError(errno.ENOENT, reason, masked(url)) from error
+    except ClickException:
+        raise
+    except PermissionError as error:
+        raise RemoteError(f"{url}: access is denied ({error})") from error
+    except Exception as error:
+        # Each storage has errors of its own: of connections, credentials, packages, bad names.
+        raise RemoteError(f"{url}: {error} ({type(error).__name__})") from error

@@ -1,0 +1,126 @@
+"""Entries of the catalog on object storage: written there, read from there on another machine."""
+
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from kedro.io import DatasetError
+
+from compo_pipeline.datasets.catalog import (
+    FolderDataset,
+    FrameDataset,
+    JsonDataset,
+    PageDataset,
+    RowsDataset,
+)
+from compo_pipeline.records import Rejected
+from compo_pipeline.remote import RemoteError
+
+ROWS = [Rejected(1, "a", "a.jpg", "rule", "why")]
+
+
+def write(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def catalog(store: str | None) -> dict[str, Any]:
+    return {
+        "json": JsonDataset(filepath="data/a.json", store=store),
+        "csv": FrameDataset(filepath="data/a.csv", store=store),
+        "rows": RowsDataset(filepath="data/a.parquet", row="Rejected", store=store),
+        "folder": FolderDataset(filepath="data/views", store=store),
+        "page": PageDataset(filepath="data/report", store=store),
+    }
+
+
+def save(entries: dict[str, Any]) -> None:
+    entries["json"].save({"a": 1})
+    entries["csv"].save(pd.DataFrame({"a": [1, 2]}))
+    entries["rows"].save(ROWS)
+    entries["folder"].save(write(Path("data/views"), {"epoch=00.parquet": "x", "deep/er": "y"}))
+    entries["page"].save(write(Path("data/report"), {"report.html": "<p>"}))
+
+
+def test_what_one_machine_saves_another_one_loads(bucket: Any, tmp_path: Path) -> None:
+    store = f"s3://{bucket.name}/runs"
+    for machine in ("one", "two"):
+        (tmp_path / machine).mkdir()
+    with chdir(tmp_path / "one"):
+        entries = catalog(store)
+        assert not any(entry.exists() for entry in entries.values())
+        save(entries)
+        local = {name: Path(name).read_bytes() for name in ("data/a.parquet", "data/views/deep/er")}
+    assert {name: bucket.content("runs")[name] for name in local} == local
+    with chdir(tmp_path / "two"):
+        entries = catalog(store)
+        assert all(entry.exists() for entry in entries.values()) and not Path("data").exists()
+        assert entries["json"].load() == {"a": 1}
+        assert entries["csv"].load()["a"].tolist() == [1, 2]
+        assert list(entries["rows"].load()) == ROWS
+        assert (entries["folder"].load() / "deep" / "er").read_text() == "y"
+        assert entries["page"].preview("report.html") == "<p>"
+        assert not list(Path("data").rglob(".stored.json"))
+
+
+def test_the_stored_version_counts_and_is_downloaded_once(bucket: Any, tmp_path: Path) -> None:
+    store = f"s3://{bucket.name}/runs"
+    with chdir(tmp_path):
+        entries = catalog(store)
+        save(entries)
+        stamp = Path("data/a.json").stat().st_mtime_ns
+        assert entries["json"].load() == {"a": 1}
+        assert Path("data/a.json").stat().st_mtime_ns == stamp
+        bucket.put({"runs/data/a.json": b'{"a": 2}'})  # by another machine
+        assert entries["json"].load() == {"a": 2}
+        Path("data/a.json").write_text('{"a": 3}')  # by a run without a store
+        assert entries["json"].load() == {"a": 2}
+        # A folder is what was saved last: what is not in it any more is not stored either.
+        (Path("data/views/deep/er")).unlink()
+        write(Path("data/views"), {"epoch=00.parquet": "z"})
+        entries["folder"].save(Path("data/views"))
+        assert set(bucket.content("runs/data/views")) == {"epoch=00.parquet", ".stored.json"}
+        write(Path("data/views"), {"stale": "x"})
+        assert [path.name for path in entries["folder"].load().iterdir()] == ["epoch=00.parquet"]
+
+
+def test_half_an_upload_counts_as_absent(
+    bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with chdir(tmp_path):
+        entry = FolderDataset(filepath="data/views", store=f"s3://{bucket.name}/runs")
+        entry.save(write(Path("data/views"), {"a": "x"}))
+        write(Path("data/views"), {"a": "y"})
+        with monkeypatch.context() as broken:
+            broken.setattr(bucket.files, "put", refuse)
+            with pytest.raises(DatasetError, match="views: connection lost") as caught:
+                entry.save(Path("data/views"))
+        assert isinstance(caught.value.__cause__, RemoteError)
+        assert not entry.exists() and Path("data/views/a").read_text() == "y"
+        entry.save(Path("data/views"))
+        assert entry.exists()
+
+
+def refuse(*_: Any, **__: Any) -> None:
+    raise OSError("connection lost")
+
+
+def test_damaged_objects_are_refused(bucket: Any, tmp_path: Path) -> None:
+    store = f"s3://{bucket.name}/runs"
+    with chdir(tmp_path):
+        entries = catalog(store)
+        save(entries)
+        bucket.put({"runs/data/report/report.html": b"?", "runs/data/a.parquet": b"?"})
+        Path("data/report/report.html").unlink()
+        with pytest.raises(DatasetError, match="do not fit its manifest"):
+            entries["page"].load()
+        with pytest.raises(DatasetError, match="damaged"):
+            entries["rows"].load()
+        bucket.put({"runs/data/report/.stored.json": b'{"../../up": "0"}'})
+        with pytest.raises(DatasetError, match="no plain path"):
+            entries["page"].load()
+        assert not (tmp_path / "up").exists()

@@ -1,0 +1,242 @@
+"""Folders on object storage are read like local ones, through a cache; outages are one line."""
+
+import json
+import os
+import stat
+import tarfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from PIL import Image
+
+from compo_pipeline import remote
+from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.datasets import readers
+from compo_pipeline.datasets.readers.record import RawCaption
+from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.images import decoding
+from compo_pipeline.images.decoding import ImageError, Limits
+from compo_pipeline.remote import RemoteError, RemoteSettings
+
+Bucket = Any
+
+
+@pytest.fixture
+def mirrored(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Puts objects into a bucket and lists them; returns the folder that mirrors it."""
+    monkeypatch.setattr(remote, "_free", {})
+
+    def make(objects: dict[str, bytes], limit: int = 10**6) -> Path:
+        monkeypatch.setenv("COMPO_PIPELINE_CACHE_BYTES", str(limit))
+        folder = remote.mirror(f"s3://{bucket.name}/set", tmp_path / "cache")
+        bucket.put({f"set/{name}": content for name, content in objects.items()})
+        remote.refresh(folder)
+        return folder
+
+    return make
+
+
+def held(folder: Path) -> set[str]:
+    """The files whose content is in the cache."""
+    return {
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if path.is_file() and stat.S_IMODE(path.stat().st_mode)
+    }
+
+
+def test_names_and_sizes_are_there_before_any_content(mirrored: Callable[..., Path]) -> None:
+    folder = mirrored({"a.json": b"[1]", "train/1.jpg": b"x" * 1000})
+    assert {path.name: path.stat().st_size for path in folder.rglob("*.*")} == {
+        "a.json": 3,
+        "1.jpg": 1000,
+    }
+    assert held(folder) == set() and folder.joinpath("train/1.jpg").stat().st_blocks == 0
+    assert remote.read_bytes(folder / "a.json") == b"[1]"
+    assert held(folder) == {"a.json"}
+
+
+def test_what_is_in_the_cache_is_downloaded_again_only_after_a_change(
+    mirrored: Callable[..., Path], bucket: Bucket
+) -> None:
+    folder = mirrored({"a": b"one", "b": b"two", "gone/c": b"3"})
+    versions = [(folder / name).stat().st_mtime_ns for name in "ab"]
+    assert [remote.read_bytes(folder / name) for name in "ab"] == [b"one", b"two"]
+    bucket.put({"set/a": b"new"})  # of the same size
+    bucket.remove("set/gone/c")
+    remote.refresh(folder)
+    assert held(folder) == {"b"} and not (folder / "gone").exists()
+    assert remote.read_bytes(folder / "a") == b"new"
+    # The time of a file is its object's version: ingest measures a changed image again.
+    assert (folder / "b").stat().st_mtime_ns == versions[1]
+    assert (folder / "a").stat().st_mtime_ns != versions[0]
+    bucket.remove("set/b")
+    assert remote.read_bytes(folder / "b") == b"two"
+
+
+def test_the_cache_holds_the_files_that_were_used_last(mirrored: Callable[..., Path]) -> None:
+    folder = mirrored({name: name.encode() * 300 for name in "abcde"}, limit=1000)
+    for name in "abcaca":
+        assert remote.read_bytes(folder / name) == name.encode() * 300
+    assert held(folder) == {"a", "b", "c"}
+    remote.read_bytes(folder / "d")
+    assert held(folder) == {"a", "c", "d"}
+    assert (folder / "b").stat().st_size == 300
+    assert remote.read_bytes(folder / "b") == b"b" * 300
+
+
+def test_a_file_that_is_open_stays_readable_after_its_removal(
+    mirrored: Callable[..., Path],
+) -> None:
+    folder = mirrored({"a": b"a" * 600, "b": b"b" * 600}, limit=1000)
+    with remote.open_file(folder / "a") as file:
+        remote.read_bytes(folder / "b")
+        assert held(folder) == {"b"} and file.read() == b"a" * 600
+
+
+def test_an_object_larger_than_the_cache_is_refused(mirrored: Callable[..., Path]) -> None:
+    folder = mirrored({"a": b"a" * 2000}, limit=1000)
+    with pytest.raises(RemoteError, match=r"remote\.cache_gb: expected at least 2e-06") as caught:
+        remote.read_bytes(folder / "a")
+    assert "\n" not in caught.value.message
+
+
+def test_an_object_that_changed_or_vanished_after_the_listing(
+    mirrored: Callable[..., Path], bucket: Bucket
+) -> None:
+    folder = mirrored({"a": b"one", "b": b"two"})
+    bucket.put({"set/a": b"longer"})
+    bucket.remove("set/b")
+    with pytest.raises(RemoteError, match="set/a: the object has changed"):
+        remote.read_bytes(folder / "a")
+    with pytest.raises(FileNotFoundError, match="set/b"):
+        remote.read_bytes(folder / "b")
+    assert held(folder) == set()
+    # A lost image is a reason for quarantine.
+    assert str(decoding.inspect(folder, "b", Limits()).error).startswith("missing")
+
+
+def test_keys_that_no_file_can_have_are_left_out_aloud(
+    mirrored: Callable[..., Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    keys = ("a", "a/b", "x/../../../up", "long" * 80, "/absolute")
+    folder = mirrored(dict.fromkeys(keys, b"1"))
+    assert [path.name for path in folder.iterdir()] == ["a"]
+    assert "4 objects" in caplog.text
+    with pytest.raises(ImageError, match="out_of_root"):
+        decoding.load(folder, "../other/x.jpg", Limits())
+
+
+def write_sources(root: Path) -> None:
+    """Two images with captions in every form that is read in parts of its own."""
+    names = ["coco/0.jpg", "coco/1.jpg"]
+    (root / "annotations").mkdir(parents=True)
+    (root / "coco").mkdir()
+    for number, name in enumerate(names):
+        Image.new("RGB", (20, 10), (9, 99 * number, 0)).save(root / name)
+    captions = {
+        "images": [{"id": number, "file_name": f"{number}.jpg"} for number in range(2)],
+        "annotations": [{"id": n, "image_id": n, "caption": f"Dog {n}."} for n in range(2)],
+    }
+    (root / "annotations" / "captions_coco.json").write_text(json.dumps(captions))
+    table = pd.DataFrame({"image": names, "caption": ["A dog.", "A cat."]})
+    table.to_csv(root / "t.csv", index=False)
+    table.to_parquet(root / "t.parquet")
+    table.to_json(root / "t.jsonl", orient="records", lines=True)
+    with tarfile.open(root / "t.tar", "w") as shard:
+        for name in names:
+            (root / "a.txt").write_text(f"A dog of {name}.")
+            shard.add(root / name, name)
+            shard.add(root / "a.txt", name.replace("jpg", "txt"))
+
+
+def test_readers_and_images(mirrored: Callable[..., Path], tmp_path: Path) -> None:
+    local = tmp_path / "local"
+    write_sources(local)
+    files = (path for path in local.rglob("*") if path.is_file())
+    folder = mirrored({path.relative_to(local).as_posix(): path.read_bytes() for path in files})
+    both = []
+    for root in (local, folder):
+        for kind, source in (
+            ("table", "*.csv"),
+            ("table", "*.jsonl"),
+            ("table", "*.parquet"),
+            ("coco_captions", "coco"),
+            ("webdataset", "*.tar"),
+        ):
+            data = DataSettings(root, kind, {"train": source})
+            records = list(readers.read(data))
+            assert len(records) == 2 and all(isinstance(each, RawCaption) for each in records)
+            found = readers.locate(data)["splits"]
+            pixels = [
+                decoding.load(root, each.image, Limits()).tobytes()
+                for each in records
+                if isinstance(each, RawCaption)
+            ]
+            both.append((records, found, pixels))
+    assert both[:5] == both[5:]
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("s3://no-such-bucket/x", "no-such-bucket/x: there is no such object or bucket"),
+        ("s3://{bucket}/empty", "empty: there is no object below this URL"),
+        ("unknown://a/b", "Protocol not known"),
+    ],
+)
+def test_what_is_not_there_is_named_with_its_key(
+    bucket: Bucket, tmp_path: Path, url: str, reason: str
+) -> None:
+    parameters = {"data": {"root": url.format(bucket=bucket.name)}, "remote": {"store": None}}
+    configured = remote.configure(parameters, RemoteSettings(tmp_path), {})
+    with pytest.raises(SettingsError, match=rf"^data\.root: .*{reason}") as caught:
+        remote.refresh_all(configured, {"data"})
+    assert "\n" not in caught.value.message
+    remote.refresh_all(configured, {"benchmarks"})  # nothing of it is read
+
+
+def test_storage_that_does_not_answer_or_refuses_is_an_error_soon(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parameters = {"data": {"root": f"s3://{bucket.name}/x"}, "remote": {"store": None}}
+    nobody = {"endpoint_url": "http://127.0.0.1:1", "key": "me", "secret": "hunter2"}
+    configured = remote.configure(parameters, RemoteSettings(tmp_path), {"s3": nobody})
+    start = time.monotonic()
+    with pytest.raises(SettingsError, match=r"^data\.root: s3://.*127\.0\.0\.1:1") as caught:
+        remote.refresh_all(configured, {"data.root"})
+    assert time.monotonic() - start < 30 and "hunter2" not in caught.value.message
+    assert "hunter2" in os.environ["FSSPEC_S3"]  # processes of data loaders need it
+    # An outage is no reason for quarantine.
+    path = Path(configured["data"]["root"]) / "image.jpg"
+    path.parent.mkdir(parents=True)
+    path.touch(mode=0o000)
+    with pytest.raises(RemoteError):
+        decoding.inspect(path.parent, "image.jpg", Limits())
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"data": {"root": "s3://me:hunter2@bucket/x"}}, r"data\.root: .*\*\*\*@bucket.*creden"),
+        ({"data": {"root": "s3://b/x?api_key=hunter2"}}, r"data\.root: .*api_key=\*\*\*.*creden"),
+        ({"data": {"root": "s3://b/../x"}}, r"data\.root: expected a URL without"),
+        ({"paths": {"resume": "s3://b/resume"}}, r"paths\.resume: expected a local folder"),
+    ],
+)
+def test_urls_that_cannot_be_used(values: Any, told: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=told) as caught:
+        remote.configure(values, RemoteSettings(tmp_path), {})
+    assert "hunter2" not in str(caught.value)
+    with pytest.raises(SettingsError, match=r"remote\.store: expected a URL"):
+        parse(RemoteSettings, {"store": "data/elsewhere"}, "remote")
+
+
+def test_local_paths_are_as_they_are(tmp_path: Path) -> None:
+    parameters = {"data": {"root": "data/01_raw", "images": ""}, "tracking": {"uri": "http://x/y"}}
+    assert remote.configure(parameters, RemoteSettings(tmp_path), {}) == parameters
+    assert remote.url_of(tmp_path / "a" / "b.jpg") is None
