@@ -525,14 +525,24 @@ def postgres() -> Iterator[str]:
     shutil.rmtree(folder)
 
 
+@pytest.fixture(scope="session")
+def new_workspace(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
+    """Makes project folders with the same code and configuration, and data of their own."""
+
+    def make() -> Path:
+        folder = tmp_path_factory.mktemp("workspace")
+        (folder / "src").mkdir()
+        for name in ("pyproject.toml", "conf", "src/compo_pipeline"):
+            (folder / name).symlink_to(PROJECT / name)
+        return folder
+
+    return make
+
+
 @pytest.fixture(scope="module")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project folder with the same code and configuration, and data of its own."""
-    folder = tmp_path_factory.mktemp("workspace")
-    (folder / "src").mkdir()
-    for name in ("pyproject.toml", "conf", "src/compo_pipeline"):
-        (folder / name).symlink_to(PROJECT / name)
-    return folder
+def workspace(new_workspace: Callable[[], Path]) -> Path:
+    """One of them."""
+    return new_workspace()
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,8 @@ import stat
 import tarfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +131,22 @@ def test_keys_that_no_file_can_have_are_left_out_aloud(
     assert "4 objects" in caplog.text
     with pytest.raises(ImageError, match="out_of_root"):
         decoding.load(folder, "../other/x.jpg", Limits())
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_loader_processes_read_with_what_this_process_was_configured(
+    mirrored: Callable[..., Path], bucket: Bucket, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = mirrored({"a": b"one", "b": b"two"})
+    names = {"key": "ACCESS_KEY_ID", "secret": "SECRET_ACCESS_KEY", "endpoint_url": "ENDPOINT_URL"}
+    credentials = {option: os.environ[f"AWS_{name}"] for option, name in names.items()}
+    for name in names.values():
+        monkeypatch.delenv(f"AWS_{name}")
+    parameters = {"data": {"root": f"s3://{bucket.name}/set"}}
+    remote.configure(parameters, RemoteSettings(folder), {"s3": credentials})
+    assert remote.read_bytes(folder / "a") == b"one"
+    with ProcessPoolExecutor(1, mp_context=get_context(method)) as pool:
+        assert pool.submit(remote.read_bytes, folder / "b").result() == b"two"
 
 
 def write_sources(root: Path) -> None:

@@ -22,11 +22,11 @@ from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from click import ClickException
-from pydantic import PositiveFloat
+from pydantic import Field
 
 from compo_pipeline.configuration import SettingsError, leaves, masked, settings
 from compo_pipeline.seeding import digest
@@ -36,7 +36,8 @@ _MIRROR = re.compile(r"((?:.*?/)?)([a-z][a-z0-9+.-]+):/(.+)")
 _FOLDERS = ("root", "images")  # names of settings that may be URLs
 # What tells one version of an object from another, by the names of fsspec's file systems.
 _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "LastModified", "mtime", "created")
-_BOUNDED = {"connect_timeout": 10, "read_timeout": 60, "retries": {"max_attempts": 3}}
+# Of S3: s3fs itself tries five times, so a server that never answers takes three minutes.
+_BOUNDED = {"connect_timeout": 10, "read_timeout": 15, "retries": {"total_max_attempts": 2}}
 _LIMIT = "COMPO_PIPELINE_CACHE_BYTES"  # an environment variable: loader workers inherit it
 _WORK = ".partial"
 _ATTEMPTS = 5
@@ -60,7 +61,7 @@ class RemoteSettings:
 
     cache: Path = Path("data/remote")
     """Local folder for copies of the objects that are read."""
-    cache_gb: PositiveFloat = 50
+    cache_gb: Annotated[float, Field(gt=0, le=10**6)] = 50
     """Its size in 10^9 bytes; the least recently used copies are removed."""
     store: str | None = None
     """URL of the folder where the results of runs, entries of the catalog, are stored besides
@@ -91,9 +92,10 @@ def configure(
         SettingsError: a URL holds a password, or stands where a folder must be local.
     """
     for key, value in leaves(parameters):
+        local = key.startswith("paths.")
         named = key.rpartition(".")[2] in _FOLDERS or key == "remote.store"
-        if is_url(value) and (key.startswith("paths.") or named):
-            _check_url(value, key, local=key.startswith("paths."))
+        if is_url(value) and (local or named):
+            _check_url(value, key, local=local)
             _set_options(value.partition("://")[0], credentials)
     os.environ[_LIMIT] = str(int(remote.cache_gb * 10**9))
 
@@ -141,7 +143,8 @@ def mirror(url: str, cache: Path) -> Path:
 
 def url_of(path: Path) -> str | None:
     """The URL of a mirror, or of a file in one; None of other paths."""
-    found = _MIRROR.fullmatch(str(path))
+    text = str(path)
+    found = _MIRROR.fullmatch(text) if ":/" in text else None
     return f"{found[2]}://{found[3]}" if found else None
 
 
@@ -239,11 +242,14 @@ def _listing(url: str) -> dict[str, tuple[int, int]]:
         if not infos:
             files.ls(root.partition("/")[0])  # a missing bucket
             raise FileNotFoundError(errno.ENOENT, "there is no object below this URL", url)
-    return {
+    found = {
         name.removeprefix(root).removeprefix("/"): (info["size"], version_of(info))
         for name, info in sorted(infos.items())
         if info["type"] == "file" and not name.endswith("/")
     }
+    if any(size is None for size, _ in found.values()):
+        raise RemoteError(f"{url}: this storage lists no sizes")
+    return found
 
 
 def _list_object(folder: Path, name: str, size: int, version: int, work: Path) -> bool:
