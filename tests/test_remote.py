@@ -1,5 +1,6 @@
 """Folders on object storage are read like local ones, through a cache; outages are one line."""
 
+import io
 import json
 import os
 import stat
@@ -15,13 +16,14 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from compo_pipeline import remote
+from compo_pipeline import archives, remote
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.datasets import readers
 from compo_pipeline.datasets.readers.record import RawCaption
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.images import decoding
 from compo_pipeline.images.decoding import ImageError, Limits
+from compo_pipeline.records import Rejected
 from compo_pipeline.remote import RemoteError, RemoteSettings
 
 Bucket = Any
@@ -197,6 +199,67 @@ def test_readers_and_images(mirrored: Callable[..., Path], tmp_path: Path) -> No
             ]
             both.append((records, found, pixels))
     assert both[:5] == both[5:]
+
+
+def shards(count: int) -> dict[str, bytes]:
+    """Shards of ten images."""
+    found = {}
+    for shard in range(count):
+        file = io.BytesIO()
+        with tarfile.open(fileobj=file, mode="w") as tar:
+            for number in range(10):
+                image = io.BytesIO()
+                Image.effect_noise((40, 30), 9 * number + 9).save(image, "png")
+                for ending, content in (("png", image.getvalue()), ("txt", b"A dog.")):
+                    member = tarfile.TarInfo(f"{shard}{number}.{ending}")
+                    member.size = len(content)
+                    tar.addfile(member, io.BytesIO(content))
+        found[f"{shard}.tar"] = file.getvalue()
+    return found
+
+
+def test_members_of_a_shard_that_is_not_in_the_cache_are_read_without_the_rest(
+    mirrored: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "_BLOCK", 1000)
+    content = shards(3)
+    for name, tar in content.items():
+        (tmp_path / name).write_bytes(tar)
+    size = len(content["0.tar"])
+    folder = mirrored(content, limit=size * 3 // 2)
+    local = list(readers.read(DataSettings(tmp_path, "webdataset", {"train": "*.tar"})))
+    assert list(readers.read(DataSettings(folder, "webdataset", {"train": "*.tar"}))) == local
+    assert held(folder) == {"2.tar"}
+    archives._scan.cache_clear()  # another process
+    for record in reversed(local):
+        assert isinstance(record, RawCaption)
+        image = decoding.load(folder, record.image, Limits())
+        assert image.tobytes() == decoding.load(tmp_path, record.image, Limits()).tobytes()
+    assert held(folder) == {"2.tar"}
+
+
+def test_damaged_and_vanished_shards(
+    mirrored: Callable[..., Path], bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = shards(3)
+    size = len(content["0.tar"])
+    folder = mirrored(
+        {**content, "0.tar": b"no tar" * 500, "1.tar": content["1.tar"][: size // 2]},
+        limit=size,
+    )
+    data = DataSettings(folder, "webdataset", {"train": "*.tar"})
+    none, *rest = readers.read(data)
+    assert isinstance(none, Rejected) and "not a tar archive" in none.detail
+    assert any(isinstance(each, Rejected) and "1.tar is cut off" in each.detail for each in rest)
+    bucket.remove("set/1.tar")
+    assert held(folder) == {"2.tar"}
+    name = next(each.image for each in rest if isinstance(each, RawCaption))
+    with pytest.raises(FileNotFoundError, match=r"set/1\.tar"):
+        decoding.load(folder, name, Limits())
+    bucket.remove("set/2.tar")
+    remote.refresh(folder)
+    archives._scan.cache_clear()
+    assert len(list(readers.read(data))) == 1
 
 
 @pytest.mark.parametrize(

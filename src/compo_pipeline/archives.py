@@ -7,6 +7,7 @@ the column and the number of the row: `test.parquet/image/12`.
 
 from __future__ import annotations
 
+import json
 import re
 import tarfile
 from bisect import bisect_right
@@ -20,7 +21,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from compo_pipeline.remote import open_file
+from compo_pipeline.remote import note, open_file, read_range
+from compo_pipeline.storage import read_json_or_none, write_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,8 +103,22 @@ def scan(path: Path) -> Archive:
 
 @lru_cache(_SCANNED)
 def _scan(path: Path, size: int, modified_ns: int) -> Archive:
+    index = note(path)
+    known = read_json_or_none(index) if index else None
+    members, cut = known or _headers(path, size)
+    if index and not known:
+        write_text(index, json.dumps([members, cut]))
+    last = max((place + length for place, length in members.values()), default=0)
+    # An empty block follows the last member.
+    # Of an array of names each takes as much as the longest.
+    longest = max(map(len, members), default=0)
+    held = _Members(members) if longest <= _LONG else members
+    return Archive(held, cut or last > size - _BLOCK)
+
+
+def _headers(path: Path, size: int) -> tuple[dict[str, tuple[int, int]], bool]:
+    """Place and size of a tar's members, and whether its headers are cut."""
     members: dict[str, tuple[int, int]] = {}
-    cut = False
     try:
         with open_file(path) as file, tarfile.open(fileobj=file, mode="r:") as archive:
             try:
@@ -110,15 +126,10 @@ def _scan(path: Path, size: int, modified_ns: int) -> Archive:
                     if member.isreg() and not member.issparse() and member.size >= 0:
                         members.setdefault(member.name, (member.offset_data, member.size))
             except tarfile.ReadError:
-                cut = True
+                return members, True
     except (tarfile.TarError, EOFError) as error:
         raise ValueError(f"{path} is not a tar archive: {error}") from error
-    last = max((place + length for place, length in members.values()), default=0)
-    # An empty block follows the last member.
-    # Of an array of names each takes as much as the longest.
-    longest = max(map(len, members), default=0)
-    held = _Members(members) if longest <= _LONG else members
-    return Archive(held, cut or last > size - _BLOCK)
+    return members, False
 
 
 @lru_cache(_SCANNED)
@@ -153,9 +164,7 @@ def read(path: Path, member: str) -> bytes:
     if path.suffix == _PARQUET:
         return _cell(path, *member.rsplit("/", 1))
     place, size = scan(path).members[member]
-    with open_file(path) as file:
-        file.seek(place)
-        return file.read(size)
+    return read_range(path, place, size)
 
 
 def _cell(path: Path, column: str, row: str) -> bytes:

@@ -19,7 +19,9 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from io import BufferedReader
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -39,7 +41,8 @@ _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "LastModified", "mtime", 
 # Of S3: s3fs itself tries five times, so a server that never answers takes three minutes.
 _BOUNDED = {"connect_timeout": 10, "read_timeout": 15, "retries": {"total_max_attempts": 2}}
 _LIMIT = "COMPO_PIPELINE_CACHE_BYTES"  # an environment variable: loader workers inherit it
-_WORK = ".partial"
+_WORK, _NOTES = ".partial", ".notes"
+_BLOCK = 2**20  # bytes of an object that are downloaded at a time where not all of it is
 _ATTEMPTS = 5
 
 _one_at_a_time = threading.Lock()
@@ -309,6 +312,43 @@ def read_bytes(path: Path) -> bytes:
         return file.read()
 
 
+def read_range(path: Path, start: int, size: int) -> bytes:
+    """Bytes of a file, fewer at its end; errors as of `open_file`.
+
+    An object that is not in the cache is not downloaded as a whole, but a mebibyte at a time; the
+    last ones are in memory.
+    """
+    status = path.stat()
+    url = url_of(path)
+    if url is None or not _is_placeholder(status):
+        with open_file(path) as file:
+            file.seek(start)
+            return file.read(size)
+    end = min(start + size, status.st_size)
+    first = start // _BLOCK
+    blocks = range(first, -(-end // _BLOCK))
+    content = b"".join(_block(url, status.st_mtime_ns, number) for number in blocks)
+    return content[start - first * _BLOCK : end - first * _BLOCK]
+
+
+@lru_cache(32)
+def _block(url: str, version: int, number: int) -> bytes:
+    with reached(url) as (files, key):
+        content: bytes = files.cat_file(key, start=number * _BLOCK, end=(number + 1) * _BLOCK)
+        return content
+
+
+def note(path: Path) -> Path | None:
+    """The file for what is found out about the present version of an object; None of local files.
+
+    It is in the cache, and remains where the content is removed.
+    """
+    if url_of(path) is None:
+        return None
+    name = digest(str(path), path.stat().st_mtime_ns)
+    return _cache_of(path) / _NOTES / f"{name:016x}.json"
+
+
 def _is_placeholder(status: os.stat_result) -> bool:
     return status.st_mode & 0o777 == 0
 
@@ -359,8 +399,7 @@ def _make_room(cache: Path, size: int) -> None:
 def _evict(cache: Path, most: int) -> None:
     """Remove the least recently used files until a cache holds so many bytes at most."""
     held = []
-    for place, folders, names in os.walk(cache):
-        folders[:] = [folder for folder in folders if folder != _WORK]
+    for place, _, names in chain.from_iterable(map(os.walk, cache.glob("*:"))):
         for name in names:
             with suppress(FileNotFoundError):
                 status = Path(place, name).stat()
