@@ -83,7 +83,7 @@ lock-check: $(BIN)/uv ## is constraints.txt up to date, and does it resolve on e
 
 # Your own raw data stay, and the two README.md. mlruns/ stays too unless REGISTRY=1: the registered
 # models are there.
-CLEANED := data/01_raw/scenes data/01_raw/smoke $(wildcard data/0[2-8]_*)
+CLEANED := data/01_raw/scenes data/01_raw/smoke $(wildcard data/0[2-8]_* data/remote)
 ifdef REGISTRY
 CLEANED += $(filter-out mlruns/README.md,$(wildcard mlruns/*))
 endif

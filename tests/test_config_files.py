@@ -113,7 +113,9 @@ def test_defaults_named_in_globals_reach_the_parameters(context, env):
         if isinstance(value, dict):
             # Scenes bring benchmarks of their own.
             own = f"{params['data']['root']}/benchmarks/test" if env not in OTHER_DATA else None
-            assert params[name]["root"] == (value["root"] or own)
+            for key, given_value in value.items():
+                by_default = own if key == "root" else None
+                assert params[name][key] == (given_value or by_default)
         else:
             assert params[name] == value
 

@@ -273,7 +273,8 @@ def test_damaged_and_vanished_shards(
 def test_what_is_not_there_is_named_with_its_key(
     bucket: Bucket, tmp_path: Path, url: str, reason: str
 ) -> None:
-    parameters = {"data": {"root": url.format(bucket=bucket.name)}, "remote": {"store": None}}
+    data = {"root": url.format(bucket=bucket.name), "views": {"images": 2}}
+    parameters = {"data": data, "remote": {"store": None}}
     configured = remote.configure(parameters, RemoteSettings(tmp_path), {})
     with pytest.raises(SettingsError, match=rf"^data\.root: .*{reason}") as caught:
         remote.refresh_all(configured, {"data"})
@@ -298,6 +299,18 @@ def test_storage_that_does_not_answer_or_refuses_is_an_error_soon(
     path.touch(mode=0o000)
     with pytest.raises(RemoteError):
         decoding.inspect(path.parent, "image.jpg", Limits())
+
+
+def test_denied_access_is_one_line(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def deny(*_: Any, **__: Any) -> None:
+        raise PermissionError("Access Denied\nX-Amz-Signature=hunter2")
+
+    monkeypatch.setattr(bucket.files, "find", deny)
+    with pytest.raises(RemoteError, match="x: access is denied") as caught:
+        remote.refresh(remote.mirror(f"s3://{bucket.name}/x", tmp_path))
+    assert "hunter2" not in caught.value.message and "\n" not in caught.value.message
 
 
 @pytest.mark.parametrize(

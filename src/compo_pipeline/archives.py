@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from compo_pipeline.remote import note, open_file, read_range
+from compo_pipeline.remote import open_file, read_range, sidecar
 from compo_pipeline.storage import read_json_or_none, write_text
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def scan(path: Path) -> Archive:
 
 @lru_cache(_SCANNED)
 def _scan(path: Path, size: int, modified_ns: int) -> Archive:
-    index = note(path)
+    index = sidecar(path)
     known = read_json_or_none(index) if index else None
     members, cut = known or _headers(path, size)
     if index and not known:

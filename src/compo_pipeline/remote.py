@@ -15,6 +15,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -44,6 +45,7 @@ _LIMIT = "COMPO_PIPELINE_CACHE_BYTES"  # an environment variable: loader workers
 _WORK, _NOTES = ".partial", ".notes"
 _BLOCK = 2**20  # bytes of an object that are downloaded at a time where not all of it is
 _ATTEMPTS = 5
+_DAY = 86_400  # seconds
 
 _one_at_a_time = threading.Lock()
 _free: dict[Path, int] = {}  # bytes that this process may add to a cache before it looks again
@@ -125,7 +127,7 @@ def _check_url(url: str, key: str, *, local: bool) -> None:
     if parts.password or parts.query or ".." in Path(parts.path).parts:
         raise SettingsError(
             f"{key}: expected a URL without password, query and '..', got {url}; credentials "
-            "belong into the environment or conf/local/credentials.yml"
+            "belong into the environment or a credentials.yml"
         )
 
 
@@ -168,22 +170,23 @@ def refresh_all(parameters: Mapping[str, Any], read: set[str]) -> None:
         SettingsError: one of them is missing or cannot be reached; names its key.
     """
     if store := parameters["remote"]["store"]:
-        with _names("remote.store"):
+        with _key_in_errors("remote.store"):
             _check_bucket(store)
     listed: list[Path] = []
     for key, value in leaves(parameters):
         parents = {key[:end] for end, each in enumerate(f"{key}.") if each == "."}
-        if key.rpartition(".")[2] not in _FOLDERS or not parents & read or is_url(value):
-            continue  # a URL is part of the command that is shown
-        folder = Path(value or "")
+        if key.rpartition(".")[2] not in _FOLDERS or not parents & read:
+            continue
+        # A URL itself is part of the command line, for messages.
+        folder = Path(value) if isinstance(value, str) and not is_url(value) else Path()
         if url_of(folder) and not any(folder.is_relative_to(each) for each in listed):
-            with _names(key):
+            with _key_in_errors(key):
                 refresh(folder)
             listed.append(folder)
 
 
 @contextmanager
-def _names(key: str) -> Iterator[None]:
+def _key_in_errors(key: str) -> Iterator[None]:
     """Name the key in errors of the storage."""
     try:
         yield
@@ -194,8 +197,9 @@ def _names(key: str) -> Iterator[None]:
 
 
 def _check_bucket(url: str) -> None:
-    with reached(url) as (files, path):
-        files.ls(path.partition("/")[0])
+    with filesystem(url) as (files, path):
+        if bucket := path.partition("/")[0]:
+            files.info(bucket)
 
 
 def refresh(folder: Path) -> None:
@@ -214,6 +218,7 @@ def refresh(folder: Path) -> None:
     cache = _cache_of(folder)
     cache.mkdir(parents=True, exist_ok=True)
     with FileLock(cache / ".lock"), _work_folder(cache) as work:
+        _remove_leftovers(cache)
         for place, _, names in os.walk(folder, topdown=False):
             for name in names:
                 path = Path(place, name)
@@ -225,7 +230,7 @@ def refresh(folder: Path) -> None:
         unusable = [
             name
             for name, (size, version) in found.items()
-            if not _list_object(folder, name, size, version, work)
+            if not _add_placeholder(folder, name, size, version, work)
         ]
     if unusable:
         log.warning(
@@ -238,13 +243,13 @@ def refresh(folder: Path) -> None:
 
 def _listing(url: str) -> dict[str, tuple[int, int]]:
     """Sizes and versions of the objects below a URL, by their names relative to it."""
-    with reached(url) as (files, root):
+    with filesystem(url) as (files, root):
         files.invalidate_cache()
         infos = files.find(root, detail=True)
         files.invalidate_cache()
-        if not infos:
-            files.ls(root.partition("/")[0])  # a missing bucket
-            raise FileNotFoundError(errno.ENOENT, "there is no object below this URL", url)
+    if not infos:
+        _check_bucket(url)
+        raise FileNotFoundError(errno.ENOENT, "there is no object below this URL", url)
     found = {
         name.removeprefix(root).removeprefix("/"): (info["size"], version_of(info))
         for name, info in sorted(infos.items())
@@ -255,7 +260,7 @@ def _listing(url: str) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _list_object(folder: Path, name: str, size: int, version: int, work: Path) -> bool:
+def _add_placeholder(folder: Path, name: str, size: int, version: int, work: Path) -> bool:
     """Make a placeholder of an object that is new or changed; false if no file can have its name.
 
     There are keys with `..`, and folders of the name of an object.
@@ -267,7 +272,7 @@ def _list_object(folder: Path, name: str, size: int, version: int, work: Path) -
         status = path.stat() if path.exists() else None
         if status is None or (status.st_size, status.st_mtime_ns) != (size, version):
             path.parent.mkdir(parents=True, exist_ok=True)
-            _empty(path, size, version, work)
+            _write_placeholder(path, size, version, work)
     except OSError as error:
         if error.errno in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG):
             return False
@@ -333,12 +338,12 @@ def read_range(path: Path, start: int, size: int) -> bytes:
 
 @lru_cache(32)
 def _block(url: str, version: int, number: int) -> bytes:
-    with reached(url) as (files, key):
+    with filesystem(url) as (files, key):
         content: bytes = files.cat_file(key, start=number * _BLOCK, end=(number + 1) * _BLOCK)
         return content
 
 
-def note(path: Path) -> Path | None:
+def sidecar(path: Path) -> Path | None:
     """The file for what is found out about the present version of an object; None of local files.
 
     It is in the cache, and remains where the content is removed.
@@ -358,7 +363,7 @@ def _download(path: Path) -> None:
     _make_room(cache, expected.st_size)
     with _work_folder(cache) as work:
         temporary = work / "object"
-        with reached(url) as (files, key):
+        with filesystem(url) as (files, key):
             files.get_file(key, str(temporary))
         if temporary.stat().st_size != expected.st_size:
             raise RemoteError(f"{url}: the object has changed since this run listed it; run again")
@@ -367,7 +372,7 @@ def _download(path: Path) -> None:
         temporary.replace(path)
 
 
-def _empty(path: Path, size: int, version: int, work: Path) -> None:
+def _write_placeholder(path: Path, size: int, version: int, work: Path) -> None:
     """Make a file a placeholder."""
     temporary = work / "placeholder"
     with temporary.open("wb") as file:
@@ -412,7 +417,7 @@ def _evict(cache: Path, most: int) -> None:
             for _, path, status in held:
                 if surplus <= 0:
                     break
-                _empty(path, status.st_size, status.st_mtime_ns, work)
+                _write_placeholder(path, status.st_size, status.st_mtime_ns, work)
                 surplus -= status.st_size
 
 
@@ -424,8 +429,16 @@ def _work_folder(cache: Path) -> Iterator[Path]:
         yield Path(folder)
 
 
+def _remove_leftovers(cache: Path) -> None:
+    """Remove what downloads left that were killed."""
+    for folder in (cache / _WORK).iterdir():
+        with suppress(FileNotFoundError):
+            if time.time() - folder.stat().st_mtime > _DAY:
+                shutil.rmtree(folder)
+
+
 @contextmanager
-def reached(url: str) -> Iterator[tuple[Any, str]]:
+def filesystem(url: str) -> Iterator[tuple[Any, str]]:
     """Yield the file system of a URL and the path there; its errors are one line.
 
     Raises:

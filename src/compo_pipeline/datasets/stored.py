@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from compo_pipeline.configuration import masked
-from compo_pipeline.remote import RemoteError, reached, version_of
+from compo_pipeline.remote import RemoteError, filesystem, version_of
 from compo_pipeline.storage import (
     atomic_file,
     atomic_folder,
@@ -55,7 +55,7 @@ class Stored:
             raise FileNotFoundError(errno.ENOENT, "there is no such object", masked(self._url))
         if self._path.exists() and read_json_or_none(self._note) == self._state(version):
             return
-        with reached(self._url) as (files, key):
+        with filesystem(self._url) as (files, key):
             if self._folder:
                 manifest = json.loads(files.cat_file(f"{key}/{_MANIFEST}"))
                 with atomic_folder(self._path) as temporary:
@@ -78,7 +78,7 @@ class Stored:
         Raises:
             RemoteError: the storage cannot be reached, or refuses.
         """
-        with reached(self._url) as (files, key):
+        with filesystem(self._url) as (files, key):
             if self._folder:
                 stored: dict[str, str] = {}
                 with suppress(FileNotFoundError):
@@ -99,9 +99,10 @@ class Stored:
 
     def _stored_version(self) -> int | None:
         try:
-            with reached(self._object) as (files, key):
+            with filesystem(self._object) as (files, key):
                 files.invalidate_cache()
-                return version_of(files.info(key))
+                info = files.info(key)
+                return version_of(info) if info["type"] == "file" else None
         except FileNotFoundError:
             return None
 
