@@ -42,8 +42,8 @@ SHIPPED = {
 RECORD = "run"
 # Stages whose results lie below the method and variant of a run.
 OF_A_RUN = {"counterfactuals", "views", "training", "evaluation"}
-# Keys that name places and runs, not results.
-PLACES = {"paths", "tracking"}
+# Keys that name places, runs and engines, not results.
+PLACES = {"paths", "prepare", "tracking"}
 
 
 # One stage that runs others, on all code and configuration.

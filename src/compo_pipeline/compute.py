@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import platform
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -238,4 +239,16 @@ def use_cores(processes: int = 1) -> None:
     import torch
 
     if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, cores() // processes))
+        torch.set_num_threads(_share(processes))
+
+
+def use_cores_later(processes: int) -> None:
+    """`use_cores` for a process that imports torch later or not at all: it takes seconds."""
+    if "torch" in sys.modules:
+        use_cores(processes)
+    else:
+        os.environ.setdefault("OMP_NUM_THREADS", str(_share(processes)))
+
+
+def _share(processes: int) -> int:
+    return max(1, cores() // processes)

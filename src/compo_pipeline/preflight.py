@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from click import ClickException
 
-from compo_pipeline import remote
+from compo_pipeline import engines, remote
 from compo_pipeline.configuration import SettingsError, parse, value_at
 from compo_pipeline.datasets.settings import SCENES, DataSettings
 from compo_pipeline.methods.registry import METHOD_SETTINGS, METHODS, build, find, method_type
@@ -38,6 +38,7 @@ SETTINGS = {
     "ingest": "compo_pipeline.quality.settings:IngestSettings",
     "language.training": "compo_pipeline.artefacts.settings:LanguageModelSettings",
     "model": "compo_pipeline.models.settings:ModelSettings",
+    "prepare": "compo_pipeline.engines:PrepareSettings",
     "pretraining": "compo_pipeline.artefacts.settings:PretrainingSettings",
     "promotion": "compo_pipeline.registry.settings:PromotionSettings",
     "registration": "compo_pipeline.registry.settings:RegistrationSettings",
@@ -240,6 +241,8 @@ def check_resources(
     """
     read = _read_parameters(pipeline)
     problems: list[str] = []
+    if "prepare" in read:
+        problems += _engine(parameters["prepare"])
     if "registration" in read:
         problems += _signing(
             parameters["registration"], signs="registered" in pipeline.all_outputs()
@@ -325,6 +328,13 @@ def _data(data: DataSettings) -> Iterator[str]:
                 f"below {data.root} (such as '{images[0]}'); expected the folder that their paths "
                 "start from, below data.root"
             )
+
+
+def _engine(values: Mapping[str, Any]) -> Iterator[str]:
+    try:
+        engines.check(parse(engines.PrepareSettings, values, engines.KEY))
+    except SettingsError as error:
+        yield error.message
 
 
 def _signing(values: Mapping[str, Any], *, signs: bool) -> Iterator[str]:

@@ -48,7 +48,10 @@ class DamagedFileError(ClickException, ValueError):
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path} is damaged: {reason}")
-        self.path = path
+        self.path, self._reason = path, reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DamagedFileError, (self.path, self._reason)
 
 
 class DiskFullError(ClickException, OSError):

@@ -14,13 +14,14 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 import compo_pipeline
+from compo_pipeline.engines import LOCAL, PrepareSettings, map_partitions
 from compo_pipeline.progress import Meter
 from compo_pipeline.records import Caption, check_columns, decoded, schema, to_table
 from compo_pipeline.seeding import digest
@@ -316,13 +317,17 @@ class Parts(Iterable[Row]):
     """What is done, for the progress."""
 
     compute: Callable[[range], Iterable[Row]]
-    """The rows of a part, by the numbers of what they are made of."""
+    """The rows of a part, by the numbers of what they are made of. Engines other than `local` send
+    it to their workers."""
 
     count: int
     """Of what rows are made of."""
 
     fingerprint: str
     """Of everything that the rows depend on, besides this package's code."""
+
+    engine: PrepareSettings = LOCAL
+    """What computes the parts of a table that has several."""
 
     def __iter__(self) -> Iterator[Row]:
         for part in self._ranges():
@@ -335,11 +340,23 @@ class Parts(Iterable[Row]):
         """The parts as tables in a folder; those that are there and whole are not computed."""
         files = {folder / f"{part.start:09d}.parquet": part for part in self._ranges()}
         missing = {file: part for file, part in files.items() if not is_whole(file)}
+        compute = partial(_computed, self.compute, row_type)
         with Meter(len(files), f"{self.what}, by {PART}", len(files) - len(missing)) as meter:
-            for file, part in missing.items():
-                write_rows(file, self.compute(part), row_type)
+            tables = map_partitions(compute, missing.values(), self.engine)
+            for file, table in zip(missing, tables, strict=True):
+                write_table(file, [table], table.schema)
                 meter.advance()
         return list(files)
+
+
+def _computed(
+    compute: Callable[[range], Iterable[Row]], row_type: type[Row], part: range
+) -> pa.Table:
+    """The rows of a part in arrow's columns, which processes exchange faster than objects."""
+    import pyarrow as pa
+
+    groups = (to_table(group, row_type) for group in _grouped(compute(part)))
+    return pa.concat_tables([to_table([], row_type), *groups])
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import give_bias, load
 
 SETTINGS = EvaluationSettings(workers=1, image_precision="fp32")
-NOTHING = TrainingRows(frozenset(), frozenset(), frozenset(), None)
+NOTHING = TrainingRows()
 WEIGHTS = "open_clip_model.safetensors"
 
 

@@ -277,10 +277,10 @@ def test_published_folder_holds_these_images_and_no_others(
         monkeypatch.setattr(Path, "hardlink_to", refuse)
     source, folder = tmp_path / "one", tmp_path / "out"
     source.write_bytes(b"image")
-    publish({"aa/first.jpg": source}, folder)
-    publish({"aa/second.jpg": source, "bb/third.jpg": source}, folder)
+    publish([("aa/first.jpg", source)], folder)
+    publish([("aa/second.jpg", source), ("bb/third.jpg", source)], folder)
     here = folder.stat().st_ino
-    publish({"bb/third.jpg": source, "aa/second.jpg": source}, folder)
+    publish([("bb/third.jpg", source), ("aa/second.jpg", source)], folder)
     assert folder.stat().st_ino == here, "what reads it would be disturbed"
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     assert [str(path.relative_to(folder)) for path in files] == ["aa/second.jpg", "bb/third.jpg"]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from PIL import Image
 
 from compo_pipeline.counterfactuals.contract import (
@@ -66,6 +67,7 @@ class Upper:
     log: Log
     settings_fingerprint: str = "w1"
     name: str = "upper"
+    concurrent: bool = False
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
         for one in requests:
@@ -117,7 +119,9 @@ def run(
     chosen = CounterfactualSettings(**settings)
     painter = Painter(log, generator) if generator else None
     folders = Folders(folder / "real", folder / "images", folder / "state")
-    return generate(rows, HASHES, Upper(log, editor), parser(), painter, chosen, folders)
+    hashes = pa.chunked_array([[HASHES[row.image] for row in rows]])
+    made = generate(rows, hashes, Upper(log, editor), parser(), painter, chosen, folders)
+    return list(made[0]), list(made[1])
 
 
 def deadly(log: Log, kind: str, act: Callable[..., Any]) -> Callable[..., Any]:

@@ -18,7 +18,7 @@ from compo_pipeline.evaluation.settings import (
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
 
-NOTHING = TrainingRows(frozenset(), frozenset(), frozenset(), None)
+NOTHING = TrainingRows()
 
 
 def test_official_files_with_some_of_their_images(

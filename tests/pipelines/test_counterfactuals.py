@@ -80,7 +80,8 @@ def run(
         folders = (str(tmp_path / "images"), str(tmp_path / "state"))
         chosen = {**settings, "caption_editor": "rules", "image_generator": None, **changed}
         given = (captions, facts, chosen, "train", "compo_en", str(root), WORLD)
-        return make_counterfactuals(*given, *folders, method)
+        rows, quarantine, folder = make_counterfactuals(*given, *folders, method, {})
+        return list(rows), list(quarantine), folder
 
     return start
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import yaml
 from PIL import Image
@@ -52,9 +53,9 @@ class Run:
             world={},
             state=self.state,
         )
-        hashes = {row.image: row.image for row in self.rows}
+        hashes = pa.chunked_array([[row.image for row in self.rows]])
         folders = Folders(self.root, self.images, self.state)
-        return generate(self.rows, hashes, *opened, settings, folders)[0]
+        return list(generate(self.rows, hashes, *opened, settings, folders)[0])
 
     def kept(self) -> dict[str, int]:
         """When each image in store was written."""

@@ -50,7 +50,7 @@ def chain(
     def run() -> tuple[Any, Any, Any, Any]:
         source = locate(DataSettings(tmp_path, "table", {"train": "captions.jsonl"}))
         ingest = {**parameters("ingest"), "journal": None}
-        captions, facts, unparseable, report, _ = ingest_captions(source, data, ingest)
+        captions, facts, unparseable, report, _ = ingest_captions(source, data, ingest, {})
         validation = {**parameters("validation"), "tolerated_share": 0.99}
         docs = str(tmp_path.parent / f"{tmp_path.name}_docs")
         quarantine, result, _ = validate_facts(facts, unparseable, validation, docs)
@@ -157,7 +157,7 @@ def test_a_sample_is_taken_before_anything_is_measured(
     }
     source = locate(DataSettings(tmp_path, "img2dataset", splits))
     ingest = {**parameters("ingest"), "journal": None}
-    captions, facts, gone, report, manifest = ingest_captions(source, data, ingest)
+    captions, facts, gone, report, manifest = ingest_captions(source, data, ingest, {})
     assert (len(captions), len(facts), report["images"]) == (4, 4, 4)
     assert report["sample"] == {"split": "train", "seed": 1, "records": 9, "taken": 4}
     assert report["downloads"] == {"failed": 1, "share": 0.9}
@@ -184,7 +184,7 @@ def test_real_coco(shared: Path, parameters: Callable[[str], dict[str, Any]]) ->
     }
     source = locate(DataSettings(Path(root), "coco_captions", data["splits"]))
     ingest = {**parameters("ingest"), "journal": None}
-    captions, facts, unparseable, report, manifest = ingest_captions(source, data, ingest)
+    captions, facts, unparseable, report, manifest = ingest_captions(source, data, ingest, {})
     assert (len(captions), len(facts), unparseable) == (795, 795, [])
     assert manifest["count"] == 161
     assert report["images_unreadable"] == {}

@@ -99,6 +99,7 @@ def node(
             "seed": 0,
             "dataset": "toy",
             "variant": "default",
+            "prepare": {},
             "paths": {name: str(tmp_path / "models" / name) for name in names},
             "method": "clic",
         }

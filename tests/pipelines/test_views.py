@@ -55,10 +55,10 @@ def run(
         method: str = "clic", seed: int = 0, **changes: Any
     ) -> tuple[list[Parse], dict[int, list[View]]]:
         views, own = {**SETTINGS, **changes}, methods.get(method, {})
-        parses = list(parse_captions(captions, "compo_en", views, method, own))
+        parses = list(parse_captions(captions, "compo_en", views, method, own, {}))
         folder = tmp_path / "views"
         written = draw_views(
-            *(captions, parses, [], "compo_en", views, seed, str(folder), method, own)
+            *(captions, parses, [], "compo_en", views, seed, str(folder), method, own, {})
         )
         assert written == folder
         tables = {
@@ -157,10 +157,10 @@ def test_wrong_settings_of_the_method_are_refused_by_key(
 ) -> None:
     clic = {**methods["clic"], "swop": "across"}
     with pytest.raises(SettingsError, match=r"clic.views.swop: unknown key; did you mean 'swap'"):
-        parse_captions(captions, "compo_en", SETTINGS, "clic", clic)
+        parse_captions(captions, "compo_en", SETTINGS, "clic", clic, {})
     clic = {**methods["clic"], "images": "single"}
     with pytest.raises(SettingsError, match=r"clic.views.images: single needs swap: within"):
-        parse_captions(captions, "compo_en", SETTINGS, "clic", clic)
+        parse_captions(captions, "compo_en", SETTINGS, "clic", clic, {})
 
 
 def test_the_split_must_have_captions(run: Callable[..., Any]) -> None:
@@ -176,6 +176,6 @@ def test_the_graph_passes_what_the_nodes_take() -> None:
             for name in ("language.model", "views", "method", "seed", "paths.views")
         ),
         *(f"params:{name}" for name in ("dataset", "data.root", "paths.views_preview")),
-        "params:method_settings.views",
+        *("params:method_settings.views", "params:prepare"),
     }
     assert create_pipeline().outputs() == {"views_preview"}

@@ -124,7 +124,8 @@ def test_kinds_of_edits_are_counted_and_name_the_cards_they_filter(
     details = ("swap_things", "colour: red > blue", "colour: red > green", "colour: red > pink")
     negatives = [replace(NEGATIVE, sample_id=f"s{n}", detail=one) for n, one in enumerate(details)]
     failed = [replace(row, role="positive", state="failed", detail="no") for row in negatives]
-    html = page(tmp_path, folders, *negatives, *failed)
+    pairs = zip(negatives, failed, strict=True)
+    html = page(tmp_path, folders, *(row for pair in pairs for row in pair))
     buttons = re.findall(
         r'data-role="(\w+)" data-kind="(\w+)"[^>]*>([^<]*)<small>([^<]*)</small>', html
     )

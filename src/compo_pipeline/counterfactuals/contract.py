@@ -65,6 +65,10 @@ class CaptionEditor(Protocol):
     def settings_fingerprint(self) -> str:
         """Equal fingerprints, equal texts."""
 
+    @property
+    def concurrent(self) -> bool:
+        """Whether several processes may edit at once: it has no server or model of its own."""
+
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
         """One answer for each request, in the requests' order."""
 

@@ -10,19 +10,22 @@ from __future__ import annotations
 import logging
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from filelock import FileLock, Timeout
 
 from compo_pipeline.counterfactuals.contract import (
     CaptionEditor,
     EditedCaption,
-    EditFailure,
     EditRequest,
     GeneratedImage,
     ImageGenerator,
@@ -31,16 +34,20 @@ from compo_pipeline.counterfactuals.contract import (
 )
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.counterfactuals.tables import EDITED, FAILED, GENERATED, quarantined
-from compo_pipeline.progress import track
+from compo_pipeline.engines import LOCAL, PrepareSettings, map_partitions
+from compo_pipeline.progress import Meter
 from compo_pipeline.records import Caption, Counterfactual, Parse, Rejected
 from compo_pipeline.seeding import digest
 from compo_pipeline.storage import KeyValueStore, atomic_file, atomic_folder
+from compo_pipeline.tables import PART, Table
 
 if TYPE_CHECKING:
     from PIL import Image
 
+Item = TypeVar("Item")
+
 ROLES: tuple[Role, ...] = ("negative", "positive")
-_REQUESTS_PER_CALL = 16_384  # their parses are in memory
+_AT_ONCE = 4096  # edits that are in memory, with their parses
 _STORED_TOGETHER = 256  # texts
 _SUFFIXES = {"jpeg": ".jpg", "png": ".png"}
 _OPTIONS: dict[str, dict[str, int]] = {"jpeg": {"quality": 92, "subsampling": 0}, "png": {}}
@@ -101,69 +108,105 @@ class Job:
         return f"{digest(*parts, *named):016x}"
 
 
+@dataclass(frozen=True)
+class Jobs(Iterable[Job]):
+    """The edits to make: two of each of the first sentences of each row."""
+
+    captions: Table[Caption]
+    hashes: pa.ChunkedArray
+    """Of each row's real image."""
+
+    sentences: int | None
+    """How many of a row are edited; None for all."""
+
+    def __len__(self) -> int:
+        counts = np.asarray(pc.list_value_length(self.captions.column("sentences")))
+        edited = counts if self.sentences is None else np.minimum(counts, self.sentences)
+        return len(ROLES) * int(edited.sum())
+
+    def __iter__(self) -> Iterator[Job]:
+        for start in range(0, len(self.captions), PART):
+            hashes = self.hashes.slice(start, PART).to_pylist()
+            for row, image_hash in zip(self.captions[start : start + PART], hashes, strict=True):
+                for sentence in range(len(row.sentences[: self.sentences])):
+                    for role in ROLES:
+                        yield Job(row, sentence, role, image_hash)
+
+
 def generate(
     captions: Sequence[Caption],
-    hashes: Mapping[str, str],
+    hashes: pa.ChunkedArray,
     editor: CaptionEditor,
     parser: Parser,
     generator: ImageGenerator | None,
     settings: CounterfactualSettings,
     folders: Folders,
-) -> tuple[list[Counterfactual], list[Rejected]]:
+    engine: PrepareSettings = LOCAL,
+) -> tuple[Table[Counterfactual], Table[Rejected]]:
     """All counterfactuals, and those that failed; images are published in `folders.images`.
+
+    A few thousand edits are in memory at a time.
 
     Args:
         captions: the rows that train.
-        hashes: of real images, by path.
+        hashes: of each row's real image.
         editor: edits captions.
         parser: parses them for the editor.
         generator: generates images; None for texts alone.
         settings: how many sentences, and how images are stored.
         folders: where to read and write.
+        engine: edits captions, where the editor allows several processes.
     """
-    jobs = [
-        Job(row, sentence, role, hashes[row.image])
-        for row in captions
-        for sentence in range(len(row.sentences[: settings.sentences]))
-        for role in ROLES
-    ]
+    jobs = Jobs(Table.of(captions, Caption), hashes, settings.sentences)
     with _locked(folders.state):
-        texts = _texts(jobs, editor, parser, folders.state, retry=settings.retry)
-        images = _images(jobs, texts, generator, settings, folders) if generator else {}
-        files = {n: image for n, image in images.items() if isinstance(image, Path)}
-        paths = {
-            n: published(jobs[n].row.sample_id, jobs[n].sentence, jobs[n].role, file)
-            for n, file in files.items()
-        }
-        publish({paths[n]: file for n, file in files.items()}, folders.images)
+        texts = _Texts(folders.state, editor, parser)
+        texts.edit(jobs, engine, retry=settings.retry)
+        images = _Images(folders, generator, settings) if generator else None
+        if images:
+            images.generate(texts.of(jobs), len(jobs))
+        rows = Table.spilled(_rows(texts, images, jobs, settings), Counterfactual, folders.state)
+        failed = quarantined(rows, (job.row.image for job in jobs))
+        publish(_Files(rows, images.store) if images else (), folders.images)
+        return rows, Table.spilled(failed, Rejected, folders.state)
+
+
+def _rows(
+    texts: _Texts, images: _Images | None, jobs: Jobs, settings: CounterfactualSettings
+) -> Iterator[Counterfactual]:
+    editor, language = texts.editor, texts.parser.language
+    generator = images.generator if images else None
     image_source = (generator.name, generator.settings_fingerprint) if generator else ("", "")
     fingerprint = digest(
-        *(editor.name, editor.settings_fingerprint, parser.language, *image_source),
+        *(editor.name, editor.settings_fingerprint, language, *image_source),
         *(settings.seed, settings.format),
     )
-    rows = []
-    for n, (job, (text, detail)) in enumerate(zip(jobs, texts, strict=True)):
-        state = EDITED if text else FAILED
-        if isinstance(image := images.get(n), str):
-            state, detail = FAILED, image
-        elif image:
-            state = GENERATED
-        rows.append(
-            Counterfactual(
+    for some in _batches(texts.of(jobs), _AT_ONCE):
+        made = images.of(some) if images else [""] * len(some)
+        for (job, (text, detail)), image in zip(some, made, strict=True):
+            state, path = EDITED if text else FAILED, ""
+            if isinstance(image, Path):
+                state = GENERATED
+                path = published(job.row.sample_id, job.sentence, job.role, image)
+            elif image:
+                state, detail = FAILED, image
+            yield Counterfactual(
                 sample_id=job.row.sample_id,
                 sentence=job.sentence,
                 caption=job.caption,
                 role=job.role,
                 text=text,
-                image=paths.get(n, ""),
+                image=path,
                 caption_editor=editor.name,
                 image_generator=image_source[0],
                 fingerprint=f"{fingerprint:016x}"[:12],
                 state=state,
                 detail=detail,
             )
-        )
-    return rows, quarantined(rows, (job.row.image for job in jobs))
+
+
+def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    remaining = iter(items)
+    return iter(lambda: list(islice(remaining, size)), [])
 
 
 @contextmanager
@@ -182,93 +225,129 @@ def _locked(state: Path) -> Iterator[None]:
         lock.release()
 
 
-def _texts(
-    jobs: Sequence[Job], editor: CaptionEditor, parser: Parser, state: Path, *, retry: bool
-) -> list[TextOutcome]:
-    """The text of every job, or why there is none; only what is not stored is asked for.
+class _Texts:
+    """The edited captions of jobs, stored by editor, parser and everything else they depend on.
 
-    Failures that are not final are not stored: the next run asks again. With `retry`, stored
-    failures are asked again, too.
+    Failures that are not final are not stored: the next run asks again.
     """
-    store = KeyValueStore(state / "texts.sqlite", TextOutcome)
-    source = ("text", editor.name, editor.settings_fingerprint, parser.language)
-    keys = [job.key(*source) for job in jobs]
-    texts = store.get(keys)
-    pending = {
-        key: job
-        for key, job in zip(keys, jobs, strict=True)
-        if key not in texts or (retry and not texts[key].text)
-    }
-    _log.info("%d of %d edited captions are stored already", len(jobs) - len(pending), len(jobs))
-    answers = track(
-        _edited(list(pending.values()), editor, parser), len(pending), "editing captions"
-    )
-    answered = zip(pending, answers, strict=True)
-    while batch := list(islice(answered, _STORED_TOGETHER)):
-        final = {}
-        for key, answer in batch:
-            if isinstance(answer, EditedCaption):
-                texts[key] = final[key] = TextOutcome(answer.text, answer.detail)
+
+    def __init__(self, state: Path, editor: CaptionEditor, parser: Parser) -> None:
+        self.editor, self.parser = editor, parser
+        self._store = KeyValueStore(state / "texts.sqlite", TextOutcome)
+        self._source = ("text", editor.name, editor.settings_fingerprint, parser.language)
+        self._unanswered: dict[str, TextOutcome] = {}
+
+    def edit(self, jobs: Jobs, engine: PrepareSettings, *, retry: bool) -> None:
+        """Edit the captions without a stored text; with `retry`, also those that failed."""
+        with Meter(len(jobs), "editing captions") as meter:
+
+            def pending() -> Iterator[tuple[str, Job]]:
+                for some in _batches(jobs, _AT_ONCE):
+                    keyed = {job.key(*self._source): job for job in some}
+                    known = self._store.get(keyed)
+                    for key, job in keyed.items():
+                        if key not in known or (retry and not known[key].text):
+                            yield key, job
+                        else:
+                            meter.advance()
+
+            calls = _batches(pending(), _AT_ONCE)
+            edit = partial(_edited, self.editor, self.parser)
+            if self.editor.concurrent and engine.engine != "local":
+                answers = map_partitions(partial(_listed, edit), calls, engine)
             else:
-                texts[key] = TextOutcome("", answer.reason)
-                if answer.final:
-                    final[key] = texts[key]
-        store.put(final)
-    return [texts[key] for key in keys]
+                answers = map(edit, calls)
+            for some in _batches(chain.from_iterable(answers), _STORED_TOGETHER):
+                self._store.put({key: outcome for key, outcome, final in some if final})
+                self._unanswered |= {key: outcome for key, outcome, final in some if not final}
+                for _ in some:
+                    meter.advance()
+
+    def of(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, TextOutcome]]:
+        """Each job with its text, or why there is none."""
+        for some in _batches(jobs, _AT_ONCE):
+            keys = [job.key(*self._source) for job in some]
+            known = self._store.get(keys)
+            for key, job in zip(keys, some, strict=True):
+                yield job, self._unanswered.get(key) or known[key]
 
 
 def _edited(
-    jobs: Sequence[Job], editor: CaptionEditor, parser: Parser
-) -> Iterator[EditedCaption | EditFailure]:
-    for start in range(0, len(jobs), _REQUESTS_PER_CALL):
-        some = jobs[start : start + _REQUESTS_PER_CALL]
-        parses = parser.parse((job.row.sample_id, job.sentence, job.caption) for job in some)
-        yield from editor.edit(
-            [
-                EditRequest(job.row.sample_id, job.sentence, job.role, job.caption, parse)
-                for job, parse in zip(some, parses, strict=True)
-            ]
-        )
-
-
-def _images(
-    jobs: Sequence[Job],
-    texts: Sequence[TextOutcome],
-    generator: ImageGenerator,
-    settings: CounterfactualSettings,
-    folders: Folders,
-) -> dict[int, Path | str]:
-    """The stored image of each job with a text, or why there is none, by the job's index."""
-    store = ImageStore(folders.state / "images", settings.format)
-    seed = settings.seed
-    source = ("image", generator.name, generator.settings_fingerprint, seed, store.encoding)
-    keys = {n: jobs[n].key(*source, text) for n, (text, _) in enumerate(texts) if text}
-    failures = KeyValueStore(folders.state / "failures.sqlite", str)
-    reasons = failures.get(keys.values())
-    pending = {
-        n: key
-        for n, key in keys.items()
-        if not store.path(key).exists() and (settings.retry or key not in reasons)
-    }
-    _log.info("%d of %d images are stored already", len(keys) - len(pending), len(keys))
-    requests = [_image_request(jobs[n], texts[n].text, folders.root, seed) for n in pending]
-    answers = track(generator.generate(requests), len(pending), "generating images")
-    for key, answer in zip(pending.values(), answers, strict=True):
-        if isinstance(answer, GeneratedImage):
-            store.save(key, answer.image)
+    editor: CaptionEditor, parser: Parser, jobs: Sequence[tuple[str, Job]]
+) -> Iterator[tuple[str, TextOutcome, bool]]:
+    """Key and outcome of each job, and whether it is final."""
+    parses = parser.parse((job.row.sample_id, job.sentence, job.caption) for _, job in jobs)
+    requests = [
+        EditRequest(job.row.sample_id, job.sentence, job.role, job.caption, parse)
+        for (_, job), parse in zip(jobs, parses, strict=True)
+    ]
+    for (key, _), answer in zip(jobs, editor.edit(requests), strict=True):
+        if isinstance(answer, EditedCaption):
+            yield key, TextOutcome(answer.text, answer.detail), True
         else:
-            reasons[key] = answer.reason
-            failures.put({key: answer.reason})
-    return {
-        n: path if (path := store.path(key)).exists() else reasons[key] for n, key in keys.items()
-    }
+            yield key, TextOutcome("", answer.reason), answer.final
 
 
-def _image_request(job: Job, text: str, root: Path, seed: int) -> ImageRequest:
-    named = (job.row.sample_id, job.sentence, job.role)
-    # 63 bits: some random number generators refuse the sign bit. "picture" is part of the seed.
-    own_seed = digest(seed, "picture", *named) >> 1
-    return ImageRequest(*named, text, root / job.row.image, own_seed)
+def _listed(function: Callable[[Any], Iterable[Item]], argument: Any) -> list[Item]:
+    """What a function yields, as processes exchange it."""
+    return list(function(argument))
+
+
+class _Images:
+    """The images of edited captions: stored files, or stored reasons why there is none."""
+
+    def __init__(
+        self, folders: Folders, generator: ImageGenerator, settings: CounterfactualSettings
+    ) -> None:
+        self.generator, self._root, self._seed = generator, folders.root, settings.seed
+        self._retry = settings.retry
+        self.store = ImageStore(folders.state / "images", settings.format)
+        self._failures = KeyValueStore(folders.state / "failures.sqlite", str)
+        source = generator.name, generator.settings_fingerprint, settings.seed
+        self._source = ("image", *source, self.store.encoding)
+
+    def generate(self, texts: Iterable[tuple[Job, TextOutcome]], count: int) -> None:
+        """Generate the images that are not stored.
+
+        Args:
+            texts: all jobs with their texts.
+            count: how many there are.
+        """
+        with Meter(count, "generating images") as meter:
+            for some in _batches(texts, _AT_ONCE):
+                keyed = {self._key(*one): one for one in some if one[1].text}
+                failed = {} if self._retry else self._failures.get(keyed)
+                pending = {
+                    key: self._request(job, outcome.text)
+                    for key, (job, outcome) in keyed.items()
+                    if key not in failed and not self.store.path(key).exists()
+                }
+                for _ in range(len(some) - len(pending)):
+                    meter.advance()
+                answers = self.generator.generate(list(pending.values())) if pending else ()
+                for key, answer in zip(pending, answers, strict=True):
+                    if isinstance(answer, GeneratedImage):
+                        self.store.save(key, answer.image)
+                    else:
+                        self._failures.put({key: answer.reason})
+                    meter.advance()
+
+    def of(self, texts: Sequence[tuple[Job, TextOutcome]]) -> list[Path | str]:
+        """The stored image of each job, or why there is none; empty where there is no text."""
+        keys = [self._key(*one) if one[1].text else "" for one in texts]
+        paths = {key: path for key in keys if key and (path := self.store.path(key)).exists()}
+        reasons = self._failures.get(key for key in keys if key and key not in paths)
+        return [paths.get(key) or reasons[key] if key else "" for key in keys]
+
+    def _key(self, job: Job, outcome: TextOutcome) -> str:
+        return job.key(*self._source, outcome.text)
+
+    def _request(self, job: Job, text: str) -> ImageRequest:
+        named = (job.row.sample_id, job.sentence, job.role)
+        # 63 bits: some generators of random numbers refuse the sign bit. "picture" is part of the
+        # seed.
+        own_seed = digest(self._seed, "picture", *named) >> 1
+        return ImageRequest(*named, text, self._root / job.row.image, own_seed)
 
 
 class ImageStore:
@@ -302,20 +381,35 @@ def published(sample_id: str, sentence: int, role: str, stored: Path) -> str:
     return f"{stored.stem[:2]}/{role}-{sentence}-{readable}-{stored.name}"
 
 
-def publish(images: Mapping[str, Path], folder: Path) -> None:
+@dataclass(frozen=True)
+class _Files(Iterable[tuple[str, Path]]):
+    """The published path and the stored file of each image of a table."""
+
+    rows: Table[Counterfactual]
+    store: ImageStore
+
+    def __iter__(self) -> Iterator[tuple[str, Path]]:
+        for batch in self.rows.batches("image"):
+            for path in filter(None, batch.column(0).to_pylist()):
+                yield path, self.store.path(Path(path).stem.rpartition("-")[2])
+
+
+def publish(files: Iterable[tuple[str, Path]], folder: Path) -> None:
     """Put exactly these images into a folder, which is replaced as a whole unless it holds them.
 
     Args:
-        images: the file of each path below the folder; linked where possible, else copied.
+        files: path below the folder, and file of each image, iterated twice; linked where possible,
+            else copied.
         folder: the published folder. Equal paths mean equal images, so a folder of these paths is
             left alone: another process may be reading it.
     """
-    stored = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
-    if folder.is_dir() and stored == images.keys():
+    there = [(folder / relative).is_file() for relative, _ in files]
+    stored = sum(file.is_file() for file in folder.rglob("*"))
+    if folder.is_dir() and all(there) and len(there) == stored:
         return
-    with atomic_folder(folder) as partial:
-        for relative, source in images.items():
-            target = partial / relative
+    with atomic_folder(folder) as new:
+        for relative, source in files:
+            target = new / relative
             target.parent.mkdir(exist_ok=True)
             try:
                 target.hardlink_to(source)

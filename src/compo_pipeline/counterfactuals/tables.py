@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,24 +23,22 @@ class TooManyFailures(ClickException, ValueError):
     """More edits failed than the settings tolerate."""
 
 
-def quarantined(rows: Iterable[Counterfactual], images: Iterable[str]) -> list[Rejected]:
+def quarantined(rows: Iterable[Counterfactual], images: Iterable[str]) -> Iterator[Rejected]:
     """The failed rows, with the real image of each and the reason.
 
     Args:
         rows: of the table.
         images: path of each row's real image.
     """
-    return [
-        Rejected(
-            row=number,
-            sample_id=row.sample_id,
-            image=image,
-            rule=_rule(row),
-            detail=f"{row.role} of sentence {row.sentence}: {row.detail}",
-        )
-        for number, (row, image) in enumerate(zip(rows, images, strict=True))
-        if row.state == FAILED
-    ]
+    for number, (row, image) in enumerate(zip(rows, images, strict=True)):
+        if row.state == FAILED:
+            yield Rejected(
+                row=number,
+                sample_id=row.sample_id,
+                image=image,
+                rule=_rule(row),
+                detail=f"{row.role} of sentence {row.sentence}: {row.detail}",
+            )
 
 
 def _rule(row: Counterfactual) -> str:
@@ -49,20 +47,24 @@ def _rule(row: Counterfactual) -> str:
 
 def summary(rows: Sequence[Counterfactual]) -> dict[str, Any]:
     """Editor and generator, edits by role and state, and failures by rule."""
-    failed = [row for row in rows if row.state == FAILED]
-    states = Counter((row.role, row.state) for row in rows)
+    counts = Counter((row.role, row.state, _rule(row)) for row in rows)
+    states, rules = Counter[tuple[str, str]](), Counter[str]()
+    for (role, state, rule), times in counts.items():
+        states[role, state] += times
+        if state == FAILED:
+            rules[rule] += times
     return {
         "edits": len(rows),
         "caption_editor": rows[0].caption_editor if rows else "",
         "image_generator": rows[0].image_generator if rows else "",
         "fingerprint": rows[0].fingerprint if rows else "",
-        "failed": len(failed),
-        "failed_share": len(failed) / len(rows) if rows else 0.0,
+        "failed": rules.total(),
+        "failed_share": rules.total() / len(rows) if rows else 0.0,
         "roles": {
             role: {state: states[role, state] for state in (EDITED, GENERATED, FAILED)}
             for role in sorted({role for role, _ in states})
         },
-        "rules": dict(Counter(map(_rule, failed))),
+        "rules": dict(rules),
     }
 
 
@@ -77,15 +79,13 @@ class FailureReason(NamedTuple):
 
 def failure_reasons(rows: Iterable[Counterfactual]) -> list[FailureReason]:
     """Reasons of failures, the most frequent first, grouped without quoted texts and numbers."""
-    examples: dict[tuple[str, str], list[str]] = {}
+    times, examples = Counter[tuple[str, str]](), dict[tuple[str, str], str]()
     for row in rows:
         if row.state == FAILED:
-            reason = _PARTICULAR.sub("...", row.detail)
-            examples.setdefault((row.role, reason), []).append(row.detail)
-    found = [
-        FailureReason(role, reason, details[0], len(details))
-        for (role, reason), details in examples.items()
-    ]
+            reason = row.role, _PARTICULAR.sub("...", row.detail)
+            times[reason] += 1
+            examples.setdefault(reason, row.detail)
+    found = [FailureReason(*reason, examples[reason], count) for reason, count in times.items()]
     return sorted(found, key=lambda reason: -reason.times)
 
 
@@ -100,15 +100,16 @@ def refuse_too_many(rows: Sequence[Counterfactual], tolerated: float, preview: P
     Raises:
         TooManyFailures: more failed; with the most frequent reasons.
     """
-    for role in sorted({row.role for row in rows}):
-        ours = [row for row in rows if row.role == role]
-        failed = sum(row.state == FAILED for row in ours)
-        share = failed / len(ours)
-        if failed < len(ours) and share <= tolerated:
+    edits = Counter(row.role for row in rows)
+    failures = Counter(row.role for row in rows if row.state == FAILED)
+    for role, count in sorted(edits.items()):
+        failed = failures[role]
+        share = failed / count
+        if failed < count and share <= tolerated:
             continue
-        reasons = failure_reasons(ours)[:_REASONS]
+        reasons = [one for one in failure_reasons(rows) if one.role == role][:_REASONS]
         raise TooManyFailures(
-            f"counterfactuals: {failed} of {len(ours)} {role} edits failed ({share:.1%}), "
+            f"counterfactuals: {failed} of {count} {role} edits failed ({share:.1%}), "
             f"counterfactuals.tolerated_share allows {tolerated:.1%}:\n"
             + "\n".join(f"  {one.times} times, as: {one.example}" for one in reasons)
             + f"\nThe table counterfactuals_quarantine holds each with its reason, {preview} shows "

@@ -12,17 +12,20 @@ import hashlib
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path, PurePath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from PIL.Image import Image, Resampling
 
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.engines import PrepareSettings, map_partitions
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
 from compo_pipeline.evaluation.benchmarks.items import ImagePlace, set_of, sets_of
 from compo_pipeline.evaluation.settings import EvaluationSettings, TrainingTables
@@ -30,7 +33,7 @@ from compo_pipeline.evaluation.slices import BINDING, ItemSlices
 from compo_pipeline.images.decoding import ACCEPTED, ImageError, file_name, load, open_file
 from compo_pipeline.records import Caption, Fact
 from compo_pipeline.seeding import digest
-from compo_pipeline.tables import Row, read_rows
+from compo_pipeline.tables import Row, Table
 
 log = logging.getLogger(__name__)
 
@@ -72,14 +75,26 @@ class Overlap:
         return max(self.same_bytes, self.near or 0)
 
 
+class HashedTexts:
+    """A set of texts by 64 bits of each, eight bytes a text."""
+
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        self._hashes = np.unique(np.fromiter(map(digest, texts), np.uint64))
+
+    def __contains__(self, text: str) -> bool:
+        wanted = np.uint64(digest(text))
+        place = self._hashes.searchsorted(wanted)
+        return bool(place < len(self._hashes) and self._hashes[place] == wanted)
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingRows:
     """What identifies the training images and captions; `near` holds 64-bit image hashes [n]."""
 
-    hashes: frozenset[str]
-    names: frozenset[str]
-    captions: frozenset[str]
-    near: NDArray[np.uint64] | None
+    hashes: HashedTexts = field(default_factory=HashedTexts)
+    names: HashedTexts = field(default_factory=HashedTexts)
+    captions: HashedTexts = field(default_factory=HashedTexts)
+    near: NDArray[np.uint64] | None = None
 
 
 def image_id(path: str) -> str:
@@ -92,7 +107,7 @@ def normalised(text: str) -> str:
     return " ".join(_WORDS.findall(text.lower()))
 
 
-def named_rows(tables: TrainingTables) -> tuple[list[Caption], list[Fact]]:
+def named_rows(tables: TrainingTables) -> tuple[Sequence[Caption], Sequence[Fact]]:
     """The training rows of the tables that `suite.training` names, and their facts.
 
     Raises:
@@ -102,14 +117,14 @@ def named_rows(tables: TrainingTables) -> tuple[list[Caption], list[Fact]]:
         return [], []
     captions = _read(tables.captions, Caption, "captions")
     facts = _read(tables.facts, Fact, "facts")
-    rows = [row for row in captions if row.split == TRAINING_SPLIT]
+    rows = _that_train(captions)
     if not rows:
-        splits = ", ".join(sorted({row.split for row in captions}))
+        splits = ", ".join(sorted(captions.column("split").unique().to_pylist()))
         raise SettingsError(
             f"suite.training.captions: {tables.captions} has no rows of the split "
             f"'{TRAINING_SPLIT}' (splits: {splits})"
         )
-    if {row.image for row in rows}.isdisjoint(fact.image for fact in facts):
+    if (facts.places("image", rows.column("image")) < 0).all():
         raise SettingsError(
             f"suite.training.facts: {tables.facts} has no image of {tables.captions}; expected the "
             "facts of the same dataset"
@@ -117,9 +132,9 @@ def named_rows(tables: TrainingTables) -> tuple[list[Caption], list[Fact]]:
     return rows, facts
 
 
-def _read(path: str, row_type: type[Row], key: str) -> list[Row]:
+def _read(path: str, row_type: type[Row], key: str) -> Table[Row]:
     try:
-        return read_rows(Path(path), row_type)
+        return Table.open(Path(path), row_type)
     except (OSError, ValueError) as error:
         raise SettingsError(f"suite.training.{key}: {path}: {error}") from error
 
@@ -135,24 +150,34 @@ def training_rows(
     Raises:
         SettingsError: images are to be compared, and none can be read.
     """
-    rows = [caption for caption in captions if caption.split == TRAINING_SPLIT]
-    images = {caption.image for caption in rows}
+    rows, measured = _that_train(Table.of(captions, Caption)), Table.of(facts, Fact)
+    images = rows.column("image").unique()
+    shown = measured.where(np.asarray(pc.is_in(measured.column("image"), value_set=images)))
     near = None
     if settings.perceptual_hash:
-        with ThreadPoolExecutor(settings.workers) as pool:
-            hashes = pool.map(_perceptual_hash, ((root, image, ACCEPTED) for image in images))
-            near = np.unique(np.array([h for h in hashes if h is not None], dtype=np.uint64))
-        if images and not near.size:
+        places = ((root, image.as_py(), ACCEPTED) for image in images)
+        workers = PrepareSettings(workers=settings.workers)
+        found = map_partitions(_perceptual_hash, places, workers, threads=True)
+        near = np.unique(np.fromiter((h for h in found if h is not None), np.uint64))
+        if len(images) and not near.size:
             raise SettingsError(
                 f"evaluation.perceptual_hash: none of the {len(images)} training images can be "
-                f"read below {root} (such as '{min(images)}'); expected the root of their dataset"
+                f"read below {root} (such as '{images[0]}'); expected the root of their dataset"
             )
     return TrainingRows(
-        hashes=frozenset(f.image_hash for f in facts if f.image in images and f.image_hash),
-        names=frozenset(image_id(image) for image in images),
-        captions=frozenset(normalised(s) for caption in rows for s in caption.sentences),
+        hashes=HashedTexts(filter(None, _texts(shown, "image_hash"))),
+        names=HashedTexts(image_id(image.as_py()) for image in images),
+        captions=HashedTexts(map(normalised, chain.from_iterable(_texts(rows, "sentences")))),
         near=near,
     )
+
+
+def _that_train(captions: Table[Caption]) -> Table[Caption]:
+    return captions.where(np.asarray(pc.equal(captions.column("split"), TRAINING_SPLIT)))
+
+
+def _texts(rows: Table[Any], column: str) -> Iterator[Any]:
+    return (value for batch in rows.batches(column) for value in batch.column(0).to_pylist())
 
 
 def overlaps(
@@ -183,7 +208,8 @@ def _match(place: ImagePlace, known: TrainingRows) -> _Match:
         if perceptual is not None:
             distances = np.bitwise_count(known.near ^ np.uint64(perceptual))
             near = bool((distances <= _NEAR_BITS).any())
-    return _Match(own in known.hashes, image_id(place[1]) in known.names, near)
+    same = own is not None and own in known.hashes
+    return _Match(same, image_id(place[1]) in known.names, near)
 
 
 def _overlap(
@@ -213,7 +239,7 @@ def _overlap(
         same_name=sum(image.same_name for image in own),
         near=None if known.near is None else sum(image.near for image in own),
         captions=len(texts),
-        same_caption=len(texts & known.captions),
+        same_caption=sum(text in known.captions for text in texts),
         bindings=dict(
             Counter(name.removeprefix(BINDING) for name in names if name.startswith(BINDING))
         ),

@@ -64,7 +64,10 @@ class ImageError(ValueError):
     def __init__(self, reason: str, detail: str) -> None:
         """Keep the reason apart from its detail."""
         super().__init__(f"{reason}: {detail}")
-        self.reason = reason
+        self.reason, self._detail = reason, detail
+
+    def __reduce__(self) -> tuple[type[ImageError], tuple[str, str]]:
+        return ImageError, (self.reason, self._detail)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
 from importlib.resources import as_file
 from itertools import islice
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from compo_pipeline.configuration import SettingsError, leaves
 from compo_pipeline.language.lexicon import RESOURCES
 from compo_pipeline.language.noun_phrases import noun_phrases
-from compo_pipeline.records import Parse
+from compo_pipeline.records import Caption, Parse
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -147,6 +149,38 @@ def parse(
             known[text] = _annotation(doc)
         for sample_id, sentence, text in chunk:
             yield Parse(sample_id, sentence, text, *known[text])
+
+
+@cache
+def loaded(model: str) -> Language:
+    """The pipeline that `load` finds, loaded once in a process."""
+    return load(model)
+
+
+@dataclass(frozen=True)
+class CaptionParser:
+    """Parses the sentences of a range of caption rows."""
+
+    captions: Sequence[Caption]
+    model: str
+    """Of `load`."""
+
+    sentences: int | None
+    """How many of each row, from the first on; None for all."""
+
+    def __call__(self, part: range) -> Iterator[Parse]:
+        """The parses of these rows."""
+        sentences = (
+            (row.sample_id, place, sentence)
+            for row in self.captions[part.start : part.stop]
+            for place, sentence in enumerate(row.sentences[: self.sentences])
+        )
+        return parse_by(self.model, sentences)
+
+
+def parse_by(model: str, items: Iterable[tuple[str, int, str]]) -> Iterator[Parse]:
+    """`parse` by the pipeline that `load` finds."""
+    return parse(loaded(model), items)
 
 
 def parses_of(model: str, texts: Iterable[str]) -> dict[str, Parse]:

@@ -8,16 +8,17 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from uuid import uuid4
 
 from pydantic import PositiveInt
 
 from compo_pipeline.configuration import settings
+from compo_pipeline.engines import LOCAL, PrepareSettings
 from compo_pipeline.language.concepts import Concept
 from compo_pipeline.language.editing import Generated
-from compo_pipeline.methods.contract import Example, ImageInput, Method, ViewContext
+from compo_pipeline.methods.contract import Example, ImageInput, Method, Sampler, ViewContext
 from compo_pipeline.records import Caption, Counterfactual, View
 from compo_pipeline.storage import atomic_folder, files_fingerprint
 from compo_pipeline.tables import (
@@ -125,6 +126,7 @@ def write(
     epochs: int,
     folder: Path,
     fingerprint: str | None = None,
+    engine: PrepareSettings = LOCAL,
 ) -> None:
     """Write the views of all epochs; the folder is replaced as a whole.
 
@@ -136,6 +138,7 @@ def write(
         folder: `epoch=NN.parquet` go here.
         fingerprint: of everything that the views depend on, besides code: a run after a kill draws
             what is missing. Without one it begins anew.
+        engine: draws them.
 
     Raises:
         ValueError: no caption has a view.
@@ -146,7 +149,9 @@ def write(
         files = [place / f"epoch={epoch:02d}.parquet" for epoch in range(epochs)]
         for epoch, file in enumerate(files):
             if not is_whole(file):
-                write_rows(file, _views(method, captions, context._replace(epoch=epoch), own), View)
+                drawing = _Drawing(method, captions, context._replace(epoch=epoch))
+                what = f"drawing views of epoch {epoch}"
+                write_rows(file, Parts(what, drawing, len(captions), own, engine), View)
             if epoch == 0:
                 _log_counts(method, captions, file)
         with atomic_folder(folder) as new:
@@ -154,17 +159,20 @@ def write(
                 file.rename(new / file.name)
 
 
-def _views(
-    method: Method, captions: Sequence[Caption], context: ViewContext, fingerprint: str
-) -> Parts[View]:
-    """The views of one epoch."""
-    sampler = method.sampler(captions, context)
+@dataclass(frozen=True)
+class _Drawing:
+    """Draws the views of a range of caption rows, in one epoch."""
 
-    def compute(part: range) -> Iterator[View]:
-        return filter(None, map(sampler, captions[part.start : part.stop]))
+    method: Method
+    captions: Sequence[Caption]
+    context: ViewContext
 
-    what = f"drawing views of epoch {context.epoch}"
-    return Parts(what, compute, len(captions), fingerprint)
+    @cached_property
+    def _sampler(self) -> Sampler:
+        return self.method.sampler(self.captions, self.context)
+
+    def __call__(self, part: range) -> Iterator[View]:
+        return filter(None, map(self._sampler, self.captions[part.start : part.stop]))
 
 
 def _log_counts(method: Method, captions: Sequence[Caption], file: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from array import array
 from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -63,7 +64,7 @@ def write(
     """Write the page; it needs no other file and no network.
 
     Args:
-        rows: all counterfactuals.
+        rows: all counterfactuals, those of a caption one after another.
         captions: include all edited ones.
         root: the folder that real images are relative to.
         images: the folder that counterfactual images are relative to.
@@ -72,13 +73,11 @@ def write(
         count: captions drawn at random; more are added until `LEAST` of each kind of edit are
             shown.
     """
-    groups: dict[tuple[str, int], list[Counterfactual]] = {}
-    for row in rows:
-        groups.setdefault((row.sample_id, row.sentence), []).append(row)
-    edits = list(groups.values())
-    shares = _kind_shares(rows)
-    drawn = _draw(edits, {one.kind for one in shares}, count, rng("counterfactuals", dataset))
-    names = {edits[place][0].sample_id for place in drawn}
+    edits = _Edits(rows)
+    shares = _kind_shares(edits)
+    kinds = {one.kind for one in shares}
+    drawn = [edits[place] for place in _draw(edits, kinds, count, rng("counterfactuals", dataset))]
+    names = {group[0].sample_id for group in drawn}
     by_sample = {one.sample_id: one for one in captions if one.sample_id in names}
     facts = {}
     if rows:
@@ -90,15 +89,12 @@ def write(
         "facts": facts,
         "links": [],
         "has_images": bool(rows and rows[0].image_generator),
-        "captions": len(groups),
+        "captions": len(edits),
         "counts": summary(rows),
         "shares": shares,
         "reasons": failure_reasons(rows)[:_REASONS],
         "least": LEAST,
-        "cards": [
-            _card(by_sample[edits[place][0].sample_id], edits[place], root, images)
-            for place in drawn
-        ],
+        "cards": [_card(by_sample[group[0].sample_id], group, root, images) for group in drawn],
     }
     return pages.write(file, "counterfactuals.html", context)
 
@@ -108,18 +104,45 @@ def kind(row: Counterfactual) -> Kind:
     return row.role, FAILED if row.state == FAILED else row.detail.partition(":")[0]
 
 
-def _kind_shares(rows: Sequence[Counterfactual]) -> list[KindShare]:
+class _Edits:
+    """The rows of each caption, which are beside one another, and their kinds: 12 bytes a row."""
+
+    def __init__(self, rows: Sequence[Counterfactual]) -> None:
+        self._rows, self._starts, self._kinds = rows, array("q"), array("i")
+        numbers: dict[Kind, int] = {}
+        last = None
+        for place, row in enumerate(rows):
+            if (row.sample_id, row.sentence) != last:
+                self._starts.append(place)
+                last = row.sample_id, row.sentence
+            self._kinds.append(numbers.setdefault(kind(row), len(numbers)))
+        self._starts.append(len(rows))
+        self._names = list(numbers)
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def __getitem__(self, place: int) -> Sequence[Counterfactual]:
+        return self._rows[self._starts[place] : self._starts[place + 1]]
+
+    def kinds(self, place: int | None = None) -> Counter[Kind]:
+        """How many edits of each kind a caption has, or all have."""
+        own = slice(None) if place is None else slice(*self._starts[place : place + 2])
+        return Counter(self._names[number] for number in self._kinds[own])
+
+
+def _kind_shares(edits: _Edits) -> list[KindShare]:
     """The kinds of each role: failed edits, then the most frequent."""
-    shares = list[KindShare]()
-    for role in sorted({row.role for row in rows}):
-        counts = Counter(kind(row) for row in rows if row.role == role)
+    shares, every = list[KindShare](), edits.kinds()
+    for role in sorted({role for role, _ in every}):
+        counts = Counter({name: n for name, n in every.items() if name[0] == role})
         ranked = sorted(counts.items(), key=lambda one: (one[0][1] != FAILED, -one[1]))
         shares += [KindShare(name, n, n / counts.total()) for name, n in ranked[:_KINDS]]
     return shares
 
 
 def _draw(
-    edits: Sequence[Sequence[Counterfactual]],
+    edits: _Edits,
     kinds: Collection[Kind],
     count: int,
     random_state: random.Random,
@@ -127,9 +150,11 @@ def _draw(
     """Indices of captions: some at random, then as many as show `LEAST` of each of the kinds."""
     order = random_state.sample(range(len(edits)), len(edits))
     drawn = order[:count]
-    seen = Counter(kind(row) for place in drawn for row in edits[place])
+    seen = Counter[Kind]()
+    for place in drawn:
+        seen.update(edits.kinds(place))
     for place in order[count:]:
-        own = {kind(row) for row in edits[place]}.intersection(kinds)
+        own = edits.kinds(place).keys() & kinds
         if any(seen[one] < LEAST for one in own):
             drawn.append(place)
             seen.update(own)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from collections.abc import Iterable
 from dataclasses import astuple
 from functools import cache, partial
-from multiprocessing import get_context
 from pathlib import Path
 
 import PIL
 
-from compo_pipeline import archives, compute
+from compo_pipeline import archives
+from compo_pipeline.engines import LOCAL, PrepareSettings, map_partitions
 from compo_pipeline.images import decoding
 from compo_pipeline.images.decoding import DecodedImage, ImageError, Limits
 from compo_pipeline.progress import Meter
@@ -25,7 +24,9 @@ _IMAGES_PER_TASK = 64
 log = logging.getLogger(__name__)
 
 
-def measure(root: Path, images: Iterable[str], settings: IngestSettings) -> dict[str, DecodedImage]:
+def measure(
+    root: Path, images: Iterable[str], settings: IngestSettings, engine: PrepareSettings = LOCAL
+) -> dict[str, DecodedImage]:
     """Measure images, in the order of their paths.
 
     With `settings.journal`, files whose size and modification time are unchanged are not read
@@ -44,7 +45,12 @@ def measure(root: Path, images: Iterable[str], settings: IngestSettings) -> dict
         log.info("%d of %d images are known from %s", len(found), len(paths), settings.journal)
     missing = [path for path in paths if path not in found]
     with Meter(len(missing), "measuring images") as meter:
-        for group in _inspect_in_pool(root, missing, settings):
+        groups = (
+            missing[start : start + _IMAGES_PER_TASK]
+            for start in range(0, len(missing), _IMAGES_PER_TASK)
+        )
+        inspect_all = partial(_inspect_all, root, settings.limits)
+        for group in map_partitions(inspect_all, groups, engine, threads=True):
             if store:
                 store.put({keys[image.path]: image for image in group})
             for image in group:
@@ -70,28 +76,6 @@ def _is_unchanged(root: Path, image: DecodedImage, limits: Limits) -> bool:
     except (ImageError, OSError):
         return False
     return (status.st_size, status.st_mtime_ns) == (image.bytes, image.modified_ns)
-
-
-def _inspect_in_pool(
-    root: Path, paths: list[str], settings: IngestSettings
-) -> Iterator[list[DecodedImage]]:
-    """Inspect groups of images with several workers, in the order of the paths."""
-    groups = [paths[i : i + _IMAGES_PER_TASK] for i in range(0, len(paths), _IMAGES_PER_TASK)]
-    inspect_all = partial(_inspect_all, root, settings.limits)
-    workers = min(settings.workers or compute.cores(), len(groups))
-    if workers <= 1:
-        yield from map(inspect_all, groups)
-        return
-    pool: Executor
-    if settings.pool == "threads":
-        pool = ThreadPoolExecutor(workers)
-    else:
-        # A forked worker would inherit whatever its parent had loaded.
-        pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
-    try:
-        yield from pool.map(inspect_all, groups)
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def _inspect_all(root: Path, limits: Limits, paths: list[str]) -> list[DecodedImage]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from compo_pipeline.datasets.readers.record import NOT_DOWNLOADED, RawCaption
 from compo_pipeline.datasets.settings import SampleSettings
+from compo_pipeline.engines import LOCAL, PrepareSettings
 from compo_pipeline.images.decoding import DecodedImage
 from compo_pipeline.quality import images
 from compo_pipeline.quality.preparation import Preparation
@@ -45,6 +46,7 @@ def ingest(
     source: Mapping[str, Any],
     settings: IngestSettings,
     sample: SampleSettings | None = None,
+    engine: PrepareSettings = LOCAL,
 ) -> Ingested:
     """Prepare and measure every record of the sample.
 
@@ -55,6 +57,7 @@ def ingest(
         source: the result of `compo_pipeline.datasets.readers.locate`.
         settings: how to prepare and measure.
         sample: which records are used; all of them by default.
+        engine: measures images.
     """
     sample = sample or SampleSettings()
     preparation = Preparation(settings.sentences, settings.shown)
@@ -85,7 +88,7 @@ def ingest(
 
     folder = settings.journal and settings.journal.parent
     rows = Table.spilled(prepared(), Caption, folder)
-    measured = Table.spilled(_measured(rows, root, settings), DecodedImage, folder)
+    measured = Table.spilled(_measured(rows, root, settings, engine), DecodedImage, folder)
     shown = measured.take(rows.codes("image"))
     rows = rows.with_columns(width=shown.column("width"), height=shown.column("height"))
     errors = Counter(
@@ -112,12 +115,14 @@ def ingest(
     )
 
 
-def _measured(rows: Table[Caption], root: Path, settings: IngestSettings) -> Iterator[DecodedImage]:
+def _measured(
+    rows: Table[Caption], root: Path, settings: IngestSettings, engine: PrepareSettings
+) -> Iterator[DecodedImage]:
     """Each image once, in the order in which the rows name them first."""
     paths = rows.column("image").unique()
     for start in range(0, len(paths), _IMAGES):
         some = paths.slice(start, _IMAGES).to_pylist()
-        yield from images.measure(root, some, settings).values()
+        yield from images.measure(root, some, settings, engine).values()
 
 
 def draw_sample(

@@ -37,10 +37,6 @@ class IngestSettings:
     """Images with more pixels are not decoded; the maximum is Pillow's own limit."""
     follow_symlinks: bool = False
     """Whether images may be links to files outside the data's root."""
-    pool: Literal["threads", "processes"] = "threads"
-    """Kind of workers; processes where decoding must not share an interpreter."""
-    workers: NonNegativeInt = 0
-    """Number of workers; 0: one per core that the process may use."""
     journal: Path | None = None
     """SQLite file with the measurements, so that an interrupted run resumes and unchanged images
     are not measured again; null: none."""

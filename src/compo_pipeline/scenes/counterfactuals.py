@@ -144,6 +144,7 @@ class SceneCounterfactuals:
     """
 
     name = "scenes"
+    concurrent = False
 
     def __init__(
         self,

@@ -6,19 +6,24 @@ Shapes: n images, m images and K texts of a batch, P patches, T tokens, D width 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+import socket
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset
 
 from compo_pipeline.compute import Compute
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.engines import LOCAL, PrepareSettings, map_partitions
 from compo_pipeline.methods.contract import ImageInput
 from compo_pipeline.models.dense import (
     DenseImages,
@@ -36,7 +41,7 @@ from compo_pipeline.models.encoding import (
     project_images,
     scale_of,
 )
-from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
 from compo_pipeline.progress import track
 from compo_pipeline.seeding import digest
 from compo_pipeline.storage import TensorStore
@@ -232,7 +237,32 @@ class _Pixels(Dataset[Tensor]):
         return self.preprocessor.images(self.images[index * BATCH : (index + 1) * BATCH])
 
 
-@torch.no_grad()
+@dataclass(frozen=True, eq=False)
+class _Embedding:
+    """Embeds chunks of images in a worker of an engine, with a model that it loads itself."""
+
+    model: ModelSettings
+    fingerprint: str
+    chunks: _Pixels
+    compute: Compute
+    patches: bool
+    pooled: bool
+
+    @cached_property
+    def _loaded(self) -> LoadedModel:
+        loaded = load(self.model, self.compute.device)
+        if loaded.image_fingerprint != self.fingerprint:
+            raise SettingsError(
+                f"model.name: host {socket.gethostname()} has other weights of '{self.model.name}'"
+            )
+        return loaded
+
+    def __call__(self, number: int) -> bytes:
+        """The tensors of `_embedded`, as safetensors."""
+        pixels = self.chunks[number]
+        return save(_embedded(pixels, self._loaded, self.compute, self.patches, self.pooled))
+
+
 def embed(
     images: Sequence[ImageInput],
     loaded: LoadedModel,
@@ -242,6 +272,8 @@ def embed(
     workers: int,
     patches: bool = False,
     pooled: bool = False,
+    model: ModelSettings | None = None,
+    engine: PrepareSettings = LOCAL,
 ) -> Features:
     """Embed images with a frozen tower, in evaluation mode.
 
@@ -250,35 +282,51 @@ def embed(
         loaded: whose image tower embeds, already on the device.
         preprocessor: reads pixels (without feature rows of its own).
         compute: device and precision of the model.
-        workers: processes that read.
+        workers: processes that read, where this process embeds.
         patches: return the patch tokens too.
         pooled: return what the image projection projects, not embeddings; without patches.
+        model: the settings of `loaded`, for workers of an engine.
+        engine: embeds. A GPU of this machine is used by this process alone.
 
     Raises:
         SettingsError: they do not fit into memory.
     """
     loaded.model.eval()
-    chunks = _Pixels(images, preprocessor)
-    loader = DataLoader(chunks, batch_size=None, num_workers=workers)
-    values, tokens = [], []
-    for pixels in track(loader, len(chunks), f"embedding {len(images)} images"):
-        with compute.autocast():
-            filler = pixels.new_zeros(BATCH - len(pixels), *pixels.shape[1:])
-            filled = torch.cat([pixels, filler]).to(compute.device)
-            if patches:
-                embedded, dense = encode_images_densely(loaded.model, filled, loaded.name)
-                # Under autocast they had this precision before they were made float32: nothing is
-                # lost.
-                tokens.append(dense[: len(pixels)].to(compute.dtype))
-            else:
-                encode = pool_images if pooled else encode_images
-                embedded = encode(loaded.model, filled)
-            values.append(embedded[: len(pixels)])
-        if len(values) == 1:
-            first = [values[0], *tokens]
-            _check_memory(len(images), sum(part[0].nbytes for part in first), compute.device)
+    chunks, device = _Pixels(images, preprocessor), compute.device
+    here = engine.engine == "local" or (engine.engine == "processes" and device.type != "cpu")
+    if model is None or here:
+        loader = DataLoader(chunks, batch_size=None, num_workers=workers)
+        found = (_embedded(pixels, loaded, compute, patches, pooled) for pixels in loader)
+    else:
+        own = _Embedding(model, loaded.image_fingerprint, chunks, compute, patches, pooled)
+        gpus = int(device.type == "cuda")
+        found = map(load_tensors, map_partitions(own, range(len(chunks)), engine, gpus=gpus))
+    parts: list[dict[str, Tensor]] = []
+    for tensors in track(found, len(chunks), f"embedding {len(images)} images"):
+        parts.append({name: tensor.to(device) for name, tensor in tensors.items()})
+        if len(parts) == 1:
+            needed = sum(tensor[0].nbytes for tensor in parts[0].values())
+            _check_memory(len(images), needed, device)
+    joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
     rows = {image: row for row, image in enumerate(images)}
-    return Features(rows, torch.cat(values), torch.cat(tokens) if patches else None, pooled)
+    return Features(rows, joined["values"], joined.get("patches"), pooled)
+
+
+@torch.no_grad()
+def _embedded(
+    pixels: Tensor, loaded: LoadedModel, compute: Compute, patches: bool, pooled: bool
+) -> dict[str, Tensor]:
+    """Embeddings of at most `BATCH` images, `values` [m, D], and their `patches` [m, P, D]."""
+    with compute.autocast():
+        filler = pixels.new_zeros(BATCH - len(pixels), *pixels.shape[1:])
+        filled = torch.cat([pixels, filler]).to(compute.device)
+        if not patches:
+            encode = pool_images if pooled else encode_images
+            return {"values": encode(loaded.model, filled)[: len(pixels)]}
+        values, dense = encode_images_densely(loaded.model, filled, loaded.name)
+    # Under autocast they had this precision before they were made float32: nothing is lost.
+    tokens = dense[: len(pixels)].to(compute.dtype)
+    return {"values": values[: len(pixels)], "patches": tokens}
 
 
 def _check_memory(images: int, image_bytes: int, device: torch.device) -> None:

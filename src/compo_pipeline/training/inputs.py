@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compo_pipeline.configuration import parse
+from compo_pipeline.engines import KEY, LOCAL, PrepareSettings
 from compo_pipeline.records import Caption
 from compo_pipeline.tables import training_rows
 
@@ -29,6 +30,7 @@ NODE_INPUTS = {
     "root": "params:data.root",
     "seed": "params:seed",
     "paths": "params:paths",
+    "prepare": "params:prepare",
 }
 
 
@@ -69,6 +71,9 @@ class TrainingInputs:
     held_out: HeldOut | None = None
     """Rows and items of validation, where the recipe validates."""
 
+    prepare: PrepareSettings = LOCAL
+    """What embeds images before training."""
+
 
 def training_inputs(
     valid_captions: Sequence[Caption],
@@ -82,6 +87,7 @@ def training_inputs(
     root: str,
     seed: int,
     paths: Mapping[str, str],
+    prepare: Mapping[str, Any],
 ) -> TrainingInputs:
     """The inputs of a training from tables and parameters; no item of `benchmarks` validates.
 
@@ -107,4 +113,5 @@ def training_inputs(
         counterfactual_images=counterfactual_images,
         features=Path(paths["features"]),
         held_out=held_out(recipe.validation, valid_captions, Path(root), split, reported),
+        prepare=parse(PrepareSettings, prepare, KEY),
     )

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from compo_pipeline.compute import resolve
+from compo_pipeline.engines import LOCAL
 from compo_pipeline.evaluation import scoring
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.settings import EvaluationSettings
@@ -400,6 +401,8 @@ class Trainer:
             preprocessor,
             compute=self.compute,
             workers=self.inputs.settings.workers,
+            model=self.inputs.model,
+            engine=self.inputs.prepare if self.ranks.world == 1 else LOCAL,
             **kind,
         )
         fresh = replace(

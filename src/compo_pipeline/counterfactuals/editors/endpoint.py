@@ -98,6 +98,7 @@ class EndpointEditor:
     """Asks the server for answers that are not stored; each is stored before it is checked."""
 
     name: ClassVar[str] = "endpoint"
+    concurrent: ClassVar[bool] = False
 
     def __init__(
         self,

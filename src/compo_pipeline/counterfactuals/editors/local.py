@@ -40,6 +40,7 @@ class TransformersEditor:
     """
 
     name: ClassVar[str] = "transformers"
+    concurrent: ClassVar[bool] = False
 
     def __init__(self, settings: TransformersSettings, *, key: str, seed: int, cache: Path) -> None:
         self._settings, self._key, self._seed = settings, key, seed

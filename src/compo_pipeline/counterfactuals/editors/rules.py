@@ -35,6 +35,7 @@ class RuleEditor:
     """Edits by rules; equal seeds and equal parses give equal texts, in any batch."""
 
     name: ClassVar[str] = "rules"
+    concurrent: ClassVar[bool] = True
 
     def __init__(self, settings: RulesSettings, *, key: str, seed: int) -> None:
         self._settings, self._key, self._seed = settings, key, seed

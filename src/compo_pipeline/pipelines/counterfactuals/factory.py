@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,11 +89,9 @@ def _generator(settings: CounterfactualSettings) -> ImageGenerator | None:
 
 
 def _parser(language_model: str) -> Parser:
-    from compo_pipeline.language.parsing import load, name_and_version
-    from compo_pipeline.language.parsing import parse as parse_sentences
+    from compo_pipeline.language.parsing import loaded, name_and_version, parse_by
 
-    nlp = load(language_model)
-    return Parser(name_and_version(nlp), lambda items: parse_sentences(nlp, items))
+    return Parser(name_and_version(loaded(language_model)), partial(parse_by, language_model))
 
 
 def _unparsed(items: Iterable[tuple[str, int, str]]) -> Iterator[Parse]:

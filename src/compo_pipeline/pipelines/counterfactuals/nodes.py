@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from compo_pipeline.configuration import parse
+from compo_pipeline.engines import KEY as ENGINE_KEY
+from compo_pipeline.engines import PrepareSettings
 from compo_pipeline.methods.registry import METHODS, find
 from compo_pipeline.records import Caption, Counterfactual, Fact, Rejected
 
@@ -26,7 +28,8 @@ def make_counterfactuals(
     folder: str,
     state: str,
     method: str,
-) -> tuple[list[Counterfactual], list[Rejected], Path]:
+    prepare: Mapping[str, Any],
+) -> tuple[Sequence[Counterfactual], Sequence[Rejected], Path]:
     """Edited captions of the rows that train, failures, and the folder of counterfactual images.
 
     Methods that train on none get none. Failures do not stop this node, so all tables are saved.
@@ -40,7 +43,7 @@ def make_counterfactuals(
     from compo_pipeline.counterfactuals.generation import Folders, generate
     from compo_pipeline.counterfactuals.settings import KEY, CounterfactualSettings
     from compo_pipeline.pipelines.counterfactuals.factory import open_all
-    from compo_pipeline.tables import training_rows
+    from compo_pipeline.tables import Table, training_rows
 
     settings = parse(CounterfactualSettings, counterfactuals, KEY)
     rows = training_rows(valid_captions, split)
@@ -53,13 +56,15 @@ def make_counterfactuals(
         world=world,
         state=folders.state,
     )
-    hashes = {fact.image: fact.image_hash for fact in facts}
-    edits, quarantine = generate(rows, hashes, editor, parser, generator, settings, folders)
+    measured = Table.of(facts, Fact)
+    hashes = measured.column("image_hash").take(measured.places("image", rows.column("image")))
+    engine = parse(PrepareSettings, prepare, ENGINE_KEY)
+    edits, quarantine = generate(rows, hashes, editor, parser, generator, settings, folders, engine)
     return edits, quarantine, folders.images
 
 
 def preview_counterfactuals(
-    counterfactuals: list[Counterfactual],
+    counterfactuals: Sequence[Counterfactual],
     images: Path,
     valid_captions: Sequence[Caption],
     dataset: str,
@@ -75,7 +80,7 @@ def preview_counterfactuals(
 
 
 def check_counterfactuals(
-    counterfactuals: list[Counterfactual], settings: Mapping[str, Any], preview: Path
+    counterfactuals: Sequence[Counterfactual], settings: Mapping[str, Any], preview: Path
 ) -> dict[str, Any]:
     """Number of edits; raises where too many failed, after the preview is written."""
     from compo_pipeline.counterfactuals.settings import KEY, CounterfactualSettings

@@ -28,6 +28,7 @@ def create_pipeline() -> Pipeline:
                     "folder": "params:paths.counterfactual_images",
                     "state": "params:paths.counterfactuals_state",
                     "method": "params:method",
+                    "prepare": "params:prepare",
                 },
                 outputs=[
                     "counterfactuals",

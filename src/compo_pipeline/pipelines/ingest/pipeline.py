@@ -13,7 +13,7 @@ def create_pipeline() -> Pipeline:
         [
             node(
                 ingest_captions,
-                inputs=["source", "params:data", "params:ingest"],
+                inputs=["source", "params:data", "params:ingest", "params:prepare"],
                 outputs=["captions", "facts", "unparseable", "ingest_report", "manifest"],
                 name="ingest_captions",
             )

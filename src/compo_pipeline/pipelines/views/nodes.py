@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from compo_pipeline.configuration import parse
+from compo_pipeline.engines import KEY, PrepareSettings
 from compo_pipeline.records import Caption, Counterfactual, Parse
 
 
@@ -16,10 +17,10 @@ def parse_captions(
     views: Mapping[str, Any],
     method: str,
     method_views: Mapping[str, Any],
+    prepare: Mapping[str, Any],
 ) -> Iterable[Parse]:
     """Parses of the captions' sentences that a method needs: none, the first ones, or all."""
-    from compo_pipeline.language.parsing import load, name_and_version
-    from compo_pipeline.language.parsing import parse as parse_sentences
+    from compo_pipeline.language.parsing import CaptionParser, loaded, name_and_version
     from compo_pipeline.methods import registry
     from compo_pipeline.methods.views import ViewSettings
     from compo_pipeline.tables import Parts, training_rows
@@ -30,18 +31,10 @@ def parse_captions(
         return []
     rows = training_rows(valid_captions, parse(ViewSettings, views, "views").split)
     read = None if needs.further_parses else 1
-    nlp = load(language_model)
-
-    def compute(part: range) -> Iterator[Parse]:
-        sentences = (
-            (row.sample_id, place, sentence)
-            for row in rows[part.start : part.stop]
-            for place, sentence in enumerate(row.sentences[:read])
-        )
-        return parse_sentences(nlp, sentences)
-
-    fingerprint = f"{rows.fingerprint} {name_and_version(nlp)} {read}"
-    return Parts("parsing captions", compute, len(rows), fingerprint)
+    fingerprint = f"{rows.fingerprint} {name_and_version(loaded(language_model))} {read}"
+    parser = CaptionParser(rows, language_model, read)
+    engine = parse(PrepareSettings, prepare, KEY)
+    return Parts("parsing captions", parser, len(rows), fingerprint, engine)
 
 
 def draw_views(
@@ -54,9 +47,10 @@ def draw_views(
     folder: str,
     method: str,
     method_views: Mapping[str, Any],
+    prepare: Mapping[str, Any],
 ) -> Path:
     """The views of every epoch, in a folder of tables."""
-    from compo_pipeline.language.parsing import load, name_and_version
+    from compo_pipeline.language.parsing import loaded, name_and_version
     from compo_pipeline.methods import registry
     from compo_pipeline.methods.contract import ViewContext
     from compo_pipeline.methods.views import ViewSettings, by_sample, write
@@ -65,12 +59,12 @@ def draw_views(
     settings = parse(ViewSettings, views, "views")
     rows, parsed = training_rows(valid_captions, settings.split), Table.of(parses, Parse)
     edited = Table.of(counterfactuals, Counterfactual)
-    language = name_and_version(load(language_model)) if parses else ""
+    language = name_and_version(loaded(language_model)) if parses else ""
     context = ViewContext.of(parsed, language, seed, by_sample(edited))
     drawn_from = [method, str(method_views), language, str(seed)]
     drawn_from += [table.fingerprint for table in (rows, parsed, edited)]
-    drawing = registry.build(method, method_views)
-    write(drawing, rows, context, settings.epochs, Path(folder), " ".join(drawn_from))
+    drawing, engine = registry.build(method, method_views), parse(PrepareSettings, prepare, KEY)
+    write(drawing, rows, context, settings.epochs, Path(folder), " ".join(drawn_from), engine)
     return Path(folder)
 
 

@@ -15,6 +15,7 @@ def create_pipeline() -> Pipeline:
         "views": "params:views",
         "method": "params:method",
         "method_views": "params:method_settings.views",
+        "prepare": "params:prepare",
     }
     return Pipeline(
         [

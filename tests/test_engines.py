@@ -1,0 +1,166 @@
+"""A function of a partition gives the same on every engine, in order; errors are one line."""
+
+import operator
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from PIL import Image
+
+from compo_pipeline import engines, tables
+from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.engines import KEY, LOCAL, PrepareSettings, check, map_partitions
+from compo_pipeline.images import decoding
+from compo_pipeline.images.decoding import ImageError, Limits
+from compo_pipeline.language.parsing import CaptionParser
+from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
+from compo_pipeline.methods.contract import ViewContext
+from compo_pipeline.methods.views import write
+from compo_pipeline.quality.images import measure
+from compo_pipeline.quality.settings import IngestSettings
+from compo_pipeline.records import Caption, Parse
+from compo_pipeline.tables import Parts, Table, write_rows
+
+PROCESSES = PrepareSettings("processes", 2)
+RAY = PrepareSettings("ray", 2)
+WORDS = ("red", "blue", "green", "small", "large", "old", "new")
+with_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra `scale`")
+
+
+@pytest.mark.parametrize("engine", [LOCAL, PrepareSettings(workers=3), PROCESSES], ids=str)
+def test_results_come_in_the_order_of_the_partitions(engine: PrepareSettings) -> None:
+    found = map_partitions(partial(operator.mul, 3), range(20), engine, threads=True)
+    assert list(found) == list(range(0, 60, 3))
+
+
+def test_a_bounded_number_of_partitions_is_computed_ahead() -> None:
+    taken: list[int] = []
+
+    def partitions() -> Iterator[int]:
+        for number in range(100):
+            taken.append(number)
+            yield number
+
+    results = map_partitions(abs, partitions(), PrepareSettings(workers=3), threads=True)
+    assert [next(results), next(results)] == [0, 1] and len(taken) <= 8
+
+
+def test_an_error_of_the_function_comes_back_as_it_is(tmp_path: Path) -> None:
+    with pytest.raises(ImageError, match="missing: ") as raised:
+        list(
+            map_partitions(partial(decoding.load, tmp_path, limits=Limits()), ["no.png"], PROCESSES)
+        )
+    assert raised.value.reason == "missing"
+
+
+def test_a_worker_that_dies_names_the_key() -> None:
+    with pytest.raises(SettingsError, match=r"prepare.workers: one of 2 processes died"):
+        list(map_partitions(os._exit, [1], PROCESSES))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"engine": "spark"}, r"prepare.engine: .*'local', 'processes' or 'ray' \(got 'spark'\)"),
+        ({"workers": 0}, r"prepare.workers: .*\(got 0\)"),
+        ({"engine": "ray", "address": "ray://head"}, r"prepare.address: .*\(got 'ray://head'\)"),
+        ({"address": "head:6379"}, r"prepare.address: expected null with the engine local"),
+    ],
+)
+def test_wrong_settings_are_refused_by_key(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        parse(PrepareSettings, values, KEY)
+
+
+def test_an_engine_that_is_not_there_is_refused_by_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    check(PROCESSES)
+    with monkeypatch.context() as patched:
+        patched.setattr(engines, "find_spec", lambda _: object())
+        with pytest.raises(SettingsError, match=r"prepare.address: nothing answers at localhost:1"):
+            check(PrepareSettings("ray", address="localhost:1"))
+    monkeypatch.setattr(engines, "find_spec", lambda _: None)
+    with pytest.raises(SettingsError, match=r"prepare.engine: ray is not installed"):
+        check(RAY)
+
+
+@pytest.mark.slow
+def test_processes_end_with_the_one_that_started_them() -> None:
+    code = """if __name__ == "__main__":
+    import time
+    from compo_pipeline.engines import PrepareSettings, map_partitions
+    list(map_partitions(time.sleep, [60, 60], PrepareSettings("processes", 2)))"""
+    parent = subprocess.Popen([sys.executable, "-c", code])
+    workers: list[psutil.Process] = []
+    while sum("spawn_main" in " ".join(worker.cmdline()) for worker in workers) < 2:
+        time.sleep(0.1)
+        workers = psutil.Process(parent.pid).children()
+    time.sleep(5)  # they may still import
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    _, alive = psutil.wait_procs(workers, timeout=30)
+    assert not alive
+
+
+@pytest.fixture
+def captions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table[Caption]:
+    """Thirty rows in a file, with images, of which some are broken; parts are of ten."""
+    monkeypatch.setattr(tables, "PART", 10)
+    rows = []
+    for number in range(30):
+        Image.new("RGB", (number + 10, 12), (number, 0, 0)).save(tmp_path / f"{number}.png")
+        first, second = WORDS[number % 7], WORDS[(number + 1 + number // 7) % 7]
+        texts = (f"A {first} cat sits on a {second} mat.", "A dog runs.")
+        rows.append(
+            Caption(f"s{number}", f"i{number}", f"{number}.png", 12, 12, texts, "t", "train")
+        )
+    (tmp_path / "3.png").write_bytes(b"broken")
+    write_rows(tmp_path / "captions.parquet", rows, Caption)
+    return Table.open(tmp_path / "captions.parquet", Caption)
+
+
+def prepared(captions: Table[Caption], folder: Path, engine: PrepareSettings) -> dict[str, Any]:
+    """What is computed by partitions, as bytes."""
+    root = folder.parent
+    parser = CaptionParser(captions, "compo_en", 1)
+    write_rows(folder / "parses.parquet", Parts("p", parser, len(captions), "f", engine), Parse)
+    parses = Table.open(folder / "parses.parquet", Parse)
+    method = Clic(ClicViews(partners="shared_noun"), ClicObjective())
+    context = ViewContext.of(parses, "compo_en", 0, {})
+    write(method, captions, context, 2, folder / "views", "f", engine)
+    images = [row.image for row in captions] * 5 + ["none.png"]
+    found: dict[str, Any] = {
+        str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*.parquet")
+    }
+    assert sorted(found) == ["parses.parquet", "views/epoch=00.parquet", "views/epoch=01.parquet"]
+    return {**found, "images": measure(root, images, IngestSettings(), engine)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", [PROCESSES, pytest.param(RAY, marks=with_ray)], ids=str)
+def test_every_engine_gives_equal_bytes(
+    captions: Table[Caption], tmp_path: Path, engine: PrepareSettings
+) -> None:
+    local = prepared(captions, tmp_path / "local", LOCAL)
+    assert prepared(captions, tmp_path / "other", engine) == local
+
+
+@pytest.mark.slow
+@with_ray
+def test_errors_of_ray_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ImageError, match="missing: "):
+        list(map_partitions(partial(decoding.load, tmp_path, limits=Limits()), ["no.png"], RAY))
+    monkeypatch.setattr(engines, "_RETRIES", 1)
+    with pytest.raises(SettingsError, match=r"prepare.engine: a worker of Ray died 2 times"):
+        list(map_partitions(os._exit, [1], RAY))
+    monkeypatch.setattr(Path, "cwd", lambda: tmp_path / "none")
+    with pytest.raises(SettingsError, match=r"prepare.address: host .* cannot read the project"):
+        list(map_partitions(abs, [1], RAY))
