@@ -16,10 +16,12 @@ from compo_pipeline.methods.c2lip import C2lip, C2lipObjective
 from compo_pipeline.methods.contract import Method, NoViewSettings, ViewContext
 from compo_pipeline.methods.registry import METHODS, method_type
 from compo_pipeline.methods.views import by_sample, write
+from compo_pipeline.models.dense import encode_images_densely
+from compo_pipeline.models.encoding import image_projection, pool_images
 from compo_pipeline.models.loading import LoadedModel, give_bias, load
 from compo_pipeline.records import Counterfactual
 from compo_pipeline.training.batches import Batches
-from compo_pipeline.training.features import ModelEncoder
+from compo_pipeline.training.features import Features, ModelEncoder
 from compo_pipeline.training.optimisation import freeze
 from compo_pipeline.training.preprocessing import ModelPreprocessor
 from compo_pipeline.training.ranks import ALONE, Ranks, share
@@ -36,9 +38,10 @@ from compo_pipeline.training.ranks import Ranks
 
 dist.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=world)
 ranks = Ranks.here()
-for name, (method, batch, microbatch) in cases.items():
-    own = batch._replace(images=batch.images[ranks.share(len(batch.images))])
-    found = gradients(method, own, tiny, ranks, microbatch)
+for name, (method, batch, microbatch, stored) in cases.items():
+    if not stored:
+        batch = batch._replace(images=batch.images[ranks.share(len(batch.images))])
+    found = gradients(method, batch, tiny, ranks, microbatch, stored)
     save_file(found, f"{folder}/{name}-{rank}.safetensors")
 dist.destroy_process_group()
 """
@@ -56,16 +59,27 @@ def every_method() -> dict[str, Method]:
 
 
 def gradients(
-    method: Method, batch: Any, folder: Path, ranks: Ranks = ALONE, microbatch: int | None = None
+    method: Method,
+    batch: Any,
+    folder: Path,
+    ranks: Ranks = ALONE,
+    microbatch: int | None = None,
+    stored: bool = False,
 ) -> dict[str, Tensor]:
-    """The loss, and the gradient of each parameter that has one, on a fresh model."""
+    """The loss, and the gradient of each parameter that has one, on a fresh model.
+
+    With `stored`, of precomputed features: patches of a frozen image tower, or else what its
+    projection projects, which trains.
+    """
     loaded = load(folder)
     if method.bias is not None:
         give_bias(loaded, -5.0)
     freeze(loaded.model, method.trains, scale=method.trains_scale)
-    compute = Compute(torch.device("cpu"), "fp32")
+    compute, features = Compute(torch.device("cpu"), "fp32"), None
+    if stored:
+        batch, features = of_features(batch, loaded.model, patches=method.uses_patches)
     encoder = ModelEncoder(
-        *(loaded.model, "", None, True, compute), ranks=ranks, microbatch=microbatch
+        *(loaded.model, "", features, True, compute), ranks=ranks, microbatch=microbatch
     )
     terms = method.loss(encoder, batch)
     total = torch.stack([weight * value for value, weight in terms.values()]).sum()
@@ -77,6 +91,20 @@ def gradients(
         "loss": total.detach(),
         **{name: one.grad for name, one in named if one.grad is not None},
     }
+
+
+def of_features(batch: Any, model: Any, *, patches: bool) -> tuple[Any, Features]:
+    """A batch of rows of features, and these; what is stored of the image tower trains no more."""
+    projection = image_projection(model)
+    assert projection is not None
+    for name, one in model.visual.named_parameters(prefix="visual"):
+        one.requires_grad_(not patches and name.startswith(projection[1]))
+    with torch.no_grad():
+        if patches:
+            features = Features({}, *encode_images_densely(model, batch.images, ""))
+        else:
+            features = Features({}, pool_images(model, batch.images), pooled=True)
+    return batch._replace(images=torch.arange(len(batch.images))), features
 
 
 @pytest.fixture
@@ -123,8 +151,13 @@ def test_microbatches_and_processes_give_the_gradient_of_the_whole_batch(
     whole = {name: gradients(*one, tiny_clip) for name, one in batches.items()}
     for name, one in batches.items():
         assert same(gradients(*one, tiny_clip, microbatch=4), whole[name]), name
-    cases = {name: (*one, None) for name, one in batches.items()}
-    cases |= {f"{name} in parts": (*one, 2) for name, one in batches.items()}
+    cases = {name: (*one, None, False) for name, one in batches.items()}
+    cases |= {f"{name} in parts": (*one, 2, False) for name, one in batches.items()}
+    cases |= {f"{name} of features": (*one, 2, True) for name, one in batches.items()}
+    whole |= {
+        f"{name} of features": gradients(*one, tiny_clip, stored=True)
+        for name, one in batches.items()
+    }
     given = {"folder": tmp_path, "cases": cases, "world": PROCESSES, "tiny": tiny_clip}
     source = Path(__file__).read_text()
     started = [
