@@ -1,6 +1,7 @@
 """Peak memory and time of each pipeline, by the number of caption rows.
 
     python benchmarks/memory.py [--rows 20000 100000] [--pipelines ingest ...] [--name now]
+                                [--params method=...]
 
 Captions are those of rendered scenes, five rows an image, with a number in each so that all differ.
 The images are crops of one small file, so that rows cost more than pixels. Each pipeline is a
@@ -74,9 +75,10 @@ def write_data(root: Path, rows: int) -> None:
             writer.write_table(pa.table([images, captions], schema=columns))
 
 
-def measured(pipeline: str, folder: Path) -> dict[str, float]:
+def measured(pipeline: str, folder: Path, params: str) -> dict[str, float]:
     """MiB and seconds of a pipeline's process."""
     command = [sys.executable, "-m", "kedro", "run", "--env=memory", f"--pipeline={pipeline}"]
+    command += [f"--params={params}"] if params else []
     log = folder / f"{pipeline}.log"
     began = time.monotonic()
     with log.open("w") as output:
@@ -132,6 +134,7 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", type=int, default=[20_000, 100_000])
     parser.add_argument("--pipelines", nargs="+", choices=PIPELINES, default=PIPELINES)
     parser.add_argument("--name", default="now", help="of the code that is measured")
+    parser.add_argument("--params", default="", help="of `kedro run`")
     options = parser.parse_args()
     file = RESULTS / "memory.json"
     results = json.loads(file.read_text()) if file.exists() else {}
@@ -152,7 +155,7 @@ def main() -> None:
             (environment / "parameters.yml").write_text(yaml.safe_dump(CONFIGURATION))
             write_data(folder / CONFIGURATION["data"]["root"], rows)
             for pipeline in options.pipelines:
-                found[pipeline] = measured(pipeline, folder)
+                found[pipeline] = measured(pipeline, folder, options.params)
                 print(rows, pipeline, {key: round(value) for key, value in found[pipeline].items()})
                 file.write_text(json.dumps(results, indent=2) + "\n")
                 (RESULTS / "memory.md").write_text(table(results))

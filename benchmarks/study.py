@@ -218,8 +218,9 @@ class Study:
                 str(images),
                 "data/04_feature/scenes/counterfactuals_state",
                 "sparcl",
+                {},
             )
-            return rows
+            return list(rows)
 
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / "in_use.lock"):

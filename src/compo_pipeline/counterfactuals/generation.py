@@ -253,6 +253,7 @@ class _Texts:
 
             calls = _batches(pending(), _AT_ONCE)
             edit = partial(_edited, self.editor, self.parser)
+            answers: Iterable[Iterable[tuple[str, TextOutcome, bool]]]
             if self.editor.concurrent and engine.engine != "local":
                 answers = map_partitions(partial(_listed, edit), calls, engine)
             else:

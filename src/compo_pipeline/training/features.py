@@ -294,6 +294,7 @@ def embed(
     loaded.model.eval()
     chunks, device = _Pixels(images, preprocessor), compute.device
     here = engine.engine == "local" or (engine.engine == "processes" and device.type != "cpu")
+    found: Iterator[dict[str, Tensor]]
     if model is None or here:
         loader = DataLoader(chunks, batch_size=None, num_workers=workers)
         found = (_embedded(pixels, loaded, compute, patches, pooled) for pixels in loader)
