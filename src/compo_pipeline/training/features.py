@@ -41,7 +41,8 @@ from compo_pipeline.models.encoding import (
     project_images,
     scale_of,
 )
-from compo_pipeline.models.loading import LoadedModel, ModelSettings, load
+from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.progress import track
 from compo_pipeline.seeding import digest
 from compo_pipeline.storage import TensorStore
