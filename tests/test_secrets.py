@@ -2,12 +2,16 @@
 
 import logging
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import optuna
 import pytest
+from kedro.framework.session import KedroSession
+from kedro.framework.startup import bootstrap_project
 from kedro.io import DataCatalog
 from kedro.pipeline import Pipeline, node
 from kedro_datasets.json import JSONDataset
@@ -110,6 +114,25 @@ def test_no_command_shows_a_secret(
     shown.append(capsys.readouterr().out)
     assert "compo-pipeline try" in shown[-1]
     assert SECRET not in "\n".join(shown)
+
+
+def test_kedros_credentials_reach_the_storage_and_nothing_else(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("FSSPEC_S3", "{}")
+    monkeypatch.setattr(fsspec.config, "conf", {})
+    shutil.copytree(project / "conf", tmp_path / "conf")
+    (tmp_path / "conf" / "base" / "credentials.yml").write_text(f"s3: {{secret: {SECRET}}}")
+    bootstrap_project(project)
+    runtime = {"data": {"root": "s3://bucket/coco"}}
+    with KedroSession.create(
+        project, env="base", runtime_params=runtime, conf_source=str(tmp_path / "conf")
+    ) as session:
+        parameters = session.load_context().params
+    assert fsspec.config.conf["s3"]["secret"] == SECRET
+    assert SECRET not in f"{parameters} {caplog.text}"
 
 
 @pytest.mark.usefixtures("mlflow_project")

@@ -105,6 +105,11 @@ def test_half_an_upload_counts_as_absent(
         assert entry.exists()
 
 
+def test_a_url_in_the_place_of_a_path_is_refused() -> None:
+    with pytest.raises(DatasetError, match=r"filepath must be local, got s3://.*remote\.store"):
+        JsonDataset(filepath="s3://bucket/a.json")
+
+
 def refuse(*_: Any, **__: Any) -> None:
     raise OSError("connection lost")
 

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from kedro.io import AbstractDataset, DatasetError
 
 from compo_pipeline import records, tables
+from compo_pipeline.configuration import masked
 from compo_pipeline.datasets.stored import Stored
+from compo_pipeline.remote import is_url
 from compo_pipeline.storage import DamagedFileError, atomic_file, write_json
 
 if TYPE_CHECKING:
@@ -41,7 +43,15 @@ class _PathDataset(AbstractDataset[Any, Any]):
             store: URL of the folder that holds what `filepath` names relative to the project; what
                 is saved is uploaded, and loading downloads what differs.
             metadata: for viewers.
+
+        Raises:
+            DatasetError: the path is a URL.
         """
+        if is_url(filepath):
+            raise DatasetError(
+                f"catalog: filepath must be local, got {masked(filepath)}; remote.store names the "
+                "URL of the folder where entries are stored besides"
+            )
         self._filepath = Path(filepath)
         self._stored = None
         if store is not None:
