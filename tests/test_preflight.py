@@ -17,7 +17,7 @@ from kedro.io import AbstractDataset, DataCatalog
 from kedro.pipeline import Pipeline, node
 from kedro_datasets.json import JSONDataset
 
-from compo_pipeline import preflight
+from compo_pipeline import preflight, remote
 from compo_pipeline.configuration import SettingsError, value_at
 from compo_pipeline.methods.registry import METHOD_SETTINGS
 from compo_pipeline.preflight import MissingInput
@@ -385,3 +385,20 @@ def test_object_storage_is_reached_before_the_first_node(context: Context, bucke
     parameters = context(data=urls["data"], remote={"store": f"s3://{bucket.name}/runs"}).params
     with pytest.raises(SettingsError, match=r"^data\.root: s3://no-such-bucket/scenes: "):
         preflight.check_remote(parameters, pipelines["raw"])
+
+
+def test_captions_that_object_storage_withholds_are_an_error_of_their_split(
+    problems: Problems, bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket.put({"set/t.csv": b"image,caption\n"})
+    folder = remote.mirror(f"s3://{bucket.name}/set", tmp_path)
+    remote.refresh(folder)
+    monkeypatch.setattr(bucket.files, "get_file", deny)
+    splits = {"train": "t.csv", "val": None, "test": None}
+    data = {"format": "table", "root": str(folder), "splits": splits}
+    (told,) = [each for each in problems("raw", data=data) if "s3:" in each]
+    assert re.match(r"data\.splits\.train: s3://.*/set/t\.csv: access is denied", told)
+
+
+def deny(*_: Any, **__: Any) -> None:
+    raise PermissionError("Access Denied")

@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from PIL import Image
+from torch.utils.data import DataLoader
 
 from compo_pipeline import archives, remote
 from compo_pipeline.configuration import SettingsError, parse
@@ -149,6 +150,16 @@ def test_loader_processes_read_with_what_this_process_was_configured(
     assert remote.read_bytes(folder / "a") == b"one"
     with ProcessPoolExecutor(1, mp_context=get_context(method)) as pool:
         assert pool.submit(remote.read_bytes, folder / "b").result() == b"two"
+
+
+def test_an_error_of_a_loader_process_is_one_line() -> None:
+    with pytest.raises(RemoteError) as caught:
+        list(DataLoader([0], num_workers=1, collate_fn=fail))
+    assert caught.value.message == "s3://bucket/x: no answer"
+
+
+def fail(_: Any) -> None:
+    raise RemoteError("s3://bucket/x: no answer")
 
 
 def write_sources(root: Path) -> None:

@@ -319,7 +319,7 @@ def _data(data: DataSettings) -> Iterator[str]:
                 continue
             records = islice(chosen.read(data, split, source), _RECORDS)
             images = [record.image for record in records if isinstance(record, RawCaption)]
-        except SourceError as error:
+        except (SourceError, remote.RemoteError) as error:
             yield f"data.splits.{split}: {error}"
             continue
         if images and not any(is_there(data.root, image, ACCEPTED) for image in images):
@@ -402,6 +402,9 @@ def _benchmarks(
         subtasks = from_files(settings)
     except ValueError as error:
         yield str(error) if key == "benchmarks" else f"{key}: {error}"
+        return
+    except remote.RemoteError as error:
+        yield f"{key}: {error}"
         return
     if not subtasks and settings.retrieval.split is None:
         yield f"{key}: nothing is scored; set {key}.root or {key}.retrieval.split"

@@ -57,7 +57,9 @@ class RemoteError(ClickException):
     """Object storage that cannot be used. No error of a file: an outage quarantines no image."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(masked(" ".join(message.split())))
+        # Of an error in a loader's process, torch puts the traceback before the message.
+        own = message.rpartition(f"{type(self).__name__}: ")[2]
+        super().__init__(masked(" ".join(own.split())))
 
 
 @settings
