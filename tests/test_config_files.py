@@ -13,6 +13,7 @@ from kedro.pipeline import Pipeline
 from compo_pipeline.methods.registry import METHODS
 from compo_pipeline.parameters import keys
 from compo_pipeline.pipeline_registry import TRAIN_EVAL
+from compo_pipeline.tuning.space import read, searchable
 
 PROJECT = Path(__file__).parents[1]
 CONF = PROJECT / "conf"
@@ -118,6 +119,16 @@ def test_defaults_named_in_globals_reach_the_parameters(context, env):
                 assert params[name][key] == (given_value or by_default)
         else:
             assert params[name] == value
+
+
+# Here, where the environments are read: each takes a second.
+@pytest.mark.parametrize("env", ENVIRONMENTS)
+def test_shipped_search_spaces_hold_the_configured_values(context, env):
+    params = context(env).params
+    method = params["method"]
+    assert set(params["spaces"]) == set(METHODS)
+    space = read(params["spaces"][method], f"spaces.{method}", params, searchable(method))
+    assert space.fits(space.configured(params))
 
 
 def test_data_of_ones_own_are_not_judged_on_scenes(context):
