@@ -64,7 +64,7 @@ def test_a_random_model_stands_at_chance(tiny_model: Callable[..., Path], tmp_pa
     for number in range(4):
         pixels = generator.integers(0, 255, (32, 32, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(tmp_path / f"{number}.png")
-    words = generator.integers(0, 10_000, (1200, 3))
+    words = generator.integers(0, 10_000, (300, 3))
     items = tuple(
         Item(str(k), f"{k % 4}.png", (f"word {a}", f"word {b}"), (f"word {c}",))
         for k, (a, b, c) in enumerate(words)

@@ -121,6 +121,7 @@ def free_port() -> int:
         return port
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one_does(plan: TrainingInputs, tmp_path: Path, world: Any) -> None:
     """With microbatches, validation, early stopping, and a control as long as the method."""
     held = replace(plan, held_out=HeldOut(world.captions[:6]))

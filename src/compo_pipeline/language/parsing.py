@@ -185,8 +185,7 @@ def parse_by(model: str, items: Iterable[tuple[str, int, str]]) -> Iterator[Pars
 
 def parses_of(model: str, texts: Iterable[str]) -> dict[str, Parse]:
     """Distinct texts to their parses by the pipeline that `load` finds."""
-    found = parse(load(model), (("", 0, text) for text in texts))
-    return {row.text: row for row in found}
+    return {row.text: row for row in parse_by(model, (("", 0, text) for text in texts))}
 
 
 def one_sentence(doc: Doc) -> Doc:
