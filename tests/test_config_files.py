@@ -10,6 +10,8 @@ from kedro.framework.startup import bootstrap_project
 from kedro.io import MemoryDataset
 from kedro.pipeline import Pipeline
 
+from compo_pipeline.configuration import parse
+from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
 from compo_pipeline.methods.registry import METHODS
 from compo_pipeline.parameters import keys
 from compo_pipeline.pipeline_registry import TRAIN_EVAL
@@ -129,6 +131,16 @@ def test_shipped_search_spaces_hold_the_configured_values(context, env):
     assert set(params["spaces"]) == set(METHODS)
     space = read(params["spaces"][method], f"spaces.{method}", params, searchable(method))
     assert space.fits(space.configured(params))
+
+
+@pytest.mark.parametrize("env", ["base", "smoke", "coco"])
+def test_an_environment_can_be_evaluated(context, env):
+    params = context(env).params
+    parse(EvaluationSettings, params["evaluation"], "evaluation")
+    benchmarks = parse(BenchmarksSettings, params["benchmarks"], "benchmarks")
+    assert benchmarks.sets["sugar_crepe"] and benchmarks.sets["sugar_crepe_pp"]
+    # Only where people wrote the captions is CLIC's reading of them a published protocol.
+    assert benchmarks.retrieval.text == ("clic" if env == "coco" else "raw")
 
 
 def test_data_of_ones_own_are_not_judged_on_scenes(context):

@@ -17,9 +17,8 @@ from kedro_datasets.json import JSONDataset
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.configuration import SettingsError
 from compo_pipeline.datasets.catalog import FolderDataset, RowsDataset
-from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
 from compo_pipeline.pipelines.evaluation.pipeline import create_pipeline
 from compo_pipeline.records import Caption, Fact, Rejected
 
@@ -239,13 +238,3 @@ def test_settings_are_checked_at_the_edge(catalog: Callable[..., DataCatalog]) -
         _run(catalog(workers=0))
     with pytest.raises(SettingsError, match=r"evaluation\.galery: unknown key.*gallery"):
         _run(catalog(galery=3))
-
-
-@pytest.mark.parametrize("environment", ["base", "smoke", "coco"])
-def test_every_environment_can_be_evaluated(context: Callable[..., Any], environment: str) -> None:
-    params = context(environment).params
-    parse(EvaluationSettings, params["evaluation"], "evaluation")
-    benchmarks = parse(BenchmarksSettings, params["benchmarks"], "benchmarks")
-    assert benchmarks.sets["sugar_crepe"] and benchmarks.sets["sugar_crepe_pp"]
-    # Only where people wrote the captions is CLIC's reading of them a published protocol.
-    assert benchmarks.retrieval.text == ("clic" if environment == "coco" else "raw")
