@@ -79,7 +79,7 @@ def confirm_best(
     from compo_pipeline.evaluation import benchmarks as adapters
     from compo_pipeline.evaluation.comparison import by_role
     from compo_pipeline.evaluation.settings import BenchmarksSettings
-    from compo_pipeline.language.parsing import load, name_and_version
+    from compo_pipeline.language.parsing import loaded, name_and_version
     from compo_pipeline.methods.contract import ViewContext
     from compo_pipeline.methods.views import ViewSettings, by_sample
     from compo_pipeline.presentation.tables import show_comparison
@@ -94,7 +94,7 @@ def confirm_best(
         return {"reason": reason}
     inputs = _inputs(**shared)
     reported = parse(BenchmarksSettings, shared["benchmarks"], "benchmarks")
-    language = name_and_version(load(language_model)) if parses else ""
+    language = name_and_version(loaded(language_model)) if parses else ""
     confirmation = Confirmation(
         inputs=inputs,
         view_context=ViewContext.of(parses, language, 0, by_sample(counterfactuals)),
