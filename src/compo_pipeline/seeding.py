@@ -7,10 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import random
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 def digest(*parts: str | int) -> int:
@@ -22,10 +18,3 @@ def digest(*parts: str | int) -> int:
 def rng(*parts: str | int) -> random.Random:
     """A `random.Random` seeded by the parts, e.g. `rng(seed, epoch, sample_id)`."""
     return random.Random(digest(*parts))
-
-
-def numpy_rng(*parts: str | int) -> np.random.Generator:
-    """A numpy generator seeded by the parts."""
-    import numpy as np
-
-    return np.random.default_rng(digest(*parts))

@@ -10,7 +10,7 @@ from PIL import Image
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.scenes.render import SceneAdainSettings, cast, image, render, towards
 from compo_pipeline.scenes.world import BACKGROUNDS, COLOURS, Scene, Thing, World
-from compo_pipeline.seeding import numpy_rng, rng
+from compo_pipeline.seeding import rng
 
 
 def shown(*things: Thing, background: str = "white", shade: int = 0) -> Scene:
@@ -164,7 +164,7 @@ def test_colours_keep_their_names(strength: float, least: float) -> None:
 
 
 def noise(seed: int, size: tuple[int, int], low: int, high: int) -> Image.Image:
-    pixels = numpy_rng(seed).integers(low, high, (*size, 3)).astype(np.uint8)
+    pixels = np.random.default_rng(seed).integers(low, high, (*size, 3)).astype(np.uint8)
     pixels[..., 0] += 20
     return Image.fromarray(pixels)
 

@@ -11,14 +11,22 @@ Shapes: b images; pixels [b, 3, H, W] in 0..1; features [b, 512, H/8, W/8].
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+from torch.nn import (
+    Conv2d,
+    MaxPool2d,
+    Module,
+    ReflectionPad2d,
+    ReLU,
+    Sequential,
+    UpsamplingNearest2d,
+)
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.images.style import adain
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from torch.nn import Module, Sequential
 
 # Channels of the convolutions between two changes of the resolution.
 _ENCODER = ((64, 64), (128, 128), (256, 256, 256, 256), (512,))
@@ -27,8 +35,6 @@ _DECODER = ((256,), (256, 256, 256, 128), (128, 64), (64, 3))
 
 def encoder() -> Sequential:
     """Pixels to relu4_1."""
-    from torch.nn import Conv2d, MaxPool2d, Sequential
-
     layers: list[Module] = [Conv2d(3, 3, 1)]
     before = 3
     for block in _ENCODER:
@@ -41,8 +47,6 @@ def encoder() -> Sequential:
 
 def decoder() -> Sequential:
     """relu4_1 to pixels."""
-    from torch.nn import Sequential, UpsamplingNearest2d
-
     layers: list[Module] = []
     before = 512
     for block in _DECODER:
@@ -54,8 +58,6 @@ def decoder() -> Sequential:
 
 
 def _convolutions(before: int, widths: tuple[int, ...]) -> list[Module]:
-    from torch.nn import Conv2d, ReflectionPad2d, ReLU
-
     layers: list[Module] = []
     for width in widths:
         layers += [ReflectionPad2d(1), Conv2d(before, width, 3), ReLU()]
@@ -87,11 +89,7 @@ def load(layers: Sequential, path: Path, key: str) -> Sequential:
 
 def _state(path: Path) -> dict[str, Tensor]:
     if path.suffix == ".safetensors":
-        from safetensors.torch import load_file
-
         return load_file(path)
-    import torch
-
     state: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
     return state
 
