@@ -15,6 +15,9 @@ from typing import Any, NamedTuple
 import torch.nn.functional as F
 from open_clip.timm_model import TimmModel
 from open_clip.transformer import VisionTransformer
+from timm.layers.attention_pool import AttentionPoolLatent
+from timm.models import Eva, Xcit
+from timm.models import VisionTransformer as TimmTransformer
 from torch import Tensor, nn
 
 from compo_pipeline.configuration import SettingsError
@@ -136,11 +139,8 @@ def _of_timm(visual: TimmModel, pixels: Tensor, name: str) -> tuple[Tensor, Tens
 
 
 def _refuse_unknown_trunk(visual: TimmModel, name: str) -> None:
-    from timm.layers.attention_pool import AttentionPoolLatent
-    from timm.models import Eva, VisionTransformer, Xcit
-
     trunk: Any = visual.trunk
-    if not isinstance(trunk, VisionTransformer | Eva | Xcit):
+    if not isinstance(trunk, TimmTransformer | Eva | Xcit):
         raise NoPatches(name, f"its image tower is a timm {type(trunk).__name__}")
     pool: Any = getattr(trunk, "attn_pool", None)
     if pool is None:

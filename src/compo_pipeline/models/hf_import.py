@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import open_clip
 import torch
 from torch import Tensor
 
@@ -167,8 +168,6 @@ def _clip(
 
 
 def _siglip(folder: Path, vision: Mapping[str, Any], text: Mapping[str, Any]) -> dict[str, Any]:
-    import open_clip
-
     wanted = {
         "width": text["hidden_size"],
         "layers": text["num_hidden_layers"],

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import huggingface_hub
+from huggingface_hub.errors import LocalEntryNotFoundError
+
 _TIMEOUT = 10.0  # seconds
 
 
@@ -19,12 +22,12 @@ def cached(repository: str, files: Sequence[str] | None = None) -> Path | None:
         repository: `owner/model`.
         files: patterns of those that are wanted; all by default.
     """
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
     wanted = None if files is None else list(files)
     try:
-        return Path(snapshot_download(repository, allow_patterns=wanted, local_files_only=True))
+        folder = huggingface_hub.snapshot_download(
+            repository, allow_patterns=wanted, local_files_only=True
+        )
+        return Path(folder)
     except LocalEntryNotFoundError:
         return None
 
@@ -34,10 +37,8 @@ def cached_file(repository: str, files: Sequence[str]) -> Path | None:
 
     The rest of the repository need not be cached.
     """
-    from huggingface_hub import try_to_load_from_cache
-
     for name in files:
-        found = try_to_load_from_cache(repository, name)
+        found = huggingface_hub.try_to_load_from_cache(repository, name)
         if isinstance(found, str):
             return Path(found)
     return None
@@ -49,9 +50,17 @@ def ask(repository: str) -> None:
     Raises:
         Exception: it does not, of one of several kinds.
     """
-    from huggingface_hub import HfApi
+    huggingface_hub.HfApi().model_info(repository, timeout=_TIMEOUT)
 
-    HfApi().model_info(repository, timeout=_TIMEOUT)
+
+def download(repository: str, files: Sequence[str]) -> Path:
+    """Folder of a repository, with the files of these patterns, from a hub that answers.
+
+    Raises:
+        Exception: it does not, of one of several kinds.
+    """
+    ask(repository)
+    return Path(huggingface_hub.snapshot_download(repository, allow_patterns=list(files)))
 
 
 def first_line(error: Exception) -> str:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from open_clip.model import CLIP, CustomTextCLIP
+from open_clip.transform import PreprocessCfg, image_transform_v2
 from PIL.Image import Image
 from torch import nn
 
@@ -111,8 +113,6 @@ def load(source: ModelSettings | Path, device: str | torch.device = "cpu") -> Lo
 
 def _build(plan: ModelSource, seed: int, model_cfg: Mapping[str, Any]) -> torch.nn.Module:
     """A module with the plan's weights, or with seeded random ones."""
-    from open_clip.model import CLIP, CustomTextCLIP
-
     arguments = dict(model_cfg)
     if "multimodal_cfg" in arguments:
         raise SettingsError(f"model.name: '{plan.name}' is a CoCa model, which is not supported")
@@ -139,8 +139,6 @@ def _square(name: str, model: torch.nn.Module) -> int:
 
 
 def _transform(preprocess_cfg: Mapping[str, Any]) -> Callable[[Image], torch.Tensor]:
-    from open_clip.transform import PreprocessCfg, image_transform_v2
-
     arguments = {k: tuple(v) if isinstance(v, list) else v for k, v in preprocess_cfg.items()}
     transform: Callable[[Image], torch.Tensor] = image_transform_v2(
         PreprocessCfg(**arguments), is_train=False

@@ -16,6 +16,8 @@ from open_clip.timm_model import TimmModel
 from open_clip.transformer import VisionTransformer
 from peft import LoraConfig, inject_adapter_in_model
 from peft.tuners.lora.layer import Conv2d, LoraLayer, MultiheadAttention
+from timm.models import Eva, Xcit
+from timm.models import VisionTransformer as TimmTransformer
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear as OutProjection
@@ -103,9 +105,6 @@ def _targets(model: Any, name: str, towers: Set[str]) -> list[str]:
 
 
 def _of_images(visual: Any, name: str) -> Iterator[nn.Module]:
-    from timm.models import Eva, Xcit
-    from timm.models import VisionTransformer as TimmTransformer
-
     if isinstance(visual, VisionTransformer) and visual.attn_pool is None:
         yield from _of_stem(visual.conv1, name)
         yield from _of_blocks(visual.transformer.resblocks, name)

@@ -10,6 +10,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import open_clip
+from open_clip import pretrained as pretrained_weights
+from open_clip.transform import PreprocessCfg, merge_preprocess_dict
+
 from compo_pipeline.configuration import SettingsError, nearest
 from compo_pipeline.models import checkpoints, foreign, hf_import, hub, weights
 from compo_pipeline.models.checkpoints import Layout
@@ -153,8 +157,6 @@ def _of_transformers(folder: Path, name: str, context_length: int | None) -> Mod
 
 
 def _of_architecture(settings: ModelSettings) -> ModelSource:
-    import open_clip
-
     name, pretrained = settings.name, settings.pretrained
     model_cfg = open_clip.get_model_config(name)
     if model_cfg is None:
@@ -239,13 +241,11 @@ def _check_file_activation(settings: ModelSettings, file: Path, quick_gelu: bool
 
 def _check_tag(name: str, tag: str, model_cfg: Mapping[str, Any]) -> dict[str, Any]:
     """open_clip's entry of a pretrained tag."""
-    from open_clip.pretrained import get_pretrained_cfg, list_pretrained_tags_by_model
-
-    entry = get_pretrained_cfg(name, tag)
+    entry = pretrained_weights.get_pretrained_cfg(name, tag)
     if not entry:
-        tags = list_pretrained_tags_by_model(name)
+        tags = pretrained_weights.list_pretrained_tags_by_model(name)
         sibling = _sibling(name, model_cfg)
-        if sibling and get_pretrained_cfg(sibling, tag):
+        if sibling and pretrained_weights.get_pretrained_cfg(sibling, tag):
             raise _wrong_activation(name, tag, not model_cfg.get("quick_gelu", False))
         raise SettingsError(
             f"model.pretrained: '{tag}' is no tag of {name} and no file{nearest(tag, tags)} "
@@ -257,8 +257,6 @@ def _check_tag(name: str, tag: str, model_cfg: Mapping[str, Any]) -> dict[str, A
 
 
 def _wrong_activation(name: str, pretrained: str, trained_with: bool) -> SettingsError:
-    import open_clip
-
     right = _sibling(name, open_clip.get_model_config(name) or {})
     fix = f"set model.name to '{right}'" if right else "choose other weights"
     return SettingsError(
@@ -270,7 +268,6 @@ def _wrong_activation(name: str, pretrained: str, trained_with: bool) -> Setting
 
 def _sibling(name: str, model_cfg: Mapping[str, Any]) -> str | None:
     """The architecture that differs from one in its activation alone."""
-    import open_clip
 
     def plain(config: Mapping[str, Any]) -> dict[str, Any]:
         return {key: value for key, value in config.items() if key != "quick_gelu"}
@@ -284,8 +281,6 @@ def _sibling(name: str, model_cfg: Mapping[str, Any]) -> str | None:
 
 
 def _download_tag(name: str, tag: str, entry: dict[str, Any]) -> Path:
-    from open_clip.pretrained import download_pretrained
-
     # `owner/model/`, or `owner/model/file`.
     repository, _, file = entry.get("hf_hub", "").rpartition("/")
     try:
@@ -294,7 +289,7 @@ def _download_tag(name: str, tag: str, entry: dict[str, Any]) -> Path:
             if file is not None:
                 return file
             hub.ask(repository)
-        return Path(download_pretrained(entry))
+        return Path(pretrained_weights.download_pretrained(entry))
     except Exception as error:
         place = repository or entry.get("url", "")
         raise SettingsError(
@@ -309,9 +304,14 @@ def _download_tag(name: str, tag: str, entry: dict[str, Any]) -> Path:
 def _download_repository(identifier: str) -> Path:
     texts = ["*.json", "*.txt", "*.model"]
     try:
-        folder = _snapshot(identifier, [*texts, "open_clip_*.safetensors"])
-        if not (folder / CONFIG_FILE).is_file():
-            folder = _snapshot(identifier, [*texts, "model.safetensors", "*/model.safetensors"])
+        for weights_of in (
+            ["open_clip_*.safetensors"],
+            ["model.safetensors", "*/model.safetensors"],
+        ):
+            wanted = [*texts, *weights_of]
+            folder = hub.cached(identifier, wanted) or hub.download(identifier, wanted)
+            if (folder / CONFIG_FILE).is_file():
+                break
     except Exception as error:
         raise SettingsError(
             f"model.name: {HUB_PREFIX}{identifier} could not be downloaded "
@@ -322,21 +322,8 @@ def _download_repository(identifier: str) -> Path:
     return folder
 
 
-def _snapshot(identifier: str, wanted: list[str]) -> Path:
-    """The folder of a hub's repository, from the cache where it is there."""
-    from huggingface_hub import snapshot_download
-
-    folder = hub.cached(identifier, wanted)
-    if folder is None:
-        hub.ask(identifier)
-        folder = Path(snapshot_download(identifier, allow_patterns=wanted))
-    return folder
-
-
 def preprocessing(partial: Mapping[str, Any], size: tuple[int, int]) -> dict[str, Any]:
     """open_clip's full preprocessing configuration, in the form that JSON keeps."""
-    from open_clip.transform import PreprocessCfg, merge_preprocess_dict
-
     merged = merge_preprocess_dict(asdict(PreprocessCfg()), dict(partial))
     merged["size"] = list(size)
     return {k: list(v) if isinstance(v, tuple) else v for k, v in merged.items()}

@@ -16,6 +16,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from open_clip import SimpleTokenizer
+from open_clip.tokenizer import HFTokenizer
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.models import foreign, hub
@@ -67,16 +69,12 @@ def _clips_own(settings: str) -> Any:
 
     Shared by the models of a process: reading its vocabulary takes as long as loading a small one.
     """
-    from open_clip import SimpleTokenizer
-
     length, given = json.loads(settings)
     return SimpleTokenizer(context_length=length, **given)
 
 
 def _hugging_face(plan: ModelSource, configured: str | None, text_cfg: dict[str, Any]) -> Any:
     """open_clip's wrapper around a tokenizer from files."""
-    from open_clip.tokenizer import HFTokenizer
-
     if find_spec("transformers") is None:
         raise SettingsError(
             f"model '{plan.name}': its tokenizer needs the package transformers: "
@@ -145,13 +143,10 @@ def _holds_tokenizer(folder: Path) -> bool:
 
 def _from_hub(plan: ModelSource, repository: str) -> Path:
     """Folder of a repository's tokenizer in the local cache, fetched if it is not there yet."""
-    from huggingface_hub import snapshot_download
-
     found = hub.cached(repository, _FILES)
     if found is None or not _holds_tokenizer(found):
         try:
-            hub.ask(repository)
-            found = Path(snapshot_download(repository, allow_patterns=list(_FILES)))
+            found = hub.download(repository, _FILES)
         except Exception as error:
             reason = f"no download ({type(error).__name__}: {hub.first_line(error)})"
             raise _missing(plan, reason, repository) from error

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from open_clip.convert import convert_state_dict
+from open_clip.model import convert_to_custom_text_state_dict
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -123,9 +125,6 @@ def load_into(model: torch.nn.Module, path: Path, name: str, context: int | None
     Raises:
         SettingsError: the weights are of another architecture, or not finite.
     """
-    from open_clip.convert import convert_state_dict
-    from open_clip.model import convert_to_custom_text_state_dict
-
     state: dict[str, Any] = convert_state_dict(model, read(path))
     if "positional_embedding" in state and not hasattr(model, "positional_embedding"):
         state = convert_to_custom_text_state_dict(state)

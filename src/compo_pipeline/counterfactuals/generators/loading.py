@@ -73,13 +73,10 @@ def _downloaded(name: str, key: str) -> Path:
             f"{key}: '{name}' is no folder; expected one as save_pretrained of diffusers or "
             "transformers writes it"
         )
-    from huggingface_hub import snapshot_download
-
     try:
         found = hub.cached(name, HUB_FILES)
         if found is None or lacking(found):  # as an interrupted download leaves it
-            hub.ask(name)
-            found = Path(snapshot_download(name, allow_patterns=list(HUB_FILES)))
+            found = hub.download(name, HUB_FILES)
     except Exception as error:
         raise SettingsError(
             f"{key}: there is no folder '{name}', and the model of that name could not be "
