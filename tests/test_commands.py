@@ -92,3 +92,17 @@ def test_parameters_are_listed_for_other_programs(kedro):
     rows = [line.split("\t") for line in done.stdout.splitlines()]
     rate = next(row for row in rows if row[0] == "training.optimizer.lr")
     assert rate[1:3] == ["0.0017", "number >= 0"] and rate[-1] == "coco: 1.0e-06"
+
+
+def test_commands_start_without_the_large_libraries() -> None:
+    """The nodes and hooks that need one import it: each takes seconds."""
+    program = (
+        "import sys, compo_pipeline.settings\n"
+        "from compo_pipeline.pipeline_registry import register_pipelines\n"
+        "register_pipelines()\n"
+        "large = {'great_expectations', 'matplotlib', 'mlflow', 'open_clip', 'spacy', 'torch'}\n"
+        "print(sorted(large & sys.modules.keys()))"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

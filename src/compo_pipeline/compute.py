@@ -1,6 +1,7 @@
 """Device, precision, attention kernel and processor cores: resolved here for every pipeline.
 
-What `auto` means on which machine is in docs/compute.md.
+What `auto` means on which machine is in docs/compute.md. torch is imported by the functions that
+need it: `cores` is asked before the number of its threads is set.
 """
 
 from __future__ import annotations
@@ -13,19 +14,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import version
-from typing import Any, Literal
-
-import joblib
-import psutil
-import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from typing import TYPE_CHECKING, Any, Literal
 
 from compo_pipeline.configuration import SettingsError
 
+if TYPE_CHECKING:
+    import torch
+
 Precision = Literal["fp32", "bf16", "fp16"]
 
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 # Apple's GPUs (mps) are untried, and only used when they are named.
 _DEVICES = ("cpu", "cuda", "mps")
 
@@ -45,7 +43,10 @@ class Compute:
     @property
     def dtype(self) -> torch.dtype:
         """Dtype of what a tower returns under `autocast`."""
-        return _DTYPES[self.precision]
+        import torch
+
+        dtype: torch.dtype = getattr(torch, _DTYPES[self.precision])
+        return dtype
 
     @contextmanager
     def autocast(self) -> Iterator[None]:
@@ -54,6 +55,9 @@ class Compute:
         That is torch's own choice, the fused kernel, except for gradients in bf16 on a CPU: its
         backward pass takes two to five times as long as plain matrix products on 20 to 50 tokens.
         """
+        import torch
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
         low = self.precision != "fp32"
         plain = low and self.device.type == "cpu" and torch.is_grad_enabled()
         with (
@@ -64,6 +68,8 @@ class Compute:
 
     def facts(self) -> dict[str, str | int]:
         """Kind of device, its name, precision and threads, for the record of a run."""
+        import torch
+
         return {
             "device": self.device.type,
             "hardware": _hardware(self.device),
@@ -72,6 +78,8 @@ class Compute:
         }
 
     def __str__(self) -> str:
+        import torch
+
         threads = torch.get_num_threads()
         return (
             f"{self.precision} on {self.device} "
@@ -122,6 +130,8 @@ def choose_device(name: str, *, key: str) -> torch.device:
     Raises:
         SettingsError: there is no such device here.
     """
+    import torch
+
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     reason = "no such kind of device"
@@ -153,6 +163,8 @@ def moved(batch: Any, device: torch.device) -> Any:
 
 def multiplies_bf16(device: torch.device) -> bool:
     """Whether a device has instructions for bf16; where it is emulated, fp32 is faster."""
+    import torch
+
     if device.type == "cuda":
         with torch.cuda.device(device):
             return bool(torch.cuda.is_bf16_supported(including_emulation=False))
@@ -179,6 +191,8 @@ def _offered(device: torch.device) -> tuple[Precision, ...]:
 
 
 def _devices_here() -> list[str]:
+    import torch
+
     cards = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
     apple = ["mps"] if torch.backends.mps.is_available() else []
     return ["auto", "cpu", *(["cuda", *cards] if cards else []), *apple]
@@ -186,6 +200,8 @@ def _devices_here() -> list[str]:
 
 def _hardware(device: torch.device) -> str:
     """Name of the GPU or of the processor."""
+    import torch
+
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     name = torch.cpu.get_capabilities().get("cpu_name")
@@ -194,6 +210,8 @@ def _hardware(device: torch.device) -> str:
 
 def environment(device: torch.device) -> str:
     """Versions and hardware behind measured values, in one line."""
+    from importlib.metadata import version
+
     libraries = ", ".join(f"{name} {version(name)}" for name in ("torch", "open_clip_torch"))
     system = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"
     return f"{system}, {libraries}, {device.type} ({_hardware(device)})"
@@ -206,6 +224,9 @@ def cores() -> int:
     Affinity and the CPU quota of its container (cgroup v1 and v2) count; a second hardware thread
     of a core does not: matrix products gain nothing from it.
     """
+    import joblib
+    import psutil
+
     allowed: int = joblib.cpu_count()
     return min(allowed, psutil.cpu_count(logical=False) or allowed)
 
@@ -215,6 +236,8 @@ def use_cores(processes: int = 1) -> None:
 
     OMP_NUM_THREADS, where the user has set it, is left as it is.
     """
+    import torch
+
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(_share(processes))
 

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar
 import pydantic
 from click import ClickException
 
-import compo_pipeline
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.remote import open_file
 
@@ -414,7 +413,7 @@ def files_fingerprint(files: Iterable[tuple[str, Path]]) -> str:
 
 def code_fingerprint(names: Iterable[str]) -> str:
     """Sixteen hexadecimal digits of source files and packages, by their paths below this one."""
-    package = Path(compo_pipeline.__file__).parent
+    package = Path(__file__).parent
     places = [package / name for name in names]
     files = [file for place in places for file in (sorted(place.rglob("*.py")) or [place])]
     return files_fingerprint((str(file.relative_to(package)), file) for file in files)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import compo_pipeline
+from compo_pipeline import storage
 from compo_pipeline.compute import Compute
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews, ClicWeights
 from compo_pipeline.training import checkpoint, fingerprint
@@ -117,7 +118,7 @@ def test_code_that_trains_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             path.mkdir()
             (path / "a.py").write_text("x = 1")
     (tmp_path / "other.py").write_text("x = 1")
-    monkeypatch.setattr(compo_pipeline, "__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(storage, "__file__", str(tmp_path / "storage.py"))
     before = code_fingerprint()
     (tmp_path / "other.py").write_text("x = 2")
     assert code_fingerprint() == before

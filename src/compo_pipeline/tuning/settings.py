@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from compo_pipeline import compute
 from compo_pipeline.configuration import Title, settings
 from compo_pipeline.evaluation.settings import BenchmarksSettings
+
+if TYPE_CHECKING:
+    import torch
 
 # YAML keys of StudySettings and ObjectiveSettings, for messages.
 STUDY, OBJECTIVE = "tuning.study", "tuning.objective"
