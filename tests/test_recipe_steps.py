@@ -145,7 +145,7 @@ RECIPES = {
     "sparcl_coco": (coco_2014, None, "tiny_clip", "sparcl", {"image", "text"}),
 }
 
-FAST = ("coco", "siglip_cc3m")
+FAST = ("coco",)
 
 
 @pytest.mark.parametrize(
