@@ -32,6 +32,7 @@ from compo_pipeline.tables import Parts, Table, write_rows
 
 PROCESSES = PrepareSettings("processes", 2)
 RAY = PrepareSettings("ray", 2)
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 (else its workers give way to other tests)
 WORDS = ("red", "blue", "green", "small", "large", "old", "new")
 with_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra `scale`")
 
