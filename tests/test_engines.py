@@ -13,15 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow as pa
 import pytest
 from PIL import Image
 
 from compo_pipeline import engines, tables
 from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.counterfactuals import generation
+from compo_pipeline.counterfactuals.editors.rules import RuleEditor
+from compo_pipeline.counterfactuals.generation import Folders, Parser, generate
+from compo_pipeline.counterfactuals.settings import CounterfactualSettings, RulesSettings
 from compo_pipeline.engines import KEY, LOCAL, PrepareSettings, check, map_partitions
 from compo_pipeline.images import decoding
 from compo_pipeline.images.decoding import ImageError, Limits
-from compo_pipeline.language.parsing import CaptionParser
+from compo_pipeline.language.parsing import CaptionParser, parse_by
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.views import write
@@ -32,6 +37,7 @@ from compo_pipeline.tables import Parts, Table, write_rows
 
 PROCESSES = PrepareSettings("processes", 2)
 RAY = PrepareSettings("ray", 2)
+MODEL = "compo_en"
 os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 (else its workers give way to other tests)
 WORDS = ("red", "blue", "green", "small", "large", "old", "new")
 with_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra `scale`")
@@ -115,6 +121,7 @@ def test_processes_end_with_the_one_that_started_them() -> None:
 def captions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table[Caption]:
     """Thirty rows in a file, with images, of which some are broken; parts are of ten."""
     monkeypatch.setattr(tables, "PART", 10)
+    monkeypatch.setattr(generation, "_AT_ONCE", 16)
     rows = []
     for number in range(30):
         Image.new("RGB", (number + 10, 12), (number, 0, 0)).save(tmp_path / f"{number}.png")
@@ -131,18 +138,25 @@ def captions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table[Caption]:
 def prepared(captions: Table[Caption], folder: Path, engine: PrepareSettings) -> dict[str, Any]:
     """What is computed by partitions, as bytes."""
     root = folder.parent
-    parser = CaptionParser(captions, "compo_en", 1)
+    parser = CaptionParser(captions, MODEL, 1)
     write_rows(folder / "parses.parquet", Parts("p", parser, len(captions), "f", engine), Parse)
     parses = Table.open(folder / "parses.parquet", Parse)
     method = Clic(ClicViews(partners="shared_noun"), ClicObjective())
-    context = ViewContext.of(parses, "compo_en", 0, {})
+    context = ViewContext.of(parses, MODEL, 0, {})
     write(method, captions, context, 2, folder / "views", "f", engine)
     images = [row.image for row in captions] * 5 + ["none.png"]
     found: dict[str, Any] = {
         str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*.parquet")
     }
     assert sorted(found) == ["parses.parquet", "views/epoch=00.parquet", "views/epoch=01.parquet"]
-    return {**found, "images": measure(root, images, IngestSettings(), engine)}
+    found["images"] = measure(root, images, IngestSettings(), engine)
+    editor = RuleEditor(RulesSettings(), key="counterfactuals.rules", seed=0)
+    given = pa.chunked_array([["0"] * len(captions)]), editor, Parser("p", partial(parse_by, MODEL))
+    folders = Folders(root, folder / "counterfactuals", folder / "state")
+    made = generate(captions, *given, None, CounterfactualSettings(), folders, engine)
+    found["edits"] = list(made[0])
+    assert sum(row.state == "edited" for row in found["edits"]) > len(captions)
+    return found
 
 
 @pytest.mark.slow
