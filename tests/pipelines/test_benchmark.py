@@ -7,6 +7,7 @@ from pathlib import Path
 from platform import python_version
 from typing import Any
 
+import mlflow
 import numpy as np
 import pytest
 from PIL import Image
@@ -24,10 +25,12 @@ from compo_pipeline.evaluation.suite import (
     SuiteModel,
     listed_models,
 )
-from compo_pipeline.pipelines.benchmark.nodes import score_list, write_suite_page
+from compo_pipeline.pipelines.benchmark.nodes import log_suite, score_list, write_suite_page
 from compo_pipeline.pipelines.benchmark_diff.nodes import diff_models, write_diff_page
 from compo_pipeline.presentation import suite_page
 from compo_pipeline.records import Caption, Fact, Score
+from compo_pipeline.registry import tracking
+from compo_pipeline.registry.settings import TrackingSettings
 from compo_pipeline.tables import read_rows, write_rows
 
 FETCHED = re.compile(r"""(?:src|href)=["']([^"']*)|url\(([^)]*)\)""")
@@ -56,8 +59,12 @@ def benchmarks(tmp_path: Path) -> dict[str, Any]:
 
 
 def test_a_list_of_models_is_compared_with_its_first(
-    benchmarks: dict[str, Any], tiny_model: Callable[..., Path], tmp_path: Path
+    benchmarks: dict[str, Any],
+    tiny_model: Callable[..., Path],
+    mlflow_project: Path,
+    tmp_path: Path,
 ) -> None:
+    tracking.configure(TrackingSettings(experiment="benchmark"), mlflow_project)
     models = {name: {"name": f"local-dir:{tiny_model(k)}"} for k, name in enumerate(("a", "b"))}
     evaluation = {"device": "cpu"}
     data = {"format": "coco_captions", "root": str(tmp_path), "splits": {"train": "train"}}
@@ -97,6 +104,17 @@ def test_a_list_of_models_is_compared_with_its_first(
         for one, other in FETCHED.findall(page)
         if not (one or other).startswith(("data:", "#"))
     } == set()
+
+    client = mlflow.MlflowClient()
+    for found in (suite, suite, {**suite, "models": suite["models"][:1]}):
+        log_suite(found, folder, "two")
+    # The same figures are logged once.
+    one_model, both = client.search_runs([tracking.experiment_id()], "tags.models = 'two'")
+    logged = both.data.metrics
+    assert len(logged) == 2 * len(one_model.data.metrics)
+    accuracy = next(row for row in suite["models"][1]["rows"] if row["name"] == "swap_att")
+    assert logged["b/sugar_crepe/accuracy/swap_att"] == accuracy["fine_tuned"]["value"]
+    assert {file.path for file in client.list_artifacts(both.info.run_id)} == {"page"}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from compo_pipeline.evaluation.benchmarks import (
     titles,
     zero_shot_sets,
 )
-from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Row, compare
+from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Row, by_role, compare
 from compo_pipeline.evaluation.contamination import Overlap, TrainingRows, overlaps
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.evaluate import Audit, Comparison, audit, left_out
@@ -157,6 +157,11 @@ class Suite:
         """The rows that a summary shows; all where none is one of these."""
         table = list(self.table)
         return [rows for rows in table if rows[0].headline] or table
+
+    @property
+    def figures(self) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
+        """Plain values for DVC and MLflow: model, benchmark, metric, subtask or average."""
+        return {model.name: by_role(model.rows)[FINE_TUNED] for model in self.models}
 
     @property
     def aggregates(self) -> list[AggregateRow]:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 # Catalog entries that hold an MLflow run's id: of a training, of a study.
 ENTRIES = frozenset({"run", "study"})
+# Pages that are logged as a run of their own.
+PAGES = frozenset({"suite_report", "comparison_report"})
 
 
 class TrackingHook:
@@ -31,9 +33,9 @@ class TrackingHook:
 
     @hook_impl
     def before_pipeline_run(self, pipeline: Pipeline) -> None:
-        """Configure MLflow if the pipeline reads or writes a run; importing it takes seconds."""
+        """Configure MLflow if the pipeline logs into a run; importing it takes seconds."""
         self._run_id = None
-        if self._context is not None and ENTRIES & pipeline.datasets():
+        if self._context is not None and (ENTRIES | PAGES) & pipeline.datasets():
             from compo_pipeline.registry import tracking
 
             settings = parse(TrackingSettings, self._context.params["tracking"], "tracking")

@@ -7,6 +7,7 @@ from a cache), a new run with the tag `restored_from` replaces it.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Iterator, Mapping
@@ -29,6 +30,7 @@ from compo_pipeline.configuration import SettingsError, masked
 from compo_pipeline.provenance import git_state
 from compo_pipeline.registry.run_log import RunLog
 from compo_pipeline.registry.settings import TrackingSettings
+from compo_pipeline.seeding import digest
 from compo_pipeline.storage import atomic_file
 
 RESTORED_FROM = "restored_from"
@@ -243,6 +245,32 @@ def child_run(run_id: str, name: str) -> str:
         tags={**tags, MLFLOW_PARENT_RUN_ID: run_id, "role": name},
     )
     return str(child.info.run_id)
+
+
+def log_figures(name: str, tags: Mapping[str, str], figures: Mapping[str, Any], page: Path) -> str:
+    """Log figures and the folder of their page as a run; the same figures are logged once.
+
+    Args:
+        name: of the run.
+        tags: of the run.
+        figures: nested mappings, as `RunLog.metrics` gets them.
+        page: the folder.
+
+    Returns:
+        The run's id.
+
+    Raises:
+        SettingsError: the store does not answer, or denies access.
+    """
+    key = f"{digest(name, json.dumps(figures)):016x}"
+    query = f"tags.figures = '{key}'"
+    with store_errors():
+        found = mlflow.MlflowClient().search_runs([experiment_id()], query, max_results=1)
+        run_id = found[0].info.run_id if found else open_run(name, {**tags, "figures": key})
+    with adopt(run_id) as record:
+        record.metrics(figures)
+        record.artefact(page)
+        return record.run_id
 
 
 def mark_failed(run_id: str, error: Exception) -> None:

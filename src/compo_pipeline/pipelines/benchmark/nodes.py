@@ -139,3 +139,12 @@ def write_suite_page(
     suite_page.show(found)
     title = f"Models of the list {models}"
     return suite_page.write(found, title, facts, Path(folder), cards, attention)
+
+
+def log_suite(suite: Mapping[str, Any], page: Path, models: str) -> None:
+    """Log figures and page of a list of models as an MLflow run."""
+    from compo_pipeline.evaluation.suite import Suite
+    from compo_pipeline.registry import tracking
+
+    figures = Suite.from_json(suite).figures
+    tracking.log_figures(f"benchmark-{models}", {"models": models}, figures, page)

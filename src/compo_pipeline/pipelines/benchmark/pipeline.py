@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.pipelines.benchmark.nodes import score_list, write_suite_page
+from compo_pipeline.pipelines.benchmark.nodes import log_suite, score_list, write_suite_page
 
 
 def create_pipeline() -> Pipeline:
@@ -44,6 +44,12 @@ def create_pipeline() -> Pipeline:
                 },
                 outputs="suite_report",
                 name="write_suite_page",
+            ),
+            node(
+                log_suite,
+                inputs={"suite": "suite", "page": "suite_report", "models": "params:models"},
+                outputs=None,
+                name="log_suite",
             ),
         ]
     )

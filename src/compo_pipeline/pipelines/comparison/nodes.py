@@ -97,7 +97,6 @@ def write_comparison_page(
     folder: str,
 ) -> tuple[dict[str, Any], Path]:
     """Metrics by cell for DVC, and the page of a set; prints its headline metrics."""
-    from compo_pipeline.evaluation.comparison import FINE_TUNED, by_role
     from compo_pipeline.evaluation.suite import Suite
     from compo_pipeline.presentation import suite_page
     from compo_pipeline.provenance import page_facts
@@ -110,8 +109,15 @@ def write_comparison_page(
     }
     suite_page.show(found)
     written = suite_page.write(found, f"Comparison of the set {name}", facts, Path(folder))
-    metrics = {model.name: by_role(model.rows)[FINE_TUNED] for model in found.models}
-    return metrics, written
+    return found.figures, written
+
+
+def log_cells(cells_metrics: Mapping[str, Any], page: Path, name: str, dataset: str) -> None:
+    """Log figures and page of a set as an MLflow run."""
+    from compo_pipeline.registry import tracking
+
+    tags = {"dataset": dataset, "set": name}
+    tracking.log_figures(f"comparison-{dataset}-{name}", tags, cells_metrics, page)
 
 
 def _cells(

@@ -6,6 +6,7 @@ from kedro.pipeline import Pipeline, node
 
 from compo_pipeline.pipelines.comparison.nodes import (
     compare_cells,
+    log_cells,
     run_cells,
     write_comparison_page,
 )
@@ -41,6 +42,17 @@ def create_pipeline() -> Pipeline:
                 },
                 outputs=["cells_metrics", "comparison_report"],
                 name="write_comparison_page",
+            ),
+            node(
+                log_cells,
+                inputs={
+                    "cells_metrics": "cells_metrics",
+                    "page": "comparison_report",
+                    "name": "params:set",
+                    "dataset": "params:dataset",
+                },
+                outputs=None,
+                name="log_cells",
             ),
         ]
     )
