@@ -138,7 +138,7 @@ def test_interrupted_export_leaves_the_older_one(
         path.write_bytes(b"half")
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("safetensors.torch.save_file", full)
+    monkeypatch.setattr("compo_pipeline.models.weights.save_file", full)
     with pytest.raises(OSError, match="no space left"):
         export(loaded, folder, metadata={"method": "newer"})
     assert read_record(folder)["method"] == "older"

@@ -236,7 +236,8 @@ def test_both_ways_of_running_a_recipe_give_its_values_and_change_nothing_else(
         assert params["clic"]["objective"]["positives"] == 3
         assert "/tuned/" in params["paths"]["checkpoint"]
         params["training"]["optimizer"]["lr"] = plain["training"]["optimizer"]["lr"]
-        params["clic"]["objective"]["positives"] = plain["clic"]["objective"]["positives"]
+        for key in ("clic", "method_settings"):
+            params[key]["objective"]["positives"] = plain[key]["objective"]["positives"]
         typed = {"command": plain["command"]}
         assert {**params, **typed} == plain
 
