@@ -269,7 +269,7 @@ def log_figures(name: str, tags: Mapping[str, str], figures: Mapping[str, Any], 
         run_id = found[0].info.run_id if found else open_run(name, {**tags, "figures": key})
     with adopt(run_id) as record:
         record.metrics(figures)
-        record.artefact(page)
+        record.artefact(page, "page")
         return record.run_id
 
 
