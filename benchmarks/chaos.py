@@ -37,11 +37,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from multiprocessing.process import BaseProcess
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import mlflow
 import psutil
+from safetensors import deserialize
 
 PROJECT = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).parent / "results" / "chaos.json"
@@ -265,7 +267,11 @@ def files(folder: Path) -> dict[str, str]:
         if LEFT_OUT & set(name.parts):
             continue
         content = path.read_bytes()
-        if path.suffix == ".json":
+        if path.suffix == ".safetensors":
+            # Not the metadata, whose order differs from process to process.
+            tensors = sorted(deserialize(content), key=itemgetter(0))
+            content = repr([(name, sorted(tensor.items())) for name, tensor in tensors]).encode()
+        elif path.suffix == ".json":
             value = json.loads(content)
             if path.name in ("study.json", "tuning_confirmation.json"):
                 # A trial whose worker was killed has another in its place.
