@@ -37,7 +37,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from multiprocessing.process import BaseProcess
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -269,8 +268,8 @@ def files(folder: Path) -> dict[str, str]:
         content = path.read_bytes()
         if path.suffix == ".safetensors":
             # Not the metadata, whose order differs from process to process.
-            tensors = sorted(deserialize(content), key=itemgetter(0))
-            content = repr([(name, sorted(tensor.items())) for name, tensor in tensors]).encode()
+            tensors: Any = deserialize(content)  # type: ignore[no-untyped-call]
+            content = repr(sorted((name, sorted(one.items())) for name, one in tensors)).encode()
         elif path.suffix == ".json":
             value = json.loads(content)
             if path.name in ("study.json", "tuning_confirmation.json"):
