@@ -20,7 +20,6 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
-import compo_pipeline
 from compo_pipeline.engines import LOCAL, PrepareSettings, map_partitions
 from compo_pipeline.progress import Meter
 from compo_pipeline.records import Caption, check_columns, decoded, schema, to_table
@@ -29,7 +28,7 @@ from compo_pipeline.storage import (
     NO_CHECKSUM,
     DamagedFileError,
     atomic_file,
-    files_fingerprint,
+    code_fingerprint,
     verify_checksum,
     write_checksum,
 )
@@ -512,6 +511,4 @@ def is_whole(file: Path) -> bool:
 @cache
 def _code_fingerprint() -> str:
     """Of the package's source files."""
-    package = Path(compo_pipeline.__file__).parent
-    files = sorted(package.rglob("*.py"))
-    return files_fingerprint((str(file.relative_to(package)), file) for file in files)
+    return code_fingerprint(["."])
