@@ -127,17 +127,27 @@ class Configured:
 
 
 @pytest.fixture(scope="session")
-def context() -> Callable[..., Configured]:
+def bootstrapped() -> Path:
+    """The project's root folder, once Kedro knows its package.
+
+    Once for all tests: under pytest, Kedro's inspection of the stack takes half a second.
+    """
+    from kedro.framework.startup import bootstrap_project
+
+    bootstrap_project(PROJECT)
+    return PROJECT
+
+
+@pytest.fixture(scope="session")
+def context(bootstrapped: Path) -> Callable[..., Configured]:
     """Parameters and catalog of the project by environment and `--params`; change nothing in them.
 
     Each is read once for all tests: reading all of conf/ takes half a second.
     """
     from kedro.framework.session import KedroSession
-    from kedro.framework.startup import bootstrap_project
 
     @cache
     def load(env: str, runtime: str) -> Configured:
-        bootstrap_project(PROJECT)
         params = json.loads(runtime)
         with (
             chdir(PROJECT),

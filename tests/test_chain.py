@@ -11,7 +11,6 @@ import pytest
 import yaml
 from kedro.framework.project import pipelines
 from kedro.framework.session import KedroSession
-from kedro.framework.startup import bootstrap_project
 
 # Runs in every Python process of the chain, workers included. An attempt is written down before
 # it is refused: a library that swallows the error is caught too. Loopback is no exception.
@@ -82,9 +81,8 @@ def run(workspace, *names):
 
 
 @pytest.fixture
-def catalog(workspace, attempts, monkeypatch):
+def catalog(bootstrapped, workspace, attempts, monkeypatch):
     monkeypatch.chdir(workspace)
-    bootstrap_project(workspace)
     with KedroSession.create(workspace, env="smoke") as session:
         return session.load_context().catalog
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from kedro.framework.cli.utils import _split_params
 from kedro.framework.session import KedroSession
-from kedro.framework.startup import bootstrap_project
 from kedro.io import DataCatalog, DatasetError, MemoryDataset
 from kedro.pipeline import node, pipeline
 
@@ -21,17 +20,16 @@ from compo_pipeline.tables import write_rows
 
 
 @pytest.fixture
-def parameters(project, monkeypatch):
+def parameters(bootstrapped, monkeypatch):
     """Parameters of a session, as its nodes would get them."""
-    monkeypatch.chdir(project)
+    monkeypatch.chdir(bootstrapped)
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         # Set, then deleted: the test's end restores what stood there, also where nothing did.
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
-    bootstrap_project(project)
 
     def load(env="base", **runtime):
-        with KedroSession.create(project, env=env, runtime_params=runtime) as session:
+        with KedroSession.create(bootstrapped, env=env, runtime_params=runtime) as session:
             return session.load_context().params
 
     return load
@@ -114,9 +112,8 @@ def test_what_the_user_set_in_the_environment_stays(parameters, monkeypatch):
 
 
 @pytest.fixture
-def failed(project, tmp_path):
+def failed(bootstrapped, tmp_path):
     """What the hook makes of a pipeline's error; its entries `captions` and `views` exist."""
-    bootstrap_project(project)
     hooks = ProjectHooks()
     hooks._parameters = {"command": {"env": "smoke", "params": {"seed": 1}}}
     entries = {

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 from kedro.framework.project import pipelines
-from kedro.framework.session import KedroSession
-from kedro.framework.startup import bootstrap_project
 from kedro.io import AbstractDataset, DataCatalog
 from kedro.pipeline import Pipeline, node
 from kedro_datasets.json import JSONDataset
@@ -26,16 +24,19 @@ Problems = Callable[..., list[str]]
 Context = Callable[..., Any]
 
 
-@pytest.fixture
-def context(project: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
-    monkeypatch.chdir(project)
-    bootstrap_project(project)
+def changed(parameters: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """A copy of parameters in which some are changed, and their siblings are not."""
 
-    def load(**runtime: Any) -> Any:
-        with KedroSession.create(project, env="base", runtime_params=runtime) as session:
-            return session.load_context()
+    def merge(into: dict[str, Any], given: dict[str, Any]) -> None:
+        for key, value in given.items():
+            if isinstance(value, dict):
+                merge(into.setdefault(key, {}), value)
+            else:
+                into[key] = value
 
-    return load
+    copy = deepcopy(parameters)
+    merge(copy, changes)
+    return {**copy, METHOD_SETTINGS: copy[copy["method"]]}
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,7 @@ def test_settings_of_later_nodes_are_refused_first(
     context: Context, pipeline: str, params: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(SettingsError, match=f"^{re.escape(told)}") as caught:
-        preflight.check_settings(context(**params).params, pipelines[pipeline])
+        preflight.check_settings(changed(context().params, params), pipelines[pipeline])
     assert "Value error" not in caught.value.message
 
 
@@ -103,7 +104,8 @@ def test_settings_of_later_nodes_are_refused_first(
 def test_other_runners_than_the_sequential_one_train_in_one_process(
     context: Context, runner: str, pipeline: str, processes: int | str, refused: bool
 ) -> None:
-    params = context(training={"distributed": {"nproc_per_node": processes}}).params
+    distributed = {"training": {"distributed": {"nproc_per_node": processes}}}
+    params = changed(context().params, distributed)
     if not refused:
         preflight.check_runner(runner, params, pipelines[pipeline])
         return
@@ -123,7 +125,7 @@ def test_the_projects_own_settings_pass(context: Context) -> None:
 
 def test_settings_that_no_node_reads_are_no_matter(context: Context) -> None:
     unused = {"registration": {"alias": "champion"}, "sparcl": {"objective": {"bias": "x"}}}
-    preflight.check_settings(context(**unused).params, pipelines["training"])
+    preflight.check_settings(changed(context().params, unused), pipelines["training"])
 
 
 def test_the_settings_of_every_node_are_checked(context: Context) -> None:
@@ -140,15 +142,19 @@ def test_the_settings_of_every_node_are_checked(context: Context) -> None:
     assert set(preflight.SETTINGS) <= mappings
 
 
-def test_what_was_not_made_is_named_with_its_maker(context: Context) -> None:
+def test_what_was_not_made_is_named_with_its_maker(
+    context: Context, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project)
+    catalog = context(variant="nobody").catalog
     with pytest.raises(MissingInput) as caught:
-        preflight.check_inputs(pipelines["export"], context(variant="nobody").catalog)
+        preflight.check_inputs(pipelines["export"], catalog)
     place = "data/06_models/scenes/clic/nobody/seed=0/checkpoint"
     assert (
         f"  checkpoint: {place}, written by `kedro run --pipeline=training`\n"
         in caught.value.message
     )
-    preflight.check_inputs(pipelines["train_eval"], context(variant="nobody").catalog)
+    preflight.check_inputs(pipelines["train_eval"], catalog)
 
 
 def test_a_dataset_that_cannot_tell_whether_it_is_there_is_left_to_its_node() -> None:
@@ -168,16 +174,6 @@ def test_a_dataset_that_cannot_tell_whether_it_is_there_is_left_to_its_node() ->
         preflight.check_inputs(pipeline, DataCatalog({"silent": gone}))
 
 
-@pytest.fixture(scope="module")
-def parameters(project: Path) -> dict[str, Any]:
-    """Those of conf/table, as a session gives them."""
-    bootstrap_project(project)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(project)
-        with KedroSession.create(project, env="table") as session:
-            return dict(session.load_context().params)
-
-
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
     folder = tmp_path / "photos"
@@ -189,23 +185,17 @@ def photos(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def problems(parameters: dict[str, Any], photos: Path) -> Problems:
-    """Lines of the refusal of a run on the photos, with some parameters changed."""
-
-    def merge(into: dict[str, Any], changes: dict[str, Any]) -> None:
-        for key, value in changes.items():
-            if isinstance(value, dict):
-                merge(into.setdefault(key, {}), value)
-            else:
-                into[key] = value
+def problems(
+    context: Context, photos: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> Problems:
+    """Lines of the refusal of a run on the photos, with some parameters of conf/table changed."""
+    monkeypatch.chdir(project)
 
     def found(
         pipeline: str = "train_eval", catalog: DataCatalog | None = None, **changes: Any
     ) -> list[str]:
-        given = deepcopy(parameters)
         sane = {"data": {"root": str(photos)}, "model": {"name": "scenes-base"}}
-        merge(given, sane)
-        merge(given, changes)
+        given = changed(changed(context("table").params, sane), changes)
         try:
             preflight.check_resources(given, pipelines[pipeline], catalog or DataCatalog())
         except SettingsError as error:

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from kedro.framework.session import KedroSession
-from kedro.framework.startup import bootstrap_project
 from PIL import Image
 
 from compo_pipeline.models.weights import WEIGHTS_FILE
@@ -157,7 +156,6 @@ def test_two_steps_on_data_in_the_recipes_own_format(
 ):
     """Data to a checkpoint by Kedro's own session; only the sizes are not the recipe's."""
     monkeypatch.chdir(workspace)
-    bootstrap_project(workspace)
     written, dead, base, method, trains = RECIPES[env]
     tiny = request.getfixturevalue(base)
     rows = written(tmp_path)

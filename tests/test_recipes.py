@@ -332,6 +332,13 @@ def test_all_settings_parse_and_fit_together(parameters, env):
             assert not (training.cache_features and "image" in chosen.trains)
 
 
+def with_variant(plain: dict[str, Any], name: str, env: str, **own: Any) -> dict[str, Any]:
+    """Parameters of an environment, as `--params variant=<name>` and values of one's own change
+    them in the test of the session below.
+    """
+    return variants.applied({**plain, "variant": name}, {"variant": name, **own}, env)
+
+
 DERIVED = ("paths.", "command.", "method_settings.", "tuning.study.name", "variant", "_")
 
 
@@ -349,10 +356,8 @@ def changes(plain: dict[str, Any], changed: dict[str, Any]) -> dict[str, Any]:
     ("env", "variant"), [(env, variant) for env, given in VARIANTS.items() for variant in given]
 )
 def test_variants_of_the_recipes_change_just_what_the_papers_say(parameters, env, variant):
-    changed = parameters(env, {"variant": variant})
-    assert changes(parameters(env), changed) == VARIANTS[env][variant]
-    name = changed["method"]
-    assert changed["method_settings"] == changed[name]
+    plain = parameters(env)
+    assert changes(plain, with_variant(plain, variant, env)) == VARIANTS[env][variant]
 
 
 LOW_RANK = {"training.lora.rank": 4, "training.lora.convolution": "loralib"}
@@ -394,8 +399,8 @@ PUBLISHED = {
 @pytest.mark.parametrize("method", PUBLISHED)
 def test_baselines_as_published(parameters, method):
     env, values = PUBLISHED[method]
-    plain = parameters(env, {"method": method})
-    changed = parameters(env, {"method": method, "variant": "published"})
+    plain = {**parameters(env), "method": method}
+    changed = with_variant(plain, "published", env)
     assert changes(plain, changed) == values
     assert changed[method]["objective"]["trains"] == ["image", "text"]
     assert changed["training"]["optimizer"]["lr"] == 5e-6
@@ -405,7 +410,7 @@ def test_baselines_as_published(parameters, method):
 def test_every_named_variant_can_be_used(parameters, method):
     """On the recipe that its method belongs to: of known keys, and with settings that parse."""
     env = {"fsc_clip": "fsc_coco", "c2lip": "siglip_cc3m", "sparcl": "sparcl_coco"}
-    plain = parameters(env.get(method, "coco"), {"method": method})
+    plain = {**parameters(env.get(method, "coco")), "method": method}
     for name, values in variants.named(plain, method).items():
         params = variants.applied({**plain, "variant": name}, {})
         found = leaves(params)
@@ -420,7 +425,9 @@ def test_every_named_variant_can_be_used(parameters, method):
 
 def test_explicit_parameters_override_a_variant(parameters):
     own = {"variant": "c1", "clic": {"objective": {"positives": 3}}}
-    assert changes(parameters("coco"), parameters("coco", own)) == {
+    changed = parameters("coco", own)
+    assert changed["method_settings"] == changed["clic"]
+    assert changes(parameters("coco"), changed) == {
         "clic.objective.positives": 3,
         "clic.objective.weights.s_neg": 0.0,
         "clic.objective.weights.unimodal": 0.0,
@@ -429,17 +436,17 @@ def test_explicit_parameters_override_a_variant(parameters):
 
 
 def test_other_names_are_labels_unless_they_are_close_to_one(parameters):
-    own = {"clic": {"objective": {"positives": 3}}}
-    assert changes(parameters("coco"), parameters("coco", {"variant": "mine"})) == {}
+    plain = parameters("coco")
+    assert changes(plain, with_variant(plain, "mine", "coco")) == {}
     for label in ("mine", "positives33"):
-        changed = parameters("coco", {"variant": label, **own})
-        assert changes(parameters("coco"), changed) == {"clic.objective.positives": 3}
+        own = {"clic": {"objective": {"positives": 3}}}
+        assert changes(plain, with_variant(plain, label, "coco", **own)) == {}
     with pytest.raises(SettingsError, match=r"^variant: .*'positives33'.*'positives3'"):
-        parameters("coco", {"variant": "positives33"})
+        with_variant(plain, "positives33", "coco")
     with pytest.raises(
         SettingsError, match=r"^variant: 'no_local' is one of fsc_clip, not of clic"
     ):
-        parameters("coco", {"variant": "no_local"})
+        with_variant(plain, "no_local", "coco")
 
 
 @pytest.mark.parametrize(

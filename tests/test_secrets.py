@@ -11,7 +11,6 @@ import fsspec
 import optuna
 import pytest
 from kedro.framework.session import KedroSession
-from kedro.framework.startup import bootstrap_project
 from kedro.io import DataCatalog
 from kedro.pipeline import Pipeline, node
 from kedro_datasets.json import JSONDataset
@@ -117,18 +116,20 @@ def test_no_command_shows_a_secret(
 
 
 def test_kedros_credentials_reach_the_storage_and_nothing_else(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    bootstrapped: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    monkeypatch.chdir(project)
+    monkeypatch.chdir(bootstrapped)
     monkeypatch.setenv("FSSPEC_S3", "{}")
     monkeypatch.setattr(fsspec.config, "conf", {})
-    shutil.copytree(project / "conf", tmp_path / "conf")
+    shutil.copytree(bootstrapped / "conf", tmp_path / "conf")
     (tmp_path / "conf" / "base" / "credentials.yml").write_text(f"s3: {{secret: {SECRET}}}")
-    bootstrap_project(project)
     runtime = {"data": {"root": "s3://bucket/coco"}}
     with KedroSession.create(
-        project, env="base", runtime_params=runtime, conf_source=str(tmp_path / "conf")
+        bootstrapped, env="base", runtime_params=runtime, conf_source=str(tmp_path / "conf")
     ) as session:
         parameters = session.load_context().params
     assert fsspec.config.conf["s3"]["secret"] == SECRET

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kedro.framework.startup import bootstrap_project
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.parameters.reference import ParameterEntry, chosen, collect, lines, markdown
@@ -12,9 +11,8 @@ from compo_pipeline.preflight import settings_classes
 
 
 @pytest.fixture(scope="module")
-def conf(project: Path) -> Path:
-    bootstrap_project(project)
-    return project / "conf"
+def conf(bootstrapped: Path) -> Path:
+    return bootstrapped / "conf"
 
 
 @pytest.fixture(scope="module")

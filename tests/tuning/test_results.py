@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kedro.framework.cli.utils import _split_params
 from kedro.framework.session import KedroSession
-from kedro.framework.startup import bootstrap_project
 
 from compo_pipeline.tuning import results
 from compo_pipeline.tuning.results import (
@@ -200,15 +199,14 @@ def test_the_command_line_names_environment_method_and_variant():
 
 
 @pytest.fixture
-def session(project, tmp_path, monkeypatch):
+def session(bootstrapped, tmp_path, monkeypatch):
     """Parameters of a session in a project of its own; `conf` is a copy."""
     folder = tmp_path / "project"
     (folder / "src").mkdir(parents=True)
     for name in ("pyproject.toml", "src/compo_pipeline"):
-        (folder / name).symlink_to(project / name)
-    shutil.copytree(project / "conf", folder / "conf")
+        (folder / name).symlink_to(bootstrapped / name)
+    shutil.copytree(bootstrapped / "conf", folder / "conf")
     monkeypatch.chdir(folder)
-    bootstrap_project(folder)
 
     def load(line):
         """What nodes get of a command line from the head of a recipe."""
