@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+from contextlib import chdir
 
 import pytest
 import yaml
@@ -80,11 +81,10 @@ def run(workspace, *names):
     return done.stdout
 
 
-@pytest.fixture
-def catalog(bootstrapped, workspace, attempts, monkeypatch):
-    monkeypatch.chdir(workspace)
-    with KedroSession.create(workspace, env="smoke") as session:
-        return session.load_context().catalog
+@pytest.fixture(scope="module")
+def catalog(bootstrapped, workspace, attempts):
+    with chdir(workspace), KedroSession.create(workspace, env="smoke") as session:
+        yield session.load_context().catalog
 
 
 def test_guard_itself_works(attempts, workspace):

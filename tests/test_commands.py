@@ -45,6 +45,7 @@ def test_catalog_is_described(workspace, command):
     assert "MemoryDataset" not in done.stdout
 
 
+@pytest.mark.slow
 def test_viewer_shows_every_node_in_its_layer(workspace):
     done = kedro_process(workspace, "viz", "build")
     assert done.returncode == 0, done.stderr
