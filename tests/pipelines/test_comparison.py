@@ -29,7 +29,14 @@ SETS = {
     },
     "other": {"seeds": 1, "cells": {"FSC": {"env": "fsc"}}},
 }
-COMMAND = {"env": "smoke", "params": {"set": "two", "training": {"workers": 0}}}
+COMMAND = {
+    "env": "smoke",
+    "params": {
+        "set": "two",
+        "comparison_sets": {"two": {"seeds": 2}},
+        "training": {"workers": 0},
+    },
+}
 
 
 @pytest.fixture
@@ -88,6 +95,9 @@ def test_finished_runs_are_run_again_only_where_something_changed(
     assert seeds() == ["0", "1", "0", "1"]
     assert seeds() == ["1", "1"]  # those that failed
     assert seeds(data_hash="other") == ["0", "1", "0", "1"]
+    # Which cells there are is no matter of those that were run.
+    Path("conf/smoke/parameters_comparison.yml").write_text("comparison_sets: {}")
+    assert seeds(data_hash="other") == ["1", "1"]
     Path("conf/smoke/parameters.yml").write_text("training: {epochs: 3}")
     assert seeds(data_hash="other") == ["0", "1", "0", "1"]
 

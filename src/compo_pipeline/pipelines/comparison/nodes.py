@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 KEY = "comparison_sets"
 DONE = "cell.json"
 _CONF = Path("conf")
+_SETS = "parameters_comparison.yml"
 _COMMAND = "kedro run --pipelines=counterfactuals,views,training,evaluation"
 
 
@@ -126,8 +127,9 @@ def _cells(
     """Label of each cell, and the options of its runs: environment and parameters but the seed."""
     from compo_pipeline.configuration import SettingsError, leaves
 
-    own = dict(leaves(command["params"]))
-    own.pop("set", None)
+    # What says which cells there are is no option of a cell: more seeds repeat no finished run.
+    shared = {key: value for key, value in command["params"].items() if key not in ("set", KEY)}
+    own = dict(leaves(shared))
     for label, cell in chosen.cells.items():
         named = _named(cell.env) if cell.env else {"dataset": dataset}
         if named["dataset"] != dataset:
@@ -186,5 +188,10 @@ def _code() -> Path:
 def _hash(folder: Path) -> str:
     from compo_pipeline.storage import files_fingerprint
 
-    files = sorted(path for ending in ("py", "yml") for path in folder.rglob(f"*.{ending}"))
+    files = sorted(
+        path
+        for ending in ("py", "yml")
+        for path in folder.rglob(f"*.{ending}")
+        if path.name != _SETS
+    )
     return files_fingerprint((path.relative_to(folder).as_posix(), path) for path in files)
