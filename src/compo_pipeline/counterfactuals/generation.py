@@ -38,7 +38,8 @@ from compo_pipeline.engines import LOCAL, PrepareSettings, map_partitions
 from compo_pipeline.progress import Meter
 from compo_pipeline.records import Caption, Counterfactual, Parse, Rejected
 from compo_pipeline.seeding import digest
-from compo_pipeline.storage import KeyValueStore, atomic_file, atomic_folder
+from compo_pipeline.storage import atomic_file, atomic_folder
+from compo_pipeline.stores import KeyValueStore
 from compo_pipeline.tables import PART, Table
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.weights import tokenizer_fingerprint
 from compo_pipeline.progress import track
 from compo_pipeline.seeding import digest
-from compo_pipeline.storage import TensorStore
+from compo_pipeline.stores import TensorStore
 from compo_pipeline.untrusted import shown
 
 _STORED_AT_ONCE = 2048  # embeddings that a killed run loses at most

@@ -17,7 +17,8 @@ from compo_pipeline.images import decoding
 from compo_pipeline.images.decoding import DecodedImage, ImageError, Limits
 from compo_pipeline.progress import Meter
 from compo_pipeline.quality.settings import IngestSettings
-from compo_pipeline.storage import KeyValueStore, files_fingerprint
+from compo_pipeline.storage import files_fingerprint
+from compo_pipeline.stores import KeyValueStore
 
 _IMAGES_PER_TASK = 64
 

@@ -45,7 +45,7 @@ from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.progress import track
 from compo_pipeline.seeding import digest
-from compo_pipeline.storage import TensorStore
+from compo_pipeline.stores import TensorStore
 from compo_pipeline.training.preprocessing import ModelPreprocessor
 from compo_pipeline.training.ranks import ALONE, Ranks
 

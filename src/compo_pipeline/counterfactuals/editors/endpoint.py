@@ -35,7 +35,7 @@ from compo_pipeline.counterfactuals.editors.llm import (
     prompts_fingerprint,
 )
 from compo_pipeline.counterfactuals.settings import EndpointSettings, RetrySettings
-from compo_pipeline.storage import KeyValueStore
+from compo_pipeline.stores import KeyValueStore
 from compo_pipeline.untrusted import parse_json
 
 # Requests that wait for their turn, for each that is under way.

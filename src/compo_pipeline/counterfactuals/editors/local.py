@@ -28,7 +28,8 @@ from compo_pipeline.counterfactuals.editors.llm import (
 )
 from compo_pipeline.counterfactuals.settings import TransformersSettings
 from compo_pipeline.models import foreign
-from compo_pipeline.storage import KeyValueStore, files_fingerprint
+from compo_pipeline.storage import files_fingerprint
+from compo_pipeline.stores import KeyValueStore
 
 if TYPE_CHECKING:
     import torch

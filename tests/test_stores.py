@@ -1,0 +1,132 @@
+"""Values in the key-value store: kept over kills, and never another one after damage."""
+
+import logging
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.storage import DiskFullError
+from compo_pipeline.stores import KeyValueStore
+
+
+class Point(NamedTuple):
+    x: int
+    label: str
+
+
+def test_values_come_back_with_their_type(tmp_path: Path) -> None:
+    store = KeyValueStore(tmp_path / "deep" / "store.db", Point)
+    assert store.get(["a"]) == {}
+    store.put({"a": Point(2**60, "é"), "b": Point(2, "two")})
+    assert store.get(["a", "c"]) == {"a": Point(2**60, "é")}
+
+
+def test_the_last_or_the_first_value_of_a_key_counts(tmp_path: Path) -> None:
+    store = KeyValueStore(tmp_path / "store.db", str)
+    store.put({"a": "first"})
+    store.put({"a": "second", "b": "second"}, replace=False)
+    assert store.get("ab") == {"a": "first", "b": "second"}
+    store.put({"a": "third"})
+    assert store.get("a") == {"a": "third"}
+
+
+def test_threads_share_a_store(tmp_path: Path) -> None:
+    store = KeyValueStore(tmp_path / "store.db", int)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: store.put({str(number): number}), range(40)))
+    assert store.get(map(str, range(40))) == {str(number): number for number in range(40)}
+
+
+def test_unreadable_values_count_as_absent(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = KeyValueStore(tmp_path / "store.db", Point)
+    store.put({"a": Point(1, "one"), "b": Point(2, "two")})
+    with sqlite3.connect(tmp_path / "store.db") as connection:
+        connection.execute("UPDATE entries SET value = '[1' WHERE key = 'a'")
+    with caplog.at_level(logging.WARNING):
+        assert store.get("ab") == {"b": Point(2, "two")}
+    assert "1 unreadable" in caplog.text
+
+
+def test_a_value_that_has_changed_or_is_of_another_key_counts_as_absent(tmp_path: Path) -> None:
+    store = KeyValueStore(tmp_path / "store.db", Point)
+    store.put({key: Point(1, key) for key in "abc"})
+    with sqlite3.connect(tmp_path / "store.db") as connection:
+        connection.execute("UPDATE entries SET value = replace(value, '[1', '[3') WHERE key = 'a'")
+        other = "(SELECT value FROM entries WHERE key = 'c')"
+        connection.execute(f"UPDATE entries SET value = {other} WHERE key = 'b'")
+    assert store.get("abc") == {"c": Point(1, "c")}
+
+
+def test_no_flipped_bit_of_a_store_gives_another_value(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "store.db"
+    store = KeyValueStore(path, int)
+    values = {str(number): number for number in range(200)}
+    store.put(values)
+    whole = path.read_bytes()
+    damaged = random.Random(0).sample(range(len(whole) * 8), 40)
+    for bit in [*damaged, 101 * 8]:  # the last one is in the schema
+        content = bytearray(whole)
+        content[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(content)
+        try:
+            assert store.get(values).items() <= values.items()
+        except SettingsError as error:
+            assert "move it away" in str(error)
+    assert "begun anew" in caplog.text and (tmp_path / "store.db.damaged").exists()
+    store.put({"more": 1})
+    assert store.get(["more"]) == {"more": 1}
+
+
+def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "store.db").write_text("a text of some length" * 99)
+    with pytest.raises(SettingsError, match=r"store\.db.*move it away"):
+        KeyValueStore(tmp_path / "store.db", str).get("a")
+
+
+def test_what_was_put_before_a_kill_is_there(tmp_path: Path) -> None:
+    program = (
+        "import itertools, sys\nfrom pathlib import Path\n"
+        "from compo_pipeline.stores import KeyValueStore\n"
+        "store = KeyValueStore(Path(sys.argv[1]), int)\n"
+        "for number in itertools.count():\n"
+        "    store.put({str(number): number})\n    print(number, flush=True)\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "store.db")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        printed = [int(process.stdout.readline()) for _ in range(20)]
+        process.send_signal(signal.SIGKILL)
+    assert printed == list(range(20))
+    store = KeyValueStore(tmp_path / "store.db", int)
+    assert list(store.get(map(str, range(20))).values()) == printed
+    store.put({"more": 1})
+
+
+def test_a_full_disk_under_a_store_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = KeyValueStore(tmp_path / "store.db", str)
+    store.put({"a": "stored"})
+    connect = sqlite3.connect
+
+    def small(*given: Any, **named: Any) -> sqlite3.Connection:
+        connection = connect(*given, **named)
+        connection.execute("PRAGMA max_page_count=3")
+        return connection
+
+    monkeypatch.setattr("sqlite3.connect", small)
+    with pytest.raises(DiskFullError, match=r"store\.db"):
+        store.put({"b": "x" * 99_999})
+    assert store.get("ab") == {"a": "stored"}
