@@ -22,7 +22,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from compo_pipeline.engines import LOCAL, PrepareSettings, map_partitions
 from compo_pipeline.progress import Meter
-from compo_pipeline.records import Caption, check_columns, decoded, schema, to_table
+from compo_pipeline.records import (
+    Caption,
+    check_columns,
+    decoded,
+    decoded_row,
+    schema,
+    to_table,
+)
 from compo_pipeline.seeding import digest
 from compo_pipeline.storage import (
     NO_CHECKSUM,
@@ -72,6 +79,7 @@ class Table(Sequence[Row]):
         self.row_type, self._columns, self._source = row_type, columns, source
         self._numbers = range(len(columns)) if numbers is None else numbers
         self._batches = columns.to_batches()
+        self._arrays = [batch.columns for batch in self._batches]
         self._starts = np.cumsum([0, *map(len, self._batches)])
 
     @classmethod
@@ -143,10 +151,7 @@ class Table(Sequence[Row]):
             return self._of(self._numbers[place])
         number = int(self._numbers[place])
         batch = int(self._starts.searchsorted(number, "right")) - 1
-        (row,) = decoded(
-            self._batches[batch].slice(number - int(self._starts[batch]), 1), self.row_type
-        )
-        return row
+        return decoded_row(self._arrays[batch], number - int(self._starts[batch]), self.row_type)
 
     def __iter__(self) -> Iterator[Row]:
         for batch in self.batches():

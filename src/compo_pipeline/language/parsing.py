@@ -50,16 +50,19 @@ def load(model: str) -> Language:
         SettingsError: it is not installed, cannot be loaded, or does not tag and parse.
     """
     import spacy
+    from thinc.api import use_ops
 
     try:
-        if model == SHIPPED:
-            with as_file(RESOURCES / SHIPPED) as folder:
+        # NumPy's products of matrices: three times as fast as those of thinc's own BLIS.
+        with use_ops("numpy", use_blis=False):
+            if model == SHIPPED:
+                with as_file(RESOURCES / SHIPPED) as folder:
+                    nlp = spacy.load(folder)
+            elif (folder := Path(model)).is_dir():
+                refuse_foreign_code(folder)
                 nlp = spacy.load(folder)
-        elif (folder := Path(model)).is_dir():
-            refuse_foreign_code(folder)
-            nlp = spacy.load(folder)
-        else:
-            nlp = spacy.load(model)
+            else:
+                nlp = spacy.load(model)
     except (OSError, ValueError, ImportError) as error:
         raise SettingsError(
             f"{_KEY}: cannot load {model!r} ({error}). Give '{SHIPPED}' (shipped), the name of an "

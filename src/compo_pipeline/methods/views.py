@@ -7,9 +7,10 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import NamedTuple
 from uuid import uuid4
 
 from pydantic import PositiveInt
@@ -31,6 +32,8 @@ from compo_pipeline.tables import (
     write_rows,
 )
 
+_JSON = json.JSONEncoder(ensure_ascii=False)
+
 log = logging.getLogger(__name__)
 
 
@@ -45,8 +48,7 @@ class ViewSettings:
     """The split that trains."""
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(NamedTuple):
     """The rule that made a negative, and the words that it changed."""
 
     generator: str
@@ -71,8 +73,8 @@ def provenance(language: str, negatives: Sequence[Origin | None]) -> str:
         language: name and version of the language pipeline.
         negatives: parallel to `View.negatives`, None where a rule found nothing.
     """
-    origins = [None if origin is None else asdict(origin) for origin in negatives]
-    return json.dumps({"language": language, "negatives": origins}, ensure_ascii=False)
+    origins = [origin and origin._asdict() for origin in negatives]
+    return _JSON.encode({"language": language, "negatives": origins})
 
 
 def single_image(example: Example) -> ImageInput:
