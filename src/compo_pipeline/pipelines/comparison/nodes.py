@@ -105,7 +105,8 @@ def write_comparison_page(
     found = Suite.from_json(suite)
     facts = {
         **page_facts(command, "comparison"),
-        "set": f"{name}, {len(cells[0]['folders'])} seeds",
+        "set": name,
+        "seeds": str(len(cells[0]["folders"])),
         **{cell["label"]: kedro_run("train_eval", cell["env"], cell["params"]) for cell in cells},
     }
     suite_page.show(found)
