@@ -28,6 +28,7 @@ from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
 from compo_pipeline.registry import tracking
+from compo_pipeline.registry.copies import copy_version
 from compo_pipeline.registry.gate import fingerprint
 from compo_pipeline.registry.promotion import PromotionError, promote, roll_back
 from compo_pipeline.registry.registration import Registered, export_with_card, register
@@ -39,7 +40,6 @@ from compo_pipeline.registry.settings import (
     TrackingSettings,
 )
 from compo_pipeline.registry.version_scores import VersionScores
-from compo_pipeline.registry.versions import copy_version
 
 pytestmark = pytest.mark.slow
 

@@ -22,7 +22,8 @@ from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.records import Score, to_table
 from compo_pipeline.registry import scores as stored
-from compo_pipeline.registry import tracking, verification, version_scores, versions
+from compo_pipeline.registry import tracking, verification, version_scores
+from compo_pipeline.registry.copies import copy_version
 from compo_pipeline.registry.run_log import RunLog
 from compo_pipeline.registry.scores import (
     ScoresFingerprint,
@@ -32,7 +33,6 @@ from compo_pipeline.registry.scores import (
 from compo_pipeline.registry.settings import CopySettings, SigningSettings
 from compo_pipeline.registry.verification import VersionError
 from compo_pipeline.registry.version_scores import ScoresMissing, VersionScores
-from compo_pipeline.registry.versions import copy_version
 from compo_pipeline.storage import file_sha256
 
 IMAGES = 4
@@ -102,8 +102,7 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         noted.append(loaded.fingerprint)
         return loaded
 
-    for module in (verification, versions):
-        monkeypatch.setattr(module, "load", note)
+    monkeypatch.setattr(verification, "load", note)
     return noted
 
 

@@ -21,6 +21,7 @@ from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.registry import signing as signatures
 from compo_pipeline.registry import tracking
+from compo_pipeline.registry.copies import copy_version, same_model
 from compo_pipeline.registry.promotion import roll_back
 from compo_pipeline.registry.settings import (
     CopySettings,
@@ -30,8 +31,7 @@ from compo_pipeline.registry.settings import (
     SigningSettings,
 )
 from compo_pipeline.registry.signing import key_problems
-from compo_pipeline.registry.verification import VersionError, sign, verified
-from compo_pipeline.registry.versions import copy_version, load_model, same_model
+from compo_pipeline.registry.verification import VersionError, load_model, sign, verified
 
 UNSIGNED = SigningSettings()
 PASSWORD = "secret words"

@@ -32,6 +32,7 @@ from compo_pipeline.models.loading import load
 from compo_pipeline.models.weights import CONFIG_FILE, read_record
 from compo_pipeline.provenance import UNKNOWN_COMMIT
 from compo_pipeline.registry import scores
+from compo_pipeline.registry.copies import same_model
 from compo_pipeline.registry.model_card import CARD, write_card
 from compo_pipeline.registry.run_log import RunLog
 from compo_pipeline.registry.settings import CHAMPION, PREVIOUS, RegistrationSettings
@@ -43,7 +44,6 @@ from compo_pipeline.registry.verification import (
     sign,
     write_probes,
 )
-from compo_pipeline.registry.versions import same_model
 from compo_pipeline.storage import file_sha256
 
 # Tags that identify a run for readers.

@@ -1,4 +1,4 @@
-"""A version's files: probes that are stored with them, and the one check before they are used.
+"""A version's files: probes that are stored with them, the one check before they are used, loading.
 
 Promotion, rollback, copies, the page and the server open a version through `verified`. Nothing of
 its folder is imported or unpickled there, so that a folder may come from a store that others write.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,11 +25,14 @@ from mlflow.entities.model_registry import ModelVersion
 from PIL import Image
 from torch import Tensor
 
+from compo_pipeline.configuration import SettingsError
 from compo_pipeline.models.encoding import encode_images, encode_texts
 from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.models.settings import REGISTRY_PREFIX, ModelSettings
 from compo_pipeline.models.weights import PROBES, read_record
 from compo_pipeline.registry import signing as signing_keys
 from compo_pipeline.registry.settings import SigningSettings
+from compo_pipeline.registry.versions import version_of
 
 # The code that MLflow runs for a version (models from code).
 SERVED_CODE = Path(__file__).with_name("model.py")
@@ -135,6 +139,38 @@ def verified(
             "`kedro run --pipeline=registration` registers its checkpoint as a new version"
         ) from error
     return VerifiedVersion(files, export, model)
+
+
+def load_model(
+    model: ModelSettings, device: str | torch.device, signing: SigningSettings
+) -> LoadedModel:
+    """Load the model of the `model` settings, which may be the URI of a registered version.
+
+    Raises:
+        SettingsError: there is no such model.
+        VersionError: the version's files are not those that were registered.
+    """
+    if not model.name.startswith(REGISTRY_PREFIX):
+        return load(model, device)
+    version = version_of(model.name, "model.name")
+    with tempfile.TemporaryDirectory() as folder:
+        return verified(version, Path(folder), signing).model.to(device)
+
+
+def load_base(version: ModelVersion, base: ModelSettings, device: str) -> LoadedModel:
+    """Load the base that a version was fine-tuned from.
+
+    Raises:
+        SettingsError: `model` names another one.
+    """
+    loaded = load(base, device)
+    if version.tags.get("base_fingerprint") != loaded.fingerprint:
+        raise SettingsError(
+            f"model: version {version.version} was fine-tuned from another model than "
+            f"'{loaded.name}', or does not say from which (tag base_fingerprint); set model.name "
+            "and model.pretrained as they were in its training"
+        )
+    return loaded
 
 
 def write_probes(export: Path) -> None:

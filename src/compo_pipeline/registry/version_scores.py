@@ -26,8 +26,8 @@ from compo_pipeline.registry import scores
 from compo_pipeline.registry.run_log import RunLog
 from compo_pipeline.registry.scores import ScoresFingerprint, ScoresInvalid
 from compo_pipeline.registry.settings import SigningSettings
-from compo_pipeline.registry.verification import VerifiedVersion, verified
-from compo_pipeline.registry.versions import load_base, run_of
+from compo_pipeline.registry.verification import VerifiedVersion, load_base, verified
+from compo_pipeline.registry.versions import run_of
 
 log = logging.getLogger(__name__)
 

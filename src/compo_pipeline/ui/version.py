@@ -23,8 +23,7 @@ from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.presentation.attention_plots import panels_of, render
 from compo_pipeline.registry.settings import SigningSettings
-from compo_pipeline.registry.verification import verified
-from compo_pipeline.registry.versions import load_base
+from compo_pipeline.registry.verification import load_base, verified
 
 if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion

@@ -39,7 +39,7 @@ def score_list(
     from compo_pipeline.evaluation.suite import listed_models, score_suite
     from compo_pipeline.language.parsing import parses_of
     from compo_pipeline.registry.settings import RegistrationSettings
-    from compo_pipeline.registry.versions import load_model
+    from compo_pipeline.registry.verification import load_model
 
     settings = parse(EvaluationSettings, evaluation, "evaluation")
     wanted = parse(BenchmarksSettings, benchmarks, "benchmarks")
@@ -107,7 +107,7 @@ def write_suite_page(
     from compo_pipeline.presentation.item_attention import item_attention
     from compo_pipeline.provenance import page_facts
     from compo_pipeline.registry.settings import RegistrationSettings
-    from compo_pipeline.registry.versions import load_model
+    from compo_pipeline.registry.verification import load_model
 
     found = Suite.from_json(suite)
     facts = {

@@ -33,13 +33,13 @@ def act(
     from compo_pipeline.presentation import pages, promotion_page
     from compo_pipeline.provenance import page_facts
     from compo_pipeline.registry import promotion as promotions
+    from compo_pipeline.registry.copies import copy_version
     from compo_pipeline.registry.settings import (
         PromotionSettings,
         RegistrationSettings,
         TrackingSettings,
     )
     from compo_pipeline.registry.tracking import connect
-    from compo_pipeline.registry.versions import copy_version
 
     settings = parse(PromotionSettings, promotion, "promotion")
     registered = parse(RegistrationSettings, registration, "registration")

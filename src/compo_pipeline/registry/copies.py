@@ -1,0 +1,133 @@
+"""Copies of a registered version in another registry, and the version that a model already has."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import mlflow
+from mlflow.entities.model_registry import ModelVersion
+from mlflow.exceptions import MlflowException
+
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.registry import tracking
+from compo_pipeline.registry.scores import OVERLAPS, SCORES
+from compo_pipeline.registry.settings import CopySettings, SigningSettings
+from compo_pipeline.registry.verification import VersionError, verified
+from compo_pipeline.registry.versions import DECISION_TAG, run_of
+
+_MODEL = "model"
+# Tags that versions of the same model have in common.
+_SAME_MODEL = ("checkpoint_sha256", "precision")
+
+log = logging.getLogger(__name__)
+
+
+def same_model(
+    client: Any,
+    name: str,
+    tags: Mapping[str, str],
+    signing: SigningSettings,
+    store: str | None = None,
+) -> ModelVersion | None:
+    """The latest version of the same checkpoint in the same precision, if it is intact.
+
+    Args:
+        client: of the registry.
+        name: of the model.
+        tags: of the version to find again.
+        signing: the configured keys.
+        store: URI of the registry; None is the configured one.
+    """
+    if any(tag not in tags for tag in _SAME_MODEL):
+        return None
+    same = " AND ".join(f"tags.{tag} = '{tags[tag]}'" for tag in _SAME_MODEL)
+    versions = client.search_model_versions(f"name = '{name}' AND {same}")
+    found = max(versions, key=lambda each: int(each.version), default=None)
+    if found is not None:
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                verified(found, Path(folder), signing, store)
+        except VersionError as error:
+            log.warning("Not used again: %s", error.message)
+            return None
+    return found
+
+
+def copy_version(
+    name: str, settings: CopySettings, signing: SigningSettings, *, dry_run: bool = False
+) -> int | None:
+    """Copy a version, under the same name, to another registry.
+
+    The copy is a version of a new run, which has its files and scores. A version of the same
+    checkpoint in the same precision is not copied twice.
+
+    Args:
+        name: of the model.
+        settings: source and target.
+        signing: the configured keys.
+        dry_run: change nothing.
+
+    Returns:
+        The version's number in the other registry; None if a dry run would create it.
+
+    Raises:
+        SettingsError: no registry is named or none answers, or no version has the alias.
+        VersionError: the version's files are not those that were registered.
+    """
+    if settings.to is None:
+        raise SettingsError("promotion.copy.to: expected the other registry's URI, got null")
+    tracking.registered_model(name)
+    try:
+        version = mlflow.MlflowClient().get_model_version_by_alias(name, settings.alias)
+    except MlflowException as error:
+        raise SettingsError(
+            f"promotion.copy.alias: no version of {name} has '{settings.alias}' ({error.message})"
+        ) from None
+    with tempfile.TemporaryDirectory() as temporary:
+        files = verified(version, Path(temporary), signing).folder
+        with tracking.store_errors(settings.to, "promotion.copy.to"):
+            target = mlflow.MlflowClient(tracking_uri=settings.to, registry_uri=settings.to)
+            existing = same_model(target, name, version.tags, signing, settings.to)
+        if dry_run:
+            return int(existing.version) if existing else None
+        experiment = tracking.experiment_in(settings.to, settings.experiment, "promotion.copy.to")
+        copied = existing or _copied(target, version, files, experiment)
+    done = "Copied" if existing is None else "Was copied before:"
+    log.info("%s %s version %s as version %s.", done, name, version.version, copied.version)
+    target.set_registered_model_alias(name, settings.gives, copied.version)
+    return int(copied.version)
+
+
+def _copied(target: Any, version: ModelVersion, files: Path, experiment: str) -> ModelVersion:
+    origin = f"models:/{version.name}/{version.version}"
+    tags = {"copied_from": origin, "copied_from_run": version.run_id or ""}
+    name = f"copy of {version.name} {version.version}"
+    run = target.create_run(experiment, run_name=name, tags=tags)
+    run_id = run.info.run_id
+    target.log_artifacts(run_id, str(files), _MODEL)
+    if source_run := run_of(version):
+        source = mlflow.MlflowClient()
+        stored = {file.path for file in source.list_artifacts(source_run)}
+        with tempfile.TemporaryDirectory() as temporary:
+            for folder in stored.intersection((SCORES, OVERLAPS)):
+                path = source.download_artifacts(source_run, folder, temporary)
+                target.log_artifacts(run_id, path, folder)
+    target.set_terminated(run_id)
+    try:
+        target.create_registered_model(version.name)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+    copy: ModelVersion = target.create_model_version(
+        version.name,
+        source=f"{run.info.artifact_uri}/{_MODEL}",
+        run_id=run_id,
+        # Decisions of this registry do not hold in the other one.
+        tags={k: v for k, v in version.tags.items() if not k.startswith(DECISION_TAG)} | tags,
+        description=version.description,
+    )
+    return copy
