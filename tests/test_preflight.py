@@ -15,10 +15,12 @@ from kedro.io import AbstractDataset, DataCatalog
 from kedro.pipeline import Pipeline, node
 from kedro_datasets.json import JSONDataset
 
-from compo_pipeline import preflight, remote
+from compo_pipeline import remote
 from compo_pipeline.configuration import SettingsError, value_at
 from compo_pipeline.methods.registry import METHOD_SETTINGS
-from compo_pipeline.preflight import MissingInput
+from compo_pipeline.preflight.inputs import MissingInput, check_inputs, check_remote
+from compo_pipeline.preflight.resources import check_resources
+from compo_pipeline.preflight.settings import SETTINGS, check_runner, check_settings
 
 Problems = Callable[..., list[str]]
 Context = Callable[..., Any]
@@ -86,7 +88,7 @@ def test_settings_of_later_nodes_are_refused_first(
     context: Context, pipeline: str, params: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(SettingsError, match=f"^{re.escape(told)}") as caught:
-        preflight.check_settings(changed(context().params, params), pipelines[pipeline])
+        check_settings(changed(context().params, params), pipelines[pipeline])
     assert "Value error" not in caught.value.message
 
 
@@ -107,12 +109,12 @@ def test_other_runners_than_the_sequential_one_train_in_one_process(
     distributed = {"training": {"distributed": {"nproc_per_node": processes}}}
     params = changed(context().params, distributed)
     if not refused:
-        preflight.check_runner(runner, params, pipelines[pipeline])
+        check_runner(runner, params, pipelines[pipeline])
         return
     with pytest.raises(
         SettingsError, match="training.distributed: the runner must be Seq"
     ) as error:
-        preflight.check_runner(runner, params, pipelines[pipeline])
+        check_runner(runner, params, pipelines[pipeline])
     assert "got ThreadRunner" in error.value.message or "got ParallelRunner" in error.value.message
 
 
@@ -120,12 +122,12 @@ def test_the_projects_own_settings_pass(context: Context) -> None:
     parameters = context().params
     assert len(pipelines) > 12
     for pipeline in pipelines.values():
-        preflight.check_settings(parameters, pipeline)
+        check_settings(parameters, pipeline)
 
 
 def test_settings_that_no_node_reads_are_no_matter(context: Context) -> None:
     unused = {"registration": {"alias": "champion"}, "sparcl": {"objective": {"bias": "x"}}}
-    preflight.check_settings(changed(context().params, unused), pipelines["training"])
+    check_settings(changed(context().params, unused), pipelines["training"])
 
 
 def test_the_settings_of_every_node_are_checked(context: Context) -> None:
@@ -133,13 +135,13 @@ def test_the_settings_of_every_node_are_checked(context: Context) -> None:
     names = {name for pipeline in pipelines.values() for name in pipeline.inputs()}
     read = {name.removeprefix("params:") for name in names if name.startswith("params:")}
     mappings = {key for key in read if isinstance(value_at(parameters, key), dict)}
-    checked = (*preflight.SETTINGS, METHOD_SETTINGS)
+    checked = (*SETTINGS, METHOD_SETTINGS)
     unchecked = {
         key for key in mappings if not any(f"{key}.".startswith(f"{each}.") for each in checked)
     }
     # Options of the command line, names of folders, and what `check_resources` or tuning checks.
     assert unchecked == {"command", "comparison_sets", "model_lists", "paths", "spaces"}
-    assert set(preflight.SETTINGS) <= mappings
+    assert set(SETTINGS) <= mappings
 
 
 def test_what_was_not_made_is_named_with_its_maker(
@@ -148,13 +150,13 @@ def test_what_was_not_made_is_named_with_its_maker(
     monkeypatch.chdir(project)
     catalog = context(variant="nobody").catalog
     with pytest.raises(MissingInput) as caught:
-        preflight.check_inputs(pipelines["export"], catalog)
+        check_inputs(pipelines["export"], catalog)
     place = "data/06_models/scenes/clic/nobody/seed=0/checkpoint"
     assert (
         f"  checkpoint: {place}, written by `kedro run --pipeline=training`\n"
         in caught.value.message
     )
-    preflight.check_inputs(pipelines["train_eval"], catalog)
+    check_inputs(pipelines["train_eval"], catalog)
 
 
 def test_a_dataset_that_cannot_tell_whether_it_is_there_is_left_to_its_node() -> None:
@@ -168,10 +170,10 @@ def test_a_dataset_that_cannot_tell_whether_it_is_there_is_left_to_its_node() ->
             return {}
 
     pipeline = Pipeline([node(lambda given: given, "silent", "read", name="reading")])
-    preflight.check_inputs(pipeline, DataCatalog({"silent": Silent()}))
+    check_inputs(pipeline, DataCatalog({"silent": Silent()}))
     with pytest.raises(MissingInput, match=r"silent: gone\.json, written by no pipeline"):
         gone = JSONDataset(filepath="gone.json")
-        preflight.check_inputs(pipeline, DataCatalog({"silent": gone}))
+        check_inputs(pipeline, DataCatalog({"silent": gone}))
 
 
 @pytest.fixture
@@ -197,7 +199,7 @@ def problems(
         sane = {"data": {"root": str(photos)}, "model": {"name": "scenes-base"}}
         given = changed(changed(context("table").params, sane), changes)
         try:
-            preflight.check_resources(given, pipelines[pipeline], catalog or DataCatalog())
+            check_resources(given, pipelines[pipeline], catalog or DataCatalog())
         except SettingsError as error:
             return error.message.splitlines()
         return []
@@ -371,10 +373,10 @@ def test_object_storage_is_reached_before_the_first_node(context: Context, bucke
     assert parameters["data"]["root"] == "data/remote/s3:/no-such-bucket/scenes"
     assert parameters["benchmarks"]["root"].startswith(parameters["data"]["root"])
     with pytest.raises(SettingsError, match=r"^remote\.store: s3://neither/x: there is no such"):
-        preflight.check_remote(parameters, pipelines["raw"])
+        check_remote(parameters, pipelines["raw"])
     parameters = context(data=urls["data"], remote={"store": f"s3://{bucket.name}/runs"}).params
     with pytest.raises(SettingsError, match=r"^data\.root: s3://no-such-bucket/scenes: "):
-        preflight.check_remote(parameters, pipelines["raw"])
+        check_remote(parameters, pipelines["raw"])
 
 
 def test_captions_that_object_storage_withholds_are_an_error_of_their_split(

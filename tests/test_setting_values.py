@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
@@ -10,9 +11,9 @@ from hypothesis import strategies as st
 
 from compo_pipeline.configuration import SettingsError, leaves, parse, value_at
 from compo_pipeline.hooks import RunNames
-from compo_pipeline.preflight import settings_classes
+from compo_pipeline.preflight.settings import class_paths
 
-CLASSES = settings_classes()
+CLASSES = {key: resolve_name(path) for key, path in class_paths().items()}
 LONG = "x" * 300
 
 

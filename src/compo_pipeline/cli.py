@@ -56,14 +56,13 @@ cli.add_command(click.Command("run", callback=_run, params=kedro_run.params, hel
 def params(project: ProjectMetadata, prefix: str, env: str | None, markdown: bool) -> None:
     """List the parameters, or those that begin with PREFIX: defaults, types, meanings."""
     from compo_pipeline.parameters import reference
-    from compo_pipeline.preflight import settings_classes
+    from compo_pipeline.preflight.settings import class_paths
 
     conf, env = Path(project.project_path) / "conf", env or "local"
-    entries = reference.collect(conf, "base" if markdown else env, settings_classes())
     if markdown:
-        click.echo(reference.markdown(entries), nl=False)
+        click.echo(reference.markdown(reference.collect(conf, "base", class_paths())), nl=False)
         return
-    found = reference.chosen(entries, prefix)
+    found = reference.chosen(reference.collect(conf, env, class_paths(), prefix), prefix)
     screen = console.terminal()
     if screen.is_terminal:
         reference.show(found, env, screen)

@@ -13,12 +13,14 @@ from kedro.config import MissingConfigException
 from kedro.framework.hooks import hook_impl
 from pydantic import StrictInt
 
-from compo_pipeline import next_steps, offline, preflight, remote
+from compo_pipeline import next_steps, offline, remote
 from compo_pipeline.configuration import Name, SettingsError, parse, settings
 from compo_pipeline.datasets.settings import SCENES
 from compo_pipeline.methods.registry import METHOD_SETTINGS, find
 from compo_pipeline.models.settings import ModelSettings, needs_network
 from compo_pipeline.parameters import keys, variants
+from compo_pipeline.preflight import inputs, resources
+from compo_pipeline.preflight.settings import check_runner, check_settings
 from compo_pipeline.storage import DamagedFileError, DiskFullError, causes, is_full_disk
 
 if TYPE_CHECKING:
@@ -98,11 +100,11 @@ class ProjectHooks:
             SettingsError: a value that a node cannot use, or a missing resource.
             MissingInput: an input of the pipeline does not exist.
         """
-        preflight.check_settings(self._parameters, pipeline)
-        preflight.check_runner(str(run_params["runner"]), self._parameters, pipeline)
-        preflight.check_remote(self._parameters, pipeline)
-        preflight.check_inputs(pipeline, catalog)
-        preflight.check_resources(self._parameters, pipeline, catalog)
+        check_settings(self._parameters, pipeline)
+        check_runner(str(run_params["runner"]), self._parameters, pipeline)
+        inputs.check_remote(self._parameters, pipeline)
+        inputs.check_inputs(pipeline, catalog)
+        resources.check_resources(self._parameters, pipeline, catalog)
 
     @hook_impl
     def after_pipeline_run(self, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> None:
@@ -140,7 +142,7 @@ class ProjectHooks:
             dataset: Any = catalog.get(entry)
             filepath = dataset._describe().get("filepath") if dataset else None
             if filepath and Path(filepath).resolve() in (own, *own.parents):
-                writer = preflight.writer_of(entry)
+                writer = inputs.writer_of(entry)
                 if writer:
                     command = self._parameters["command"]
                     return f"write it again: {next_steps.kedro_run(writer, **command)}"

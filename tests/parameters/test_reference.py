@@ -7,7 +7,7 @@ import pytest
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.parameters.reference import ParameterEntry, chosen, collect, lines, markdown
-from compo_pipeline.preflight import settings_classes
+from compo_pipeline.preflight.settings import class_paths
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +17,7 @@ def conf(bootstrapped: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def entries(conf: Path) -> list[ParameterEntry]:
-    return collect(conf, "smoke", settings_classes())
+    return collect(conf, "smoke", class_paths())
 
 
 @pytest.mark.parametrize(
@@ -83,4 +83,4 @@ def test_a_line_of_a_pipe_names_what_an_environment_changes(entries: list[Parame
 def test_the_page_is_up_to_date(project: Path, conf: Path) -> None:
     page = (project / "docs" / "parameters.md").read_text(encoding="utf-8")
     advice = "stale: compo-pipeline params --markdown > docs/parameters.md"
-    assert page == markdown(collect(conf, "base", settings_classes())), advice
+    assert page == markdown(collect(conf, "base", class_paths())), advice

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple,
 
 import numpy as np
 from pydantic import Field
-from torch import Tensor
 
 from compo_pipeline.configuration import settings
 from compo_pipeline.images.composites import Axis
@@ -25,6 +24,8 @@ from compo_pipeline.seeding import rng
 from compo_pipeline.tables import ById, Groups, Table
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from compo_pipeline.models.dense import DenseImages, DenseTexts, TextTokens
 
 Tower = Literal["image", "text"]

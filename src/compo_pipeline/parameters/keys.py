@@ -18,6 +18,8 @@ from compo_pipeline.configuration import SettingsError, nearest
 # Every kind of configuration that has keys of its own, as the prefix of its files.
 KINDS = ("parameters", "catalog", "globals")
 _SUFFIXES = (".yml", ".yaml", ".json")
+# The same safe loader in C, where PyYAML was built with it: this runs before every command.
+SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read(folder: Path, kind: str) -> dict[Path, dict[str, Any]]:
@@ -26,14 +28,12 @@ def read(folder: Path, kind: str) -> dict[Path, dict[str, Any]]:
     Raises:
         SettingsError: a file is no YAML.
     """
-    # The same safe loader in C, where PyYAML was built with it: this runs before every command.
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     found = {}
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
         if path.suffix in _SUFFIXES and any(part.startswith(kind) for part in parts):
             try:
-                found[path] = yaml.load(path.read_text(encoding="utf-8"), loader) or {}  # noqa: S506
+                found[path] = yaml.load(path.read_text(encoding="utf-8"), SafeLoader) or {}  # noqa: S506
             except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
                 raise SettingsError(f"{path}: {error}") from None
     return found

@@ -5,6 +5,7 @@ Types, bounds and meanings come from the settings classes, the rest from comment
 
 from __future__ import annotations
 
+import pkgutil
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -134,13 +135,16 @@ class _Schema:
         return f"{name} {' and '.join(bounds)}".strip()
 
 
-def collect(conf: Path, env: str, classes: Mapping[str, type]) -> list[ParameterEntry]:
-    """All keys in the order of the files.
+def collect(
+    conf: Path, env: str, classes: Mapping[str, str], prefix: str = ""
+) -> list[ParameterEntry]:
+    """All keys in the order of the files, or those of the top-level keys that a prefix begins with.
 
     Args:
         conf: the project's configuration folder.
         env: the environment whose values are given beside the defaults.
-        classes: settings classes by YAML key.
+        classes: import paths of settings classes by YAML key.
+        prefix: see `chosen`; all keys are given where none begins with it.
 
     Raises:
         SettingsError: the environment has an unknown key, or does not exist.
@@ -148,7 +152,11 @@ def collect(conf: Path, env: str, classes: Mapping[str, type]) -> list[Parameter
     keys.check(conf, env, {})
     base = conf / "base"
     tree, open_mappings = keys.known_keys(base, "parameters")
-    defaults, values = _load(conf, "base"), _load(conf, env)
+    top = prefix.partition(".")[0]
+    tree = {name: value for name, value in tree.items() if name.startswith(top)} or tree
+    defaults = _load(conf, "base")
+    own = env != "base" and any(keys.read(conf / env, kind) for kind in keys.KINDS)
+    values = _load(conf, env) if own else defaults
     comments = _comments(base, "parameters") | _comments(base, "globals")
     files: dict[str, str] = {}
     for path, content in keys.read(base, "parameters").items():
@@ -168,7 +176,7 @@ def collect(conf: Path, env: str, classes: Mapping[str, type]) -> list[Parameter
             field = fields.get(name)
             settings = field.settings() if field else None
             if key in classes:
-                settings = _Schema.of(classes[key])
+                settings = _Schema.of(pkgutil.resolve_name(classes[key]))
             own, comment = settings.meaning if settings else "", comments.get(key, "")
             # The comment at the top of a file is about its top-level key.
             meaning = (field.meaning if field else "") or (
@@ -308,7 +316,7 @@ def _comments(folder: Path, kind: str) -> dict[str, str]:
 
     for path in keys.read(folder, kind):
         text = path.read_text(encoding="utf-8")
-        walk(yaml.compose(text, yaml.SafeLoader), "", text.splitlines())
+        walk(yaml.compose(text, keys.SafeLoader), "", text.splitlines())
     return found
 
 

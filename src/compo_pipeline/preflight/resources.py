@@ -1,229 +1,28 @@
-"""Checks before the first node of a run: settings, inputs, data, models, folders.
-
-Each node parses its own settings; here those of all nodes are parsed once before the first one
-starts, so that no mistake appears after hours of work.
-"""
+"""Data, models and folders that a pipeline needs, checked before it runs."""
 
 from __future__ import annotations
 
 import os
-import pkgutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
-
-from click import ClickException
+from typing import TYPE_CHECKING, Any
 
 from compo_pipeline import engines, remote
 from compo_pipeline.configuration import SettingsError, parse, value_at
 from compo_pipeline.datasets.settings import SCENES, DataSettings
-from compo_pipeline.methods.registry import METHOD_SETTINGS, METHODS, build, find, method_type
+from compo_pipeline.methods.registry import METHOD_SETTINGS
+from compo_pipeline.preflight.settings import CHOICES, edits_captions, read_parameters
 
 if TYPE_CHECKING:
     from kedro.io import CatalogProtocol
     from kedro.pipeline import Pipeline
 
-_PARAMS = "params:"
-# Settings classes of nodes, by YAML key.
-SETTINGS = {
-    "attention": "compo_pipeline.analysis.settings:AttentionSettings",
-    "benchmarks": "compo_pipeline.evaluation.settings:BenchmarksSettings",
-    "counterfactuals": "compo_pipeline.counterfactuals.settings:CounterfactualSettings",
-    "data": "compo_pipeline.datasets.settings:DataSettings",
-    "evaluation": "compo_pipeline.evaluation.settings:EvaluationSettings",
-    "export": "compo_pipeline.models.settings:ExportSettings",
-    "ingest": "compo_pipeline.quality.settings:IngestSettings",
-    "language.training": "compo_pipeline.artefacts.settings:LanguageModelSettings",
-    "model": "compo_pipeline.models.settings:ModelSettings",
-    "prepare": "compo_pipeline.engines:PrepareSettings",
-    "pretraining": "compo_pipeline.artefacts.settings:PretrainingSettings",
-    "promotion": "compo_pipeline.registry.settings:PromotionSettings",
-    "registration": "compo_pipeline.registry.settings:RegistrationSettings",
-    "scenes": "compo_pipeline.scenes.dataset:SceneSettings",
-    "suite": "compo_pipeline.evaluation.settings:SuiteSettings",
-    "tracking": "compo_pipeline.registry.settings:TrackingSettings",
-    "training": "compo_pipeline.training.settings:TrainingSettings",
-    "tuning": "compo_pipeline.tuning.settings:TuningSettings",
-    "validation": "compo_pipeline.quality.settings:DataValidationSettings",
-    "views": "compo_pipeline.methods.views:ViewSettings",
-    "wise_ft": "compo_pipeline.analysis.settings:SweepSettings",
-}
-# Of caption editors and image generators; the node that uses one parses its settings.
-_OF_COUNTERFACTUALS = {
-    "counterfactuals.rules": "compo_pipeline.counterfactuals.settings:RulesSettings",
-    "counterfactuals.endpoint": "compo_pipeline.counterfactuals.settings:EndpointSettings",
-    "counterfactuals.transformers": (
-        "compo_pipeline.counterfactuals.settings:TransformersSettings"
-    ),
-    "counterfactuals.scenes": "compo_pipeline.scenes.counterfactuals:SceneEditSettings",
-    "counterfactuals.diffusion": ("compo_pipeline.counterfactuals.settings:DiffusionSettings"),
-}
-_CHOICES = ("caption_editor", "image_generator")
-# Of hooks and commands; each parses its own.
-_OF_OTHERS = {
-    "remote": "compo_pipeline.remote:RemoteSettings",
-    "serving": "compo_pipeline.registry.settings:ServingSettings",
-}
-# Names of the precisions, for settings that choose a device.
-_PRECISIONS = {
-    "evaluation": ("image_precision", "text_precision"),
-    "pretraining": ("precision",),
-    "training": ("precision",),
-}
 # Formats whose first records can be read without reading whole files.
 _STREAMED = ("table", "pixelprose", "cogvlm_laion", "img2dataset", "cc3m_coca")
 _RECORDS = 100
-
-
-class MissingInput(ClickException, FileNotFoundError):
-    """An input of the pipeline does not exist yet."""
-
-
-def settings_classes() -> dict[str, type]:
-    """Settings classes by YAML key; imports all of them."""
-    classes: dict[str, type] = {
-        key: pkgutil.resolve_name(path)
-        for key, path in (SETTINGS | _OF_COUNTERFACTUALS | _OF_OTHERS).items()
-    }
-    for name in METHODS:
-        kind = method_type(name)
-        classes |= {f"{name}.views": kind.views_type, f"{name}.objective": kind.objective_type}
-    return classes
-
-
-def check_settings(parameters: Mapping[str, Any], pipeline: Pipeline) -> None:
-    """Parse the settings of all nodes of a pipeline, and resolve devices and precisions.
-
-    Args:
-        parameters: the project's.
-        pipeline: the one that is about to run.
-
-    Raises:
-        SettingsError: a value cannot be used; names its YAML key.
-    """
-    read = _read_parameters(pipeline)
-    for key in sorted(read & SETTINGS.keys()):
-        settings: type = pkgutil.resolve_name(SETTINGS[key])
-        parsed: Any = parse(settings, value_at(parameters, key), key)
-        if key in _PRECISIONS:
-            _check_compute(parsed, key)
-    if {METHOD_SETTINGS, f"{METHOD_SETTINGS}.views"} & read:
-        own = parameters[METHOD_SETTINGS]
-        build(parameters["method"], own["views"], own["objective"])
-    if _edits_captions(read, parameters):
-        for name in {parameters["counterfactuals"][each] for each in _CHOICES} - {None}:
-            key = f"counterfactuals.{name}"
-            parse(pkgutil.resolve_name(_OF_COUNTERFACTUALS[key]), value_at(parameters, key), key)
-
-
-def check_remote(parameters: Mapping[str, Any], pipeline: Pipeline) -> None:
-    """List the objects below the URLs that a pipeline reads.
-
-    Args:
-        parameters: the project's.
-        pipeline: the one that is about to run.
-
-    Raises:
-        SettingsError: a URL cannot be read; names its YAML key.
-    """
-    remote.refresh_all(parameters, _read_parameters(pipeline))
-
-
-def check_runner(runner: str, parameters: Mapping[str, Any], pipeline: Pipeline) -> None:
-    """Refuse to train on several processes outside of the main one's main thread.
-
-    Args:
-        runner: name of Kedro's runner; the default is "None".
-        parameters: the project's, after `check_settings`.
-        pipeline: the one that is about to run.
-
-    Raises:
-        SettingsError: the runner is not the sequential one.
-    """
-    from compo_pipeline.training.settings import DistributedSettings
-
-    if "checkpoint" not in pipeline.all_outputs() or "SequentialRunner" in runner:
-        return
-    key = "training.distributed"
-    settings = parse(DistributedSettings, value_at(parameters, key), key)
-    if runner != "None" and not settings.alone:
-        raise SettingsError(
-            f"{key}: the runner must be SequentialRunner, got {runner.split('.')[-1].split()[0]}: "
-            "others run nodes in threads or in processes that may have none of their own, where "
-            "the training's processes would outlive an interrupted run"
-        )
-
-
-def _read_parameters(pipeline: Pipeline) -> set[str]:
-    return {name.removeprefix(_PARAMS) for name in pipeline.inputs() if name.startswith(_PARAMS)}
-
-
-def _edits_captions(read: set[str], parameters: Mapping[str, Any]) -> bool:
-    return {"method", "counterfactuals"} <= read and find(parameters["method"]).counterfactuals
-
-
-def _check_compute(settings: Any, key: str) -> None:
-    """Resolve device and precisions, log them, and set the number of threads."""
-    from compo_pipeline import compute
-
-    compute.use_cores()
-    hints = get_type_hints(type(settings))
-    found = {
-        compute.resolve(
-            settings.device,
-            getattr(settings, name),
-            key=key,
-            precision_key=name,
-            among=get_args(hints[name]),
-        )
-        for name in _PRECISIONS[key]
-    }
-    for each in sorted(found, key=str):
-        compute.report(key, each)
-
-
-def check_inputs(pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> None:
-    """Check that all inputs of a pipeline exist.
-
-    Args:
-        pipeline: the one that is about to run.
-        catalog: Kedro's.
-
-    Raises:
-        MissingInput: naming the catalog entries, their paths, and the pipelines that write them.
-    """
-    from kedro.io import AbstractDataset
-
-    missing = []
-    for entry in sorted(name for name in pipeline.inputs() if not name.startswith(_PARAMS)):
-        dataset: Any = catalog[entry]
-        # Kedro reports datasets without a check of their own as missing.
-        can_check = type(dataset)._exists is not AbstractDataset._exists
-        if not can_check or catalog.exists(entry):
-            continue
-        described: Mapping[str, Any] = dataset._describe()
-        path = described.get("filepath")  # absolute
-        place = os.path.relpath(path) if path else str(dict(described))
-        writer = writer_of(entry)
-        by = f"written by `kedro run --pipeline={writer}`" if writer else "written by no pipeline"
-        missing.append(f"  {entry}: {place}, {by}")
-    if missing:
-        raise MissingInput(
-            "missing inputs:\n" + "\n".join(missing) + "\nRun these (`--pipeline=train_eval` runs "
-            "all of a training) with the same --env and --params: dataset, method, variant, seed "
-            "and models name the folders"
-        )
-
-
-def writer_of(entry: str) -> str | None:
-    """The pipeline that writes a catalog entry."""
-    from kedro.framework.project import pipelines
-
-    # The sums of other pipelines are registered last.
-    return next((name for name, each in pipelines.items() if entry in each.all_outputs()), None)
 
 
 def check_resources(
@@ -239,7 +38,7 @@ def check_resources(
     Raises:
         SettingsError: something is missing or cannot be used; one line each.
     """
-    read = _read_parameters(pipeline)
+    read = read_parameters(pipeline)
     problems: list[str] = []
     if "prepare" in read:
         problems += _engine(parameters["prepare"])
@@ -262,7 +61,7 @@ def check_resources(
         problems.append(f"data.root: there is no folder '{data.root}' (seen from {Path.cwd()})")
     if {"views", "views.split"} & read:
         problems += _split(parameters["views"]["split"], "views.split", data)
-    if _edits_captions(read, parameters):
+    if edits_captions(read, parameters):
         problems += _counterfactuals(parameters, data)
     if "training" in read:
         problems += _validation(parameters["training"], data, rendered=rendered)
@@ -357,7 +156,7 @@ def _counterfactuals(parameters: Mapping[str, Any], data: DataSettings) -> Itera
     """Whether editor and generator fit the data, and the folders of their models."""
     from compo_pipeline.counterfactuals.settings import DiffusionSettings, TransformersSettings
 
-    chosen = {key: parameters["counterfactuals"][key] for key in _CHOICES}
+    chosen = {key: parameters["counterfactuals"][key] for key in CHOICES}
     for key, name in chosen.items():
         if name == SCENES and data.format != SCENES:
             other = (
