@@ -34,7 +34,7 @@ from compo_pipeline.methods.contract import ImageInput
 from compo_pipeline.records import Score, from_table, to_table
 from compo_pipeline.storage import DamagedFileError
 from compo_pipeline.stores import KeyValueStore
-from compo_pipeline.tables import read_rows, write_rows
+from compo_pipeline.tables.files import read_rows, write_rows
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.features import Features, FeatureStore
 

@@ -27,7 +27,7 @@ import psutil
 import pyarrow as pa
 from PIL import Image
 
-from compo_pipeline import compute, tables
+from compo_pipeline import compute
 from compo_pipeline.counterfactuals.editors.rules import RuleEditor
 from compo_pipeline.counterfactuals.generation import Folders, Parser, generate
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings, RulesSettings
@@ -42,7 +42,9 @@ from compo_pipeline.records import Caption, Parse
 from compo_pipeline.scenes.captions import sentences
 from compo_pipeline.scenes.world import World
 from compo_pipeline.seeding import rng
-from compo_pipeline.tables import Parts, Table, write_rows
+from compo_pipeline.tables import files
+from compo_pipeline.tables.files import Parts, write_rows
+from compo_pipeline.tables.rows import Table
 
 RESULTS = Path(__file__).parent / "results"
 PART = 500
@@ -171,7 +173,7 @@ def main() -> None:
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
     file = RESULTS / "engines.json"
     results = json.loads(file.read_text()) if file.exists() else {}
-    tables.PART = PART
+    files.PART = PART
     results["machine"] = {"cores": compute.cores(), "load": psutil.getloadavg()[0]}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -41,7 +41,7 @@ from compo_pipeline.scenes.edits import EditKind
 from compo_pipeline.scenes.reading import read
 from compo_pipeline.scenes.world import Scene, World
 from compo_pipeline.seeding import rng
-from compo_pipeline.tables import training_rows
+from compo_pipeline.tables.rows import training_rows
 
 RESULTS = Path("benchmarks/results")
 ENV = "relations_scenes"

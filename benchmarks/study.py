@@ -48,7 +48,7 @@ from compo_pipeline.records import (
     to_table,
 )
 from compo_pipeline.storage import atomic_file
-from compo_pipeline.tables import training_rows
+from compo_pipeline.tables.rows import training_rows
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.run import Trainer
 from compo_pipeline.training.settings import TrainingSettings

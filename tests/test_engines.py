@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
-from compo_pipeline import engines, tables
+from compo_pipeline import engines
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.counterfactuals import generation
 from compo_pipeline.counterfactuals.editors.rules import RuleEditor
@@ -33,7 +33,9 @@ from compo_pipeline.methods.views import write
 from compo_pipeline.quality.images import measure
 from compo_pipeline.quality.settings import IngestSettings
 from compo_pipeline.records import Caption, Parse
-from compo_pipeline.tables import Parts, Table, write_rows
+from compo_pipeline.tables import files
+from compo_pipeline.tables.files import Parts, write_rows
+from compo_pipeline.tables.rows import Table
 
 PROCESSES = PrepareSettings("processes", 2)
 RAY = PrepareSettings("ray", 2)
@@ -120,7 +122,7 @@ def test_processes_end_with_the_one_that_started_them() -> None:
 @pytest.fixture
 def captions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table[Caption]:
     """Thirty rows in a file, with images, of which some are broken; parts are of ten."""
-    monkeypatch.setattr(tables, "PART", 10)
+    monkeypatch.setattr(files, "PART", 10)
     monkeypatch.setattr(generation, "_AT_ONCE", 16)
     rows = []
     for number in range(30):

@@ -16,7 +16,7 @@ from compo_pipeline.hooks import ProjectHooks
 from compo_pipeline.methods.views import EpochViews
 from compo_pipeline.records import View
 from compo_pipeline.storage import DamagedFileError, DiskFullError, atomic_file
-from compo_pipeline.tables import write_rows
+from compo_pipeline.tables.files import write_rows
 
 
 @pytest.fixture

@@ -7,10 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from compo_pipeline import tables
 from compo_pipeline.records import Caption, Score
 from compo_pipeline.storage import DamagedFileError
-from compo_pipeline.tables import ById, Groups, Parts, Table, training_rows, write_rows
+from compo_pipeline.tables import files
+from compo_pipeline.tables.files import Parts, write_rows
+from compo_pipeline.tables.rows import ById, Groups, Table, training_rows
 
 
 def row(number: int, split: str = "train") -> Caption:
@@ -26,10 +27,11 @@ def table(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Table[Caption]:
     """The rows in a file of several groups."""
-    monkeypatch.setattr(tables, "_GROUP", 7)
-    monkeypatch.setattr(tables, "PART", 10)
+    monkeypatch.setattr("compo_pipeline.tables.rows.GROUP", 7)
+    monkeypatch.setattr("compo_pipeline.tables.rows.BATCH", 10)
+    monkeypatch.setattr(files, "PART", 10)
     if request.param == "mapped":
-        monkeypatch.setattr(tables, "_MAPPED", 0)
+        monkeypatch.setattr("compo_pipeline.tables.rows._MAPPED", 0)
     write_rows(tmp_path / "t.parquet", iter(ROWS), Caption)
     opened = Table.open(tmp_path / "t.parquet", Caption)
     assert (tmp_path / "t.arrow").exists() == (request.param == "mapped")
@@ -85,7 +87,7 @@ def test_rows_by_id(table: Table[Caption]) -> None:
 def test_a_copy_of_other_rows_or_a_damaged_one_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "_MAPPED", 0)
+    monkeypatch.setattr("compo_pipeline.tables.rows._MAPPED", 0)
     file = tmp_path / "t.parquet"
     for rows in (ROWS, ROWS[:3]):
         write_rows(file, rows, Caption)
@@ -116,7 +118,7 @@ def test_rows_of_every_kind_of_column() -> None:
 def test_a_killed_computation_loses_one_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "PART", 10)
+    monkeypatch.setattr(files, "PART", 10)
     file, computed = tmp_path / "t.parquet", list[int]()
 
     def write(fail: int = -1, fingerprint: str = "a") -> None:

@@ -52,7 +52,7 @@ def test_any_rows_come_back_as_they_were(tmp_path_factory, row_type, data):
 
 
 def test_generator_is_saved_in_groups(tmp_path, monkeypatch):
-    monkeypatch.setattr("compo_pipeline.tables._GROUP", 2)
+    monkeypatch.setattr("compo_pipeline.tables.rows.GROUP", 2)
     path = tmp_path / "t.parquet"
     dataset = RowsDataset(filepath=str(path), row="Caption")
     dataset.save(caption(number, "one.", "two.") for number in range(5))

@@ -31,7 +31,7 @@ from compo_pipeline.presentation import suite_page
 from compo_pipeline.records import Caption, Fact, Score
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.settings import TrackingSettings
-from compo_pipeline.tables import read_rows, write_rows
+from compo_pipeline.tables.files import read_rows, write_rows
 
 FETCHED = re.compile(r"""(?:src|href)=["']([^"']*)|url\(([^)]*)\)""")
 

@@ -17,7 +17,7 @@ from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.pipelines.comparison import nodes
 from compo_pipeline.pipelines.comparison.nodes import compare_cells, run_cells
 from compo_pipeline.records import Score
-from compo_pipeline.tables import write_rows
+from compo_pipeline.tables.files import write_rows
 
 SETS = {
     "two": {

@@ -14,7 +14,7 @@ from compo_pipeline.datasets.settings import DataSettings, SampleSettings
 from compo_pipeline.images.decoding import DecodedImage
 from compo_pipeline.quality.ingest import Words, draw_sample, facts_of, manifest_of
 from compo_pipeline.records import Caption, Fact, Rejected
-from compo_pipeline.tables import Table
+from compo_pipeline.tables.rows import Table
 
 
 def record(number: int, split: str = "train") -> RawCaption:

@@ -18,7 +18,7 @@ from compo_pipeline.methods.contract import NoViewSettings
 from compo_pipeline.methods.views import EpochViews
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.seeding import rng
-from compo_pipeline.tables import codes
+from compo_pipeline.tables.rows import codes
 from compo_pipeline.training.batches import Batches, deal
 from compo_pipeline.training.preprocessing import ModelPreprocessor
 

@@ -40,7 +40,8 @@ from compo_pipeline.records import Caption, Counterfactual, Parse, Rejected
 from compo_pipeline.seeding import digest
 from compo_pipeline.storage import atomic_file, atomic_folder
 from compo_pipeline.stores import KeyValueStore
-from compo_pipeline.tables import PART, Table
+from compo_pipeline.tables.files import PART
+from compo_pipeline.tables.rows import Table
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from kedro.io import AbstractDataset, DatasetError
 
-from compo_pipeline import records, tables
+from compo_pipeline import records
 from compo_pipeline.configuration import masked
 from compo_pipeline.datasets.stored import Stored
 from compo_pipeline.remote import is_url
 from compo_pipeline.storage import DamagedFileError, atomic_file, write_json
+from compo_pipeline.tables.files import read_table, write_rows, write_table
+from compo_pipeline.tables.rows import Table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -111,7 +113,7 @@ class FrameDataset(_PathDataset):
 
         path = self._current()
         is_csv = path.suffix == ".csv"
-        frame: pd.DataFrame = pd.read_csv(path) if is_csv else tables.read_table(path).to_pandas()
+        frame: pd.DataFrame = pd.read_csv(path) if is_csv else read_table(path).to_pandas()
         return frame
 
     def save(self, data: pd.DataFrame) -> None:
@@ -123,7 +125,7 @@ class FrameDataset(_PathDataset):
                 data.to_csv(temporary, index=False)
         else:
             table = pa.Table.from_pandas(data, preserve_index=False)
-            tables.write_table(self._filepath, [table], table.schema)
+            write_table(self._filepath, [table], table.schema)
         self._upload()
 
     def preview(self, nrows: int = 10) -> TablePreview:
@@ -173,10 +175,10 @@ class RowsDataset(_PathDataset):
         super().__init__(filepath=filepath, store=store, metadata=metadata)
         self._row_type = row_type
 
-    def load(self) -> tables.Table[Any]:
+    def load(self) -> Table[Any]:
         """The rows of the file."""
         try:
-            return tables.Table.open(self._current(), self._row_type)
+            return Table.open(self._current(), self._row_type)
         except FileNotFoundError as error:
             raise DatasetError(
                 f"{self._filepath} does not exist yet. Run the pipeline that writes it, or all of "
@@ -187,7 +189,7 @@ class RowsDataset(_PathDataset):
 
     def save(self, data: Iterable[Any]) -> None:
         """Write the rows; an existing file is replaced at the end."""
-        tables.write_rows(self._filepath, data, self._row_type)
+        write_rows(self._filepath, data, self._row_type)
         self._upload()
 
     def preview(self, nrows: int = 10) -> TablePreview:

@@ -33,7 +33,7 @@ from compo_pipeline.evaluation.slices import BINDING, ItemSlices
 from compo_pipeline.images.decoding import ACCEPTED, ImageError, file_name, load, open_file
 from compo_pipeline.records import Caption, Fact
 from compo_pipeline.seeding import digest
-from compo_pipeline.tables import Row, Table
+from compo_pipeline.tables.rows import Row, Table
 
 log = logging.getLogger(__name__)
 

@@ -45,7 +45,7 @@ from compo_pipeline.methods.contract import (
 from compo_pipeline.methods.views import Origin, provenance, single_image, single_view
 from compo_pipeline.records import Caption, Parse, View
 from compo_pipeline.seeding import rng
-from compo_pipeline.tables import Table
+from compo_pipeline.tables.rows import Table
 
 POSITIVES = 5  # a view holds so many; a run uses the first k
 CANDIDATES = 5

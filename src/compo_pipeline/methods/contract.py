@@ -21,7 +21,7 @@ from compo_pipeline.configuration import settings
 from compo_pipeline.images.composites import Axis
 from compo_pipeline.records import Caption, Counterfactual, Parse, View
 from compo_pipeline.seeding import rng
-from compo_pipeline.tables import ById, Groups, Table
+from compo_pipeline.tables.rows import ById, Groups, Table
 
 if TYPE_CHECKING:
     from torch import Tensor

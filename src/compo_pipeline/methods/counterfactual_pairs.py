@@ -26,7 +26,7 @@ from compo_pipeline.methods.contract import (
 )
 from compo_pipeline.methods.views import Origin, provenance, single_image, single_view
 from compo_pipeline.records import Caption, Counterfactual, View
-from compo_pipeline.tables import Groups, Table
+from compo_pipeline.tables.rows import Groups, Table
 
 KINDS = (REAL, NEGATIVE, POSITIVE)
 NAMES = {NEGATIVE: "negative", POSITIVE: "rephrased caption"}

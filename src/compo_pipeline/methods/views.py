@@ -22,15 +22,8 @@ from compo_pipeline.language.editing import Generated
 from compo_pipeline.methods.contract import Example, ImageInput, Method, Sampler, ViewContext
 from compo_pipeline.records import Caption, Counterfactual, View
 from compo_pipeline.storage import atomic_folder, files_fingerprint
-from compo_pipeline.tables import (
-    Groups,
-    Parts,
-    Table,
-    is_whole,
-    resumable,
-    stream_rows,
-    write_rows,
-)
+from compo_pipeline.tables.files import Parts, resumable, stream_rows, write_rows
+from compo_pipeline.tables.rows import Groups, Table, is_whole
 
 _JSON = json.JSONEncoder(ensure_ascii=False)
 

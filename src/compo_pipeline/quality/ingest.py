@@ -24,7 +24,8 @@ from compo_pipeline.quality.settings import IngestSettings
 from compo_pipeline.records import Caption, Fact, Rejected, schema
 from compo_pipeline.seeding import digest
 from compo_pipeline.storage import file_sha256
-from compo_pipeline.tables import PART, Table, codes
+from compo_pipeline.tables.files import PART
+from compo_pipeline.tables.rows import Table, codes
 
 _IMAGES = 50_000  # measured at a time
 

@@ -12,7 +12,7 @@ from click import ClickException
 from compo_pipeline.datasets.readers.record import NOT_DOWNLOADED, UNPARSEABLE
 from compo_pipeline.quality.settings import DataValidationSettings, RowRule
 from compo_pipeline.records import Caption, Rejected
-from compo_pipeline.tables import Table
+from compo_pipeline.tables.rows import Table
 
 if TYPE_CHECKING:
     import pandas as pd

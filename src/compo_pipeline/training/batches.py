@@ -24,7 +24,7 @@ from compo_pipeline.methods.contract import Collated, Example, ImageInput, Metho
 from compo_pipeline.methods.views import EpochViews
 from compo_pipeline.records import Caption
 from compo_pipeline.seeding import rng
-from compo_pipeline.tables import Table
+from compo_pipeline.tables.rows import Table
 from compo_pipeline.training.preprocessing import ModelPreprocessor, Picklable
 from compo_pipeline.training.ranks import Ranks
 

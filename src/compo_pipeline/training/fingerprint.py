@@ -36,7 +36,7 @@ CODE = (
     "training",
     "records.py",
     "seeding.py",
-    "tables.py",
+    "tables",
 )
 # What `auto` may be on this machine and not on the one where a state was begun.
 _RESOLVED = ("training.device", "training.precision")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from compo_pipeline.configuration import parse
 from compo_pipeline.engines import KEY, LOCAL, PrepareSettings
 from compo_pipeline.records import Caption
-from compo_pipeline.tables import training_rows
+from compo_pipeline.tables.rows import training_rows
 
 if TYPE_CHECKING:
     from compo_pipeline.models.settings import ModelSettings

@@ -30,7 +30,7 @@ from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.records import Score
 from compo_pipeline.seeding import digest
-from compo_pipeline.tables import read_rows, write_rows
+from compo_pipeline.tables.files import read_rows, write_rows
 from compo_pipeline.training import fingerprint
 from compo_pipeline.training.run import Trainer
 from compo_pipeline.tuning.space import Value

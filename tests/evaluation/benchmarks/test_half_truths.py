@@ -20,7 +20,7 @@ from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings,
 from compo_pipeline.images import decoding
 from compo_pipeline.language.parsing import parses_of
 from compo_pipeline.records import Caption, HalfTruth
-from compo_pipeline.tables import write_rows
+from compo_pipeline.tables.files import write_rows
 
 KINDS = ("entity", "relation", "relation", "relation")
 

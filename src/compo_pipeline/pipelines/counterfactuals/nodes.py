@@ -43,7 +43,7 @@ def make_counterfactuals(
     from compo_pipeline.counterfactuals.generation import Folders, generate
     from compo_pipeline.counterfactuals.settings import KEY, CounterfactualSettings
     from compo_pipeline.pipelines.counterfactuals.factory import open_all
-    from compo_pipeline.tables import Table, training_rows
+    from compo_pipeline.tables.rows import Table, training_rows
 
     settings = parse(CounterfactualSettings, counterfactuals, KEY)
     rows = training_rows(valid_captions, split)

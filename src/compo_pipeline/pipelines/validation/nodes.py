@@ -28,7 +28,7 @@ def validate_facts(
     from compo_pipeline.quality import quarantine, suite
     from compo_pipeline.quality.settings import DataValidationSettings
     from compo_pipeline.storage import atomic_folder
-    from compo_pipeline.tables import Table
+    from compo_pipeline.tables.rows import Table
 
     settings = parse(DataValidationSettings, validation, "validation")
     frame = Table.of(facts, Fact).to_arrow().to_pandas()

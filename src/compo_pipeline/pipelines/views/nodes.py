@@ -23,7 +23,8 @@ def parse_captions(
     from compo_pipeline.language.parsing import CaptionParser, loaded, name_and_version
     from compo_pipeline.methods import registry
     from compo_pipeline.methods.views import ViewSettings
-    from compo_pipeline.tables import Parts, training_rows
+    from compo_pipeline.tables.files import Parts
+    from compo_pipeline.tables.rows import training_rows
 
     registry.build(method, method_views)  # wrong settings are refused before minutes of parsing
     needs = registry.find(method)
@@ -54,7 +55,7 @@ def draw_views(
     from compo_pipeline.methods import registry
     from compo_pipeline.methods.contract import ViewContext
     from compo_pipeline.methods.views import ViewSettings, by_sample, write
-    from compo_pipeline.tables import Table, training_rows
+    from compo_pipeline.tables.rows import Table, training_rows
 
     settings = parse(ViewSettings, views, "views")
     rows, parsed = training_rows(valid_captions, settings.split), Table.of(parses, Parse)

@@ -1,8 +1,6 @@
-"""Tables on disk: written part by part, read lazily.
+"""Rows of a table as a sequence: nothing is decoded before it is asked for.
 
-A table is parquet with a checksum, so equal rows give equal bytes, and a file whose bytes have
-changed since is refused. `Table` is its rows as a sequence: nothing is decoded before it is asked
-for, and a large file is memory-mapped, through a copy in arrow's own format beside it.
+A large file is memory-mapped, through a copy in arrow's own format beside it.
 """
 
 from __future__ import annotations
@@ -10,18 +8,12 @@ from __future__ import annotations
 import hashlib
 import logging
 import mmap
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache, partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
-from compo_pipeline.engines import LOCAL, PrepareSettings, map_partitions
-from compo_pipeline.progress import Meter
 from compo_pipeline.records import (
     Caption,
     check_columns,
@@ -35,7 +27,6 @@ from compo_pipeline.storage import (
     NO_CHECKSUM,
     DamagedFileError,
     atomic_file,
-    code_fingerprint,
     verify_checksum,
     write_checksum,
 )
@@ -47,10 +38,8 @@ if TYPE_CHECKING:
 
 Row = TypeVar("Row")
 
-PART = 10_000
-"""Rows that are computed together: what a kill loses at most."""
-
-_GROUP = 5_000  # rows in memory as objects while they are written
+BATCH = 10_000  # rows of an arrow batch
+GROUP = 5_000  # rows in memory as objects while they are written
 _MAPPED = 64 * 2**20  # bytes of a table, decompressed, from which on it is memory-mapped
 _SOURCE = b"source"
 
@@ -109,7 +98,7 @@ class Table(Sequence[Row]):
                     with temporary.open("wb") as sink:
                         metadata = {_SOURCE: checksum, b"checksum": NO_CHECKSUM}
                         columns = schema(cast(type, row_type)).with_metadata(metadata)
-                        _write_arrow(sink, file.iter_batches(PART), columns)
+                        _write_arrow(sink, file.iter_batches(BATCH), columns)
                     write_checksum(temporary)
         with copy.open("rb") as mapped:
             return cls(row_type, _read_arrow(mapped), source=(path, copy))
@@ -126,7 +115,7 @@ class Table(Sequence[Row]):
             folder.mkdir(parents=True, exist_ok=True)
         columns = schema(cast(type, row_type))
         batches = (
-            batch for group in _grouped(rows) for batch in to_table(group, row_type).to_batches()
+            batch for group in grouped(rows) for batch in to_table(group, row_type).to_batches()
         )
         with TemporaryFile(dir=folder) as file:
             _write_arrow(file, batches, columns)
@@ -161,8 +150,8 @@ class Table(Sequence[Row]):
         """The rows as arrow batches of at most 10,000, of all columns or of the named ones."""
         import numpy as np
 
-        for start in range(0, len(self), PART):
-            numbers = self._numbers[start : start + PART]
+        for start in range(0, len(self), BATCH):
+            numbers = self._numbers[start : start + BATCH]
             places = np.asarray(numbers)
             of = self._starts.searchsorted(places, "right") - 1
             for some in np.split(places, np.flatnonzero(np.diff(of)) + 1):
@@ -309,138 +298,6 @@ class Groups(Mapping[str, Sequence[Row]]):
         return len(self._table.column(self._name).unique())
 
 
-@dataclass(frozen=True)
-class Parts(Iterable[Row]):
-    """Rows that `write_rows` computes part by part.
-
-    Finished parts stay on disk until the table is whole: after a kill, the next run computes those
-    that are missing.
-    """
-
-    what: str
-    """What is done, for the progress."""
-
-    compute: Callable[[range], Iterable[Row]]
-    """The rows of a part, by the numbers of what they are made of. Engines other than `local` send
-    it to their workers."""
-
-    count: int
-    """Of what rows are made of."""
-
-    fingerprint: str
-    """Of everything that the rows depend on, besides this package's code."""
-
-    engine: PrepareSettings = LOCAL
-    """What computes the parts of a table that has several."""
-
-    def __iter__(self) -> Iterator[Row]:
-        for part in self._ranges():
-            yield from self.compute(part)
-
-    def _ranges(self) -> list[range]:
-        return [range(start, min(start + PART, self.count)) for start in range(0, self.count, PART)]
-
-    def files(self, folder: Path, row_type: type[Row]) -> list[Path]:
-        """The parts as tables in a folder; those that are there and whole are not computed."""
-        files = {folder / f"{part.start:09d}.parquet": part for part in self._ranges()}
-        missing = {file: part for file, part in files.items() if not is_whole(file)}
-        compute = partial(_computed, self.compute, row_type)
-        with Meter(len(files), f"{self.what}, by {PART}", len(files) - len(missing)) as meter:
-            tables = map_partitions(compute, missing.values(), self.engine)
-            for file, table in zip(missing, tables, strict=True):
-                write_table(file, [table], table.schema)
-                meter.advance()
-        return list(files)
-
-
-def _computed(
-    compute: Callable[[range], Iterable[Row]], row_type: type[Row], part: range
-) -> pa.Table:
-    """The rows of a part in arrow's columns, which processes exchange faster than objects."""
-    import pyarrow as pa
-
-    groups = (to_table(group, row_type) for group in _grouped(compute(part)))
-    return pa.concat_tables([to_table([], row_type), *groups])
-
-
-@contextmanager
-def resumable(folder: Path, fingerprint: str) -> Iterator[Path]:
-    """Yield a folder for the finished parts of a computation; it is removed at the end.
-
-    After an error or a kill it stays, and the next computation with this fingerprint, by the same
-    code, finds the parts. Those of others are removed.
-    """
-    own = folder / f"{digest(fingerprint, _code_fingerprint()):016x}"
-    own.mkdir(parents=True, exist_ok=True)
-    for other in folder.iterdir():
-        if other != own:
-            shutil.rmtree(other)
-    yield own
-    shutil.rmtree(folder)
-
-
-def write_rows(path: Path, rows: Iterable[Any], row_type: type) -> None:
-    """Write a table atomically, in groups of rows: they are never in memory as a whole."""
-    import pyarrow as pa
-
-    columns = schema(row_type)
-    if isinstance(rows, Table):
-        batches: Iterable[pa.Table] = (pa.Table.from_batches([each]) for each in rows.batches())
-        write_table(path, (batch.cast(columns) for batch in batches), columns)
-    elif isinstance(rows, Parts) and rows.count > PART:
-        with resumable(path.with_name(f".{path.name}.parts"), rows.fingerprint) as folder:
-            files = rows.files(folder, row_type)
-            write_table(path, map(read_table, files), columns)
-    else:
-        groups = (to_table(group, row_type) for group in _grouped(rows))
-        write_table(path, groups, columns)
-
-
-def read_rows(path: Path, row_type: type[Row]) -> list[Row]:
-    """All rows of a table that `write_rows` wrote.
-
-    Raises:
-        DamagedFileError: its bytes have changed since.
-        ValueError: its columns are not those of the row type.
-    """
-    return list(stream_rows(path, row_type))
-
-
-def stream_rows(path: Path, row_type: type[Row]) -> Iterator[Row]:
-    """The rows of a table, once, in their order; errors as of `read_rows`."""
-    import pyarrow.parquet as pq
-
-    verify_checksum(path)
-    with pq.ParquetFile(path) as file:
-        check_columns(file.schema_arrow, row_type)
-        for batch in file.iter_batches(_GROUP):
-            yield from decoded(batch, row_type)
-
-
-def write_table(path: Path, groups: Iterable[pa.Table], columns: pa.Schema) -> None:
-    """Write an arrow table, group by group, as parquet with a checksum of the file."""
-    import pyarrow.parquet as pq
-
-    with atomic_file(path) as temporary:
-        with pq.ParquetWriter(temporary, columns) as writer:
-            for group in groups:
-                writer.write_table(group)
-            writer.add_key_value_metadata({"checksum": NO_CHECKSUM})
-        write_checksum(temporary)
-
-
-def read_table(path: Path) -> pa.Table:
-    """The table that `write_table` wrote.
-
-    Raises:
-        DamagedFileError: its bytes have changed since.
-    """
-    import pyarrow.parquet as pq
-
-    verify_checksum(path)
-    return pq.read_table(path)
-
-
 def split_rows(captions: Iterable[Caption], split: str) -> Table[Caption]:
     """The captions of a split that have a sentence."""
     import numpy as np
@@ -472,9 +329,10 @@ def training_rows(captions: Iterable[Caption], split: str) -> Table[Caption]:
     return rows
 
 
-def _grouped(rows: Iterable[Row]) -> Iterator[list[Row]]:
+def grouped(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Rows in lists of at most 5,000."""
     remaining = iter(rows)
-    return iter(lambda: list(islice(remaining, _GROUP)), [])
+    return iter(lambda: list(islice(remaining, GROUP)), [])
 
 
 def _write_arrow(sink: Any, batches: Iterable[pa.RecordBatch], columns: pa.Schema) -> None:
@@ -511,9 +369,3 @@ def is_whole(file: Path) -> bool:
     except (FileNotFoundError, DamagedFileError):
         return False
     return True
-
-
-@cache
-def _code_fingerprint() -> str:
-    """Of the package's source files."""
-    return code_fingerprint(["."])
