@@ -18,9 +18,15 @@ from kedro_datasets.json import JSONDataset
 from compo_pipeline import remote
 from compo_pipeline.configuration import SettingsError, value_at
 from compo_pipeline.methods.registry import METHOD_SETTINGS
-from compo_pipeline.preflight.inputs import MissingInput, check_inputs, check_remote
+from compo_pipeline.parameters.urls import refresh_all
+from compo_pipeline.preflight.inputs import MissingInput, check_inputs
 from compo_pipeline.preflight.resources import check_resources
-from compo_pipeline.preflight.settings import SETTINGS, check_runner, check_settings
+from compo_pipeline.preflight.settings import (
+    SETTINGS,
+    check_runner,
+    check_settings,
+    read_parameters,
+)
 
 Problems = Callable[..., list[str]]
 Context = Callable[..., Any]
@@ -373,10 +379,10 @@ def test_object_storage_is_reached_before_the_first_node(context: Context, bucke
     assert parameters["data"]["root"] == "data/remote/s3:/no-such-bucket/scenes"
     assert parameters["benchmarks"]["root"].startswith(parameters["data"]["root"])
     with pytest.raises(SettingsError, match=r"^remote\.store: s3://neither/x: there is no such"):
-        check_remote(parameters, pipelines["raw"])
+        refresh_all(parameters, read_parameters(pipelines["raw"]))
     parameters = context(data=urls["data"], remote={"store": f"s3://{bucket.name}/runs"}).params
     with pytest.raises(SettingsError, match=r"^data\.root: s3://no-such-bucket/scenes: "):
-        check_remote(parameters, pipelines["raw"])
+        refresh_all(parameters, read_parameters(pipelines["raw"]))
 
 
 def test_captions_that_object_storage_withholds_are_an_error_of_their_split(

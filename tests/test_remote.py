@@ -24,8 +24,9 @@ from compo_pipeline.datasets.readers.record import RawCaption
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.images import decoding
 from compo_pipeline.images.decoding import ImageError, Limits
+from compo_pipeline.parameters.urls import RemoteSettings, configure, refresh_all
 from compo_pipeline.records import Rejected
-from compo_pipeline.remote import RemoteError, RemoteSettings
+from compo_pipeline.remote import RemoteError
 
 Bucket = Any
 
@@ -146,7 +147,7 @@ def test_loader_processes_read_with_what_this_process_was_configured(
     for name in names.values():
         monkeypatch.delenv(f"AWS_{name}")
     parameters = {"data": {"root": f"s3://{bucket.name}/set"}}
-    remote.configure(parameters, RemoteSettings(folder), {"s3": credentials})
+    configure(parameters, RemoteSettings(folder), {"s3": credentials})
     assert remote.read_bytes(folder / "a") == b"one"
     with ProcessPoolExecutor(1, mp_context=get_context(method)) as pool:
         assert pool.submit(remote.read_bytes, folder / "b").result() == b"two"
@@ -286,11 +287,11 @@ def test_what_is_not_there_is_named_with_its_key(
 ) -> None:
     data = {"root": url.format(bucket=bucket.name), "views": {"images": 2}}
     parameters = {"data": data, "remote": {"store": None}}
-    configured = remote.configure(parameters, RemoteSettings(tmp_path), {})
+    configured = configure(parameters, RemoteSettings(tmp_path), {})
     with pytest.raises(SettingsError, match=rf"^data\.root: .*{reason}") as caught:
-        remote.refresh_all(configured, {"data"})
+        refresh_all(configured, {"data"})
     assert "\n" not in caught.value.message
-    remote.refresh_all(configured, {"benchmarks"})  # nothing of it is read
+    refresh_all(configured, {"benchmarks"})  # nothing of it is read
 
 
 def test_storage_that_does_not_answer_or_refuses_is_an_error_soon(
@@ -298,10 +299,10 @@ def test_storage_that_does_not_answer_or_refuses_is_an_error_soon(
 ) -> None:
     parameters = {"data": {"root": f"s3://{bucket.name}/x"}, "remote": {"store": None}}
     nobody = {"endpoint_url": "http://127.0.0.1:1", "key": "me", "secret": "hunter2"}
-    configured = remote.configure(parameters, RemoteSettings(tmp_path), {"s3": nobody})
+    configured = configure(parameters, RemoteSettings(tmp_path), {"s3": nobody})
     start = time.monotonic()
     with pytest.raises(SettingsError, match=r"^data\.root: s3://.*127\.0\.0\.1:1") as caught:
-        remote.refresh_all(configured, {"data.root"})
+        refresh_all(configured, {"data.root"})
     assert time.monotonic() - start < 30 and "hunter2" not in caught.value.message
     assert "hunter2" in os.environ["FSSPEC_S3"]  # processes of data loaders need it
     # An outage is no reason for quarantine.
@@ -335,7 +336,7 @@ def test_denied_access_is_one_line(
 )
 def test_urls_that_cannot_be_used(values: Any, told: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=told) as caught:
-        remote.configure(values, RemoteSettings(tmp_path), {})
+        configure(values, RemoteSettings(tmp_path), {})
     assert "hunter2" not in str(caught.value)
     with pytest.raises(SettingsError, match=r"remote\.store: expected a URL"):
         parse(RemoteSettings, {"store": "data/elsewhere"}, "remote")
@@ -343,5 +344,5 @@ def test_urls_that_cannot_be_used(values: Any, told: str, tmp_path: Path) -> Non
 
 def test_local_paths_are_as_they_are(tmp_path: Path) -> None:
     parameters = {"data": {"root": "data/01_raw", "images": ""}, "tracking": {"uri": "http://x/y"}}
-    assert remote.configure(parameters, RemoteSettings(tmp_path), {}) == parameters
+    assert configure(parameters, RemoteSettings(tmp_path), {}) == parameters
     assert remote.url_of(tmp_path / "a" / "b.jpg") is None

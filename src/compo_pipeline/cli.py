@@ -154,15 +154,15 @@ def worker(project: ProjectMetadata, env: str | None, params: dict[str, Any]) ->
     It needs training.distributed.node_rank of its own, the same configuration and data at its own
     path, and writes nothing.
     """
-    from compo_pipeline import remote
     from compo_pipeline.methods.registry import METHOD_SETTINGS, build
+    from compo_pipeline.parameters import urls
     from compo_pipeline.training import launch
     from compo_pipeline.training.inputs import NODE_INPUTS, training_inputs
     from compo_pipeline.training.run import jobs_of
 
     context = _context(project, env, params)
     parameters = context.params
-    remote.refresh_all(parameters, {"data"})
+    urls.refresh_all(parameters, {"data"})
     inputs = {name: context.catalog.load(entry) for name, entry in NODE_INPUTS.items()}
     own = parameters[METHOD_SETTINGS]
     method = build(parameters["method"], own["views"], own["objective"])

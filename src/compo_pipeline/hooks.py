@@ -13,14 +13,15 @@ from kedro.config import MissingConfigException
 from kedro.framework.hooks import hook_impl
 from pydantic import StrictInt
 
-from compo_pipeline import next_steps, offline, remote
+from compo_pipeline import next_steps, offline
 from compo_pipeline.configuration import Name, SettingsError, parse, settings
 from compo_pipeline.datasets.settings import SCENES
 from compo_pipeline.methods.registry import METHOD_SETTINGS, find
 from compo_pipeline.models.settings import ModelSettings, needs_network
-from compo_pipeline.parameters import keys, variants
+from compo_pipeline.parameters import keys, urls, variants
 from compo_pipeline.preflight import inputs, resources
-from compo_pipeline.preflight.settings import check_runner, check_settings
+from compo_pipeline.preflight.settings import check_runner, check_settings, read_parameters
+from compo_pipeline.remote import RemoteError
 from compo_pipeline.storage import DamagedFileError, DiskFullError, causes, is_full_disk
 
 if TYPE_CHECKING:
@@ -78,8 +79,8 @@ class ProjectHooks:
                 f"{loader.conf_source}/{loader.base_env}/parameters_methods/{method}.yml"
             )
         parameters[METHOD_SETTINGS] = parameters[method]
-        storage = parse(remote.RemoteSettings, parameters["remote"], "remote")
-        parameters = remote.configure(parameters, storage, _credentials(loader))
+        storage = parse(urls.RemoteSettings, parameters["remote"], "remote")
+        parameters = urls.configure(parameters, storage, _credentials(loader))
         # The options of the command line, for commands shown to the user.
         command = {"env": loader.env, "params": dict(loader.runtime_params or {})}
         self._parameters = loader["parameters"] = {**parameters, "command": command}
@@ -102,7 +103,7 @@ class ProjectHooks:
         """
         check_settings(self._parameters, pipeline)
         check_runner(str(run_params["runner"]), self._parameters, pipeline)
-        inputs.check_remote(self._parameters, pipeline)
+        urls.refresh_all(self._parameters, read_parameters(pipeline))
         inputs.check_inputs(pipeline, catalog)
         resources.check_resources(self._parameters, pipeline, catalog)
 
@@ -129,7 +130,7 @@ class ProjectHooks:
             fullest = min(disks, key=lambda path: shutil.disk_usage(path.parent).free)
             raise next(named, DiskFullError(fullest)) from None
         for each in causes(error):
-            if isinstance(each, remote.RemoteError):
+            if isinstance(each, RemoteError):
                 raise each from None
             if isinstance(each, DamagedFileError):
                 again = self._writing(each.path, pipeline, catalog)

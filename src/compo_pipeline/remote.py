@@ -11,7 +11,6 @@ again. So do the least recently used ones where the cache would exceed its size.
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import os
 import re
@@ -25,23 +24,18 @@ from io import BufferedReader
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
-from urllib.parse import urlsplit
+from typing import Any
 
 from click import ClickException
-from pydantic import Field
 
-from compo_pipeline.configuration import SettingsError, leaves, masked, settings
+from compo_pipeline.configuration import masked
 from compo_pipeline.seeding import digest
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://[^/].*")
 _MIRROR = re.compile(r"((?:.*?/)?)([a-z][a-z0-9+.-]+):/(.+)")
-_FOLDERS = ("root", "images")  # names of settings that may be URLs
 # What tells one version of an object from another, by the names of fsspec's file systems.
 _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "LastModified", "mtime", "created")
-# Of S3: s3fs itself tries five times, so a server that never answers takes three minutes.
-_BOUNDED = {"connect_timeout": 10, "read_timeout": 15, "retries": {"total_max_attempts": 2}}
-_LIMIT = "COMPO_PIPELINE_CACHE_BYTES"  # an environment variable: loader workers inherit it
+LIMIT = "COMPO_PIPELINE_CACHE_BYTES"  # an environment variable: loader workers inherit it
 _WORK, _NOTES = ".partial", ".notes"
 _BLOCK = 2**20  # bytes of an object that are downloaded at a time where not all of it is
 _ATTEMPTS = 5
@@ -62,84 +56,9 @@ class RemoteError(ClickException):
         super().__init__(masked(" ".join(own.split())))
 
 
-@settings
-class RemoteSettings:
-    """The YAML key `remote`: object storage."""
-
-    cache: Path = Path("data/remote")
-    """Local folder for copies of the objects that are read."""
-    cache_gb: Annotated[float, Field(gt=0, le=10**6)] = 50
-    """Its size in 10^9 bytes; the least recently used copies are removed."""
-    store: str | None = None
-    """URL of the folder where the results of runs, entries of the catalog, are stored besides
-    data/; null: nowhere."""
-
-    def __post_init__(self) -> None:
-        """Refuse a store that is a local folder."""
-        if self.store is not None and not is_url(self.store):
-            raise ValueError(f"store: expected a URL such as s3://bucket/runs, got {self.store!r}")
-
-
 def is_url(value: Any) -> bool:
     """Whether a value of a setting is the URL of a folder that is not local."""
     return isinstance(value, str) and _URL.fullmatch(value) is not None
-
-
-def configure(
-    parameters: Mapping[str, Any], remote: RemoteSettings, credentials: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The parameters with mirrors in the place of URLs; this process and its children reach them.
-
-    Args:
-        parameters: the project's.
-        remote: the settings of its key `remote`.
-        credentials: options of fsspec's file systems by protocol, of conf/*/credentials.yml.
-
-    Raises:
-        SettingsError: a URL holds a password, or stands where a folder must be local.
-    """
-    for key, value in leaves(parameters):
-        local = key.startswith("paths.")
-        named = key.rpartition(".")[2] in _FOLDERS or key == "remote.store"
-        if is_url(value) and (local or named):
-            _check_url(value, key, local=local)
-            _set_options(value.partition("://")[0], credentials)
-    os.environ[_LIMIT] = str(int(remote.cache_gb * 10**9))
-
-    def walk(values: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            name: walk(value)
-            if isinstance(value, Mapping)
-            else str(mirror(value, remote.cache))
-            if name in _FOLDERS and is_url(value)
-            else value
-            for name, value in values.items()
-        }
-
-    return walk(parameters)
-
-
-def _check_url(url: str, key: str, *, local: bool) -> None:
-    if local:
-        raise SettingsError(
-            f"{key}: expected a local folder, got {url}; remote.store names the URL of the folder "
-            "where results are stored besides"
-        )
-    parts = urlsplit(url)
-    if parts.password or parts.query or ".." in Path(parts.path).parts:
-        raise SettingsError(
-            f"{key}: expected a URL without password, query and '..', got {url}; credentials "
-            "belong into the environment or a credentials.yml"
-        )
-
-
-def _set_options(protocol: str, credentials: Mapping[str, Any]) -> None:
-    """Set the options of a file system, where fsspec looks for them, also in child processes."""
-    from fsspec.config import conf
-
-    bounded = {"config_kwargs": _BOUNDED} if protocol == "s3" else {}
-    conf[protocol] = {**bounded, **conf.get(protocol, {}), **credentials.get(protocol, {})}
-    os.environ[f"FSSPEC_{protocol.upper()}"] = json.dumps(conf[protocol])
 
 
 def mirror(url: str, cache: Path) -> Path:
@@ -161,44 +80,8 @@ def _cache_of(path: Path) -> Path:
     return Path(found[1])
 
 
-def refresh_all(parameters: Mapping[str, Any], read: set[str]) -> None:
-    """List the folders at URLs that a pipeline reads, and check the one where it stores results.
-
-    Args:
-        parameters: the project's, after `configure`.
-        read: names of those that the pipeline reads.
-
-    Raises:
-        SettingsError: one of them is missing or cannot be reached; names its key.
-    """
-    if store := parameters["remote"]["store"]:
-        with _key_in_errors("remote.store"):
-            _check_bucket(store)
-    listed: list[Path] = []
-    for key, value in leaves(parameters):
-        parents = {key[:end] for end, each in enumerate(f"{key}.") if each == "."}
-        if key.rpartition(".")[2] not in _FOLDERS or not parents & read:
-            continue
-        # A URL itself is part of the command line, for messages.
-        folder = Path(value) if isinstance(value, str) and not is_url(value) else Path()
-        if url_of(folder) and not any(folder.is_relative_to(each) for each in listed):
-            with _key_in_errors(key):
-                refresh(folder)
-            listed.append(folder)
-
-
-@contextmanager
-def _key_in_errors(key: str) -> Iterator[None]:
-    """Name the key in errors of the storage."""
-    try:
-        yield
-    except RemoteError as error:
-        raise SettingsError(f"{key}: {error.message}") from None
-    except FileNotFoundError as error:
-        raise SettingsError(f"{key}: {error.filename}: {error.strerror}") from None
-
-
-def _check_bucket(url: str) -> None:
+def check_bucket(url: str) -> None:
+    """Check that the bucket of a URL can be reached; errors as of `filesystem`."""
     with filesystem(url) as (files, path):
         if bucket := path.partition("/")[0]:
             files.info(bucket)
@@ -250,7 +133,7 @@ def _listing(url: str) -> dict[str, tuple[int, int]]:
         infos = files.find(root, detail=True)
         files.invalidate_cache()
     if not infos:
-        _check_bucket(url)
+        check_bucket(url)
         raise FileNotFoundError(errno.ENOENT, "there is no object below this URL", url)
     found = {
         name.removeprefix(root).removeprefix("/"): (info["size"], version_of(info))
@@ -389,7 +272,7 @@ def _make_room(cache: Path, size: int) -> None:
 
     Each process looks again after a thirtieth of the limit, so several may exceed it by as much.
     """
-    limit = int(os.environ.get(_LIMIT, 50 * 10**9))
+    limit = int(os.environ.get(LIMIT, 50 * 10**9))
     if size > limit:
         raise RemoteError(
             f"remote.cache_gb: expected at least {size / 10**9:.3g}, the size of an object, got "

@@ -1,4 +1,4 @@
-"""Inputs of a pipeline: they must exist, and objects at URLs are listed before it runs."""
+"""Inputs of a pipeline: the catalog entries that it reads must exist."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from click import ClickException
 
-from compo_pipeline import remote
-from compo_pipeline.preflight.settings import PARAMS, read_parameters
+from compo_pipeline.preflight.settings import PARAMS
 
 if TYPE_CHECKING:
     from kedro.io import CatalogProtocol
@@ -18,19 +17,6 @@ if TYPE_CHECKING:
 
 class MissingInput(ClickException, FileNotFoundError):
     """An input of the pipeline does not exist yet."""
-
-
-def check_remote(parameters: Mapping[str, Any], pipeline: Pipeline) -> None:
-    """List the objects below the URLs that a pipeline reads.
-
-    Args:
-        parameters: the project's.
-        pipeline: the one that is about to run.
-
-    Raises:
-        SettingsError: a URL cannot be read; names its YAML key.
-    """
-    remote.refresh_all(parameters, read_parameters(pipeline))
 
 
 def check_inputs(pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> None:

@@ -10,11 +10,12 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compo_pipeline import engines, remote
+from compo_pipeline import engines
 from compo_pipeline.configuration import SettingsError, parse, value_at
 from compo_pipeline.datasets.settings import SCENES, DataSettings
 from compo_pipeline.methods.registry import METHOD_SETTINGS
 from compo_pipeline.preflight.settings import CHOICES, edits_captions, read_parameters
+from compo_pipeline.remote import RemoteError
 
 if TYPE_CHECKING:
     from kedro.io import CatalogProtocol
@@ -118,7 +119,7 @@ def _data(data: DataSettings) -> Iterator[str]:
                 continue
             records = islice(chosen.read(data, split, source), _RECORDS)
             images = [record.image for record in records if isinstance(record, RawCaption)]
-        except (SourceError, remote.RemoteError) as error:
+        except (SourceError, RemoteError) as error:
             yield f"data.splits.{split}: {error}"
             continue
         if images and not any(is_there(data.root, image, ACCEPTED) for image in images):
@@ -202,7 +203,7 @@ def _benchmarks(
     except ValueError as error:
         yield str(error) if key == "benchmarks" else f"{key}: {error}"
         return
-    except remote.RemoteError as error:
+    except RemoteError as error:
         yield f"{key}: {error}"
         return
     if not subtasks and settings.retrieval.split is None:

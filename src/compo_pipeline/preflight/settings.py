@@ -53,7 +53,7 @@ _OF_COUNTERFACTUALS = {
 CHOICES = ("caption_editor", "image_generator")
 # Of hooks and commands; each parses its own.
 _OF_OTHERS = {
-    "remote": "compo_pipeline.remote:RemoteSettings",
+    "remote": "compo_pipeline.parameters.urls:RemoteSettings",
     "serving": "compo_pipeline.registry.settings:ServingSettings",
 }
 # Names of the precisions, for settings that choose a device.
