@@ -11,9 +11,8 @@ MLflow run (states to resume from, ids of runs, pages with a date), and in MLflo
 their aliases, and the runs' parameters and metrics. Of a study the number of finished trials is
 compared, of a server its answer. Processes are forked from one that has imported the libraries.
 
-`outage` kills an MLflow server in the middle of a training, whose run must have every point after
-the same command. In a folder that is named again undisturbed runs are not repeated; results of what
-is not named stay in benchmarks/results/chaos.json. benchmarks/reliability.py shows them.
+In a folder that is named again undisturbed runs are not repeated; results of what is not named stay
+in benchmarks/results/chaos.json. benchmarks/reliability.py shows them.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ import random
 import re
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -47,7 +45,6 @@ from safetensors import deserialize
 PROJECT = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).parent / "results" / "chaos.json"
 RUN = ("run", "--env=smoke")
-OUTAGE = "outage"
 # Each after those whose results it reads.
 COMMANDS: Mapping[str, Sequence[str]] = {
     **{name: (*RUN, f"--pipeline={name}") for name in ("raw", "ingest", "validation")},
@@ -368,118 +365,19 @@ def results(folder: Path) -> dict[str, str]:
     return files(folder) | records(folder)
 
 
-class Server:
-    """An MLflow server on sqlite."""
-
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir()
-        self._folder, self._port = folder, free_port()
-        self.uri = f"http://127.0.0.1:{self._port}"
-        self.start()
-
-    def start(self) -> None:
-        """Start it, or start it again."""
-        command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1"]
-        command += ["--port", str(self._port), "--workers", "1"]
-        command += ["--backend-store-uri", f"sqlite:///{self._folder / 'mlflow.db'}"]
-        command += ["--artifacts-destination", str(self._folder / "artifacts")]
-        # Its queue of jobs would take processes of its own.
-        environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-        with (self._folder / "server.log").open("a") as output:
-            self._process = subprocess.Popen(
-                command, env=environment, stdout=output, stderr=output, start_new_session=True
-            )
-        while True:
-            with suppress(OSError):
-                answer(f"{self.uri}/health")
-                return
-            if self._process.poll() is not None:
-                raise SystemExit((self._folder / "server.log").read_text()[-3000:])
-            time.sleep(0.1)
-
-    def kill(self) -> None:
-        """SIGKILL, with its workers."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-
-
-class Outage(NamedTuple):
-    """A training whose MLflow server was killed."""
-
-    points: int
-    """Points that the server had of the curves' last step when it was killed."""
-    warnings: int
-    """Lines that say that it is away."""
-    end: str
-    """The last line of the training."""
-    different: Sequence[str]
-    """What differs from an undisturbed training after the same command."""
-
-
-def outage(folder: Path) -> Outage:
-    """Train beside a server, and beside one that is killed after the first points and returns."""
-    project = workspace(folder)
-    for name in ("raw", "ingest", "validation"):
-        Run(name, project).finish()
-    server = Server(folder / "server")
-    client = mlflow.MlflowClient(server.uri)
-
-    def train(variant: str, pipelines: str = "training") -> Run:
-        params = f"tracking.uri={server.uri},training.epochs=4,variant={variant}"
-        arguments = (*RUN, f"--pipelines={pipelines}", f"--params={params}")
-        return Run(f"{pipelines}-{variant}", project, arguments)
-
-    def logged() -> int:
-        known = [run for name, run in runs(client).items() if "-away-" in name]
-        return max((len(run[2].get("train/loss", ())) for run in known), default=0)
-
-    try:
-        for variant in ("beside", "away"):
-            train(variant, "counterfactuals,views").finish()
-        train("beside").finish()
-        run = train("away")
-        while not (points := logged()):
-            time.sleep(0.1)
-        server.kill()
-        run.wait()
-        said = run.output().strip().splitlines()
-        if run.process.exitcode != 1:
-            raise SystemExit(f"{run.log}: ended with {run.process.exitcode}, expected 1")
-        server.start()
-        train("away").finish()
-        found = runs(client)
-    finally:
-        server.kill()
-    different = []
-    for name in (each for each in found if "-beside-" in each):
-        other = found.get(name.replace("-beside-", "-away-"))
-        if other is None or (other[0], other[2]) != (found[name][0], found[name][2]):
-            different.append(f"run {name}")
-    hashes = files(project)
-    for name in (each for each in hashes if "/beside/" in each and each.endswith("safetensors")):
-        if hashes[name] != hashes.get(name.replace("/beside/", "/away/")):
-            different.append(name)
-    warnings = sum("does not answer" in line for line in said)
-    return Outage(points, warnings, said[-1], different)
-
-
 def main() -> None:
     """Kill, compare, write what was found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--pipelines", nargs="*", choices=[*COMMANDS, OUTAGE])
+    parser.add_argument("--pipelines", nargs="*", choices=[*COMMANDS])
     parser.add_argument("--folder", type=Path, default=None)
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     folder = options.folder or Path(tempfile.mkdtemp())
-    names = options.pipelines or [*COMMANDS, OUTAGE]
-    pipelines = [name for name in names if name != OUTAGE]
-    for outcome in chaos(pipelines, options.kills, options.seed, folder):
+    names = options.pipelines or [*COMMANDS]
+    for outcome in chaos(names, options.kills, options.seed, folder):
         report(outcome.pipeline, outcome._asdict())
-    if OUTAGE in names:
-        report(OUTAGE, outage(folder / OUTAGE)._asdict())
 
 
 def report(name: str, found: Mapping[str, Any]) -> None:

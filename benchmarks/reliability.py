@@ -4,7 +4,7 @@
 
 `--fuzz` runs the long form of these files' fuzz tests first (10,000 cases each) and stores the
 cases of those that pass in benchmarks/results/fuzz.json. Kills are those of
-benchmarks/results/chaos.json, which benchmarks/chaos.py writes.
+benchmarks/results/chaos.json, which benchmarks/chaos.py and outage.py write.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ benchmarks/reliability.py`; a script or a slow test gives the counts again.
 | SIGKILL at a random moment, then the same command | files, and runs, versions and aliases in \
 MLflow, equal to an undisturbed run's; no leftovers | {kills} | `benchmarks/chaos.py` |
 | MLflow's server is killed during a training | training goes on; after the same command the run \
-has every point | {outage} | `benchmarks/chaos.py`, `tests/pipelines/test_training.py` |
+has every point | {outage} | `benchmarks/outage.py`, `tests/pipelines/test_training.py` |
 | MLflow's server goes away during a study | trials go on; their runs get every point when they \
 are closed | | `tests/tuning/test_record.py` |
 | a flipped bit in a table, a state or a store | refused, or computed again | 1,105 flips, none \

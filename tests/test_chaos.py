@@ -1,11 +1,12 @@
 """Pipelines that are killed, or lose MLflow's server, end as undisturbed ones after the same
-command: a small sample of benchmarks/chaos.py.
+command: a small sample of benchmarks/chaos.py and outage.py.
 """
 
 import importlib
 import json
 import re
 import runpy
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -15,10 +16,10 @@ SAMPLE = ("raw", "ingest", "validation", "views", "training")
 
 
 @pytest.fixture
-def chaos(project: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The script as a module: the processes that it starts import it by name."""
+def scripts(project: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
+    """A script as a module: the processes that it starts import it by name."""
     monkeypatch.syspath_prepend(project / "benchmarks")
-    return importlib.import_module("chaos")
+    return importlib.import_module
 
 
 def test_the_page_of_reliability_is_of_the_stored_results(project: Path) -> None:
@@ -31,8 +32,10 @@ def test_the_page_of_reliability_is_of_the_stored_results(project: Path) -> None
 
 
 @pytest.mark.slow
-def test_killed_pipelines_end_as_undisturbed_ones(chaos: ModuleType, tmp_path: Path) -> None:
-    outcomes = list(chaos.chaos(SAMPLE, 2 * len(SAMPLE), 1, tmp_path))
+def test_killed_pipelines_end_as_undisturbed_ones(
+    scripts: Callable[[str], ModuleType], tmp_path: Path
+) -> None:
+    outcomes = list(scripts("chaos").chaos(SAMPLE, 2 * len(SAMPLE), 1, tmp_path))
     assert [each.pipeline for each in outcomes] == list(SAMPLE)
     assert {each.pipeline: each.different for each in outcomes if each.different} == {}
     assert {each.pipeline: each.leftovers for each in outcomes if each.leftovers} == {}
@@ -40,8 +43,10 @@ def test_killed_pipelines_end_as_undisturbed_ones(chaos: ModuleType, tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_training_goes_on_without_mlflows_server(chaos: ModuleType, tmp_path: Path) -> None:
-    found = chaos.outage(tmp_path)
+def test_a_training_goes_on_without_mlflows_server(
+    scripts: Callable[[str], ModuleType], tmp_path: Path
+) -> None:
+    found = scripts("outage").outage(tmp_path)
     assert found.different == []
     assert found.warnings == 1
     assert "tracking.uri" in found.end
