@@ -16,7 +16,8 @@ from safetensors.torch import save_file
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.models import hf_export
-from compo_pipeline.models.hf_export import fast_tokenizer, to_hugging_face
+from compo_pipeline.models.hf_export import to_hugging_face
+from compo_pipeline.models.hf_preprocessing import fast_tokenizer
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import CONFIG_FILE, PROBES

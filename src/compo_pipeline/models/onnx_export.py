@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.models.hf_export import fast_tokenizer
+from compo_pipeline.models.hf_preprocessing import fast_tokenizer
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.weights import PROBES
 from compo_pipeline.storage import atomic_folder, file_sha256

@@ -1,0 +1,189 @@
+"""Tokenizer and image processor of an open_clip model, as Hugging Face's libraries have them.
+
+K texts, T tokens.
+"""
+
+from __future__ import annotations
+
+import gzip
+import string
+from pathlib import Path
+from typing import Any
+
+from open_clip.tokenizer import (
+    SimpleTokenizer,
+    bytes_to_unicode,
+    default_bpe,
+    get_clean_fn,
+)
+
+from compo_pipeline.models.hf_towers import refused
+from compo_pipeline.models.loading import LoadedModel
+
+# No mask: texts that are read as a whole are read with what fills them up, and causal ones never
+# get there.
+_INPUTS = ["input_ids"]
+START, END = "<|startoftext|>", "<|endoftext|>"
+# As CLIP splits a text before it looks for pairs of letters to join.
+_PIECES = r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
+# What open_clip's cleaning (ftfy, then HTML entities, twice) changes in real captions.
+_REPAIRED = (
+    ("[\u02bc\u2018-\u201b]", "'"),
+    ("[\u201c-\u201f]", '"'),
+    ("&amp;", "&"),
+    ("&amp;", "&"),
+    ("&quot;|&#34;", '"'),
+    ("&#0?39;|&apos;", "'"),
+    ("&lt;", "<"),
+    ("&gt;", ">"),
+    ("&nbsp;", " "),
+)
+
+
+def image_processor(preprocess: dict[str, Any]) -> Any:
+    """CLIPImageProcessor of an open_clip preprocessing configuration.
+
+    Raises:
+        SettingsError: a fill colour, which it does not know.
+    """
+    from PIL.Image import Resampling
+    from transformers import CLIPImageProcessor
+
+    height, width = preprocess["size"]
+    square = {"height": height, "width": width}
+    mode = preprocess["resize_mode"]
+    if mode == "longest" and preprocess["fill_color"] != 0:
+        colour = preprocess["fill_color"]
+        raise refused("preprocessing", f"CLIPImageProcessor fills with black alone, not {colour}")
+    size = {
+        "squash": square,
+        "shortest": {"shortest_edge": height},
+        "longest": {"max_height": height, "max_width": width},
+    }[mode]
+    bilinear = preprocess["interpolation"] == "bilinear"
+    return CLIPImageProcessor(
+        size=size,
+        do_center_crop=mode != "squash",  # it fills up what is too small, too
+        crop_size=square,
+        resample=Resampling.BILINEAR if bilinear else Resampling.BICUBIC,
+        image_mean=list(preprocess["mean"]),
+        image_std=list(preprocess["std"]),
+    )
+
+
+def tokenizer(loaded: LoadedModel) -> Any:
+    """The tokenizer of a model for transformers, with the cleaning that open_clip does before.
+
+    A tokenizer without a tokenizer.json (sentencepiece's own) is given as it is.
+    """
+    from transformers import PreTrainedTokenizerFast
+
+    fast: Any = PreTrainedTokenizerFast
+    if isinstance(loaded.tokenize, SimpleTokenizer):
+        return fast(
+            tokenizer_object=clip_tokenizer(loaded),
+            model_max_length=loaded.context_length,
+            model_input_names=_INPUTS,
+            bos_token=START,
+            eos_token=END,
+            unk_token=END,
+            pad_token=END,
+        )
+    inner: Any = loaded.tokenize.tokenizer  # type: ignore[attr-defined]
+    inner.model_max_length = loaded.context_length
+    if not inner.is_fast:
+        inner.model_input_names = _INPUTS
+        return inner
+    return fast(
+        tokenizer_object=cleaning_tokenizer(loaded),
+        model_max_length=loaded.context_length,
+        model_input_names=_INPUTS,
+        padding_side=inner.padding_side,
+        **{
+            name: token
+            for name, token in inner.special_tokens_map.items()
+            if isinstance(token, str)
+        },
+    )
+
+
+def fast_tokenizer(loaded: LoadedModel) -> Any:
+    """The `tokenizers` object that gives a model's token ids [K, T]; None where there is none."""
+    if isinstance(loaded.tokenize, SimpleTokenizer):
+        built = clip_tokenizer(loaded)
+        pad, token = 0, "!"
+    elif loaded.tokenize.tokenizer.is_fast:  # type: ignore[attr-defined]
+        inner: Any = loaded.tokenize.tokenizer  # type: ignore[attr-defined]
+        built = cleaning_tokenizer(loaded)
+        pad, token = inner.pad_token_id, inner.pad_token
+    else:
+        return None
+    built.enable_truncation(loaded.context_length)
+    built.enable_padding(length=loaded.context_length, pad_id=pad, pad_token=token)
+    return built
+
+
+def clip_tokenizer(loaded: LoadedModel) -> Any:
+    """CLIP's tokenizer, built from open_clip's file of joined pairs."""
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
+    from tokenizers.processors import TemplateProcessing
+
+    own: Any = loaded.tokenize
+    vocabulary = {word: place for word, place in own.encoder.items() if place < own.sot_token_id}
+    vocabulary |= {START: own.sot_token_id, END: own.eot_token_id}
+    lines = gzip.decompress(Path(default_bpe()).read_bytes()).decode().split("\n")
+    joined = len(vocabulary) - 2 - 2 * len(bytes_to_unicode())
+    pairs = (line.split() for line in lines[1 : joined + 1])
+    built = Tokenizer(
+        models.BPE(
+            vocab=vocabulary,
+            merges=[(left, right) for left, right in pairs],
+            unk_token=END,
+            continuing_subword_prefix="",
+            end_of_word_suffix="</w>",
+        )
+    )
+    built.normalizer = _cleaning("lower")
+    built.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_PIECES), behavior="removed", invert=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    built.decoder = decoders.ByteLevel()
+    ends = [(START, own.sot_token_id), (END, own.eot_token_id)]
+    built.post_processor = TemplateProcessing(f"{START} $A {END}", special_tokens=ends)
+    built.add_special_tokens([AddedToken(name, normalized=False, special=True) for name, _ in ends])
+    return built
+
+
+def cleaning_tokenizer(loaded: LoadedModel) -> Any:
+    """A tokenizer of Hugging Face's kind that cleans texts first, as open_clip's wrapper does."""
+    from tokenizers import Tokenizer, normalizers
+
+    wrapper: Any = loaded.tokenize
+    built = Tokenizer.from_str(wrapper.tokenizer.backend_tokenizer.to_str())
+    kind = next(k for k in ("whitespace", "lower", "canonicalize") if _cleans(wrapper, k))
+    after = [] if built.normalizer is None else [built.normalizer]
+    built.normalizer = normalizers.Sequence([_cleaning(kind), *after])
+    return built
+
+
+def _cleans(wrapper: Any, kind: str) -> bool:
+    return bool(wrapper.clean_fn is get_clean_fn(kind))
+
+
+def _cleaning(kind: str) -> Any:
+    """open_clip's cleaning of a text of this kind, but for the rarer repairs of ftfy."""
+    from tokenizers import Regex, normalizers
+
+    steps: list[Any] = [normalizers.Replace(Regex(found), by) for found, by in _REPAIRED]
+    steps.append(normalizers.NFC())
+    if kind == "canonicalize":
+        steps.append(normalizers.Replace("_", " "))
+        marks = "".join(f"\\{mark}" for mark in string.punctuation)
+        steps.append(normalizers.Replace(Regex(f"[{marks}]"), ""))
+    if kind != "whitespace":
+        steps.append(normalizers.Lowercase())
+    steps += [normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
+    return normalizers.Sequence(steps)
