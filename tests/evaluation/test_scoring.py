@@ -8,7 +8,8 @@ import pytest
 
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
 from compo_pipeline.evaluation.embed import Embedded
-from compo_pipeline.evaluation.scoring import CODE, Scored, check_verdicts, score, score_model
+from compo_pipeline.evaluation.scoring import CODE, Scored, score, score_model
+from compo_pipeline.evaluation.verdicts import check_verdicts
 from compo_pipeline.records import Score
 
 Build = Callable[..., Embedded]

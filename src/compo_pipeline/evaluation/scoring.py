@@ -18,8 +18,6 @@ What a row's `similarities` are, and when it is correct:
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -31,7 +29,7 @@ from compo_pipeline.evaluation import protocols
 from compo_pipeline.evaluation.benchmarks import Item, Key, Subtask, metric_values
 from compo_pipeline.evaluation.embed import Embedded, Embedder
 from compo_pipeline.models.loading import LoadedModel
-from compo_pipeline.records import GRADED, PER_CLASS, Score
+from compo_pipeline.records import PER_CLASS, Score
 
 # Code that a model's similarities and verdicts depend on, for fingerprints of scores. Not adapters:
 # the fingerprint of the items covers all that they read.
@@ -99,100 +97,6 @@ def score(model: str, subtask: Subtask, embedded: Embedded) -> Iterator[Scored]:
     """Apply every protocol of a subtask to one model's embeddings."""
     for protocol in subtask.protocols:
         yield from _PROTOCOLS[protocol](_Scorer(model, subtask, embedded))
-
-
-def check_verdicts(rows: Sequence[Score], subtasks: Iterable[Subtask]) -> None:
-    """Check that the verdicts of stored rows follow from their similarities.
-
-    Args:
-        rows: of one model.
-        subtasks: that were scored.
-
-    Raises:
-        ValueError: a similarity is missing or not finite, or the protocol gives another verdict;
-            names the first such item.
-    """
-    scored = {(task.benchmark, task.name): task for task in subtasks}
-    items = {(*key, item.item): item for key, task in scored.items() for item in task.items}
-    gallery = _gallery(rows, items)
-    groups: dict[tuple[str, bool, int, int], list[Score]] = {}
-    for row in rows:
-        if row.correct is None and row.skipped is not None and not row.similarities:
-            continue
-        matches, length, finite = _expected(row, items, gallery)
-        values = row.similarities
-        if len(values) != length or not all(map(math.isfinite, values[:finite])):
-            raise ValueError(
-                f"{_place(row)} has the similarities {list(values)}, expected {length} finite ones"
-            )
-        task = scored.get((row.benchmark, row.subtask))
-        ties_right = task is not None and task.ties_right
-        groups.setdefault((row.metric, ties_right, matches, length), []).append(row)
-    for (metric, ties_right, matches, _), group in groups.items():
-        similarities = np.array([row.similarities for row in group])
-        if metric in GRADED:
-            for row, values in zip(group, similarities, strict=True):
-                value = protocols.average_precision(values[1:], matches)
-                if row.correct is not None or not math.isclose(value, values[0]):
-                    raise ValueError(
-                        f"{_place(row)} is stored as {values[0]}, its similarities give {value}"
-                    )
-            continue
-        correct = protocols.verdicts(metric, similarities, matches, ties_right=ties_right)
-        for row, verdict in zip(group, correct.tolist(), strict=True):
-            if row.correct is not verdict:
-                raise ValueError(
-                    f"{_place(row)} is stored as correct={row.correct}, its similarities "
-                    f"{list(row.similarities)} give {verdict}"
-                )
-
-
-_Items = Mapping[tuple[str, str, str], Item]
-"""By benchmark, subtask and name."""
-
-
-def _gallery(rows: Iterable[Score], items: _Items) -> Counter[tuple[str, str, str]]:
-    """Number of candidates of retrieval, by benchmark, subtask and direction."""
-    found: Counter[tuple[str, str, str]] = Counter()
-    for row in rows:
-        if row.metric == f"i2t_r{RECALLS[0]}" and row.correct is not None:
-            item = items.get((row.benchmark, row.subtask, row.item))
-            found[row.benchmark, row.subtask, "i2t"] += len(item.positives) if item else 0
-            found[row.benchmark, row.subtask, "t2i"] += 1
-    return found
-
-
-def _expected(
-    row: Score, items: _Items, gallery: Mapping[tuple[str, str, str], int]
-) -> tuple[int, int, int]:
-    """How many similarities of a row are of matches, how many there are, how many are finite."""
-    if row.metric == "tot" or row.metric in protocols.HALF_TRUTH_CHANCES:
-        return 1, 3, 3
-    if row.metric in protocols.GROUP_CHANCES:
-        return 2, 4, 4
-    direction, _, k = row.metric.partition("_r")
-    name = row.item.rpartition("#")[0] if k and direction == "t2i" else row.item
-    item = items.get((row.benchmark, row.subtask, name))
-    positives = len(item.positives) if item else 0
-    if row.metric in ("accuracy", "itt", "joint"):
-        length = positives + (len(item.negatives) if item else 0)
-        return positives, length, length
-    if row.metric in GRADED:
-        length = 2 + (len(item.other_images) if item else 0)
-        return item.right_images if item else 0, length, length
-    if row.metric == "t2i":
-        length = 1 + (len(item.other_images) if item else 0)
-        return 1, length, length
-    if k:
-        # The k-th best of fewer candidates that do not match is -inf.
-        matches = positives if direction == "i2t" else 1
-        enough = gallery[row.benchmark, row.subtask, direction] - matches >= int(k)
-        return 1, 2, 2 if enough else 1
-    return 1, 2, 2
-
-
-def _place(row: Score) -> str:
-    return f"{row.benchmark} {row.subtask} {row.metric}, item '{row.item}'"
 
 
 class _Scorer:

@@ -16,9 +16,10 @@ from compo_pipeline.compute import choose_device
 from compo_pipeline.evaluation.benchmarks import Subtask, titles
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.embed import Embedder
-from compo_pipeline.evaluation.scoring import check_verdicts, score_model
+from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.slices import ItemSlices
+from compo_pipeline.evaluation.verdicts import check_verdicts
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.records import Score

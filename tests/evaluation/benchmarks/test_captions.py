@@ -21,6 +21,7 @@ from compo_pipeline.evaluation.benchmarks import (
 from compo_pipeline.evaluation.embed import Embedded
 from compo_pipeline.evaluation.evaluate import audit
 from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings
+from compo_pipeline.evaluation.verdicts import check_verdicts
 from compo_pipeline.images.decoding import load
 
 BOX = {"bbox_x": 10, "bbox_y": 20, "bbox_w": 30, "bbox_h": 40}
@@ -250,7 +251,7 @@ def test_pairs_and_sets_of_whatsup_are_right_where_all_their_images_are(
         texts = {text: [1.0, 0.0] for text in task.texts()}
         scored = scoring.score_model([task], embedded(images, texts), "m")
         assert list(scored.chance.values()) == [chance]
-        scoring.check_verdicts(scored.rows, [task])
+        check_verdicts(scored.rows, [task])
 
 
 def test_the_average_of_whatsup_is_over_six_sets() -> None:

@@ -15,8 +15,9 @@ from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks import Subtask, from_files, metric_values
 from compo_pipeline.evaluation.benchmarks.half_truths import build
 from compo_pipeline.evaluation.embed import Embedded
-from compo_pipeline.evaluation.scoring import check_verdicts, score_model
+from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings, RetrievalSettings
+from compo_pipeline.evaluation.verdicts import check_verdicts
 from compo_pipeline.images import decoding
 from compo_pipeline.language.parsing import parses_of
 from compo_pipeline.records import Caption, HalfTruth

@@ -12,7 +12,8 @@ from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks import BENCHMARKS, Subtask, metric_values
 from compo_pipeline.evaluation.comparison import compare
 from compo_pipeline.evaluation.embed import Embedded
-from compo_pipeline.evaluation.scoring import check_verdicts, score_model
+from compo_pipeline.evaluation.scoring import score_model
+from compo_pipeline.evaluation.verdicts import check_verdicts
 
 Build = Callable[..., Embedded]
 
