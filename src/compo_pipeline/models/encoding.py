@@ -159,6 +159,6 @@ def bias_of(model: Any) -> Tensor:
 
 
 @torch.no_grad()
-def clamp_scale(model: Any, most: float = MOST_SCALE) -> None:
-    """Keep exp(logit_scale) within [1, most], after an optimiser step."""
-    model.logit_scale.clamp_(0.0, math.log(most))
+def clamp_scale(model: Any) -> None:
+    """Keep exp(logit_scale) within [1, 100], after an optimiser step."""
+    model.logit_scale.clamp_(0.0, math.log(MOST_SCALE))

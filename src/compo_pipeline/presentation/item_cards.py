@@ -46,7 +46,6 @@ def sampled_cards(
     scores: Iterable[Score],
     models: Mapping[str, str],
     count: int,
-    seed: int = 0,
 ) -> list[ItemCard]:
     """A random sample of fixed, broken and still wrong items, spread evenly over the subtasks.
 
@@ -55,7 +54,6 @@ def sampled_cards(
         scores: the run's scores.
         models: role to name; the kinds compare `base` with `fine_tuned`.
         count: items of each kind.
-        seed: of the sample.
     """
     tasks = {(task.benchmark, task.name): task for task in subtasks}
     items = {(*key, item.item): item for key, task in tasks.items() for item in task.items}
@@ -74,7 +72,7 @@ def sampled_cards(
     for change, pool in pools.items():
         shuffled = [sorted(pool[name]) for name in sorted(pool)]
         for name, keys in zip(sorted(pool), shuffled, strict=True):
-            rng("gallery", seed, name).shuffle(keys)
+            rng("gallery", 0, name).shuffle(keys)
         for key in _in_turn(shuffled, count):
             own = [by_item[key][name] for name in models.values()]
             cards.append(

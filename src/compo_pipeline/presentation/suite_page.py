@@ -129,9 +129,9 @@ def show(suite: Suite, console: Console | None = None) -> None:
         console.print(Text(f"{label}: not run, its files are not there", style="yellow"))
 
 
-def show_available(benchmarks: Sequence[Available], console: Console | None = None) -> None:
+def show_available(benchmarks: Sequence[Available]) -> None:
     """Print which benchmarks are there, with their numbers of items, and what is missing."""
-    console = terminal(console)
+    console = terminal()
     table = plain_table("benchmarks")
     for column in ("name", "benchmark", "subtasks", "items", "images", "missing images", "state"):
         table.add_column(column)

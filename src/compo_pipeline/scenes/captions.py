@@ -121,13 +121,11 @@ RELATIONS = 0.65  # chance that a clear relation is named
 LISTED_POSITION = ("{n} on the {p}", "{n} at the {p}", "{n}, {p}")
 
 
-def related(
-    a: str, b: str, relation_: Relation, random_: random.Random, *, synonyms: bool = True
-) -> str:
+def related(a: str, b: str, relation_: Relation, random_: random.Random) -> str:
     """A clause about the relation of two phrases, not yet a sentence."""
-    if relation_ == "inside" and synonyms and random_.random() < 0.5:
+    if relation_ == "inside" and random_.random() < 0.5:
         return random_.choice(CONTAINED).format(a=a, b=b)
-    words = random_.choice(RELATION_WORDS[relation_]) if synonyms else RELATION_WORDS[relation_][0]
+    words = random_.choice(RELATION_WORDS[relation_])
     return random_.choice(RELATED).format(a=a, r=words, b=b)
 
 

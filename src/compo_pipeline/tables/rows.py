@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from compo_pipeline.records import (
     Caption,
@@ -235,10 +235,12 @@ def codes(values: pa.ChunkedArray) -> NDArray[np.int32]:
     return np.concatenate([np.empty(0, np.int32), *parts])
 
 
-class _Index(Generic[Row]):
-    """Rows of a table by the text in a column: twelve bytes a row."""
+class Groups(Mapping[str, Sequence[Row]]):
+    """The rows of a table that share the text in one of its columns, by that text: twelve bytes a
+    row.
+    """
 
-    def __init__(self, table: Table[Row], name: str) -> None:
+    def __init__(self, table: Table[Row], name: str = "sample_id") -> None:
         import numpy as np
 
         self._table, self._name = table, name
@@ -247,7 +249,7 @@ class _Index(Generic[Row]):
         order = np.argsort(hashes, kind="stable")
         self._order, self._hashes = order.astype(np.int32), hashes[order]
 
-    def rows(self, text: str) -> list[Row]:
+    def __getitem__(self, text: str) -> list[Row]:
         """All rows with a text, in their order."""
         import numpy as np
 
@@ -255,38 +257,7 @@ class _Index(Generic[Row]):
         first = self._hashes.searchsorted(wanted, "left")
         last = self._hashes.searchsorted(wanted, "right")
         found = (self._table[int(number)] for number in self._order[first:last])
-        return [row for row in found if getattr(row, self._name) == text]
-
-
-class ById(Mapping[str, Row]):
-    """The rows of a table by the text in one of its columns, `sample_id` by default; of several
-    rows with one text it is the last.
-    """
-
-    def __init__(self, table: Table[Row], name: str = "sample_id") -> None:
-        self._table, self._name, self._index = table, name, _Index(table, name)
-
-    def __getitem__(self, text: str) -> Row:
-        rows = self._index.rows(text)
-        if not rows:
-            raise KeyError(text)
-        return rows[-1]
-
-    def __iter__(self) -> Iterator[str]:
-        return (getattr(row, self._name) for row in self._table)
-
-    def __len__(self) -> int:
-        return len(self._table)
-
-
-class Groups(Mapping[str, Sequence[Row]]):
-    """The rows of a table that share the text in one of its columns, by that text."""
-
-    def __init__(self, table: Table[Row], name: str = "sample_id") -> None:
-        self._table, self._name, self._index = table, name, _Index(table, name)
-
-    def __getitem__(self, text: str) -> list[Row]:
-        rows = self._index.rows(text)
+        rows = [row for row in found if getattr(row, self._name) == text]
         if not rows:
             raise KeyError(text)
         return rows
@@ -296,6 +267,22 @@ class Groups(Mapping[str, Sequence[Row]]):
 
     def __len__(self) -> int:
         return len(self._table.column(self._name).unique())
+
+
+class ById(Mapping[str, Row]):
+    """The rows of a table by their `sample_id`; of several rows with one it is the last."""
+
+    def __init__(self, table: Table[Row]) -> None:
+        self._table, self._rows = table, Groups(table)
+
+    def __getitem__(self, text: str) -> Row:
+        return self._rows[text][-1]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table.column("sample_id").to_pylist())
+
+    def __len__(self) -> int:
+        return len(self._table)
 
 
 def split_rows(captions: Iterable[Caption], split: str) -> Table[Caption]:
