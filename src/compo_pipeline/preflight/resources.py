@@ -87,7 +87,7 @@ def check_resources(
         from compo_pipeline.evaluation.suite import listed_models
 
         for model in listed_models(parameters["models"], parameters["model_lists"]).values():
-            problems += _model(asdict(model), registered=True)
+            problems += _model(asdict(model), tracking=parameters["tracking"])
     problems += _folders(outputs, catalog)
     _refuse(problems)
 
@@ -261,16 +261,29 @@ def _language(model: str) -> Iterator[str]:
         )
 
 
-def _model(values: Mapping[str, Any], *, registered: bool = False) -> Iterator[str]:
-    """The files of a model, or the registered version where the pipeline reads those."""
+def _model(
+    values: Mapping[str, Any], *, tracking: Mapping[str, Any] | None = None
+) -> Iterator[str]:
+    """The files of a model, or the registered version where the pipeline reads those.
+
+    Args:
+        values: of the model's settings.
+        tracking: settings of the registry; None where registered versions are not read.
+    """
     from compo_pipeline.models import sources
     from compo_pipeline.models.settings import REGISTRY_PREFIX, ModelSettings
 
     settings = parse(ModelSettings, values, "model")
     if settings.tokenizer is not None and not Path(settings.tokenizer).exists():
         yield f"model.tokenizer: there is no file or folder '{settings.tokenizer}'"
+    registered = tracking is not None and settings.name.startswith(REGISTRY_PREFIX)
+    if registered:
+        from compo_pipeline.registry.settings import TrackingSettings
+        from compo_pipeline.registry.tracking import configure
+
+        configure(parse(TrackingSettings, tracking, "tracking"), Path.cwd())
     try:
-        if registered and settings.name.startswith(REGISTRY_PREFIX):
+        if registered:
             from compo_pipeline.registry.versions import version_of
 
             version_of(settings.name, "model.name")

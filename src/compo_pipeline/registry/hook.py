@@ -31,9 +31,11 @@ class TrackingHook:
         """Store the context, for the settings and the project's folder."""
         self._context = context
 
-    @hook_impl
+    @hook_impl(trylast=True)
     def before_pipeline_run(self, pipeline: Pipeline) -> None:
-        """Configure MLflow if the pipeline logs into a run; importing it takes seconds."""
+        """Configure MLflow if the pipeline logs into a run; importing it takes seconds, so the
+        checks of settings and inputs come first.
+        """
         self._run_id = None
         if self._context is not None and (ENTRIES | PAGES) & pipeline.datasets():
             from compo_pipeline.registry import tracking
