@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
+from functools import partial
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
@@ -276,19 +277,16 @@ def _model(
     settings = parse(ModelSettings, values, "model")
     if settings.tokenizer is not None and not Path(settings.tokenizer).exists():
         yield f"model.tokenizer: there is no file or folder '{settings.tokenizer}'"
-    registered = tracking is not None and settings.name.startswith(REGISTRY_PREFIX)
-    if registered:
+    check: Callable[[], object] = partial(sources.find_source, settings)
+    if tracking is not None and settings.name.startswith(REGISTRY_PREFIX):
         from compo_pipeline.registry.settings import TrackingSettings
         from compo_pipeline.registry.tracking import configure
+        from compo_pipeline.registry.versions import version_of
 
         configure(parse(TrackingSettings, tracking, "tracking"), Path.cwd())
+        check = partial(version_of, settings.name, "model.name")
     try:
-        if registered:
-            from compo_pipeline.registry.versions import version_of
-
-            version_of(settings.name, "model.name")
-        else:
-            sources.find_source(settings)
+        check()
     except SettingsError as error:
         # Faults of a folder name no key: checkpoints are read by the same code.
         yield error.message if error.message.startswith("model.") else f"model.name: {error}"
