@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from compo_pipeline.counterfactuals.contract import EditedCaption, EditFailure, EditRequest
-from compo_pipeline.counterfactuals.generation import ImageStore, publish, published
+from compo_pipeline.counterfactuals.image_store import ImageStore, publish, published
 from compo_pipeline.records import Counterfactual
 
 

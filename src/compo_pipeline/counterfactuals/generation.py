@@ -8,8 +8,6 @@ these differ, new images, and another image generator gives new images of the sa
 from __future__ import annotations
 
 import logging
-import re
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,29 +30,25 @@ from compo_pipeline.counterfactuals.contract import (
     ImageRequest,
     Role,
 )
+from compo_pipeline.counterfactuals.image_store import ImageStore, StoredFiles, publish, published
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.counterfactuals.tables import EDITED, FAILED, GENERATED, quarantined
 from compo_pipeline.engines import LOCAL, PrepareSettings, map_partitions
 from compo_pipeline.progress import Meter
 from compo_pipeline.records import Caption, Counterfactual, Parse, Rejected
 from compo_pipeline.seeding import digest
-from compo_pipeline.storage import atomic_file, atomic_folder
 from compo_pipeline.stores import KeyValueStore
 from compo_pipeline.tables.files import PART
 from compo_pipeline.tables.rows import Table
 
 if TYPE_CHECKING:
-    from PIL import Image
+    pass
 
 Item = TypeVar("Item")
 
 ROLES: tuple[Role, ...] = ("negative", "positive")
 _AT_ONCE = 4096  # edits that are in memory, with their parses
 _STORED_TOGETHER = 256  # texts
-_SUFFIXES = {"jpeg": ".jpg", "png": ".png"}
-_OPTIONS: dict[str, dict[str, int]] = {"jpeg": {"quality": 92, "subsampling": 0}, "png": {}}
-_UNSAFE = re.compile(r"[^A-Za-z0-9-]+")
-_READABLE = 40  # characters of a sample_id in a file's name
 
 _log = logging.getLogger(__name__)
 
@@ -168,7 +162,7 @@ def generate(
             images.generate(texts.of(jobs), len(jobs))
         rows = Table.spilled(_rows(texts, images, jobs, settings), Counterfactual, folders.state)
         failed = quarantined(rows, (job.row.image for job in jobs))
-        publish(_Files(rows, images.store) if images else (), folders.images)
+        publish(StoredFiles(rows, images.store) if images else (), folders.images)
         return rows, Table.spilled(failed, Rejected, folders.state)
 
 
@@ -351,70 +345,3 @@ class _Images:
         # seed.
         own_seed = digest(self._seed, "picture", *named) >> 1
         return ImageRequest(*named, text, self._root / job.row.image, own_seed)
-
-
-class ImageStore:
-    """Images by key; a file in the store is complete."""
-
-    def __init__(self, folder: Path, format_: str) -> None:
-        self._folder, self._format = folder, format_
-
-    @property
-    def encoding(self) -> str:
-        """Format and options, which a file depends on beside its image."""
-        return f"{self._format} {_OPTIONS[self._format]}"
-
-    def path(self, key: str) -> Path:
-        """The file of an image, existing or not."""
-        return self._folder / key[:2] / f"{key}{_SUFFIXES[self._format]}"
-
-    def save(self, key: str, image: Image.Image) -> None:
-        """Write an image atomically."""
-        with atomic_file(self.path(key)) as temporary, temporary.open("wb") as file:
-            image.convert("RGB").save(file, self._format, **_OPTIONS[self._format])
-
-
-def published(sample_id: str, sentence: int, role: str, stored: Path) -> str:
-    """Path of an image below the published folder, safe for any sample_id.
-
-    It ends with the image's key: equal paths, equal images, in all runs. The key's first digits
-    spread the files over 256 folders.
-    """
-    readable = _UNSAFE.sub("_", sample_id)[:_READABLE]
-    return f"{stored.stem[:2]}/{role}-{sentence}-{readable}-{stored.name}"
-
-
-@dataclass(frozen=True)
-class _Files(Iterable[tuple[str, Path]]):
-    """The published path and the stored file of each image of a table."""
-
-    rows: Table[Counterfactual]
-    store: ImageStore
-
-    def __iter__(self) -> Iterator[tuple[str, Path]]:
-        for batch in self.rows.batches("image"):
-            for path in filter(None, batch.column(0).to_pylist()):
-                yield path, self.store.path(Path(path).stem.rpartition("-")[2])
-
-
-def publish(files: Iterable[tuple[str, Path]], folder: Path) -> None:
-    """Put exactly these images into a folder, which is replaced as a whole unless it holds them.
-
-    Args:
-        files: path below the folder, and file of each image, iterated twice; linked where possible,
-            else copied.
-        folder: the published folder. Equal paths mean equal images, so a folder of these paths is
-            left alone: another process may be reading it.
-    """
-    there = [(folder / relative).is_file() for relative, _ in files]
-    stored = sum(file.is_file() for file in folder.rglob("*"))
-    if folder.is_dir() and all(there) and len(there) == stored:
-        return
-    with atomic_folder(folder) as new:
-        for relative, source in files:
-            target = new / relative
-            target.parent.mkdir(exist_ok=True)
-            try:
-                target.hardlink_to(source)
-            except OSError:
-                shutil.copyfile(source, target)

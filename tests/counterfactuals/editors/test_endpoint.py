@@ -13,9 +13,10 @@ import pytest
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.counterfactuals.contract import EditedCaption, EditFailure, EditRequest
-from compo_pipeline.counterfactuals.editors.endpoint import (
+from compo_pipeline.counterfactuals.editors.endpoint import EndpointEditor
+from compo_pipeline.counterfactuals.editors.llm import Answer
+from compo_pipeline.counterfactuals.editors.requests import (
     BrokenReply,
-    EndpointEditor,
     Interrupted,
     RefusedRequest,
     Reply,
@@ -23,7 +24,6 @@ from compo_pipeline.counterfactuals.editors.endpoint import (
     read_answer,
     with_retries,
 )
-from compo_pipeline.counterfactuals.editors.llm import Answer
 from compo_pipeline.counterfactuals.settings import CheckSettings, EndpointSettings, RetrySettings
 
 Bare = Callable[..., EditRequest]
