@@ -37,6 +37,7 @@ from compo_pipeline.stores import KeyValueStore
 from compo_pipeline.tables.files import read_rows, write_rows
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.features import Features, FeatureStore
+from compo_pipeline.training.images import ImageRows, keys_of
 
 FLIPS, OTHERS = 800, 100  # of all tables together, and of each other file
 ROWS, ROUNDS = 100_000, 5
@@ -103,14 +104,14 @@ def cases(folder: Path, flips: int) -> Iterator[tuple[str, Path, Read, int]]:
 
     yield "training state", state, read_state, OTHERS
     store = FeatureStore(folder, ("tower",), patches=False, device=torch.device("cpu"))
-    images = {ImageInput((f"{number}.png",)): number for number in range(50)}
-    store.add(Features(images, torch.randn(50, 16)))
+    keys = keys_of(ImageInput((f"{number}.png",)) for number in range(50))
+    store.add(Features(ImageRows(keys), torch.randn(50, 16)))
 
     def read_features() -> Any:
-        found = store.read(images)
-        if not found.rows:
+        found = store.read(keys)
+        if not len(found.rows):
             raise SettingsError("deleted")
-        return found.rows, found.values.tolist()
+        return found.rows.keys.tolist(), found.values.tolist()
 
     yield "stored features", next(folder.glob("*/*.safetensors")), read_features, OTHERS
     values = KeyValueStore(folder / "store.sqlite", str)

@@ -1,5 +1,8 @@
 """Rows are dealt into batches: each at most once, no image twice where that can be."""
 
+import gc
+import itertools
+import tracemalloc
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,14 +17,19 @@ from hypothesis import strategies as st
 
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.clip import Clip, ClipObjective
-from compo_pipeline.methods.contract import NoViewSettings
-from compo_pipeline.methods.views import EpochViews
+from compo_pipeline.methods.contract import ImageInput, NoViewSettings
+from compo_pipeline.methods.views import EpochViews, single_view
 from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.records import Caption, View
 from compo_pipeline.seeding import rng
-from compo_pipeline.tables.rows import codes
+from compo_pipeline.tables import rows as tables
+from compo_pipeline.tables.files import write_rows
+from compo_pipeline.tables.rows import Table, codes
 from compo_pipeline.training.batches import Batches, deal
+from compo_pipeline.training.images import ImageRows, keys_of
 from compo_pipeline.training.preprocessing import ModelPreprocessor
 
+CLIC = Clic(ClicViews(), ClicObjective())
 IMAGES = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=40)
 
 
@@ -166,12 +174,75 @@ def test_epochs_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
 def test_images_of_a_run_are_those_its_steps_show(
     world: Any, views: Path, tiny: LoadedModel
 ) -> None:
-    method = Clic(ClicViews(), ClicObjective())
-    batches = make(world, views, tiny, method=method)
+    batches = make(world, views, tiny, method=CLIC)
     images = batches.images()
-    assert len(set(images)) == len(images)
-    needed = [method.images(row, step)[0] for step in range(9) for row in batches.examples(step)]
-    assert set(images) == set(needed) and len(needed) > len(images)
+    needed = [CLIC.images(row, step)[0] for step in range(9) for row in batches.examples(step)]
+    assert list(images) == list(dict.fromkeys(needed)) and len(needed) > len(images)
+
+
+def test_images_of_a_run_come_once_and_further_ones_last(
+    world: Any, views: Path, tiny: LoadedModel
+) -> None:
+    batches = make(world, views, tiny)
+    there, new = ImageInput((world.captions[3].image,)), ImageInput(("further.png",))
+    images = batches.images([there, new, new])
+    assert list(images) == [*batches.images(), new] and list(images[-2:])[1] == new
+    assert images.keys.tolist() == keys_of(images).tolist()
+    rows = ImageRows(images.keys[:5])
+    assert rows.of(images[2:4]).tolist() == [2, 3] and rows.keys.tolist() == list(images.keys[:5])
+    assert list(images.without(rows)) == list(images)[5:]
+    with pytest.raises(KeyError, match="further"):
+        rows.of(images[-1:])
+
+
+@pytest.mark.parametrize("method", [Clip(NoViewSettings(), ClipObjective()), CLIC])
+def test_memory_of_a_row(
+    method: Any, tiny: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables are memory-mapped; what else training and its workers hold is some bytes a row."""
+    monkeypatch.setattr(tables, "_MAPPED", 0)
+    preprocessor = ModelPreprocessor(tiny, tmp_path)
+
+    def needed(count: int) -> tuple[int, int, int]:
+        """Most bytes at a time, bytes at the end, and bytes sent to a worker."""
+        folder = tmp_path / str(count)
+        ids = [f"sample {number:060d}" for number in range(count)]
+        captions = [Caption(id_, id_, f"{id_}.png", 4, 3, (id_,), "s", "train") for id_ in ids]
+        others = itertools.chain(captions[1:], captions)
+        shown = [
+            replace(
+                single_view(row, (id_,) * 5, (id_,), ""),
+                images=(row.image, other.image),
+                axis="vertical",
+            )
+            for id_, row, other in zip(ids, captions, others, strict=False)
+        ]
+        write_rows(folder / "captions.parquet", captions, Caption)
+        write_rows(folder / "views" / "epoch=00.parquet", shown, View)
+        del ids, captions, shown
+        gc.collect()
+        tracemalloc.start()
+        before = pa.total_allocated_bytes()
+        rows = Table.open(folder / "captions.parquet", Caption)
+        batches = Batches(
+            rows, folder / "views", method, preprocessor, batch_size=50, epochs=2, seed=0
+        )
+        sent = len(ForkingPickler.dumps(batches))
+        tracemalloc.reset_peak()  # the tokenizer's vocabulary was sent
+        images = batches.images()
+        assert count <= len(images) <= 2 * count
+        preprocessor.rows = ImageRows(images.keys)
+        batches[len(batches) - 1]
+        gc.collect()
+        last, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        held = last + pa.total_allocated_bytes() - before
+        return most, held, sent
+
+    needed(100)  # caches of modules
+    few, many = needed(1000), needed(5000)
+    most, held, sent = ((b - a) / 4000 for a, b in zip(few, many, strict=True))
+    assert most < 150 and held < 100 and sent < 10
 
 
 def test_what_a_batch_reports(world: Any, views: Path, tiny: LoadedModel) -> None:
@@ -187,7 +258,7 @@ def test_what_a_batch_reports(world: Any, views: Path, tiny: LoadedModel) -> Non
 
 
 def test_batches_travel_to_other_processes(world: Any, views: Path, tiny: LoadedModel) -> None:
-    batches = make(world, views, tiny, method=Clic(ClicViews(), ClicObjective()))
+    batches = make(world, views, tiny, method=CLIC)
     before = batches[2]
     there = ForkingPickler.loads(ForkingPickler.dumps(batches))
     after = there[2]

@@ -16,6 +16,7 @@ from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.training import run
 from compo_pipeline.training.features import Features, FeatureStore
+from compo_pipeline.training.images import ImageRows, Images, keys_of
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.run import Trainer
 
@@ -38,7 +39,7 @@ def embedded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many images were embedded, call by call."""
     calls, embed = [], run.embed
 
-    def counting(images: list[ImageInput], *given: Any, **named: Any) -> Features:
+    def counting(images: Images, *given: Any, **named: Any) -> Features:
         calls.append(len(images))
         return embed(images, *given, **named)
 
@@ -131,35 +132,39 @@ def test_parts_come_back_with_their_patches(tmp_path: Path) -> None:
         ImageInput(("a.png",), counterfactual=True),
         ImageInput(("a", "b"), "vertical"),
     ]
-    assert store.read(images).rows == {}
+    keys = keys_of(images)
+    assert len(store.read(keys).rows) == 0
     parts = [
-        Features({one: 0}, torch.randn(1, 4), torch.randn(1, 3, 4).bfloat16()) for one in images
+        Features(row, torch.randn(1, 4), torch.randn(1, 3, 4).bfloat16())
+        for row in map(ImageRows, keys[:, None])
     ]
     for part in parts:
         store.add(part)
-    found = store.read(images)
-    assert list(found.rows) == images
+    found = store.read(keys)
+    assert found.rows.of(images).tolist() == [0, 1, 2]
     assert torch.equal(found.values, torch.cat([part.values for part in parts]))
     assert found.patches is not None and found.patches.dtype == torch.bfloat16
     assert torch.equal(found.patches[1], parts[1].patches[0])  # type: ignore[index]
-    last = store.read(images[2:])
-    assert last.rows == {images[2]: 0} and torch.equal(last.values, parts[2].values)
-    assert FeatureStore(tmp_path, ("a",), patches=False, device=CPU).read(images).rows == {}
+    last = store.read(keys[2:])
+    assert last.rows.keys.tolist() == keys[2:].tolist() and torch.equal(
+        last.values, parts[2].values
+    )
+    assert len(FeatureStore(tmp_path, ("a",), patches=False, device=CPU).read(keys).rows) == 0
 
 
 def test_a_damaged_part_is_embedded_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = FeatureStore(tmp_path, ("a",), patches=False, device=CPU)
-    images = [ImageInput((name,)) for name in ("a", "b", "c")]
-    for image in images[:2]:
-        store.add(Features({image: 0}, torch.randn(1, 4)))
+    keys = keys_of(ImageInput((name,)) for name in ("a", "b", "c"))
+    for key in keys[:2, None]:
+        store.add(Features(ImageRows(key), torch.randn(1, 4)))
     (part,) = tmp_path.rglob("0000.safetensors")
     content = bytearray(part.read_bytes())
     content[-1] ^= 1
     part.write_bytes(content)
-    assert list(store.read(images).rows) == images[1:2]
+    assert store.read(keys).rows.keys.tolist() == keys[1:2].tolist()
     assert "computed again" in caplog.text
-    store.add(Features({images[2]: 0}, torch.randn(1, 4)))
-    assert list(store.read(images).rows) == images[1:]
+    store.add(Features(ImageRows(keys[2:]), torch.randn(1, 4)))
+    assert store.read(keys).rows.keys.tolist() == keys[1:].tolist()
 
 
 def test_a_look_at_the_model_changes_nothing(plan: TrainingInputs) -> None:

@@ -17,21 +17,22 @@ from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.training import features
 from compo_pipeline.training.features import embed
+from compo_pipeline.training.images import ImageRows, Images
 from compo_pipeline.training.preprocessing import ModelPreprocessor
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def images(world: Any) -> list[ImageInput]:
+def images(world: Any) -> Images:
     names = [row.image for row in world.captions]
     joined = [ImageInput((names[i], names[i + 1]), "vertical") for i in range(0, 8, 2)]
-    return [*joined, *(ImageInput((name,)) for name in names)]
+    return Images.of([*joined, *(ImageInput((name,)) for name in names)])
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-6), ("bf16", 2e-2)])
 def test_kept_features_are_fresh_ones(
-    tiny: LoadedModel, world: Any, images: list[ImageInput], precision: Any, tolerance: float
+    tiny: LoadedModel, world: Any, images: Images, precision: Any, tolerance: float
 ) -> None:
     reader = ModelPreprocessor(tiny, world.root)
     tiny.model.train()
@@ -39,7 +40,7 @@ def test_kept_features_are_fresh_ones(
     with torch.no_grad():
         fresh = encode_images(tiny.model.eval(), reader.images(images))
     assert embedded.values.dtype == torch.float32 and not embedded.values.requires_grad
-    assert [embedded.rows[image] for image in images] == list(range(16))
+    assert embedded.rows.of(images).tolist() == list(range(16))
     torch.testing.assert_close(embedded.values, fresh, atol=tolerance, rtol=0)
     torch.testing.assert_close(embedded.values.norm(dim=1), torch.ones(16))
 
@@ -47,7 +48,7 @@ def test_kept_features_are_fresh_ones(
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["processes", "ray"])
 def test_every_engine_gives_equal_features(
-    tiny_clip: Path, world: Any, images: list[ImageInput], engine: Any
+    tiny_clip: Path, world: Any, images: Images, engine: Any
 ) -> None:
     if engine == "ray":
         pytest.importorskip("ray", reason="needs the extra `scale`")
@@ -55,9 +56,9 @@ def test_every_engine_gives_equal_features(
     loaded = load(settings)
     reader = ModelPreprocessor(loaded, world.root)
     given: dict[str, Any] = {"compute": Compute(CPU, "bf16"), "workers": 0, "patches": True}
-    elsewhere, several = PrepareSettings(engine, 2), images * (features.BATCH // len(images) + 1)
-    here = embed(several, loaded, reader, **given)
-    there = embed(several, loaded, reader, model=settings, engine=elsewhere, **given)
+    elsewhere, several = PrepareSettings(engine, 2), [*images] * (features.BATCH // len(images) + 1)
+    here = embed(Images.of(several), loaded, reader, **given)
+    there = embed(Images.of(several), loaded, reader, model=settings, engine=elsewhere, **given)
     assert here.patches is not None and there.patches is not None
     assert torch.equal(here.values, there.values) and torch.equal(here.patches, there.patches)
     other = replace(loaded, image_fingerprint="of other weights")
@@ -69,7 +70,7 @@ def test_every_engine_gives_equal_features(
 def test_features_do_not_hang_on_the_images_beside(
     tiny: LoadedModel,
     world: Any,
-    images: list[ImageInput],
+    images: Images,
     precision: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -78,26 +79,26 @@ def test_features_do_not_hang_on_the_images_beside(
     together = embed(images, tiny, reader, compute=Compute(CPU, precision), workers=0)
     for some in (images[5:], images[::-2], images[3:4]):
         apart = embed(some, tiny, reader, compute=Compute(CPU, precision), workers=0)
-        rows = [together.rows[image] for image in some]
+        rows = together.rows.of(some)
         assert torch.equal(apart.values, together.values[rows])
 
 
-def test_tables_join(tiny: LoadedModel, world: Any, images: list[ImageInput]) -> None:
+def test_tables_join(tiny: LoadedModel, world: Any, images: Images) -> None:
     reader = ModelPreprocessor(tiny, world.root)
 
-    def part(some: list[ImageInput]) -> features.Features:
+    def part(some: Images) -> features.Features:
         return embed(some, tiny, reader, compute=Compute(CPU, "fp32"), workers=0)
 
-    nothing = features.Features({}, torch.empty(0))
+    nothing = features.Features(ImageRows(), torch.empty(0))
     both = nothing.joined(part(images[:3])).joined(part(images[3:5]))
     whole = part(images[:5])
-    assert both.rows == whole.rows
+    assert both.rows.keys.tolist() == whole.rows.keys.tolist() == images[:5].keys.tolist()
     assert torch.equal(both.values, whole.values)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_patch_tokens_are_kept_beside_the_same_embeddings(
-    tiny: LoadedModel, world: Any, images: list[ImageInput], precision: Any
+    tiny: LoadedModel, world: Any, images: Images, precision: Any
 ) -> None:
     """To the bit: a control that is resumed alone embeds without patches what its method's run
     embedded with them.
@@ -117,12 +118,12 @@ def test_patch_tokens_are_kept_beside_the_same_embeddings(
         embed(some, tiny, reader, compute=Compute(CPU, precision), workers=0, patches=True)
         for some in (images[:5], images[5:])
     ]
-    joined = features.Features({}, torch.empty(0)).joined(halves[0]).joined(halves[1])
+    joined = features.Features(ImageRows(), torch.empty(0)).joined(halves[0]).joined(halves[1])
     assert joined.patches is not None and torch.equal(joined.patches, dense.patches)
 
 
 def test_features_that_do_not_fit_are_refused(
-    tiny: LoadedModel, world: Any, images: list[ImageInput], monkeypatch: pytest.MonkeyPatch
+    tiny: LoadedModel, world: Any, images: Images, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sixteen images of 16 numbers, 4 patches of 16 numbers each: 64 + 256 bytes in float32."""
     reader = ModelPreprocessor(tiny, world.root)

@@ -22,6 +22,7 @@ from compo_pipeline.models.loading import LoadedModel, give_bias, load
 from compo_pipeline.records import Counterfactual
 from compo_pipeline.training.batches import Batches
 from compo_pipeline.training.features import Features, ModelEncoder
+from compo_pipeline.training.images import ImageRows
 from compo_pipeline.training.optimisation import freeze
 from compo_pipeline.training.preprocessing import ModelPreprocessor
 from compo_pipeline.training.ranks import ALONE, Ranks, share
@@ -101,9 +102,9 @@ def of_features(batch: Any, model: Any, *, patches: bool) -> tuple[Any, Features
         one.requires_grad_(not patches and name.startswith(projection[1]))
     with torch.no_grad():
         if patches:
-            features = Features({}, *encode_images_densely(model, batch.images, ""))
+            features = Features(ImageRows(), *encode_images_densely(model, batch.images, ""))
         else:
-            features = Features({}, pool_images(model, batch.images), pooled=True)
+            features = Features(ImageRows(), pool_images(model, batch.images), pooled=True)
     return batch._replace(images=torch.arange(len(batch.images))), features
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from array import array
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -25,8 +25,12 @@ from compo_pipeline.methods.views import EpochViews
 from compo_pipeline.records import Caption
 from compo_pipeline.seeding import rng
 from compo_pipeline.tables.rows import Table
+from compo_pipeline.training.images import Images, key_of
 from compo_pipeline.training.preprocessing import ModelPreprocessor, Picklable
 from compo_pipeline.training.ranks import Ranks
+
+# An example shows fewer images.
+_MOST_IMAGES = 2**8
 
 log = logging.getLogger(__name__)
 
@@ -174,11 +178,14 @@ class Batches(Picklable, Dataset[Collated]):
 
     def examples(self, step: int) -> list[Example]:
         """The rows of a step."""
-        epoch, index = divmod(step, self.steps_per_epoch)
-        views, dealt = self.views.epoch(epoch), self._cached_epoch(epoch)
-        return [
-            Example(self.captions[dealt.captions[row]], views[row]) for row in dealt.batches[index]
-        ]
+        return [self._example(step, index) for index in range(self.batch_size)]
+
+    def _example(self, step: int, index: int) -> Example:
+        """One row of a step."""
+        epoch, batch = divmod(step, self.steps_per_epoch)
+        dealt = self._cached_epoch(epoch)
+        row = dealt.batches[batch, index]
+        return Example(self.captions[dealt.captions[row]], self.views.epoch(epoch)[row])
 
     def __getitem__(self, step: int) -> Collated:
         self.preprocessor.begin(self.seed, step)
@@ -193,13 +200,43 @@ class Batches(Picklable, Dataset[Collated]):
             counts["rows beside another of their image"] = repeated
         return counts
 
-    def images(self) -> list[ImageInput]:
-        """Every image that the run shows, once, in order of first use."""
-        shown: Counter[ImageInput] = Counter()
-        for step in range(self.steps):
-            for example in self.examples(step):
-                shown.update(self.method.images(example, step))
-        return list(shown)
+    def images(self, further: Sequence[ImageInput] = ()) -> Images:
+        """Every image that the run shows, once, in order of first use, and then further ones."""
+        found = np.empty(0, _SHOWN)
+        for start in range(0, self.steps, self.steps_per_epoch):
+            steps = range(start, min(start + self.steps_per_epoch, self.steps))
+            found = _first_ones(found, np.fromiter(self._shown(steps), _SHOWN))
+        more = [(key_of(image), -1 - place) for place, image in enumerate(further)]
+        found = _first_ones(found, np.array(more, _SHOWN))
+
+        def make(place: int) -> ImageInput:
+            return self._image(place) if place >= 0 else further[-1 - place]
+
+        return Images(found["key"], found["place"], make)
+
+    def _shown(self, steps: range) -> Iterator[tuple[int, int]]:
+        """Hash and place of each image that steps show."""
+        for step in steps:
+            for row, example in enumerate(self.examples(step)):
+                place = (step * self.batch_size + row) * _MOST_IMAGES
+                for number, image in enumerate(self.method.images(example, step)):
+                    yield key_of(image), place + number
+
+    def _image(self, place: int) -> ImageInput:
+        """The image of a place."""
+        row, number = divmod(place, _MOST_IMAGES)
+        step, index = divmod(row, self.batch_size)
+        return self.method.images(self._example(step, index), step)[number]
+
+
+_SHOWN = np.dtype([("key", np.uint64), ("place", np.int64)])
+
+
+def _first_ones(found: NDArray[np.void], more: NDArray[np.void]) -> NDArray[np.void]:
+    """What was found, and more with other keys, once each and in order."""
+    keys, first = np.unique(more["key"], return_index=True)
+    new = first[np.isin(keys, found["key"], assume_unique=True, invert=True)]
+    return np.concatenate([found, more[np.sort(new)]])
 
 
 class Groups(Dataset[Collated]):

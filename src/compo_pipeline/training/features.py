@@ -5,14 +5,14 @@ Shapes: n images, m images and K texts of a batch, P patches, T tokens, D width 
 
 from __future__ import annotations
 
-import json
 import socket
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load as load_tensors
@@ -46,6 +46,7 @@ from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.progress import track
 from compo_pipeline.seeding import digest
 from compo_pipeline.stores import TensorStore
+from compo_pipeline.training.images import ImageRows, Images, Keys
 from compo_pipeline.training.preprocessing import ModelPreprocessor
 from compo_pipeline.training.ranks import ALONE, Ranks
 
@@ -58,7 +59,7 @@ BATCH = 256
 class Features:
     """Precomputed embeddings by image."""
 
-    rows: dict[ImageInput, int]
+    rows: ImageRows
     """Row of each image."""
 
     values: Tensor
@@ -72,14 +73,14 @@ class Features:
 
     def joined(self, more: Features) -> Features:
         """These and others of the same kind, as one table; an empty one may be of any kind."""
-        if not self.rows:
+        if not len(self.rows):
             return more
-        rows = {image: len(self.rows) + row for image, row in more.rows.items()}
+        rows = ImageRows(np.concatenate([self.rows.keys, more.rows.keys]))
         patches = None
         if self.patches is not None and more.patches is not None:
             patches = torch.cat([self.patches, more.patches])
         values = torch.cat([self.values, more.values])
-        return Features({**self.rows, **rows}, values, patches, self.pooled)
+        return Features(rows, values, patches, self.pooled)
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,7 +266,7 @@ class _Embedding:
 
 
 def embed(
-    images: Sequence[ImageInput],
+    images: Images,
     loaded: LoadedModel,
     preprocessor: ModelPreprocessor,
     *,
@@ -310,8 +311,7 @@ def embed(
             needed = sum(tensor[0].nbytes for tensor in parts[0].values())
             _check_memory(len(images), needed, device)
     joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-    rows = {image: row for row, image in enumerate(images)}
-    return Features(rows, joined["values"], joined.get("patches"), pooled)
+    return Features(ImageRows(images.keys), joined["values"], joined.get("patches"), pooled)
 
 
 @torch.no_grad()
@@ -380,16 +380,16 @@ class FeatureStore:
         """No other process embeds meanwhile: the next one finds the images of this one."""
         return self._store.locked()
 
-    def read(self, images: Iterable[ImageInput]) -> Features:
-        """Features of those of these images that have any, on the device."""
-        wanted = {_key(image): image for image in images}
-        found = Features({}, torch.empty(0, device=self.device), pooled=self._pooled)
-        for keys, tensors in self._store.parts():
-            places = [place for place, key in enumerate(keys) if key in wanted]
-            rows = {wanted[keys[place]]: row for row, place in enumerate(places)}
+    def read(self, keys: Keys) -> Features:
+        """Features of those images that have any, by their hashes, on the device."""
+        found = Features(ImageRows(), torch.empty(0, device=self.device), pooled=self._pooled)
+        for texts, tensors in self._store.parts():
+            stored = np.fromiter((int(text, 16) for text in texts), np.uint64, len(texts))
+            wanted = np.isin(stored, keys)
+            rows, places = ImageRows(stored[wanted]), torch.from_numpy(wanted.nonzero()[0])
             chosen = {name: tensor[places].to(self.device) for name, tensor in tensors.items()}
-            stored = Features(rows, chosen["values"], chosen.get("patches"), self._pooled)
-            found = found.joined(stored)
+            part = Features(rows, chosen["values"], chosen.get("patches"), self._pooled)
+            found = found.joined(part)
         return found
 
     def add(self, features: Features) -> None:
@@ -397,8 +397,4 @@ class FeatureStore:
         tensors = {"values": features.values}
         if features.patches is not None:
             tensors["patches"] = features.patches
-        self._store.add(map(_key, features.rows), tensors)
-
-
-def _key(image: ImageInput) -> str:
-    return json.dumps([image.paths, image.axis, image.counterfactual])
+        self._store.add((f"{key:016x}" for key in features.rows.keys), tensors)

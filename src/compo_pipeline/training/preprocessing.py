@@ -5,7 +5,7 @@ K texts or spans, T tokens of a text, m images.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from compo_pipeline.images.crops import random_resized_crop
 from compo_pipeline.methods.contract import ImageInput
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.seeding import rng
+from compo_pipeline.training.images import ImageRows
 from compo_pipeline.training.ranks import ALONE
 
 # Composites squash the same images again and again: this many bytes of halves are cached.
@@ -61,7 +62,7 @@ class ModelPreprocessor(Picklable):
         self,
         model: LoadedModel,
         root: Path,
-        rows: Mapping[ImageInput, int] | None = None,
+        rows: ImageRows | None = None,
         limits: decoding.Limits | None = None,
         crop_scale: tuple[float, float] | None = None,
         counterfactual_images: Path | None = None,
@@ -134,7 +135,7 @@ class ModelPreprocessor(Picklable):
     def images(self, images: Sequence[ImageInput]) -> Tensor:
         """Pixels [m, 3, H, W] of this process's share, or row numbers [m] of all features."""
         if self.rows is not None:
-            return torch.tensor([self.rows[image] for image in images])
+            return torch.from_numpy(self.rows.of(images))
         own = images[self.ranks.share(len(images))]
         return torch.stack([self.pixels(image) for image in own])
 

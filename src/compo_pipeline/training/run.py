@@ -19,7 +19,7 @@ from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.images.decoding import ACCEPTED
 from compo_pipeline.methods.clip import Clip, ClipObjective, Siglip, SiglipObjective
-from compo_pipeline.methods.contract import ImageInput, Method, NoViewSettings
+from compo_pipeline.methods.contract import Method, NoViewSettings
 from compo_pipeline.models.encoding import MOST_SCALE, scale_of
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import LoadedModel, give_bias, load
@@ -29,6 +29,7 @@ from compo_pipeline.training.batches import Batches
 from compo_pipeline.training.checkpoint import Point, Progress
 from compo_pipeline.training.features import Features, FeatureStore, embed
 from compo_pipeline.training.fingerprint import refuse_differing
+from compo_pipeline.training.images import ImageRows, Images
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.loop import Training
 from compo_pipeline.training.optimisation import projection_alone, speed_up
@@ -120,7 +121,7 @@ class Trainer:
     def __init__(self, inputs: TrainingInputs, ranks: Ranks = ALONE) -> None:
         self.inputs, self.ranks = inputs, ranks
         self.compute = resolve(inputs.settings.device, inputs.settings.precision, key="training")
-        self._features = Features({}, torch.empty(0, device=self.device))
+        self._features = Features(ImageRows(), torch.empty(0, device=self.device))
 
     @property
     def device(self) -> torch.device:
@@ -359,22 +360,23 @@ class Trainer:
         """Features of all images that a run shows, with their patch tokens where wanted."""
         pooled, patches = self._projects(method, loaded), method.uses_patches
         if pooled != self._features.pooled or (patches and self._features.patches is None):
-            self._features = Features({}, torch.empty(0, device=self.device), pooled=pooled)
+            empty = torch.empty(0, device=self.device)
+            self._features = Features(ImageRows(), empty, pooled=pooled)
         patches = patches or self._features.patches is not None
         kind = {"patches": patches, "pooled": pooled}
-        inputs, images = self.inputs, batches.images()
-        if inputs.settings.validation.every is not None and inputs.held_out is not None:
-            images = list(dict.fromkeys([*images, *inputs.held_out.images]))
+        inputs = self.inputs
+        held_out = inputs.held_out if inputs.settings.validation.every is not None else None
+        images = batches.images(held_out.images if held_out is not None else ())
         # Processes of other hosts may have other stores.
         if inputs.features is None or self.ranks.world > 1:
             self._embed_missing(images, loaded, preprocessor, kind)
-        elif not self._features.rows.keys() >= set(images):
+        elif missing := images.without(self._features.rows):
             inputs_key = (inputs.data_hash, self._inputs_fingerprints["code"])
             key = (loaded.image_fingerprint, *inputs_key, self.compute.precision, self.device.type)
             store = FeatureStore(inputs.features, key, device=self.device, **kind)
             with store.locked():
-                stored = store.read(set(images) - self._features.rows.keys())
-                if stored.rows:
+                stored = store.read(missing.keys)
+                if len(stored.rows):
                     log.info("%d of %d images are embedded already.", len(stored.rows), len(images))
                 self._features = self._features.joined(stored)
                 fresh = self._embed_missing(images, loaded, preprocessor, kind)
@@ -384,13 +386,13 @@ class Trainer:
 
     def _embed_missing(
         self,
-        images: list[ImageInput],
+        images: Images,
         loaded: LoadedModel,
         preprocessor: ModelPreprocessor,
         kind: Mapping[str, bool],
     ) -> Features | None:
         """Embed the images that have no features yet; None where all have."""
-        missing = [image for image in images if image not in self._features.rows]
+        missing = images.without(self._features.rows)
         if not missing:
             return None
         # Few images are embedded by every process, many by each its share.
@@ -407,7 +409,7 @@ class Trainer:
         )
         fresh = replace(
             own,
-            rows={image: row for row, image in enumerate(missing)},
+            rows=ImageRows(missing.keys),
             values=ranks.gather(own.values, len(missing)),
             patches=None if own.patches is None else ranks.gather(own.patches, len(missing)),
         )
