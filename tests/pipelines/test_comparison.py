@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -60,9 +61,11 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return commands
 
 
-def ask(name: str = "two", dataset: str = "few", **manifest: Any) -> list[dict[str, Any]]:
+def ask(
+    name: str = "two", dataset: str = "few", store: str | None = None, **manifest: Any
+) -> list[dict[str, Any]]:
     manifest = {"data_hash": "d", **manifest}
-    return run_cells(name, SETS, dataset, manifest, None, COMMAND, "out")
+    return run_cells(name, SETS, dataset, manifest, None, COMMAND, "out", {"store": store})
 
 
 def params_of(command: Sequence[str]) -> dict[str, str]:
@@ -102,6 +105,30 @@ def test_finished_runs_are_run_again_only_where_something_changed(
     assert seeds(data_hash="other") == ["0", "1", "0", "1"]
 
 
+def test_with_a_store_finished_runs_are_those_whose_results_are_there(
+    started: list[list[str]], bucket: Any
+) -> None:
+    store = f"s3://{bucket.name}/runs"
+
+    def seeds() -> list[str]:
+        started.clear()
+        with pytest.raises(RuntimeError):
+            ask(store=store)
+        assert all(params_of(command)["remote.store"] == store for command in started)
+        return [params_of(command)["seed"] for command in started]
+
+    assert seeds() == seeds() == ["0", "1", "0", "1"]  # these runs have stored nothing
+    places = [f"out/clic/{variant}/seed=0" for variant in ("default", "low")]
+    files = [
+        f"{place}/{name}" for place in places for name in ("scores.parquet", "comparison.json")
+    ]
+    bucket.put({f"runs/{file}": b"content" for file in files})
+    assert seeds() == ["1", "1"]
+    shutil.rmtree("out")  # another machine
+    assert seeds() == ["1", "1"]
+    assert {Path(file).read_bytes() for file in files} == {b"content"}
+
+
 def test_a_cell_of_another_environment_is_of_the_same_dataset(started: list[list[str]]) -> None:
     (cell,) = ask("other", dataset="scenes")
     assert cell["env"] == "fsc" and cell["folders"] == ["out/fsc_clip/fsc_scenes/seed=0"]
@@ -119,7 +146,9 @@ def test_unknown_sets_and_values_without_a_label_are_refused(started: list[list[
         ({"variant": "c1"}, "method"),
     ):
         with pytest.raises(SettingsError, match=rf"comparison_sets.s.cells.x.{key}: .*got null"):
-            run_cells("s", {"s": {"cells": {"x": cell}}}, "few", {}, None, COMMAND, "out")
+            run_cells(
+                "s", {"s": {"cells": {"x": cell}}}, "few", {}, None, COMMAND, "out", {"store": None}
+            )
     assert not started
 
 

@@ -7,6 +7,7 @@ folders of that run.
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -16,12 +17,14 @@ from typing import TYPE_CHECKING, Any
 from compo_pipeline.next_steps import arguments, kedro_run, options
 
 if TYPE_CHECKING:
+    from compo_pipeline.datasets.stored import Stored
     from compo_pipeline.evaluation.settings import ComparisonSet
 
 log = logging.getLogger(__name__)
 
 KEY = "comparison_sets"
 DONE = "cell.json"
+SCORES, COMPARISON = "scores.parquet", "comparison.json"
 _CONF = Path("conf")
 _SETS = "parameters_comparison.yml"
 _COMMAND = "kedro run --pipelines=counterfactuals,views,training,evaluation"
@@ -35,14 +38,16 @@ def run_cells(
     valid_captions: Any,
     command: Mapping[str, Any],
     folder: str,
+    remote: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
     """Run the cells that were not run yet; each with its seeds and the folders of their results.
 
     A cell is run again if its options, the configuration, the code or the data have changed; its
     training then resumes or is refused as in a run by hand. A cell that fails does not stop the
-    others.
+    others. With `remote.store` a run counts as done where its results are there.
 
     Raises:
+        RemoteError: the storage cannot be reached, or refuses.
         RuntimeError: cells failed.
         SettingsError: there is no such set, or a cell cannot be run on this dataset.
     """
@@ -51,13 +56,15 @@ def run_cells(
     del valid_captions  # they must be there
     chosen = named_set(name, sets)
     state = {"conf": _hash(_CONF), "code": _hash(_code()), "data": manifest["data_hash"]}
+    store = remote["store"]
+    shared = {"remote.store": store} if store else {}
     cells, failed = [], []
     for label, cell in _cells(name, chosen, dataset, command):
         folders = []
         for seed in range(chosen.seeds):
-            params = {**cell["params"], "seed": seed}
+            params = {**cell["params"], **shared, "seed": seed}
             place = Path(folder) / params["method"] / params["variant"] / f"seed={seed}"
-            if not _run(cell["env"], params, place, state):
+            if not _run(cell["env"], params, place, state, _stored(place, store)):
                 failed.append(_COMMAND + options(cell["env"], params))
             folders.append(str(place))
         cells.append({"label": label, **cell, "folders": folders})
@@ -80,8 +87,8 @@ def compare_cells(cells: list[dict[str, Any]]) -> dict[str, Any]:
     runs = {
         cell["label"]: [
             (
-                read_rows(Path(folder) / "scores.parquet", Score),
-                Comparison.from_json(read_json(Path(folder) / "comparison.json")),
+                read_rows(Path(folder) / SCORES, Score),
+                Comparison.from_json(read_json(Path(folder) / COMPARISON)),
             )
             for folder in cell["folders"]
         ]
@@ -163,13 +170,33 @@ def _named(env: str) -> dict[str, Any]:
     }
 
 
-def _run(env: str | None, params: Mapping[str, Any], place: Path, state: Mapping[str, Any]) -> bool:
+def _stored(place: Path, store: str | None) -> list[Stored]:
+    """The results of a run that are compared, and what says that it is done, on object storage."""
+    from compo_pipeline.datasets.stored import Stored
+
+    if store is None:
+        return []
+    paths = [place / name for name in (SCORES, COMPARISON, DONE)]
+    below = store.rstrip("/")
+    return [Stored(path, f"{below}/{os.path.relpath(path)}", folder=False) for path in paths]
+
+
+def _run(
+    env: str | None,
+    params: Mapping[str, Any],
+    place: Path,
+    state: Mapping[str, Any],
+    stored: list[Stored],
+) -> bool:
     """Run a cell's pipelines in a process of their own, unless that was done; its success."""
     from compo_pipeline.storage import read_json_or_none, write_json
 
     shown = options(env, params)
     wanted = {**state, "options": shown}
-    if read_json_or_none(place / DONE) == wanted:
+    there = all(each.exists() for each in stored)
+    for each in stored if there else ():
+        each.fetch()
+    if there and read_json_or_none(place / DONE) == wanted:
         log.info("%s is done.", place)
         return True
     log.info("%s%s", _COMMAND, shown)
@@ -177,6 +204,8 @@ def _run(env: str | None, params: Mapping[str, Any], place: Path, state: Mapping
     if subprocess.run(command, check=False).returncode:
         return False
     write_json(place / DONE, wanted)
+    if stored:
+        stored[-1].save()
     return True
 
 

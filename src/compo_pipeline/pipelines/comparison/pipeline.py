@@ -26,6 +26,7 @@ def create_pipeline() -> Pipeline:
                     "valid_captions": "valid_captions",
                     "command": "params:command",
                     "folder": "params:paths.model_output",
+                    "remote": "params:remote",
                 },
                 outputs="cells",
                 name="run_cells",
