@@ -1,8 +1,12 @@
 """Whole runs: a killed one ends as one that was not, a finished one is not repeated."""
 
+import io
 import json
 import logging
+import os
 import signal
+import tarfile
+import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
@@ -15,13 +19,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from compo_pipeline import remote
 from compo_pipeline.images.decoding import ImageError
 from compo_pipeline.methods.c2lip import C2lip, C2lipObjective
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import ImageInput, Method, NoViewSettings
 from compo_pipeline.methods.fsc_clip import FscClip, FscClipObjective, FscClipViews
+from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
+from compo_pipeline.parameters import urls
 from compo_pipeline.records import Caption, to_table
 from compo_pipeline.training import features, run
 from compo_pipeline.training.fingerprint import FingerprintError
@@ -422,6 +429,73 @@ def test_images_that_ingest_let_pass_are_read(
         Trainer(replace(plan, root=root, resume=tmp_path / "r")).train(
             CLIC, "clic", tmp_path / "clic", lambda _: None
         )
+
+
+@pytest.mark.parametrize(
+    ("error", "named"),
+    [
+        (FileNotFoundError, "set/0.tar"),
+        (remote.RemoteError, "set/0.tar: .*127.0.0.1:1"),
+    ],
+    ids=["the shard vanishes", "the storage does not answer"],
+)
+def test_a_training_whose_storage_fails_ends_soon_and_resumes(
+    plan: TrainingInputs,
+    world: Any,
+    bucket: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[Exception],
+    named: str,
+) -> None:
+    monkeypatch.setattr(remote, "_free", {})
+    shard = io.BytesIO()
+    with tarfile.open(fileobj=shard, mode="w") as tar:
+        for path in sorted(world.root.glob("*.png")):
+            tar.add(path, path.name)
+    (tmp_path / "local").mkdir()
+    (tmp_path / "local" / "0.tar").write_bytes(shard.getvalue())
+    bucket.put({"set/0.tar": shard.getvalue()})
+    mirror = remote.mirror(f"s3://{bucket.name}/set", tmp_path / "cache")
+    remote.refresh(mirror)
+    in_shard = replace(
+        world, captions=[replace(row, image=f"0.tar/{row.image}") for row in world.captions]
+    )
+    recipe = replace(plan.settings, save_every=2, cache_features=False, workers=0)
+    local = replace(
+        plan,
+        captions=in_shard.captions,
+        views=in_shard.views(tmp_path / "views"),
+        root=tmp_path / "local",
+        settings=recipe,
+    )
+    stored = replace(local, root=mirror, resume=tmp_path / "stored")
+    endpoint, began = os.environ["AWS_ENDPOINT_URL"], 0.0
+
+    def fail(step: int, _: LoadedModel) -> None:
+        nonlocal began
+        if step == 2:
+            remote._evict(tmp_path / "cache", 0)
+            remote._block.cache_clear()
+            if error is FileNotFoundError:
+                bucket.remove("set/0.tar")
+            else:
+                urls._set_options("s3", {"s3": {"endpoint_url": "http://127.0.0.1:1"}})
+            began = time.monotonic()
+
+    folder = tmp_path / "checkpoint"
+    with pytest.raises(error, match=named):
+        Trainer(stored).train(CLIC, "clic", folder, lambda _: None, fail)
+    assert time.monotonic() - began < 60
+    bucket.put({"set/0.tar": shard.getvalue()})
+    urls._set_options("s3", {"s3": {"endpoint_url": endpoint}})
+    assert Trainer(stored).steps_done(CLIC, "clic") == 2
+    Trainer(stored).train(CLIC, "clic", folder, lambda _: None)
+    Trainer(local).train(CLIC, "clic", tmp_path / "whole", lambda _: None)
+    resumed, whole = (
+        load_file(each / "open_clip_model.safetensors") for each in (folder, tmp_path / "whole")
+    )
+    assert all(torch.equal(resumed[key], whole[key]) for key in whole)
 
 
 def test_settings_reach_the_run(plan: TrainingInputs, tmp_path: Path) -> None:
