@@ -16,7 +16,7 @@ from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.records import Caption, Parse
 from compo_pipeline.training.batches import Batches
-from compo_pipeline.training.features import ModelEncoder
+from compo_pipeline.training.encoder import ModelEncoder
 from compo_pipeline.training.optimisation import freeze
 from compo_pipeline.training.preprocessing import ModelPreprocessor
 from compo_pipeline.training.settings import OptimizerSettings, TrainingSettings

@@ -24,7 +24,7 @@ from compo_pipeline.methods.views import ViewSettings, write
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.records import View, from_table
 from compo_pipeline.training.batches import Batches
-from compo_pipeline.training.features import ModelEncoder
+from compo_pipeline.training.encoder import ModelEncoder
 from compo_pipeline.training.optimisation import freeze
 from compo_pipeline.training.preprocessing import ModelPreprocessor
 from compo_pipeline.training.settings import TrainingSettings

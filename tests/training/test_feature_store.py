@@ -14,7 +14,7 @@ from compo_pipeline.methods.contract import ImageInput, NoViewSettings
 from compo_pipeline.methods.fsc_clip import FscClip, FscClipObjective, FscClipViews
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.training import run
+from compo_pipeline.training import feature_source
 from compo_pipeline.training.features import Features, FeatureStore
 from compo_pipeline.training.images import ImageRows, Images, keys_of
 from compo_pipeline.training.inputs import TrainingInputs
@@ -37,13 +37,13 @@ def plan(world: Any, tiny_clip: Path, recipe: Any, tmp_path: Path) -> TrainingIn
 @pytest.fixture
 def embedded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many images were embedded, call by call."""
-    calls, embed = [], run.embed
+    calls, embed = [], feature_source.embed
 
     def counting(images: Images, *given: Any, **named: Any) -> Features:
         calls.append(len(images))
         return embed(images, *given, **named)
 
-    monkeypatch.setattr(run, "embed", counting)
+    monkeypatch.setattr(feature_source, "embed", counting)
     return calls
 
 

@@ -19,7 +19,8 @@ from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.batches import Batches
 from compo_pipeline.training.checkpoint import Point, Progress, TrainingError
-from compo_pipeline.training.features import Features, ModelEncoder, embed
+from compo_pipeline.training.encoder import ModelEncoder
+from compo_pipeline.training.features import Features, embed
 from compo_pipeline.training.fingerprint import FingerprintError
 from compo_pipeline.training.loop import Training
 from compo_pipeline.training.optimisation import AmpOptimizer, freeze, learning_rate

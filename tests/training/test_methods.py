@@ -20,7 +20,7 @@ from compo_pipeline.models.encoding import MOST_SCALE
 from compo_pipeline.models.loading import LoadedModel, give_bias
 from compo_pipeline.records import Counterfactual
 from compo_pipeline.training.batches import Batches
-from compo_pipeline.training.features import ModelEncoder
+from compo_pipeline.training.encoder import ModelEncoder
 from compo_pipeline.training.optimisation import freeze
 from compo_pipeline.training.preprocessing import ModelPreprocessor
 

@@ -21,7 +21,8 @@ from compo_pipeline.models.encoding import image_projection, pool_images
 from compo_pipeline.models.loading import LoadedModel, give_bias, load
 from compo_pipeline.records import Counterfactual
 from compo_pipeline.training.batches import Batches
-from compo_pipeline.training.features import Features, ModelEncoder
+from compo_pipeline.training.encoder import ModelEncoder
+from compo_pipeline.training.features import Features
 from compo_pipeline.training.images import ImageRows
 from compo_pipeline.training.optimisation import freeze
 from compo_pipeline.training.preprocessing import ModelPreprocessor

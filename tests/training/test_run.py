@@ -30,7 +30,7 @@ from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import read_record
 from compo_pipeline.parameters import urls
 from compo_pipeline.records import Caption, to_table
-from compo_pipeline.training import features, run
+from compo_pipeline.training import feature_source, features
 from compo_pipeline.training.fingerprint import FingerprintError
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.run import Trainer, control_of
@@ -68,6 +68,10 @@ for name, method in ((method.name, method), ("control", control_of(method))):
             os.kill(os.getpid(), signal.SIGKILL)
     runner.train(method, name, resume / "folders" / name, report)
 """
+
+
+def refuse(*_: Any, **__: Any) -> None:
+    pytest.fail("images were embedded")
 
 
 @pytest.fixture
@@ -211,7 +215,9 @@ def test_a_finished_run_returns_at_once(
     """No image is read again: all that is left is to write the checkpoint."""
     cached = replace(plan, settings=replace(plan.settings, cache_features=True))
     first = weights(both(cached)["clic"])
-    monkeypatch.setattr(run, "embed", lambda *_, **__: pytest.fail("images were embedded"))
+    monkeypatch.setattr(
+        feature_source, "embed", lambda *_, **__: pytest.fail("images were embedded")
+    )
     runner = Trainer(cached)
     assert runner.steps_done(CLIC, "clic") == 6
     runner.train(CLIC, "clic", plan.resume / "again", lambda _: pytest.fail("a step was taken"))
@@ -225,7 +231,9 @@ def test_another_configuration_is_refused_before_anything_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     both(plan)
-    monkeypatch.setattr(run, "embed", lambda *_, **__: pytest.fail("images were embedded"))
+    monkeypatch.setattr(
+        feature_source, "embed", lambda *_, **__: pytest.fail("images were embedded")
+    )
     longer = replace(plan.settings, epochs=3, cache_features=True)
     other = Trainer(replace(plan, settings=longer))
     with pytest.raises(FingerprintError, match=r"training.epochs: 2 -> 3"):
@@ -344,7 +352,7 @@ def test_images_are_embedded_once_for_both(
         embedded.extend(images)
         return features.embed(images, *args, **options)
 
-    monkeypatch.setattr(run, "embed", watch)
+    monkeypatch.setattr(feature_source, "embed", watch)
     both(replace(plan, settings=replace(plan.settings, cache_features=True)))
     assert len(embedded) == len(set(embedded)) > 12
     assert {image for image in embedded if image.axis is None} == {
@@ -358,7 +366,9 @@ def test_a_tower_that_trains_has_no_kept_features(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(run, "embed", lambda *_, **__: pytest.fail("images were embedded"))
+    monkeypatch.setattr(
+        feature_source, "embed", lambda *_, **__: pytest.fail("images were embedded")
+    )
     method = Clic(ClicViews(), ClicObjective(trains=("image",)))
     settings = replace(plan.settings, cache_features=True)
     with caplog.at_level(logging.INFO):

@@ -21,7 +21,7 @@ from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.records import Caption, Parse
-from compo_pipeline.training import run as training
+from compo_pipeline.training import feature_source
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.run import Trainer
 from compo_pipeline.training.settings import OptimizerSettings, TrainingSettings
@@ -225,11 +225,11 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.fixture
 def embedded(monkeypatch: pytest.MonkeyPatch, trained: list[str]) -> list[str]:
     """`trained` with a word for each time that images are embedded."""
-    embed = training.embed
+    embed = feature_source.embed
 
     def noting(*given: Any, **named: Any) -> Any:
         trained.append("embedded")
         return embed(*given, **named)
 
-    monkeypatch.setattr(training, "embed", noting)
+    monkeypatch.setattr(feature_source, "embed", noting)
     return trained

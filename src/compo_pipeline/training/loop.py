@@ -24,7 +24,8 @@ from compo_pipeline.seeding import digest
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.batches import Batches, Groups
 from compo_pipeline.training.checkpoint import Point, Progress
-from compo_pipeline.training.features import Features, ModelEncoder
+from compo_pipeline.training.encoder import ModelEncoder
+from compo_pipeline.training.features import Features
 from compo_pipeline.training.fingerprint import check
 from compo_pipeline.training.optimisation import (
     AmpOptimizer,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from compo_pipeline.compute import resolve
-from compo_pipeline.engines import LOCAL
 from compo_pipeline.evaluation import scoring
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.settings import EvaluationSettings
@@ -27,12 +26,12 @@ from compo_pipeline.models.weights import interpolate
 from compo_pipeline.training import fingerprint
 from compo_pipeline.training.batches import Batches
 from compo_pipeline.training.checkpoint import Point, Progress
-from compo_pipeline.training.features import Features, FeatureStore, embed
+from compo_pipeline.training.feature_source import FeatureSource
+from compo_pipeline.training.features import Features
 from compo_pipeline.training.fingerprint import refuse_differing
-from compo_pipeline.training.images import ImageRows, Images
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.loop import Training
-from compo_pipeline.training.optimisation import projection_alone, speed_up
+from compo_pipeline.training.optimisation import speed_up
 from compo_pipeline.training.preprocessing import ModelPreprocessor
 from compo_pipeline.training.ranks import ALONE, Ranks
 from compo_pipeline.training.validation import Selection, Validator
@@ -121,7 +120,6 @@ class Trainer:
     def __init__(self, inputs: TrainingInputs, ranks: Ranks = ALONE) -> None:
         self.inputs, self.ranks = inputs, ranks
         self.compute = resolve(inputs.settings.device, inputs.settings.precision, key="training")
-        self._features = Features(ImageRows(), torch.empty(0, device=self.device))
 
     @property
     def device(self) -> torch.device:
@@ -163,10 +161,10 @@ class Trainer:
         batches = self.batches(method, preprocessor)
         ranks.refuse_uneven(batches.batch_size, settings.contrast_group)
         features = None
-        if self._precomputes(method, loaded) and not ranks.from_first(
+        if self._source.serves(method, loaded) and not ranks.from_first(
             lambda: self._is_finished(name, run_fingerprint)
         ):
-            features = self._precomputed(method, loaded, batches, preprocessor)
+            features = self._features(method, loaded, batches, preprocessor)
             preprocessor.rows = features.rows
         if settings.lora.rank is not None:
             from compo_pipeline.models import lora  # it imports transformers: seconds
@@ -232,10 +230,18 @@ class Trainer:
         later trainings find them; nothing is done where its image tower trains.
         """
         loaded = self._base(method)
-        if self._precomputes(method, loaded):
+        if self._source.serves(method, loaded):
             preprocessor = self._preprocessor(loaded)
-            batches = self.batches(method, preprocessor)
-            self._precomputed(method, loaded, batches, preprocessor)
+            self._features(method, loaded, self.batches(method, preprocessor), preprocessor)
+
+    def _features(
+        self, method: Method, loaded: LoadedModel, batches: Batches, preprocessor: ModelPreprocessor
+    ) -> Features:
+        """Features of all images that a run shows, to validate too."""
+        validates = self.inputs.settings.validation.every is not None
+        held_out = self.inputs.held_out if validates else None
+        images = batches.images(held_out.images if held_out is not None else ())
+        return self._source.of(images, method, loaded, preprocessor)
 
     @cached_property
     def _inputs_fingerprints(self) -> dict[str, str]:
@@ -249,6 +255,12 @@ class Trainer:
             found["validation"] = self.inputs.held_out.fingerprint
             found["validation_code"] = fingerprint.code_fingerprint(*scoring.CODE)
         return found
+
+    @cached_property
+    def _source(self) -> FeatureSource:
+        """Method and control share the features of a frozen tower."""
+        code = self._inputs_fingerprints["code"]
+        return FeatureSource(self.inputs, self.compute, self.ranks, code)
 
     @cached_property
     def _embedder(self) -> Embedder:
@@ -333,88 +345,6 @@ class Trainer:
                 "base": progress.curve[0][selection.name],
             }
         return {"steps": progress.step, "planned_steps": planned, "selected": selected}
-
-    def _precomputes(self, method: Method, loaded: LoadedModel) -> bool:
-        """Whether images are embedded before training."""
-        if not self.inputs.settings.cache_features:
-            return False
-        if "image" in method.trains and not self._projects(method, loaded):
-            log.info(
-                "%s trains more of the image tower than its projection: images are not embedded "
-                "before training.",
-                method.name,
-            )
-            return False
-        return True
-
-    def _projects(self, method: Method, loaded: LoadedModel) -> bool:
-        """Whether a method trains the projection of the image tower, and nothing before it."""
-        settings = self.inputs.settings
-        if "image" not in method.trains or settings.lora.rank is not None or method.uses_patches:
-            return False
-        return projection_alone(loaded.model, settings.frozen)
-
-    def _precomputed(
-        self, method: Method, loaded: LoadedModel, batches: Batches, preprocessor: ModelPreprocessor
-    ) -> Features:
-        """Features of all images that a run shows, with their patch tokens where wanted."""
-        pooled, patches = self._projects(method, loaded), method.uses_patches
-        if pooled != self._features.pooled or (patches and self._features.patches is None):
-            empty = torch.empty(0, device=self.device)
-            self._features = Features(ImageRows(), empty, pooled=pooled)
-        patches = patches or self._features.patches is not None
-        kind = {"patches": patches, "pooled": pooled}
-        inputs = self.inputs
-        held_out = inputs.held_out if inputs.settings.validation.every is not None else None
-        images = batches.images(held_out.images if held_out is not None else ())
-        # Processes of other hosts may have other stores.
-        if inputs.features is None or self.ranks.world > 1:
-            self._embed_missing(images, loaded, preprocessor, kind)
-        elif missing := images.without(self._features.rows):
-            inputs_key = (inputs.data_hash, self._inputs_fingerprints["code"])
-            key = (loaded.image_fingerprint, *inputs_key, self.compute.precision, self.device.type)
-            store = FeatureStore(inputs.features, key, device=self.device, **kind)
-            with store.locked():
-                stored = store.read(missing.keys)
-                if len(stored.rows):
-                    log.info("%d of %d images are embedded already.", len(stored.rows), len(images))
-                self._features = self._features.joined(stored)
-                fresh = self._embed_missing(images, loaded, preprocessor, kind)
-                if fresh is not None:
-                    store.add(fresh)
-        return self._features
-
-    def _embed_missing(
-        self,
-        images: Images,
-        loaded: LoadedModel,
-        preprocessor: ModelPreprocessor,
-        kind: Mapping[str, bool],
-    ) -> Features | None:
-        """Embed the images that have no features yet; None where all have."""
-        missing = images.without(self._features.rows)
-        if not missing:
-            return None
-        # Few images are embedded by every process, many by each its share.
-        ranks = self.ranks if len(missing) >= self.ranks.world else ALONE
-        own = embed(
-            missing[ranks.share(len(missing))],
-            loaded,
-            preprocessor,
-            compute=self.compute,
-            workers=self.inputs.settings.workers,
-            model=self.inputs.model,
-            engine=self.inputs.prepare if self.ranks.world == 1 else LOCAL,
-            **kind,
-        )
-        fresh = replace(
-            own,
-            rows=ImageRows(missing.keys),
-            values=ranks.gather(own.values, len(missing)),
-            patches=None if own.patches is None else ranks.gather(own.patches, len(missing)),
-        )
-        self._features = self._features.joined(fresh)
-        return fresh
 
 
 def _summary(outcome: Mapping[str, Any]) -> str:

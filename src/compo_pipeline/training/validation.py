@@ -35,7 +35,7 @@ from compo_pipeline.records import Caption
 from compo_pipeline.seeding import digest, rng
 from compo_pipeline.tables.rows import split_rows
 from compo_pipeline.training.checkpoint import Point
-from compo_pipeline.training.features import ModelEncoder
+from compo_pipeline.training.encoder import ModelEncoder
 from compo_pipeline.training.settings import TrainingSettings, ValidationSettings
 
 KEY = "training.validation"

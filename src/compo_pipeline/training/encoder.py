@@ -1,0 +1,176 @@
+"""A model's towers as methods use them: whole or in parts, on pixels or on stored features.
+
+Shapes: m images and K texts of a batch, P patches, T tokens, D width of the joint space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from compo_pipeline.compute import Compute
+from compo_pipeline.models.dense import (
+    DenseImages,
+    DenseTexts,
+    TextTokens,
+    encode_images_densely,
+    encode_text_tokens,
+    encode_texts_densely,
+)
+from compo_pipeline.models.encoding import (
+    bias_of,
+    encode_images,
+    encode_texts,
+    project_images,
+    scale_of,
+)
+from compo_pipeline.training.features import Features
+from compo_pipeline.training.ranks import ALONE, Ranks
+
+
+@dataclass(frozen=True, eq=False)
+class ModelEncoder:
+    """A model's towers, in the precision of training; what they return is float32.
+
+    bf16 rounds logits of a hundred to halves, so losses are computed in float32. A frozen image
+    tower builds no graph, one of which the projection alone trains none before that.
+    """
+
+    model: nn.Module
+    """On the device."""
+
+    name: str
+    """Of the model, for errors."""
+
+    features: Features | None
+    """Of the frozen part of the image tower; None encodes images at each step."""
+
+    image_trains: bool
+    """Whether gradients reach the image tower."""
+
+    compute: Compute
+    """Device and precision of the towers."""
+
+    memory: dict[str, Tensor] = field(default_factory=dict)
+    """What a loss carries from step to step."""
+
+    ranks: Ranks = ALONE
+    """Processes that encode a share each of the rows of a batch. Texts come whole; of images that
+    are not precomputed, each process is given its share alone.
+    """
+
+    microbatch: int | None = None
+    """Images or texts that a tower encodes at a time, to be encoded again for the gradient; None
+    encodes all at once.
+    """
+
+    @property
+    def scale(self) -> Tensor:
+        """exp(logit_scale), a scalar; its gradient is counted once, in the first process."""
+        return self._counted_once(scale_of(self.model))
+
+    @property
+    def bias(self) -> Tensor:
+        """logit_bias, a scalar, with its gradient like the scale's."""
+        return self._counted_once(bias_of(self.model))
+
+    def images(self, images: Tensor) -> Tensor:
+        """Normalised embeddings [m, D] of pixels, or of rows of precomputed features."""
+        if self.features is None:
+            return self._images(lambda pixels: (encode_images(self.model, pixels),), images)[0]
+        values = self.features.values
+        if not self.features.pooled:
+            return values[images]
+        own = images[self.ranks.share(len(images))]
+        return self._in_parts(
+            lambda rows: (project_images(self.model, values[rows]),), own, len(images)
+        )[0]
+
+    def texts(self, tokens: Tensor) -> Tensor:
+        """Normalised embeddings [K, D] of token ids [K, T]."""
+        return self._texts(lambda some: (encode_texts(self.model, some),), tokens)[0]
+
+    def dense_images(self, images: Tensor) -> DenseImages:
+        """Embeddings [m, D] and patch tokens [m, P, D] of pixels, or of rows of features."""
+        if self.features is not None:
+            assert self.features.patches is not None, "features were stored without patch tokens"
+            pooled, patches = self.features.values[images], self.features.patches[images]
+        else:
+            pooled, patches = self._images(
+                lambda pixels: encode_images_densely(self.model, pixels, self.name), images
+            )
+        return DenseImages(pooled, patches.float())
+
+    def dense_texts(self, tokens: Tensor) -> DenseTexts:
+        """Embeddings [K, D] and tokens [K, T, D], with their mask [K, T], of token ids."""
+        pooled, dense, mask = self._texts(
+            lambda some: encode_texts_densely(self.model, some, self.name), tokens
+        )
+        return DenseTexts(pooled, dense.float(), mask)
+
+    def text_tokens(self, tokens: Tensor) -> TextTokens:
+        """Embeddings [K, D] and all tokens [K, T, D] of token ids."""
+        encoded = self._texts(lambda some: encode_text_tokens(self.model, some, self.name), tokens)
+        return TextTokens(*encoded)
+
+    def _counted_once(self, parameter: Tensor) -> Tensor:
+        return parameter if self.ranks.first else parameter.detach()
+
+    def _images(self, encode: _Encode, own: Tensor) -> tuple[Tensor, ...]:
+        """What a function gives for the images of all processes; no graph of a frozen tower."""
+
+        def images(pixels: Tensor) -> tuple[Tensor, ...]:
+            graph = self.image_trains and torch.is_grad_enabled()
+            with torch.set_grad_enabled(graph), self.compute.autocast():
+                return encode(pixels)
+
+        return self._in_parts(images, own, self.ranks.total(len(own)))
+
+    def _texts(self, encode: _Encode, tokens: Tensor) -> tuple[Tensor, ...]:
+        """What a function gives for all texts, of which this process encodes its share."""
+        own = tokens[self.ranks.share(len(tokens))]
+
+        def texts(some: Tensor) -> tuple[Tensor, ...]:
+            with self.compute.autocast():
+                return encode(some)
+
+        if len(own) == 0:  # no tower encodes zero texts
+            return self._in_parts(lambda some: _first(0, texts(some)), tokens[:1], len(tokens))
+        return self._in_parts(texts, own, len(tokens))
+
+    def _in_parts(self, encode: _Encode, own: Tensor, count: int) -> tuple[Tensor, ...]:
+        """Encode this process's rows, a microbatch at a time, and gather those of all processes."""
+        chunks = torch.split(own, self.microbatch or len(own))
+        if len(chunks) == 1:
+            parts = [encode(own)]
+        else:
+            # Only embeddings are stored; the backward pass encodes each chunk again, with the same
+            # random numbers, so that the memory is that of one chunk (GradCache, Gao et al. 2021).
+            parts = [checkpoint(encode, chunk, use_reentrant=False) for chunk in chunks]
+        if len(chunks) == self.ranks.world == 1:
+            return parts[0]
+        columns = list(zip(*parts, strict=True))
+        # Tokens of texts are cut to the longest text of each part.
+        widths = [max(tensor.shape[1] for tensor in column) for column in columns]
+        longest = [max(width) for width in zip(*self.ranks.gather_json(widths), strict=True)]
+        return tuple(
+            self.ranks.gather(torch.cat([_padded(one, width) for one in column]), count)
+            for column, width in zip(columns, longest, strict=True)
+        )
+
+
+_Encode = Callable[[Tensor], tuple[Tensor, ...]]
+
+
+def _first(rows: int, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(tensor[:rows] for tensor in tensors)
+
+
+def _padded(rows: Tensor, length: int) -> Tensor:
+    """Rows [K, T, ...] with zeros behind, up to a length of T."""
+    return F.pad(rows, (0, 0) * (rows.ndim - 2) + (0, length - rows.shape[1]))

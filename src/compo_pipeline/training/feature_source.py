@@ -1,0 +1,124 @@
+"""Where a training's features come from: memory, a store on disk, or the frozen image tower."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+
+from compo_pipeline.compute import Compute
+from compo_pipeline.engines import LOCAL
+from compo_pipeline.methods.contract import Method
+from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.training.features import Features, FeatureStore, embed
+from compo_pipeline.training.images import ImageRows, Images
+from compo_pipeline.training.inputs import TrainingInputs
+from compo_pipeline.training.optimisation import projection_alone
+from compo_pipeline.training.preprocessing import ModelPreprocessor
+from compo_pipeline.training.ranks import ALONE, Ranks
+
+log = logging.getLogger(__name__)
+
+
+class FeatureSource:
+    """Features of the images that trainings on the same inputs show, each embedded once.
+
+    Args:
+        inputs: data, base model and recipe.
+        compute: where and in which precision images are embedded.
+        ranks: processes that embed together.
+        code: fingerprint of the code that embeds.
+    """
+
+    def __init__(self, inputs: TrainingInputs, compute: Compute, ranks: Ranks, code: str) -> None:
+        self._inputs, self._compute, self._ranks, self._code = inputs, compute, ranks, code
+        self._features = self._none(pooled=False)
+
+    def serves(self, method: Method, loaded: LoadedModel) -> bool:
+        """Whether a method trains on features: its image tower, or all but the projection, is
+        frozen, and the recipe caches features.
+        """
+        if not self._inputs.settings.cache_features:
+            return False
+        if "image" in method.trains and not self._projects(method, loaded):
+            log.info(
+                "%s trains more of the image tower than its projection: images are not embedded "
+                "before training.",
+                method.name,
+            )
+            return False
+        return True
+
+    def of(
+        self, images: Images, method: Method, loaded: LoadedModel, preprocessor: ModelPreprocessor
+    ) -> Features:
+        """Features of images and maybe of others, with their patch tokens where a method uses them.
+
+        They are read from the inputs' `features`, and stored there.
+        """
+        pooled, patches = self._projects(method, loaded), method.uses_patches
+        if pooled != self._features.pooled or (patches and self._features.patches is None):
+            self._features = self._none(pooled=pooled)
+        patches = patches or self._features.patches is not None
+        kind = {"patches": patches, "pooled": pooled}
+        inputs, device = self._inputs, self._compute.device
+        # Processes of other hosts may have other stores.
+        if inputs.features is None or self._ranks.world > 1:
+            self._embed_missing(images, loaded, preprocessor, kind)
+        elif missing := images.without(self._features.rows):
+            inputs_key = (inputs.data_hash, self._code)
+            key = (loaded.image_fingerprint, *inputs_key, self._compute.precision, device.type)
+            store = FeatureStore(inputs.features, key, device=device, **kind)
+            with store.locked():
+                stored = store.read(missing.keys)
+                if len(stored.rows):
+                    log.info("%d of %d images are embedded already.", len(stored.rows), len(images))
+                self._features = self._features.joined(stored)
+                fresh = self._embed_missing(images, loaded, preprocessor, kind)
+                if fresh is not None:
+                    store.add(fresh)
+        return self._features
+
+    def _none(self, *, pooled: bool) -> Features:
+        return Features(ImageRows(), torch.empty(0, device=self._compute.device), pooled=pooled)
+
+    def _projects(self, method: Method, loaded: LoadedModel) -> bool:
+        """Whether a method trains the projection of the image tower, and nothing before it."""
+        settings = self._inputs.settings
+        if "image" not in method.trains or settings.lora.rank is not None or method.uses_patches:
+            return False
+        return projection_alone(loaded.model, settings.frozen)
+
+    def _embed_missing(
+        self,
+        images: Images,
+        loaded: LoadedModel,
+        preprocessor: ModelPreprocessor,
+        kind: Mapping[str, bool],
+    ) -> Features | None:
+        """Embed the images that have no features yet; None where all have."""
+        missing = images.without(self._features.rows)
+        if not missing:
+            return None
+        # Few images are embedded by every process, many by each its share.
+        ranks = self._ranks if len(missing) >= self._ranks.world else ALONE
+        own = embed(
+            missing[ranks.share(len(missing))],
+            loaded,
+            preprocessor,
+            compute=self._compute,
+            workers=self._inputs.settings.workers,
+            model=self._inputs.model,
+            engine=self._inputs.prepare if self._ranks.world == 1 else LOCAL,
+            **kind,
+        )
+        fresh = replace(
+            own,
+            rows=ImageRows(missing.keys),
+            values=ranks.gather(own.values, len(missing)),
+            patches=None if own.patches is None else ranks.gather(own.patches, len(missing)),
+        )
+        self._features = self._features.joined(fresh)
+        return fresh
