@@ -215,9 +215,7 @@ def test_a_finished_run_returns_at_once(
     """No image is read again: all that is left is to write the checkpoint."""
     cached = replace(plan, settings=replace(plan.settings, cache_features=True))
     first = weights(both(cached)["clic"])
-    monkeypatch.setattr(
-        feature_source, "embed", lambda *_, **__: pytest.fail("images were embedded")
-    )
+    monkeypatch.setattr(feature_source, "embed", refuse)
     runner = Trainer(cached)
     assert runner.steps_done(CLIC, "clic") == 6
     runner.train(CLIC, "clic", plan.resume / "again", lambda _: pytest.fail("a step was taken"))
@@ -231,9 +229,7 @@ def test_another_configuration_is_refused_before_anything_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     both(plan)
-    monkeypatch.setattr(
-        feature_source, "embed", lambda *_, **__: pytest.fail("images were embedded")
-    )
+    monkeypatch.setattr(feature_source, "embed", refuse)
     longer = replace(plan.settings, epochs=3, cache_features=True)
     other = Trainer(replace(plan, settings=longer))
     with pytest.raises(FingerprintError, match=r"training.epochs: 2 -> 3"):
@@ -366,9 +362,7 @@ def test_a_tower_that_trains_has_no_kept_features(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(
-        feature_source, "embed", lambda *_, **__: pytest.fail("images were embedded")
-    )
+    monkeypatch.setattr(feature_source, "embed", refuse)
     method = Clic(ClicViews(), ClicObjective(trains=("image",)))
     settings = replace(plan.settings, cache_features=True)
     with caplog.at_level(logging.INFO):
