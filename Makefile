@@ -41,6 +41,11 @@ demo: $(INSTALLED) ## render scenes, train CLIC on them, print base, control and
 repro: $(INSTALLED) ## the same through DVC: only stages whose inputs changed run
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/dvc repro
 
+# Many container images set PYTHONDONTWRITEBYTECODE: every process of the tests would compile the
+# libraries again, for ten seconds and more.
+test test-all: export PYTHONDONTWRITEBYTECODE =
+test test-all: export PYTHONPYCACHEPREFIX = $(abspath $(VENV))/pycache
+
 test: style ## formatting, lint, types, import contracts and the fast tests
 	$(call WITH_TYPES,$(PYTEST) -m "not slow")
 
