@@ -145,8 +145,10 @@ def test_the_settings_of_every_node_are_checked(context: Context) -> None:
     unchecked = {
         key for key in mappings if not any(f"{key}.".startswith(f"{each}.") for each in checked)
     }
-    # Options of the command line, names of folders, and what `check_resources` or tuning checks.
-    assert unchecked == {"command", "comparison_sets", "model_lists", "paths", "spaces"}
+    # Options of the command line, names of folders, and what the hook, `check_resources` or tuning
+    # checks.
+    expected = {"command", "comparison_sets", "model_lists", "paths", "remote", "spaces"}
+    assert unchecked == expected
     assert set(SETTINGS) <= mappings
 
 

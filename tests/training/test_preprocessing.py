@@ -19,6 +19,7 @@ from compo_pipeline.images import composites, decoding
 from compo_pipeline.images.decoding import ImageError, Limits
 from compo_pipeline.methods.contract import ImageInput
 from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.training.images import ImageRows, keys_of
 from compo_pipeline.training.preprocessing import ModelPreprocessor
 
 
@@ -86,8 +87,11 @@ def test_halves_are_read_once(
 
 def test_rows_of_features_stand_for_images(tiny: LoadedModel, world: Any) -> None:
     known = ImageInput(("s00.png",)), ImageInput(("s01.png", "s02.png"), "vertical")
-    reader = ModelPreprocessor(tiny, world.root / "nowhere", dict(zip(known, (4, 7), strict=True)))
-    assert reader.images([known[1], known[0]]).tolist() == [7, 4]
+    rows = ImageRows(keys_of(known))
+    reader = ModelPreprocessor(tiny, world.root / "nowhere", rows)
+    assert reader.images([known[1], known[0], known[1]]).tolist() == [1, 0, 1]
+    with pytest.raises(KeyError, match=r"s02\.png"):
+        reader.images([ImageInput(("s02.png",))])
 
 
 def test_texts_beyond_the_context_are_counted(tiny: LoadedModel, world: Any) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import io
+import itertools
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 
 from compo_pipeline.evaluation.comparison import ROLES, Estimate, Row
 
@@ -52,6 +55,8 @@ STYLE: dict[Any, Any] = {
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 _FONT = re.compile(r"'DejaVu Sans'[^;\"]*")
 _MOST_NAMES = 14
+# Places of a name beside its point, in points, with the alignment.
+_BESIDE = {(6, 0): "left", (-6, 0): "right", (0, 8): "center", (0, -8): "center"}
 
 
 class FrontierPanel(NamedTuple):
@@ -201,37 +206,64 @@ def frontier(panels: Sequence[FrontierPanel], path: Path) -> str:
             _frontier(ax, panel)
         axes[0].set_ylabel(panels[0].up)
         figure.tight_layout()
+        for ax, panel in zip(axes, panels, strict=True):
+            _name_points(ax, _named(panel), panel.points.values())
         return save(figure, path)
 
 
-def _frontier(ax: Axes, panel: FrontierPanel) -> None:
-    points = panel.points
-    best = sorted(
+def _best(points: Mapping[str, tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points at the frontier, from left to right."""
+    return sorted(
         point
         for point in points.values()
-        if not any(other != point and min(a - b for a, b in zip(other, point, strict=True)) >= 0
-                   for other in points.values())
-    )  # fmt: skip
+        if not any(
+            other != point and min(a - b for a, b in zip(other, point, strict=True)) >= 0
+            for other in points.values()
+        )
+    )
+
+
+def _named(panel: FrontierPanel) -> dict[str, tuple[float, float]]:
+    """The points to name: where models are many, those off the frontier are in the table alone."""
+    points, best = panel.points, _best(panel.points)
+    named = {next(iter(points)), *(name for name in points if points[name] in best)}
+    return {n: points[n] for n in points if len(points) <= _MOST_NAMES or n in named}
+
+
+def _frontier(ax: Axes, panel: FrontierPanel) -> None:
+    points, best = panel.points, _best(panel.points)
     ax.plot(*zip(*best, strict=True), color=THEME["line"], lw=1.4, zorder=1)
-    ends = [point[0] for point in points.values()]
     baseline = next(iter(points))
-    for place, (name, point) in enumerate(sorted(points.items(), key=lambda each: each[1])):
+    for name, point in points.items():
         reference = name in panel.references
         role = "base" if name == baseline else "fine_tuned"
         ax.scatter(
             *point, s=26, zorder=3, color=THEME["other"] if reference else COLOURS[role],
             marker="D" if reference else "s" if name == baseline else "o",
         )  # fmt: skip
-        # Where models are many, those off the frontier are in the table alone.
-        if len(points) <= _MOST_NAMES or point in best or name == baseline:
-            right = point[0] > (min(ends) + max(ends)) / 2
-            # Neighbours are named above and below in turn.
-            shift = (-5 if right else 5, (5, -10)[place % 2])
-            ax.annotate(
-                name, point, shift, textcoords="offset points", fontsize=7,
-                ha="right" if right else "left", parse_math=False,
-            )  # fmt: skip
     ax.margins(0.12)
     ax.set_xlabel(panel.across)
     ax.grid(lw=0.8)
     ax.set_axisbelow(True)
+
+
+def _name_points(
+    ax: Axes, named: Mapping[str, tuple[float, float]], points: Iterable[tuple[float, float]]
+) -> None:
+    """Write names beside their points, where they cover no point and no other name."""
+    renderer = FigureCanvasAgg(cast("Figure", ax.figure)).get_renderer()
+    centres = ax.transData.transform(list(points))
+    taken = [Bbox.from_bounds(*(centre - 4), 8, 8) for centre in centres]
+    for name, point in named.items():
+        for far, (shift, align) in itertools.product((1, 2, 3), _BESIDE.items()):
+            text = ax.annotate(
+                name, point, [far * each for each in shift], textcoords="offset points",
+                fontsize=7, ha=align, va="center", parse_math=False,
+            )  # fmt: skip
+            box = text.get_window_extent(renderer)
+            if not any(box.overlaps(other) for other in taken):
+                break
+            text.remove()
+        else:
+            continue  # it is in the table
+        taken.append(box)
