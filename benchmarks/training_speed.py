@@ -63,7 +63,8 @@ from compo_pipeline.scenes.render import image
 from compo_pipeline.scenes.world import Scene, World
 from compo_pipeline.seeding import rng
 from compo_pipeline.training.batches import Batches
-from compo_pipeline.training.features import Features, ModelEncoder, _padded, embed
+from compo_pipeline.training.encoder import ModelEncoder, padded
+from compo_pipeline.training.features import Features, embed
 from compo_pipeline.training.optimisation import adamw, freeze
 from compo_pipeline.training.preprocessing import ModelPreprocessor
 from compo_pipeline.training.settings import OptimizerSettings
@@ -101,7 +102,7 @@ class Apart(ModelEncoder):
     ) -> tuple[Tensor, ...]:
         columns = list(zip(*(encode(chunk) for chunk in torch.split(own, BATCH)), strict=True))
         return tuple(
-            torch.cat([_padded(one, max(part.shape[1] for part in column)) for one in column])
+            torch.cat([padded(one, max(part.shape[1] for part in column)) for one in column])
             for column in columns
         )
 

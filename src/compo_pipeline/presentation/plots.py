@@ -7,12 +7,11 @@ import itertools
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
@@ -251,16 +250,15 @@ def _name_points(
     ax: Axes, named: Mapping[str, tuple[float, float]], points: Iterable[tuple[float, float]]
 ) -> None:
     """Write names beside their points, where they cover no point and no other name."""
-    renderer = FigureCanvasAgg(cast("Figure", ax.figure)).get_renderer()
     centres = ax.transData.transform(list(points))
-    taken = [Bbox.from_bounds(*(centre - 4), 8, 8) for centre in centres]
+    taken = [Bbox([centre - 4, centre + 4]) for centre in centres]
     for name, point in named.items():
-        for far, (shift, align) in itertools.product((1, 2, 3), _BESIDE.items()):
+        for far, ((across, up), align) in itertools.product((1, 2, 3), _BESIDE.items()):
             text = ax.annotate(
-                name, point, [far * each for each in shift], textcoords="offset points",
+                name, point, (far * across, far * up), textcoords="offset points",
                 fontsize=7, ha=align, va="center", parse_math=False,
             )  # fmt: skip
-            box = text.get_window_extent(renderer)
+            box = text.get_window_extent()
             if not any(box.overlaps(other) for other in taken):
                 break
             text.remove()

@@ -159,7 +159,7 @@ class ModelEncoder:
         widths = [max(tensor.shape[1] for tensor in column) for column in columns]
         longest = [max(width) for width in zip(*self.ranks.gather_json(widths), strict=True)]
         return tuple(
-            self.ranks.gather(torch.cat([_padded(one, width) for one in column]), count)
+            self.ranks.gather(torch.cat([padded(one, width) for one in column]), count)
             for column, width in zip(columns, longest, strict=True)
         )
 
@@ -171,6 +171,6 @@ def _first(rows: int, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return tuple(tensor[:rows] for tensor in tensors)
 
 
-def _padded(rows: Tensor, length: int) -> Tensor:
+def padded(rows: Tensor, length: int) -> Tensor:
     """Rows [K, T, ...] with zeros behind, up to a length of T."""
     return F.pad(rows, (0, 0) * (rows.ndim - 2) + (0, length - rows.shape[1]))
