@@ -32,9 +32,10 @@ import compo_pipeline
 from compo_pipeline import compute, storage
 from compo_pipeline.records import Parse
 
-# Test processes, and what they start, share the cores; before torch is imported.
+# Test processes, and what they start, share the cores; before torch is imported. A worker of xdist
+# inherits what its controller has set here, so that `setdefault` would leave it all cores.
 _PROCESSES = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-os.environ.setdefault("OMP_NUM_THREADS", str(max(1, compute.cores() // _PROCESSES)))
+os.environ["OMP_NUM_THREADS"] = str(max(1, compute.cores() // _PROCESSES))
 
 # The first example of a test may import half a library: no deadline. The same examples each time.
 settings.register_profile("project", deadline=None, derandomize=True, max_examples=50)
