@@ -57,7 +57,7 @@ def test_open_clip_alone_computes_the_same(
     Image.radial_gradient("L").resize((70, 40)).convert("RGB").save(image)
     models = {tmp_path / folder.name: load(folder) for folder in (tiny_clip, tiny_siglip)}
     folders = [str(export(loaded, folder)) for folder, loaded in models.items()]
-    command = [sys.executable, "-I", "-c", OPEN_CLIP_ALONE, str(image), *folders, *TEXTS]
+    command = [sys.executable, "-P", "-c", OPEN_CLIP_ALONE, str(image), *folders, *TEXTS]
     subprocess.run(command, check=True)
 
     for folder, loaded in models.items():
