@@ -1,7 +1,7 @@
 """Peak memory and time of each pipeline, by the number of caption rows.
 
     python benchmarks/memory.py [--rows 20000 100000] [--pipelines ingest ...] [--name now]
-                                [--params method=...]
+                                [--params method=...] [--control-group /sys/fs/cgroup/...]
 
 Captions are those of rendered scenes, five rows an image, with a number in each so that all differ.
 The images are crops of one small file, so that rows cost more than pixels. Each pipeline is a
@@ -72,14 +72,19 @@ def write_data(root: Path, rows: int) -> None:
         for start in range(0, rows, BATCH):
             numbers = range(start, min(start + BATCH, rows))
             images = [f"image.png#xywh=0,0,{64 + number // ROWS_AN_IMAGE},48" for number in numbers]
-            captions = [f"Number {number} is here. {next(texts)}" for number in numbers]
+            captions = [f"{next(texts)} It has number {number}." for number in numbers]
             writer.write_table(pa.table([images, captions], schema=columns))
 
 
-def measured(pipeline: str, folder: Path, params: str) -> dict[str, float]:
+def measured(
+    pipeline: str, folder: Path, params: str, control_group: Path | None
+) -> dict[str, float]:
     """MiB of a pipeline's process, and seconds by the clock and of the processor."""
     command = [sys.executable, "-m", "kedro", "run", "--env=memory", f"--pipeline={pipeline}"]
     command += [f"--params={params}"] if params else []
+    if control_group is not None:
+        join = 'echo $$ > "$0"/cgroup.procs && exec "$@"'
+        command = ["sh", "-c", join, str(control_group), *command]
     log = folder / f"{pipeline}.log"
     began = time.monotonic()
     with log.open("w") as output:
@@ -139,6 +144,9 @@ def main() -> None:
     parser.add_argument("--pipelines", nargs="+", choices=PIPELINES, default=PIPELINES)
     parser.add_argument("--name", default="now", help="of the code that is measured")
     parser.add_argument("--params", default="", help="of `kedro run`")
+    parser.add_argument(
+        "--control-group", type=Path, help="folder of a control group that limits the pipelines"
+    )
     options = parser.parse_args()
     file = RESULTS / "memory.json"
     results = json.loads(file.read_text()) if file.exists() else {}
@@ -159,7 +167,9 @@ def main() -> None:
             (environment / "parameters.yml").write_text(yaml.safe_dump(CONFIGURATION))
             write_data(folder / CONFIGURATION["data"]["root"], rows)
             for pipeline in options.pipelines:
-                found[pipeline] = measured(pipeline, folder, options.params)
+                found[pipeline] = measured(
+                    *(pipeline, folder, options.params, options.control_group)
+                )
                 print(rows, pipeline, {key: round(value) for key, value in found[pipeline].items()})
                 file.write_text(json.dumps(results, indent=2) + "\n")
                 (RESULTS / "memory.md").write_text(table(results))
