@@ -144,13 +144,9 @@ RECIPES = {
     "sparcl_coco": (coco_2014, None, "tiny_clip", "sparcl", {"image", "text"}),
 }
 
-FAST = ("coco",)
 
-
-@pytest.mark.parametrize(
-    "env",
-    [env if env in FAST else pytest.param(env, marks=pytest.mark.slow) for env in RECIPES],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("env", RECIPES)
 def test_two_steps_on_data_in_the_recipes_own_format(
     workspace, request, tmp_path, monkeypatch, env
 ):

@@ -109,6 +109,7 @@ def test_killed_and_run_again_equals_an_uninterrupted_run(
         assert calls.total() == expected.total() + again
 
 
+@pytest.mark.slow
 def test_killed_from_outside(
     worker: ModuleType, whole: tuple[Path, Any, Any], tmp_path: Path
 ) -> None:

@@ -235,7 +235,7 @@ def test_floats_are_no_pixels(tmp_path: Path) -> None:
     assert str(inspect(tmp_path, "a", LIMITS).error).startswith("unsupported: ")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100)
 @given(
     suffix=st.sampled_from(["JPEG", "PNG", "GIF", "BMP", "WEBP"]),
     changes=st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), max_size=6),

@@ -249,13 +249,12 @@ def captions(draw: st.DrawFn) -> str:
     return " ".join([*parts, draw(st.sampled_from(["", "_./PUNCT/.", "on/ADP/IN", "_,/PUNCT/,"]))])
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(source=captions(), seed=st.integers(0, 2**32))
 def test_any_caption(tagged: Tagged, source: str, seed: int) -> None:
     assert_sound(tagged(source), seed)
 
 
-@settings(max_examples=80)
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_any_text(parses: st.SearchStrategy[Parse], data: st.DataObject, seed: int) -> None:
     assert_sound(data.draw(parses), seed)

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import permutations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from spacy.language import Language
 
@@ -210,7 +210,6 @@ ANY = {"data": st.data(), "seed": st.integers(0, 2**32)}
 
 
 @REORDERING
-@settings(max_examples=80)
 @given(**ANY)
 def test_the_words_stay_and_their_order_does_not(
     generator: Generator,
@@ -231,7 +230,6 @@ def test_the_words_stay_and_their_order_does_not(
 
 
 @REORDERING
-@settings(max_examples=80)
 @given(**ANY)
 def test_outside_the_spans_nothing_changes(
     generator: Generator,

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from compo_pipeline.language.swaps import EXCLUDED_UPOS, Swap, swap_across, swap_within
@@ -133,7 +133,6 @@ def test_within_falls_back_to_any_two_words(tagged: Tagged) -> None:
 
 
 @CARELESS_OR_CAREFUL
-@settings(max_examples=100)
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_any_two_sentences(
     careful: bool, parses: Parses, written_words: Count, data: st.DataObject, seed: int
@@ -154,7 +153,6 @@ def test_any_two_sentences(
         assert text[start:end].casefold() == word.casefold()
 
 
-@settings(max_examples=100)
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_outside_the_spans_nothing_changes(parses: Parses, data: st.DataObject, seed: int) -> None:
     first, second = data.draw(parses), data.draw(parses)
@@ -172,7 +170,6 @@ def test_outside_the_spans_nothing_changes(parses: Parses, data: st.DataObject, 
 
 
 @CARELESS_OR_CAREFUL
-@settings(max_examples=100)
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_any_one_sentence(
     careful: bool, parses: Parses, written_words: Count, data: st.DataObject, seed: int

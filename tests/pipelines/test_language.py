@@ -57,6 +57,7 @@ def catalog(root: Path, folder: Path) -> DataCatalog:
     )
 
 
+@pytest.mark.slow
 def test_a_treebank_becomes_a_pipeline_with_its_accuracy(treebank: Path, tmp_path: Path) -> None:
     datasets = catalog(treebank, tmp_path)
     SequentialRunner().run(create_pipeline(), datasets)

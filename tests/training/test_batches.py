@@ -195,7 +195,11 @@ def test_images_of_a_run_come_once_and_further_ones_last(
         rows.of(images[-1:])
 
 
-@pytest.mark.parametrize("method", [Clip(NoViewSettings(), ClipObjective()), CLIC])
+@pytest.mark.parametrize(
+    "method",
+    [CLIC, pytest.param(Clip(NoViewSettings(), ClipObjective()), marks=pytest.mark.slow)],
+    ids=["composites", "single images"],
+)
 def test_memory_of_a_row(
     method: Any, tiny: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,12 +47,13 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "open_clip_model.safetensors")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "name"),
     [
         (C2LIP, "c2lip"),
-        pytest.param(ON_TOKENS, "c2lip", marks=pytest.mark.slow),
-        pytest.param(control_of(C2LIP), "siglip", marks=pytest.mark.slow),
+        (ON_TOKENS, "c2lip"),
+        (control_of(C2LIP), "siglip"),
     ],
     ids=["C2LIP", "C2LIP on pooled tokens", "SigLIP"],
 )
