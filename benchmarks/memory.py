@@ -66,14 +66,19 @@ def write_data(root: Path, rows: int) -> None:
     root.mkdir(parents=True)
     Image.linear_gradient("L").resize((64, 48)).convert("RGB").save(root / "image.png")
     scenes = itertools.islice(World().scenes(0, "train"), SCENES)
-    texts = itertools.cycle([" ".join(sentences(scene, rng(scene.scene_id))) for scene in scenes])
+    texts = itertools.cycle([sentences(scene, rng(scene.scene_id)) for scene in scenes])
     columns = pa.schema([("image", pa.string()), ("caption", pa.string())])
     with pq.ParquetWriter(root / "captions.parquet", columns) as writer:
         for start in range(0, rows, BATCH):
             numbers = range(start, min(start + BATCH, rows))
             images = [f"image.png#xywh=0,0,{64 + number // ROWS_AN_IMAGE},48" for number in numbers]
-            captions = [f"{next(texts)} It has number {number}." for number in numbers]
+            captions = [_numbered(*next(texts), number=number) for number in numbers]
             writer.write_table(pa.table([images, captions], schema=columns))
+
+
+def _numbered(first: str, *further: str, number: int) -> str:
+    """A caption whose first sentence has a number."""
+    return " ".join([f"{first.removesuffix('.')} at number {number}.", *further])
 
 
 def measured(
