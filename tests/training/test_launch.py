@@ -204,6 +204,29 @@ def test_a_killed_process_is_replaced(plan: TrainingInputs, tmp_path: Path) -> N
     assert close(mortal, whole)
 
 
+class SecondJoinsLate(DistributedSettings):
+    """After a restart the second process joins later than gloo waits at a wrong address."""
+
+    def __getattribute__(self, name: str) -> Any:
+        here = os.environ.get("TORCHELASTIC_RESTART_COUNT"), os.environ.get("RANK")
+        if name == "rdzv_timeout" and here == ("1", "1"):
+            time.sleep(15)
+        return super().__getattribute__(name)
+
+
+@pytest.mark.slow
+def test_a_restarted_process_does_not_look_for_those_before(
+    plan: TrainingInputs, tmp_path: Path
+) -> None:
+    longer = replace(plan, settings=replace(plan.settings, epochs=6))
+    late = on(2, longer, tmp_path / "late", distributed={"max_restarts": 1})
+    distributed = SecondJoinsLate(nproc_per_node=2, max_restarts=1)
+    late = replace(late, settings=replace(late.settings, distributed=distributed))
+    with once_at(7, late, lambda: os.kill(multiprocessing.active_children()[-1].pid or 0, 9)):
+        train(late)
+    assert len(curve(late)) == 18
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("processes", "changes", "named"),

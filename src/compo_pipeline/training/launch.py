@@ -113,6 +113,9 @@ def _launch(inputs: TrainingInputs, jobs: Sequence[Job], points: Path | None) ->
         max_restarts=settings.max_restarts,
         monitor_interval=_SECONDS_BETWEEN_LOOKS,
     )
+    # A store for each round: in a shared one, a restarted process may find the addresses of those
+    # before it.
+    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     _silence_agent()
     try:
         with _handlers_restored():
