@@ -185,3 +185,12 @@ def test_any_text(compo_en: Language, texts: list[str]) -> None:
         spans = list(zip(row.noun_phrases[::2], row.noun_phrases[1::2], strict=True))
         assert all(0 <= start < end <= len(row.words) for start, end in spans)
         assert all(a[1] <= b[0] for a, b in pairwise(spans))
+
+
+def test_words_that_come_once_do_not_stay_in_memory(compo_en: Language) -> None:
+    """A million captions have hundreds of thousands of them."""
+    texts = [("", 0, f"A dog with the tag abc{number}xyz sits.") for number in range(300)]
+    before = len(compo_en.vocab.strings)
+    parsed = list(parse(compo_en, texts))
+    assert parsed[-1].words[5] == "abc299xyz"
+    assert len(compo_en.vocab.strings) == before

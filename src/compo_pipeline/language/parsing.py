@@ -148,8 +148,9 @@ def parse(
             known.clear()
         new = list(dict.fromkeys(text for _, _, text in chunk if text not in known))
         docs = nlp.pipe((one_sentence(nlp.make_doc(text)) for text in new), batch_size=batch_size)
-        for text, doc in zip(new, docs, strict=True):
-            known[text] = _annotation(doc)
+        with nlp.memory_zone():  # without it, each new word stays in the vocabulary
+            for text, doc in zip(new, docs, strict=True):
+                known[text] = _annotation(doc)
         for sample_id, sentence, text in chunk:
             yield Parse(sample_id, sentence, text, *known[text])
 
