@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import mlflow
@@ -128,4 +129,11 @@ def test_without_files_there_are_no_examples(
     caplog.set_level("INFO")
     sets = {"sugar_crepe": BenchmarkSet()}
     assert draw_examples(BenchmarksSettings(str(tmp_path), sets=sets), 6) == []
-    assert "no examples: benchmarks.sets.sugar_crepe: there is no folder" in caplog.text
+    assert "benchmarks.sets.sugar_crepe: there is no folder" in caplog.text
+
+
+def test_a_benchmark_without_files_hides_no_example_of_others(
+    benchmarks: BenchmarksSettings,
+) -> None:
+    sets = {"zero_shot": BenchmarkSet(), **benchmarks.sets}
+    assert len(draw_examples(replace(benchmarks, sets=sets), 6)) == 1

@@ -10,7 +10,7 @@ from typing import Any
 from compo_pipeline import progress
 from compo_pipeline.compute import choose_device, use_cores
 from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.evaluation.benchmarks import Subtask, from_files
+from compo_pipeline.evaluation.benchmarks import Subtask, load_place, places
 from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
 from compo_pipeline.images.decoding import ImageError, file_name, load
 from compo_pipeline.models.settings import ModelSettings
@@ -66,15 +66,18 @@ def draw_examples(settings: BenchmarksSettings, count: int, seed: int = 0) -> li
     """A random item of each subtask that asks for the right caption of an image.
 
     Args:
-        settings: which benchmarks, and where; without files there are no examples.
+        settings: which benchmarks, and where; of those that cannot be read there are no examples.
         count: maximum number of examples.
         seed: of the draw.
     """
-    try:
-        subtasks = [task for task in from_files(settings) if "image_to_text" in task.protocols]
-    except SettingsError as error:
-        log.info("The page shows no examples: %s", error.message)
-        return []
+    subtasks = []
+    for place in places(settings):
+        try:
+            loaded = load_place(place, settings)
+        except SettingsError as error:
+            log.info("No examples of %s: %s", place.benchmark.label, error.message)
+        else:
+            subtasks += [task for task in loaded if "image_to_text" in task.protocols]
     rng("examples", seed).shuffle(subtasks)
     drawn = (_draw_item(subtask, seed) for subtask in subtasks)
     return [example for example in drawn if example is not None][:count]
