@@ -72,7 +72,7 @@ def test_a_model_from_training_to_service_and_back(
 
     # It is in service all the same: somebody has said so by hand.
     client.set_registered_model_alias(NAME, "champion", "1")
-    status, said = kedro(workspace, "train_eval", env="sparcl_scenes")
+    status, said = kedro(workspace, "train_eval")
     assert status == 0, said
     before = {"challenger": 2, "champion": 1}
     status, said = promote("promotion.dry_run=true")
@@ -109,13 +109,11 @@ def asked(workspace: Path) -> tuple[list[dict[str, str]], list[float]]:
     """Image and text of every similarity of some items, and what the evaluation made of them."""
     file = workspace / BENCHMARKS / "sugar_crepe_pp" / "swap_att.json"
     items = {str(item["id"]): item for item in json.loads(file.read_text())[:ASKED]}
-    scores = from_table(
-        pq.read_table(workspace / SCORES.format("sparcl/sparcl_scenes/seed=0")), Score
-    )
+    scores = from_table(pq.read_table(workspace / SCORES.format("clic/default/seed=0")), Score)
     rows, expected = [], []
     for score in scores:
         key = (score.model, score.benchmark, score.subtask, score.metric)
-        if key == ("sparcl", "sugar_crepe_pp", "swap_att", "itt") and score.item in items:
+        if key == ("clic", "sugar_crepe_pp", "swap_att", "itt") and score.item in items:
             item = items[score.item]
             texts = (item["caption"], item["caption2"], item["negative_caption"])
             rows += [{"image": item["filename"], "text": text} for text in texts]
