@@ -137,8 +137,7 @@ def write(
         count: number of views to show.
         limits: what is accepted as an image.
     """
-    origins: list[Origins] = [json.loads(view.provenance)["negatives"] for view in views]
-    negatives = negative_tallies(origins)
+    negatives = negative_tallies(map(origins_of, views))
     generators = [tally.generator for tally in negatives]
     random = rng("preview", heading.seed, heading.epoch)
     drawn = sorted(random.sample(range(len(views)), min(count, len(views))))
@@ -150,7 +149,7 @@ def write(
         "links": [],
         "total": len(views),
         "negatives": negatives,
-        "pairs": pair_tally(views, origins),
+        "pairs": pair_tally(views),
         "phrases": phrase_tally(views),
         "cards": [
             ViewCard(
@@ -158,10 +157,8 @@ def write(
                 images=tuple(_images(views[place], root, limits)),
                 caption=tuple(marked_phrases(views[place])) if views[place].phrases else (),
                 whole=is_own_phrase(views[place]),
-                negatives=tuple(_negatives(views[place], origins[place], generators)),
-                pairs=tuple(
-                    synthetic_pairs(views[place], origins[place], counterfactual_images, limits)
-                ),
+                negatives=tuple(_negatives(views[place], generators)),
+                pairs=tuple(synthetic_pairs(views[place], counterfactual_images, limits)),
             )
             for place in drawn
         ],
@@ -183,8 +180,9 @@ def _images(view: View, root: Path, limits: Limits) -> Iterator[ImageCard]:
     yield from (pages.image_card(root, path, limits) for path in view.images)
 
 
-def _negatives(view: View, origins: Origins, generators: Sequence[str]) -> Iterator[Negative]:
-    for text, origin, generator in zip(view.negatives, origins, generators, strict=False):
+def _negatives(view: View, generators: Sequence[str]) -> Iterator[Negative]:
+    origins = zip(view.negatives, origins_of(view), generators, strict=False)
+    for text, origin, generator in origins:
         if text is None or origin is None:
             yield Negative((), generator)
         else:
@@ -217,12 +215,12 @@ def negative_tallies(views: Iterable[Origins]) -> list[NegativeTally]:
 
 
 def synthetic_pairs(
-    view: View, origins: Origins, folder: Path | None, limits: Limits = ACCEPTED
+    view: View, folder: Path | None, limits: Limits = ACCEPTED
 ) -> Iterator[SyntheticPair]:
     """The negative and the positive pair; none without counterfactuals."""
     if not view.counterfactuals:
         return
-    kinds = (edit_kind(origins), "")
+    kinds = (edit_kind(origins_of(view)), "")
     for role, text, kind, path in zip(
         ROLES, _texts(view), kinds, view.counterfactuals, strict=True
     ):
@@ -235,28 +233,34 @@ def synthetic_pairs(
         yield SyntheticPair(role, edited_text(text, view.positives[0]), kind, image)
 
 
-def pair_tally(views: Sequence[View], origins: Sequence[Origins]) -> PairTally | None:
+def pair_tally(views: Iterable[View]) -> PairTally | None:
     """Counts of the synthetic pairs; None if no view has any."""
     kinds = Counter[str]()
-    present: list[tuple[tuple[bool, bool], ...]] = []  # per view and role: text, image
-    for view, sources in zip(views, origins, strict=True):
+    present = Counter[tuple[tuple[bool, bool], ...]]()  # by role: text, image
+    for view in views:
         if view.counterfactuals:
             pairs = zip(_texts(view), view.counterfactuals, strict=True)
-            present.append(tuple((bool(text), bool(image)) for text, image in pairs))
-            kinds.update([edit_kind(sources)] if view.negatives[0] else [])
+            present[tuple((bool(text), bool(image)) for text, image in pairs)] += 1
+            kinds.update([edit_kind(origins_of(view))] if view.negatives[0] else [])
     if not present:
         return None
     roles = tuple(
         RoleTally(
             role,
-            texts=sum(text for text, _ in pairs),
-            images=sum(image for _, image in pairs),
-            both=sum(map(all, pairs)),
+            texts=sum(times for pairs, times in present.items() if pairs[place][0]),
+            images=sum(times for pairs, times in present.items() if pairs[place][1]),
+            both=sum(times for pairs, times in present.items() if all(pairs[place])),
         )
-        for role, pairs in zip(ROLES, zip(*present, strict=True), strict=True)
+        for place, role in enumerate(ROLES)
     )
-    complete = sum(all(map(all, pairs)) for pairs in present)
+    complete = sum(times for pairs, times in present.items() if all(map(all, pairs)))
     return PairTally(roles, complete, tuple(kinds.most_common(_KINDS)))
+
+
+def origins_of(view: View) -> Origins:
+    """The rule of each negative, from the view's provenance."""
+    found: Origins = json.loads(view.provenance)["negatives"]
+    return found
 
 
 def edit_kind(origins: Origins) -> str:
@@ -269,16 +273,21 @@ def _texts(view: View) -> tuple[str | None, str | None]:
     return view.negatives[0], view.positives[1] if len(view.positives) > 1 else None
 
 
-def phrase_tally(views: Sequence[View]) -> PhraseTally | None:
+def phrase_tally(views: Iterable[View]) -> PhraseTally | None:
     """Counts of the phrases; None if no view has any."""
-    captions = [view for view in views if view.phrases]
+    captions = whole = 0
+    counts = Counter[str]()
+    for view in views:
+        if view.phrases:
+            captions += 1
+            whole += is_own_phrase(view)
+            counts.update(phrase.casefold() for phrase in view.phrases)
     if not captions:
         return None
-    counts = Counter(phrase.casefold() for view in captions for phrase in view.phrases)
     return PhraseTally(
-        captions=len(captions),
-        mean=counts.total() / len(captions),
-        whole=sum(map(is_own_phrase, captions)),
+        captions=captions,
+        mean=counts.total() / captions,
+        whole=whole,
         distinct=len(counts),
         common=tuple(counts.most_common(_PHRASES)),
     )
