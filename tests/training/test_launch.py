@@ -74,7 +74,7 @@ def train(
 
 
 @contextmanager
-def once_at(step: int, plan: TrainingInputs, act: Callable[[], None]) -> Iterator[None]:
+def once_at(step: int, plan: TrainingInputs, act: Callable[[], object]) -> Iterator[None]:
     """Do something as soon as a training has reported a step."""
     ended = threading.Event()
 
@@ -82,7 +82,8 @@ def once_at(step: int, plan: TrainingInputs, act: Callable[[], None]) -> Iterato
         file = plan.resume / "points.jsonl"
         while not ended.wait(0.05):
             if file.exists() and f'"step": {step},' in file.read_text():
-                return act()
+                act()
+                return
 
     thread = threading.Thread(target=look)
     thread.start()
@@ -91,6 +92,14 @@ def once_at(step: int, plan: TrainingInputs, act: Callable[[], None]) -> Iterato
     finally:
         ended.set()
         thread.join()
+
+
+def kill_last() -> int:
+    """Kill the process that was started last; its number."""
+    process = multiprocessing.active_children()[-1].pid
+    assert process is not None
+    os.kill(process, signal.SIGKILL)
+    return process
 
 
 def close(one: TrainingInputs, other: TrainingInputs, name: str = "checkpoint") -> bool:
@@ -186,17 +195,14 @@ def test_a_killed_process_is_replaced(plan: TrainingInputs, tmp_path: Path) -> N
     restarting = on(2, longer, tmp_path / "killed", distributed={"max_restarts": 1})
     train(whole)
 
-    def kill() -> None:
-        os.kill(multiprocessing.active_children()[-1].pid or 0, signal.SIGKILL)
-
-    with once_at(7, restarting, kill):
+    with once_at(7, restarting, kill_last):
         points = train(restarting)
     steps = [point["step"] for point in points["clic"]]
     assert len(steps) > len(set(steps)) or steps == sorted(steps)
     assert same_curves(curve(restarting), curve(whole)) and close(restarting, whole)
 
     mortal = on(2, longer, tmp_path / "mortal")
-    with once_at(7, mortal, kill), pytest.raises(TrainingError) as error:
+    with once_at(7, mortal, kill_last), pytest.raises(TrainingError) as error:
         train(mortal)
     assert "training.distributed: process" in str(error.value) and "SIGKILL" in str(error.value)
     assert "\n" not in str(error.value) and not multiprocessing.active_children()
@@ -219,11 +225,13 @@ def test_a_restarted_process_does_not_look_for_those_before(
     plan: TrainingInputs, tmp_path: Path
 ) -> None:
     longer = replace(plan, settings=replace(plan.settings, epochs=6))
-    late = on(2, longer, tmp_path / "late", distributed={"max_restarts": 1})
+    late = on(2, longer, tmp_path / "late")
     distributed = SecondJoinsLate(nproc_per_node=2, max_restarts=1)
     late = replace(late, settings=replace(late.settings, distributed=distributed))
-    with once_at(7, late, lambda: os.kill(multiprocessing.active_children()[-1].pid or 0, 9)):
+    killed: list[int] = []
+    with once_at(7, late, lambda: killed.append(kill_last())):
         train(late)
+    assert killed
     assert len(curve(late)) == 18
 
 
