@@ -37,9 +37,9 @@ PATHS = {
     "a caption to CLIC's loss": (
         "views,training",
         (
-            "pipelines/views/nodes.py:parse_captions",
-            "pipelines/views/nodes.py:draw_views",
-            "pipelines/training/nodes.py:train_model",
+            "pipelines/views.py:parse_captions",
+            "pipelines/views.py:draw_views",
+            "pipelines/training.py:train_model",
         ),
         "methods/clic.py:loss",
     ),

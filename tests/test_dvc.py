@@ -62,8 +62,8 @@ def file_of(module):
 
 @functools.cache
 def code_of(stage):
-    """Files that importing a stage's pipeline package runs, at import or in its functions."""
-    found, waiting = set(), {f"{PACKAGE}.pipelines.{stage}.pipeline"}
+    """Files that importing a stage's pipeline runs, at import or in its functions."""
+    found, waiting = set(), {f"{PACKAGE}.pipelines.{stage}"}
     while waiting:
         module = waiting.pop()
         found.add(module)
@@ -192,16 +192,14 @@ def is_below(path, folder):
 )
 def test_code_dependencies_are_the_packages_that_the_pipeline_imports(stages, recipe, stage):
     declared = {dep for dep in paths(stages[recipe][stage]["deps"]) if is_code(dep)}
-    needed = {package_of(file) for file in code_of(stage)} - {None}
+    needed = {package_of(file) for file in code_of(stage)}
     assert declared == needed
 
 
 def package_of(file):
-    """What stands for a file in dvc.yaml: its package, or the file itself at the top level."""
-    top, *below = Path(file).relative_to(f"src/{PACKAGE}").parts
-    if top == "pipelines":
-        return f"src/{PACKAGE}/{top}/{below[0]}" if len(below) > 1 else None
-    return f"src/{PACKAGE}/{top}"
+    """What stands for a file in dvc.yaml: its package, or itself where it has none."""
+    top, *_ = Path(file).relative_to(f"src/{PACKAGE}").parts
+    return file if top == "pipelines" else f"src/{PACKAGE}/{top}"
 
 
 @each

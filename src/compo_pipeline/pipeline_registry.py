@@ -31,7 +31,7 @@ NAMES = (*TRAIN_EVAL, *APART, *AFTERWARDS, *SUITE, "comparison", "train_eval", "
 def register_pipelines() -> dict[str, Pipeline]:
     """Pipelines by name; `__default__` is `train_eval`, the whole chain."""
     pipelines = {
-        name: import_module(f"compo_pipeline.pipelines.{name}.pipeline").create_pipeline()
+        name: import_module(f"compo_pipeline.pipelines.{name}").create_pipeline()
         for name in (*TRAIN_EVAL, *APART, *AFTERWARDS, *SUITE, "comparison")
     }
     # Groups of `kedro viz`, and names for `kedro run --namespaces`; catalog entries have none.

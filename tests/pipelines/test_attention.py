@@ -22,7 +22,7 @@ from compo_pipeline.datasets.catalog import FolderDataset, FrameDataset
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.weights import RECORD_FILE
-from compo_pipeline.pipelines.attention.pipeline import create_pipeline
+from compo_pipeline.pipelines.attention import create_pipeline
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.settings import TrackingSettings
 from compo_pipeline.scenes.dataset import SceneSettings, write

@@ -15,8 +15,8 @@ import pytest
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, compare
 from compo_pipeline.evaluation.evaluate import Comparison
-from compo_pipeline.pipelines.comparison import nodes
-from compo_pipeline.pipelines.comparison.nodes import compare_cells, run_cells
+from compo_pipeline.pipelines import comparison
+from compo_pipeline.pipelines.comparison import compare_cells, run_cells
 from compo_pipeline.records import Score
 from compo_pipeline.tables.files import write_rows
 
@@ -57,7 +57,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         commands.append(command)
         return subprocess.CompletedProcess(command, int("seed=1" in command[-1]))
 
-    monkeypatch.setattr(nodes.subprocess, "run", run)
+    monkeypatch.setattr(comparison.subprocess, "run", run)
     return commands
 
 

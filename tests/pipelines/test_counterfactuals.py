@@ -21,12 +21,12 @@ from compo_pipeline.counterfactuals.settings import (
 )
 from compo_pipeline.counterfactuals.tables import TooManyFailures
 from compo_pipeline.language.sentences import split
-from compo_pipeline.pipelines.counterfactuals.nodes import (
+from compo_pipeline.pipelines.counterfactuals import (
     check_counterfactuals,
+    create_pipeline,
     make_counterfactuals,
     preview_counterfactuals,
 )
-from compo_pipeline.pipelines.counterfactuals.pipeline import create_pipeline
 from compo_pipeline.records import Caption, Fact
 from compo_pipeline.scenes.counterfactuals import SceneEditSettings
 from compo_pipeline.scenes.dataset import SceneSettings, write

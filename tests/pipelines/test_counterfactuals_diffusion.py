@@ -16,7 +16,7 @@ from PIL import Image
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.counterfactuals.generation import Folders, generate
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
-from compo_pipeline.pipelines.counterfactuals.factory import open_all
+from compo_pipeline.pipelines.counterfactuals import open_all
 from compo_pipeline.records import Caption, Counterfactual
 
 SMALL = {"steps": 1, "height": 16, "width": 16, "batch": 4}

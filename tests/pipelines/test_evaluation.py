@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.datasets.catalog import FolderDataset, RowsDataset
-from compo_pipeline.pipelines.evaluation.pipeline import create_pipeline
+from compo_pipeline.pipelines.evaluation import create_pipeline
 from compo_pipeline.records import Caption, Fact, Rejected
 
 IMAGES = 6

@@ -12,7 +12,7 @@ from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.models import hf_export, onnx_export
 from compo_pipeline.models.loading import load
-from compo_pipeline.pipelines.export.pipeline import create_pipeline
+from compo_pipeline.pipelines.export import create_pipeline
 
 
 def compared(fingerprint: str) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from PIL import Image
 
 from compo_pipeline.datasets.readers import locate
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.pipelines.ingest.nodes import ingest_captions
-from compo_pipeline.pipelines.validation.nodes import select_valid_captions, validate_facts
+from compo_pipeline.pipelines.ingest import ingest_captions
+from compo_pipeline.pipelines.validation import select_valid_captions, validate_facts
 
 CAPTION = "The image shows a dog on a red sofa. It sleeps in the warm sun."
 

@@ -14,7 +14,7 @@ from compo_pipeline.artefacts.settings import LanguageModelSettings
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.datasets.catalog import FolderDataset
 from compo_pipeline.language.parsing import load
-from compo_pipeline.pipelines.language.pipeline import create_pipeline
+from compo_pipeline.pipelines.language import create_pipeline
 
 PACKAGE = "compo_pipeline"
 SENTENCE = """\
@@ -91,7 +91,7 @@ def test_configuration_and_catalog_agree(project: Path) -> None:
 
 def test_the_recipe_depends_on_what_the_pipeline_imports(project: Path) -> None:
     graph = grimp.build_graph(PACKAGE, exclude_type_checking_imports=True, cache_dir=None)
-    found, waiting = set(), {f"{PACKAGE}.pipelines.language.pipeline"}
+    found, waiting = set(), {f"{PACKAGE}.pipelines.language"}
     while waiting:
         module = waiting.pop()
         found.add(f"src/{module.replace('.', '/')}.py")

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.datasets.catalog import FolderDataset
 from compo_pipeline.models.loading import load
-from compo_pipeline.pipelines.promotion.pipeline import create_pipeline
+from compo_pipeline.pipelines.promotion import create_pipeline
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.promotion import PromotionError
 from compo_pipeline.registry.settings import TrackingSettings

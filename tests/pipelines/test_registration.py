@@ -15,7 +15,7 @@ from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.weights import read_record
-from compo_pipeline.pipelines.registration.pipeline import create_pipeline
+from compo_pipeline.pipelines.registration import create_pipeline
 from compo_pipeline.records import Score
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.settings import TrackingSettings

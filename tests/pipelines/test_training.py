@@ -21,7 +21,7 @@ from compo_pipeline.methods.registry import METHODS
 from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.weights import read_record
-from compo_pipeline.pipelines.training.nodes import (
+from compo_pipeline.pipelines.training import (
     _find_or_open_run,
     log_views_preview,
     train_model,

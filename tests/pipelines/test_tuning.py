@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.pipelines.tuning import nodes
+from compo_pipeline.pipelines import tuning
 from compo_pipeline.tuning.results import TunedRun
 
 VALUES = {"training.optimizer.lr": 0.001}
@@ -13,7 +13,7 @@ VALUES = {"training.optimizer.lr": 0.001}
 
 def test_commands_of_the_best_values_say_what_this_run_was_told() -> None:
     given = {"seed": 1, "training": {"epochs": 2}, "tuning": {"study": {"trials": 3}}}
-    run = nodes._tuned_run({"env": "smoke", "params": given})
+    run = tuning._tuned_run({"env": "smoke", "params": given})
     assert run == TunedRun("smoke", {"seed": 1, "training.epochs": 2, "variant": "tuned"})
 
 
@@ -29,16 +29,16 @@ def test_commands_of_the_best_values_say_what_this_run_was_told() -> None:
 def test_only_better_values_are_confirmed(
     best: dict[str, dict[str, int]] | None, seeds: int, reason: str | None
 ) -> None:
-    found = nodes._nothing_to_confirm({"best": best, "configured": {"lr": 1}}, seeds)
+    found = tuning._nothing_to_confirm({"best": best, "configured": {"lr": 1}}, seeds)
     assert found is None if reason is None else reason in str(found)
 
 
 def test_a_method_without_a_space_says_where_to_put_one() -> None:
     with pytest.raises(SettingsError, match=r"none for 'clic' \(known: clip\); add conf/base"):
-        nodes._space({"clip": {}}, "clic", {})
+        tuning._space({"clip": {}}, "clic", {})
 
 
 def test_missing_validation_questions_name_their_key(tmp_path: Path) -> None:
     benchmarks = {"root": str(tmp_path), "images": str(tmp_path)}
     with pytest.raises(SettingsError, match=r"^tuning.benchmarks, the validation items of a study"):
-        nodes._validation_items(benchmarks, benchmarks, [], tmp_path, 1)
+        tuning._validation_items(benchmarks, benchmarks, [], tmp_path, 1)

@@ -11,7 +11,7 @@ from kedro.runner import SequentialRunner
 from kedro_datasets.json import JSONDataset
 
 from compo_pipeline.datasets.catalog import FolderDataset, RowsDataset
-from compo_pipeline.pipelines.validation.pipeline import create_pipeline
+from compo_pipeline.pipelines.validation import create_pipeline
 from compo_pipeline.quality.quarantine import TooManyBadRows
 from compo_pipeline.records import Caption, Fact
 

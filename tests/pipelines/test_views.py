@@ -11,8 +11,12 @@ import yaml
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.methods.registry import METHODS
-from compo_pipeline.pipelines.views.nodes import draw_views, parse_captions, preview_views
-from compo_pipeline.pipelines.views.pipeline import create_pipeline
+from compo_pipeline.pipelines.views import (
+    create_pipeline,
+    draw_views,
+    parse_captions,
+    preview_views,
+)
 from compo_pipeline.records import Caption, Parse, View, from_table
 
 SENTENCES = {

@@ -21,7 +21,7 @@ from compo_pipeline.configuration import SettingsError
 from compo_pipeline.datasets.catalog import FolderDataset
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
-from compo_pipeline.pipelines.wise_ft.pipeline import create_pipeline
+from compo_pipeline.pipelines.wise_ft import create_pipeline
 from compo_pipeline.presentation.wise_ft_page import recommendation
 from compo_pipeline.records import Caption
 from compo_pipeline.registry import tracking

@@ -1,1 +1,0 @@
-"""attention: attention of phrases over images, before fine-tuning and after."""

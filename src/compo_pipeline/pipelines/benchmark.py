@@ -1,0 +1,200 @@
+"""Pipeline `benchmark`: any models on the benchmarks, without a training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from kedro.pipeline import Pipeline, node
+
+from compo_pipeline.records import Score
+
+
+def score_list(
+    models: str,
+    model_lists: Mapping[str, Any],
+    benchmarks: Mapping[str, Any],
+    evaluation: Mapping[str, Any],
+    data: Mapping[str, Any],
+    scenes: Mapping[str, Any],
+    registration: Mapping[str, Any],
+    suite: Mapping[str, Any],
+    embeddings: str,
+    language_model: str,
+) -> tuple[list[Score], dict[str, Any]]:
+    """Scores of every item, and the comparison of the models with the first one."""
+    from dataclasses import replace
+
+    from compo_pipeline.compute import choose_device, environment
+    from compo_pipeline.configuration import SettingsError, parse
+    from compo_pipeline.evaluation.benchmarks import from_files
+    from compo_pipeline.evaluation.contamination import named_rows, training_rows
+    from compo_pipeline.evaluation.references import read_references
+    from compo_pipeline.evaluation.settings import (
+        BenchmarksSettings,
+        EvaluationSettings,
+        SuiteSettings,
+    )
+    from compo_pipeline.evaluation.slices import item_slices
+    from compo_pipeline.evaluation.suite import listed_models, score_suite
+    from compo_pipeline.language.parsing import parses_of
+    from compo_pipeline.registry.settings import RegistrationSettings
+    from compo_pipeline.registry.verification import load_model
+
+    settings = parse(EvaluationSettings, evaluation, "evaluation")
+    wanted = parse(BenchmarksSettings, benchmarks, "benchmarks")
+    asked = parse(SuiteSettings, suite, "suite")
+    chosen = listed_models(models, model_lists)
+    references, unmatched = read_references(asked.references)
+    captions, facts = named_rows(asked.training)
+    root = Path(asked.training.root or data["root"])
+    known = training_rows(captions, facts, root, settings) if captions else None
+    render_benchmarks(data, scenes, benchmarks)
+    subtasks = from_files(wanted)
+    if not subtasks:
+        raise SettingsError("benchmarks: none is enabled; name one at benchmarks.sets")
+    device = choose_device(settings.device, key="evaluation.device")
+    signing = parse(RegistrationSettings, registration, "registration").signing
+    loaders = {name: partial(load_model, each, device, signing) for name, each in chosen.items()}
+    slices = item_slices(
+        subtasks,
+        {kind for kind in settings.slices if known and kind == "binding"},
+        partial(parses_of, language_model),
+        (text for row in captions for text in row.sentences),
+    )
+    store = Path(embeddings)
+    scores, found = score_suite(subtasks, loaders, settings, wanted, store, known, slices)
+    found = replace(
+        found, references=references, unmatched=unmatched, environment=environment(device)
+    )
+    return scores, found.to_json()
+
+
+def render_benchmarks(
+    data: Mapping[str, Any], scenes: Mapping[str, Any], benchmarks: Mapping[str, Any]
+) -> None:
+    """Render the scenes whose benchmarks are asked for; nothing is done for other data."""
+    from compo_pipeline.configuration import parse
+    from compo_pipeline.datasets.settings import DataSettings
+    from compo_pipeline.scenes.dataset import SceneSettings, write
+
+    settings = parse(DataSettings, data, "data")
+    root = benchmarks["root"]
+    if settings.rendered and root is not None and settings.root in Path(root).parents:
+        write(parse(SceneSettings, scenes, "scenes"), settings.root)
+
+
+def write_suite_page(
+    suite: Mapping[str, Any],
+    suite_scores: list[Score],
+    models: str,
+    benchmarks: Mapping[str, Any],
+    evaluation: Mapping[str, Any],
+    command: Mapping[str, Any],
+    folder: str,
+    model_lists: Mapping[str, Any],
+    registration: Mapping[str, Any],
+    language_model: str,
+) -> Path:
+    """Write the page of a list of models, and print its headline metrics."""
+    from compo_pipeline.compute import choose_device
+    from compo_pipeline.configuration import parse
+    from compo_pipeline.evaluation.benchmarks import from_files
+    from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
+    from compo_pipeline.evaluation.suite import Suite, listed_models
+    from compo_pipeline.language.parsing import parses_of
+    from compo_pipeline.presentation import suite_page
+    from compo_pipeline.presentation.item_attention import item_attention
+    from compo_pipeline.provenance import page_facts
+    from compo_pipeline.registry.settings import RegistrationSettings
+    from compo_pipeline.registry.verification import load_model
+
+    found = Suite.from_json(suite)
+    facts = {
+        **page_facts(command, "benchmark"),
+        "list": models,
+        "benchmarks": str(benchmarks["root"] or "folders of their own"),
+        "precision": found.precision,
+        "ties": found.ties,
+        "EXIF orientation": "applied" if found.exif else "ignored",
+        "environment": found.environment,
+        "training rows": "counted among the items" if found.overlaps else "none (suite.training)",
+    }
+    settings = parse(EvaluationSettings, evaluation, "evaluation")
+    subtasks = from_files(parse(BenchmarksSettings, benchmarks, "benchmarks"))
+    cards = suite_page.cards_of(found, suite_scores, subtasks, settings.gallery)
+    attention = {}
+    if settings.attention and cards:
+        device = choose_device(settings.device, key="evaluation.device")
+        signing = parse(RegistrationSettings, registration, "registration").signing
+        listed = listed_models(models, model_lists)
+        baseline = found.models[0].name
+        first = load_model(listed[baseline], device, signing)
+        for name, own in cards.items():
+            pair = first, load_model(listed[name], device, signing)
+            parser = partial(parses_of, language_model)
+            attention[name] = item_attention(
+                own, subtasks, pair, (baseline, name), parser, settings.attention
+            )
+    suite_page.show(found)
+    title = f"Models of the list {models}"
+    return suite_page.write(found, title, facts, Path(folder), cards, attention)
+
+
+def log_suite(suite: Mapping[str, Any], page: Path, models: str) -> None:
+    """Log figures and page of a list of models as an MLflow run."""
+    from compo_pipeline.evaluation.suite import Suite
+    from compo_pipeline.registry import tracking
+
+    figures = Suite.from_json(suite).figures
+    tracking.log_figures(f"benchmark-{models}", {"models": models}, figures, page)
+
+
+def create_pipeline() -> Pipeline:
+    """The benchmark pipeline."""
+    return Pipeline(
+        [
+            node(
+                score_list,
+                inputs={
+                    "models": "params:models",
+                    "model_lists": "params:model_lists",
+                    "benchmarks": "params:benchmarks",
+                    "evaluation": "params:evaluation",
+                    "data": "params:data",
+                    "scenes": "params:scenes",
+                    "registration": "params:registration",
+                    "suite": "params:suite",
+                    "embeddings": "params:paths.embeddings",
+                    "language_model": "params:language.model",
+                },
+                outputs=["suite_scores", "suite"],
+                name="score_list",
+            ),
+            node(
+                write_suite_page,
+                inputs={
+                    "suite": "suite",
+                    "suite_scores": "suite_scores",
+                    "models": "params:models",
+                    "benchmarks": "params:benchmarks",
+                    "evaluation": "params:evaluation",
+                    "command": "params:command",
+                    "folder": "params:paths.suite_report",
+                    "model_lists": "params:model_lists",
+                    "registration": "params:registration",
+                    "language_model": "params:language.model",
+                },
+                outputs="suite_report",
+                name="write_suite_page",
+            ),
+            node(
+                log_suite,
+                inputs={"suite": "suite", "page": "suite_report", "models": "params:models"},
+                outputs=None,
+                name="log_suite",
+            ),
+        ]
+    )

@@ -1,1 +1,0 @@
-"""Any models on the benchmarks, without a training."""

@@ -1,0 +1,125 @@
+"""Pipeline `benchmark_diff`: the items on which two scored models differ."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from kedro.pipeline import Pipeline, node
+
+from compo_pipeline.records import ItemChange, Score
+
+log = logging.getLogger(__name__)
+
+
+def diff_models(
+    suite_scores: list[Score],
+    suite: Mapping[str, Any],
+    models: str,
+    chosen: Mapping[str, Any],
+    benchmarks: Mapping[str, Any],
+    evaluation: Mapping[str, Any],
+    language_model: str,
+) -> tuple[list[ItemChange], dict[str, Any]]:
+    """The items that one of two models alone has right, and their comparison."""
+    from compo_pipeline.configuration import parse
+    from compo_pipeline.evaluation.benchmarks import from_files
+    from compo_pipeline.evaluation.contamination import named_rows
+    from compo_pipeline.evaluation.differences import chosen_pair, item_changes, model_diff
+    from compo_pipeline.evaluation.settings import (
+        BenchmarksSettings,
+        EvaluationSettings,
+        SuiteSettings,
+    )
+    from compo_pipeline.evaluation.slices import item_slices
+    from compo_pipeline.evaluation.suite import Suite
+    from compo_pipeline.language.parsing import parses_of
+
+    scored = Suite.from_json(suite)
+    asked = parse(SuiteSettings, chosen, "suite")
+    pair = chosen_pair(scored, asked.diff, models)
+    settings = parse(EvaluationSettings, evaluation, "evaluation")
+    subtasks = from_files(parse(BenchmarksSettings, benchmarks, "benchmarks"))
+    changes = list(item_changes(suite_scores, subtasks, pair))
+    captions, _ = named_rows(asked.training)
+    kinds = set(settings.slices)
+    if "binding" in kinds and not captions:
+        log.warning("evaluation.slices: binding is left out: suite.training names no captions.")
+        kinds.remove("binding")
+    slices = item_slices(
+        subtasks,
+        kinds,
+        partial(parses_of, language_model),
+        (text for row in captions for text in row.sentences),
+    )
+    diff = model_diff(suite_scores, pair, slices, settings.slice_items, scored.titles)
+    return changes, diff.to_json()
+
+
+def write_diff_page(
+    item_changes: list[ItemChange],
+    benchmark_diff: Mapping[str, Any],
+    models: str,
+    benchmarks: Mapping[str, Any],
+    evaluation: Mapping[str, Any],
+    command: Mapping[str, Any],
+    suite_report: str,
+    written: str,
+) -> Path:
+    """Write the page of two models, and print how many items each has right alone."""
+    from compo_pipeline.configuration import parse
+    from compo_pipeline.evaluation.benchmarks import from_files
+    from compo_pipeline.evaluation.differences import ModelDiff
+    from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
+    from compo_pipeline.presentation import diff_page, suite_page
+    from compo_pipeline.presentation.pages import links
+    from compo_pipeline.provenance import page_facts
+
+    diff = ModelDiff.from_json(benchmark_diff)
+    folder, suite = Path(written), Path(suite_report) / suite_page.PAGE
+    beside = links(folder, {"All models of the list": (suite, "kedro run --pipeline=benchmark")})
+    subtasks = from_files(parse(BenchmarksSettings, benchmarks, "benchmarks"))
+    gallery = parse(EvaluationSettings, evaluation, "evaluation").gallery
+    facts = {**page_facts(command, "benchmark_diff"), "list": models}
+    diff_page.show(diff)
+    return diff_page.write(diff, item_changes, subtasks, gallery, facts, beside, folder)
+
+
+def create_pipeline() -> Pipeline:
+    """The pipeline that compares two models item by item."""
+    return Pipeline(
+        [
+            node(
+                diff_models,
+                inputs=[
+                    "suite_scores",
+                    "suite",
+                    "params:models",
+                    "params:suite",
+                    "params:benchmarks",
+                    "params:evaluation",
+                    "params:language.model",
+                ],
+                outputs=["item_changes", "benchmark_diff"],
+                name="diff_models",
+            ),
+            node(
+                write_diff_page,
+                inputs=[
+                    "item_changes",
+                    "benchmark_diff",
+                    "params:models",
+                    "params:benchmarks",
+                    "params:evaluation",
+                    "params:command",
+                    "params:paths.suite_report",
+                    "params:paths.benchmark_diff_report",
+                ],
+                outputs="benchmark_diff_report",
+                name="write_diff_page",
+            ),
+        ]
+    )

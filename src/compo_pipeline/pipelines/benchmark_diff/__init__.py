@@ -1,1 +1,0 @@
-"""The items on which two scored models differ."""

@@ -1,1 +1,0 @@
-"""Which benchmarks are there, and which are missing."""

@@ -1,0 +1,276 @@
+"""Pipeline `comparison`: methods, variants and seeds side by side.
+
+A cell of its table is a method under a variant, with one run of `train_eval`'s pipelines for each
+seed, in the folders of that run. Missing cells are trained.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kedro.pipeline import Pipeline, node
+
+from compo_pipeline.next_steps import arguments, kedro_run, options
+
+if TYPE_CHECKING:
+    from compo_pipeline.datasets.stored import Stored
+    from compo_pipeline.evaluation.settings import ComparisonSet
+
+log = logging.getLogger(__name__)
+
+KEY = "comparison_sets"
+DONE = "cell.json"
+SCORES, COMPARISON = "scores.parquet", "comparison.json"
+_CONF = Path("conf")
+_SETS = "parameters_comparison.yml"
+_COMMAND = "kedro run --pipelines=counterfactuals,views,training,evaluation"
+
+
+def run_cells(
+    name: str,
+    sets: Mapping[str, Any],
+    dataset: str,
+    manifest: Mapping[str, Any],
+    valid_captions: Any,
+    command: Mapping[str, Any],
+    folder: str,
+    remote: Mapping[str, Any],
+) -> list[dict[str, Any]]:
+    """Run the cells that were not run yet; each with its seeds and the folders of their results.
+
+    A cell is run again if its options, the configuration, the code or the data have changed; its
+    training then resumes or is refused as in a run by hand. A cell that fails does not stop the
+    others. With `remote.store` a run counts as done where its results are there.
+
+    Raises:
+        RemoteError: the storage cannot be reached, or refuses.
+        RuntimeError: cells failed.
+        SettingsError: there is no such set, or a cell cannot be run on this dataset.
+    """
+    from compo_pipeline.evaluation.suite import named_set
+
+    del valid_captions  # they must be there
+    chosen = named_set(name, sets)
+    state = {"conf": _hash(_CONF), "code": _hash(_code()), "data": manifest["data_hash"]}
+    store = remote["store"]
+    shared = {"remote.store": store} if store else {}
+    cells, failed = [], []
+    for label, cell in _cells(name, chosen, dataset, command):
+        folders = []
+        for seed in range(chosen.seeds):
+            params = {**cell["params"], **shared, "seed": seed}
+            place = Path(folder) / params["method"] / params["variant"] / f"seed={seed}"
+            if not _run(cell["env"], params, place, state, _stored(place, store)):
+                failed.append(_COMMAND + options(cell["env"], params))
+            folders.append(str(place))
+        cells.append({"label": label, **cell, "folders": folders})
+    if failed:
+        raise RuntimeError(
+            f"{KEY}.{name}: {len(failed)} of {len(cells) * chosen.seeds} runs failed, the others "
+            "are stored; the failed ones:\n  " + "\n  ".join(failed)
+        )
+    return cells
+
+
+def compare_cells(cells: list[dict[str, Any]]) -> dict[str, Any]:
+    """Base and all cells side by side, with intervals over seeds and images."""
+    from compo_pipeline.evaluation.evaluate import Comparison
+    from compo_pipeline.evaluation.suite import compare_runs
+    from compo_pipeline.records import Score
+    from compo_pipeline.tables.files import read_rows
+    from compo_pipeline.untrusted import read_json
+
+    runs = {
+        cell["label"]: [
+            (
+                read_rows(Path(folder) / SCORES, Score),
+                Comparison.from_json(read_json(Path(folder) / COMPARISON)),
+            )
+            for folder in cell["folders"]
+        ]
+        for cell in cells
+    }
+    return compare_runs(runs).to_json()
+
+
+def write_comparison_page(
+    cells: list[dict[str, Any]],
+    suite: Mapping[str, Any],
+    name: str,
+    command: Mapping[str, Any],
+    folder: str,
+) -> tuple[dict[str, Any], Path]:
+    """Metrics by cell for DVC, and the page of a set; prints its headline metrics."""
+    from compo_pipeline.evaluation.suite import Suite
+    from compo_pipeline.presentation import suite_page
+    from compo_pipeline.provenance import page_facts
+
+    found = Suite.from_json(suite)
+    facts = {
+        **page_facts(command, "comparison"),
+        "set": name,
+        "seeds": str(len(cells[0]["folders"])),
+        **{cell["label"]: kedro_run("train_eval", cell["env"], cell["params"]) for cell in cells},
+    }
+    suite_page.show(found)
+    written = suite_page.write(found, f"Comparison of the set {name}", facts, Path(folder))
+    return found.figures, written
+
+
+def log_cells(cells_metrics: Mapping[str, Any], page: Path, name: str, dataset: str) -> None:
+    """Log figures and page of a set as an MLflow run."""
+    from compo_pipeline.registry import tracking
+
+    tags = {"dataset": dataset, "set": name}
+    tracking.log_figures(f"comparison-{dataset}-{name}", tags, cells_metrics, page)
+
+
+def _cells(
+    name: str, chosen: ComparisonSet, dataset: str, command: Mapping[str, Any]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Label of each cell, and the options of its runs: environment and parameters but the seed."""
+    from compo_pipeline.configuration import SettingsError, leaves
+
+    # What says which cells there are is no option of a cell: more seeds repeat no finished run.
+    shared = {key: value for key, value in command["params"].items() if key not in ("set", KEY)}
+    own = dict(leaves(shared))
+    for label, cell in chosen.cells.items():
+        named = _named(cell.env) if cell.env else {"dataset": dataset}
+        if named["dataset"] != dataset:
+            raise SettingsError(
+                f"{KEY}.{name}.cells.{label}.env: the dataset of conf/{cell.env} is "
+                f"'{named['dataset']}', expected '{dataset}', that of this run"
+            )
+        params = {
+            **own,
+            **dict(leaves(cell.params)),
+            "dataset": dataset,
+            "method": cell.method or named["method"],  # one of both has it
+            "variant": cell.variant or named.get("variant", "default"),
+        }
+        yield label, {"env": cell.env or command["env"], "params": params}
+
+
+def _named(env: str) -> dict[str, Any]:
+    """What globals.yml of an environment names: dataset, method, variant."""
+    from compo_pipeline.configuration import SettingsError
+    from compo_pipeline.parameters import keys
+
+    if not (_CONF / env).is_dir():
+        raise SettingsError(f"{KEY}: there is no folder conf/{env}")
+    return {
+        key: value
+        for folder in (_CONF / "base", _CONF / env)
+        for values in keys.read(folder, "globals").values()
+        for key, value in values.items()
+    }
+
+
+def _stored(place: Path, store: str | None) -> list[Stored]:
+    """The results of a run that are compared, and what says that it is done, on object storage."""
+    from compo_pipeline.datasets.stored import Stored
+
+    if store is None:
+        return []
+    paths = [place / name for name in (SCORES, COMPARISON, DONE)]
+    below = store.rstrip("/")
+    return [Stored(path, f"{below}/{os.path.relpath(path)}", folder=False) for path in paths]
+
+
+def _run(
+    env: str | None,
+    params: Mapping[str, Any],
+    place: Path,
+    state: Mapping[str, Any],
+    stored: list[Stored],
+) -> bool:
+    """Run a cell's pipelines in a process of their own, unless that was done; its success."""
+    from compo_pipeline.storage import read_json_or_none, write_json
+
+    shown = options(env, params)
+    wanted = {**state, "options": shown}
+    there = all(each.exists() for each in stored)
+    for each in stored if there else ():
+        each.fetch()
+    if there and read_json_or_none(place / DONE) == wanted:
+        log.info("%s is done.", place)
+        return True
+    log.info("%s%s", _COMMAND, shown)
+    command = [sys.executable, "-m", *_COMMAND.split(), *arguments(env, params)]
+    if subprocess.run(command, check=False).returncode:
+        return False
+    write_json(place / DONE, wanted)
+    if stored:
+        stored[-1].save()
+    return True
+
+
+def _code() -> Path:
+    import compo_pipeline
+
+    return Path(compo_pipeline.__file__).parent
+
+
+def _hash(folder: Path) -> str:
+    from compo_pipeline.storage import files_fingerprint
+
+    files = sorted(
+        path
+        for ending in ("py", "yml")
+        for path in folder.rglob(f"*.{ending}")
+        if path.name != _SETS
+    )
+    return files_fingerprint((path.relative_to(folder).as_posix(), path) for path in files)
+
+
+def create_pipeline() -> Pipeline:
+    """The comparison pipeline, on valid captions."""
+    return Pipeline(
+        [
+            node(
+                run_cells,
+                inputs={
+                    "name": "params:set",
+                    "sets": "params:comparison_sets",
+                    "dataset": "params:dataset",
+                    "manifest": "manifest",
+                    "valid_captions": "valid_captions",
+                    "command": "params:command",
+                    "folder": "params:paths.model_output",
+                    "remote": "params:remote",
+                },
+                outputs="cells",
+                name="run_cells",
+            ),
+            node(compare_cells, inputs="cells", outputs="cells_suite", name="compare_cells"),
+            node(
+                write_comparison_page,
+                inputs={
+                    "cells": "cells",
+                    "suite": "cells_suite",
+                    "name": "params:set",
+                    "command": "params:command",
+                    "folder": "params:paths.comparison_report",
+                },
+                outputs=["cells_metrics", "comparison_report"],
+                name="write_comparison_page",
+            ),
+            node(
+                log_cells,
+                inputs={
+                    "cells_metrics": "cells_metrics",
+                    "page": "comparison_report",
+                    "name": "params:set",
+                    "dataset": "params:dataset",
+                },
+                outputs=None,
+                name="log_cells",
+            ),
+        ]
+    )

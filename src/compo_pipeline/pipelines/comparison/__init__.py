@@ -1,1 +1,0 @@
-"""Methods, variants and seeds side by side."""

@@ -1,0 +1,247 @@
+"""Pipeline `counterfactuals`: edited captions and images of them, as a table and a folder."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kedro.pipeline import Pipeline, node
+
+from compo_pipeline.configuration import parse
+from compo_pipeline.counterfactuals.contract import CaptionEditor, ImageGenerator
+from compo_pipeline.counterfactuals.generation import Folders, Parser, generate
+from compo_pipeline.counterfactuals.settings import (
+    KEY,
+    CounterfactualSettings,
+    DiffusionSettings,
+    EndpointSettings,
+    RulesSettings,
+    TransformersSettings,
+)
+from compo_pipeline.engines import KEY as ENGINE_KEY
+from compo_pipeline.engines import PrepareSettings
+from compo_pipeline.methods.registry import METHODS, find
+from compo_pipeline.records import Caption, Counterfactual, Fact, Parse, Rejected
+
+if TYPE_CHECKING:
+    from compo_pipeline.scenes.counterfactuals import SceneCounterfactuals
+
+SCENES = "scenes"
+
+
+def open_all(
+    settings: CounterfactualSettings,
+    captions: Sequence[Caption],
+    *,
+    language_model: str,
+    root: Path,
+    world: Mapping[str, Any],
+    state: Path,
+) -> tuple[CaptionEditor, Parser, ImageGenerator | None]:
+    """Caption editor, parser of its captions, and image generator; None where no images are asked.
+
+    Args:
+        settings: name editor and generator and hold the settings of each.
+        captions: the rows whose sentences are edited.
+        language_model: of the parser.
+        root: folder of the real images.
+        world: of rendered scenes, as under `scenes.world`.
+        state: folder where editors store the answers of language models.
+
+    Raises:
+        SettingsError: settings that cannot be used, found before a caption is edited.
+    """
+    if settings.caption_editor == SCENES:
+        scenes = _scenes(settings, captions, root, world)
+        generator = scenes if settings.image_generator == SCENES else _generator(settings)
+        return scenes, Parser("", _unparsed), generator
+    return _editor(settings, state), _parser(language_model), _generator(settings)
+
+
+def _editor(settings: CounterfactualSettings, state: Path) -> CaptionEditor:
+    name, seed = settings.caption_editor, settings.seed
+    key, values, answers = f"{KEY}.{name}", getattr(settings, name), state / f"{name}.sqlite"
+    if name == "rules":
+        from compo_pipeline.counterfactuals.editors.rules import RuleEditor
+
+        return RuleEditor(parse(RulesSettings, values, key), key=key, seed=seed)
+    if name == "endpoint":
+        from compo_pipeline.counterfactuals.editors.endpoint import EndpointEditor
+
+        return EndpointEditor(
+            parse(EndpointSettings, values, key), key=key, seed=seed, cache=answers
+        )
+    from compo_pipeline.counterfactuals.editors.local import TransformersEditor
+
+    return TransformersEditor(
+        parse(TransformersSettings, values, key), key=key, seed=seed, cache=answers
+    )
+
+
+def _generator(settings: CounterfactualSettings) -> ImageGenerator | None:
+    if settings.image_generator is None:
+        return None
+    import torch
+
+    from compo_pipeline.counterfactuals.generators.diffusion import DiffusionGenerator
+
+    own = parse(DiffusionSettings, settings.diffusion, f"{KEY}.diffusion")
+    generator = DiffusionGenerator(own, "cuda" if torch.cuda.is_available() else "cpu")
+    generator.check()
+    return generator
+
+
+def _parser(language_model: str) -> Parser:
+    from compo_pipeline.language.parsing import loaded, name_and_version, parse_by
+
+    return Parser(name_and_version(loaded(language_model)), partial(parse_by, language_model))
+
+
+def _unparsed(items: Iterable[tuple[str, int, str]]) -> Iterator[Parse]:
+    """Empty parses, for the editor of scenes, which reads none."""
+    for sample_id, sentence, text in items:
+        yield Parse(sample_id, sentence, text, (), (), (), (), ())
+
+
+def _scenes(
+    settings: CounterfactualSettings, captions: Sequence[Caption], root: Path, world: Any
+) -> SceneCounterfactuals:
+    from compo_pipeline.scenes.counterfactuals import (
+        SceneCounterfactuals,
+        SceneEditSettings,
+        read_scenes,
+    )
+    from compo_pipeline.scenes.dataset import WorldSettings
+
+    return SceneCounterfactuals(
+        read_scenes(root),
+        captions,
+        parse(SceneEditSettings, settings.scenes, f"{KEY}.{SCENES}"),
+        parse(WorldSettings, world, "scenes.world").world(),
+    )
+
+
+_log = logging.getLogger(__name__)
+
+
+def make_counterfactuals(
+    valid_captions: Sequence[Caption],
+    facts: Sequence[Fact],
+    counterfactuals: Mapping[str, Any],
+    split: str,
+    language_model: str,
+    root: str,
+    world: Mapping[str, Any],
+    folder: str,
+    state: str,
+    method: str,
+    prepare: Mapping[str, Any],
+) -> tuple[Sequence[Counterfactual], Sequence[Rejected], Path]:
+    """Edited captions of the rows that train, failures, and the folder of counterfactual images.
+
+    Methods that train on none get none. Failures do not stop this node, so all tables are saved.
+    """
+    if not find(method).counterfactuals:
+        names = ", ".join(name for name, entry in METHODS.items() if entry.counterfactuals)
+        _log.info("%s trains on no counterfactuals: none are made (only for %s).", method, names)
+        shutil.rmtree(folder, ignore_errors=True)
+        Path(folder).mkdir(parents=True)
+        return [], [], Path(folder)
+    from compo_pipeline.tables.rows import Table, training_rows
+
+    settings = parse(CounterfactualSettings, counterfactuals, KEY)
+    rows = training_rows(valid_captions, split)
+    folders = Folders(Path(root), Path(folder), Path(state))
+    editor, parser, generator = open_all(
+        settings,
+        rows,
+        language_model=language_model,
+        root=folders.root,
+        world=world,
+        state=folders.state,
+    )
+    measured = Table.of(facts, Fact)
+    hashes = measured.column("image_hash").take(measured.places("image", rows.column("image")))
+    engine = parse(PrepareSettings, prepare, ENGINE_KEY)
+    edits, quarantine = generate(rows, hashes, editor, parser, generator, settings, folders, engine)
+    return edits, quarantine, folders.images
+
+
+def preview_counterfactuals(
+    counterfactuals: Sequence[Counterfactual],
+    images: Path,
+    valid_captions: Sequence[Caption],
+    dataset: str,
+    root: str,
+    folder: str,
+) -> Path:
+    """An HTML page of captions, their edits and the images of both."""
+    from compo_pipeline.presentation.counterfactuals_page import write
+
+    page = Path(folder) / "index.html"
+    write(counterfactuals, valid_captions, Path(root), images, page, dataset)
+    return Path(folder)
+
+
+def check_counterfactuals(
+    counterfactuals: Sequence[Counterfactual], settings: Mapping[str, Any], preview: Path
+) -> dict[str, Any]:
+    """Number of edits; raises where too many failed, after the preview is written."""
+    from compo_pipeline.counterfactuals.tables import refuse_too_many, summary
+
+    tolerated = parse(CounterfactualSettings, settings, KEY).tolerated_share
+    refuse_too_many(counterfactuals, tolerated, preview)
+    return summary(counterfactuals)
+
+
+def create_pipeline() -> Pipeline:
+    """Valid captions to edited ones with images, a page of them to look at, and their count."""
+    return Pipeline(
+        [
+            node(
+                make_counterfactuals,
+                inputs={
+                    "valid_captions": "valid_captions",
+                    "facts": "facts",
+                    "counterfactuals": "params:counterfactuals",
+                    "split": "params:views.split",
+                    "language_model": "params:language.model",
+                    "root": "params:data.root",
+                    "world": "params:scenes.world",
+                    "folder": "params:paths.counterfactual_images",
+                    "state": "params:paths.counterfactuals_state",
+                    "method": "params:method",
+                    "prepare": "params:prepare",
+                },
+                outputs=[
+                    "counterfactuals",
+                    "counterfactuals_quarantine",
+                    "counterfactual_images",
+                ],
+                name="make_counterfactuals",
+            ),
+            node(
+                preview_counterfactuals,
+                inputs={
+                    "counterfactuals": "counterfactuals",
+                    "images": "counterfactual_images",
+                    "valid_captions": "valid_captions",
+                    "dataset": "params:dataset",
+                    "root": "params:data.root",
+                    "folder": "params:paths.counterfactuals_preview",
+                },
+                outputs="counterfactuals_preview",
+                name="preview_counterfactuals",
+            ),
+            node(
+                check_counterfactuals,
+                inputs=["counterfactuals", "params:counterfactuals", "counterfactuals_preview"],
+                outputs="counterfactuals_report",
+                name="check_counterfactuals",
+            ),
+        ]
+    )

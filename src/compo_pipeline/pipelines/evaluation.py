@@ -1,0 +1,236 @@
+"""Pipeline `evaluation`: base, control and fine-tuned model on the same items, side by side."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kedro.pipeline import Pipeline, node
+
+from compo_pipeline.configuration import leaves
+from compo_pipeline.records import Caption, Fact, Rejected, Score
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from compo_pipeline.presentation.pages import Link
+
+log = logging.getLogger(__name__)
+
+
+def score_models(
+    valid_captions: Sequence[Caption],
+    facts: Sequence[Fact],
+    checkpoint: Path,
+    control_checkpoint: Path,
+    run: Mapping[str, Any],
+    evaluation: Mapping[str, Any],
+    benchmarks: Mapping[str, Any],
+    model: Mapping[str, Any],
+    method: str,
+    dataset: str,
+    data_root: str,
+    language_model: str,
+) -> tuple[list[Score], dict[str, Any], dict[str, Any]]:
+    """Scores of every item, metrics by model for DVC, and the comparison of the models."""
+    from compo_pipeline.configuration import parse
+    from compo_pipeline.evaluation import benchmarks as adapters
+    from compo_pipeline.evaluation.comparison import CONTROL, FINE_TUNED, by_role, run_metrics
+    from compo_pipeline.evaluation.contamination import TRAINING_SPLIT, training_rows
+    from compo_pipeline.evaluation.evaluate import evaluate, loaders
+    from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
+    from compo_pipeline.evaluation.slices import item_slices
+    from compo_pipeline.language.parsing import parses_of
+    from compo_pipeline.models.settings import ModelSettings
+    from compo_pipeline.registry import tracking
+    from compo_pipeline.registry.scores import store_evaluation
+
+    settings = parse(EvaluationSettings, evaluation, "evaluation")
+    wanted = parse(BenchmarksSettings, benchmarks, "benchmarks")
+    root = Path(data_root)
+    subtasks = adapters.gather(wanted, valid_captions, root)
+    if wanted.root is None:
+        log.info(
+            "benchmarks.root is null: %s is judged by retrieval over its own split '%s' alone.",
+            *(dataset, wanted.retrieval.split),
+        )
+    control = control_checkpoint if settings.control else None
+    models = loaders(parse(ModelSettings, model, "model"), control, checkpoint, settings.device)
+    known = training_rows(valid_captions, facts, root, settings)
+    sentences = (
+        text for row in valid_captions if row.split == TRAINING_SPLIT for text in row.sentences
+    )
+    parser = partial(parses_of, language_model)
+    slices = item_slices(subtasks, frozenset(settings.slices), parser, sentences)
+    label = run.get("label", method)
+    scores, comparison = evaluate(subtasks, models, method, label, dataset, known, settings, slices)
+    metrics = by_role(comparison.rows)
+    with tracking.adopt(run["run_id"]) as record:
+        record.metrics(run_metrics(comparison.rows, FINE_TUNED))
+        if CONTROL in comparison.models:
+            with tracking.adopt(tracking.child_run(record.run_id, CONTROL)) as beside:
+                beside.metrics(run_metrics(comparison.rows, CONTROL))
+        # Metrics are logged under the benchmarks' names in the code; the tags have their labels.
+        found = {subtask.benchmark for subtask in subtasks}
+        record.tags({f"benchmark.{name}": comparison.benchmarks[name] for name in sorted(found)})
+        record.document(comparison.to_json(), "comparison.json")
+        store_evaluation(record, scores, comparison, subtasks, wanted.root, settings)
+    return scores, metrics, comparison.to_json()
+
+
+def write_report(
+    comparison: Mapping[str, Any],
+    scores: list[Score],
+    quarantine: list[Rejected],
+    training_curves: pd.DataFrame,
+    run: Mapping[str, Any],
+    checkpoint: Path,
+    evaluation: Mapping[str, Any],
+    benchmarks: Mapping[str, Any],
+    command: Mapping[str, Any],
+    paths: Mapping[str, str],
+    model: Mapping[str, Any],
+    language_model: str,
+) -> Path:
+    """Write the report, log it to the run, and print the table of the comparison."""
+    from compo_pipeline.configuration import parse
+    from compo_pipeline.evaluation import benchmarks as adapters
+    from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
+    from compo_pipeline.evaluation.evaluate import Comparison, loaders
+    from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
+    from compo_pipeline.language.parsing import parses_of
+    from compo_pipeline.models.settings import ModelSettings
+    from compo_pipeline.models.weights import read_record
+    from compo_pipeline.presentation import report
+    from compo_pipeline.presentation.item_attention import ItemAttention, item_attention
+    from compo_pipeline.presentation.item_cards import ItemCard
+    from compo_pipeline.presentation.tables import show_comparison
+    from compo_pipeline.provenance import page_facts
+    from compo_pipeline.registry import tracking
+
+    found = Comparison.from_json(comparison)
+    wanted = parse(BenchmarksSettings, benchmarks, "benchmarks")
+    folder = Path(paths["report"])
+    trained = read_record(checkpoint).get("training", {}).get("fingerprint", {})
+    settings = {key: trained[key] for key in ("objective", "training") if key in trained}
+    scoring = parse(EvaluationSettings, evaluation, "evaluation")
+    subtasks = adapters.from_files(wanted)
+
+    def attention(cards: Sequence[ItemCard]) -> ItemAttention:
+        base = parse(ModelSettings, model, "model")
+        load = loaders(base, None, checkpoint, scoring.device)
+        pair, names = (load[BASE](), load[FINE_TUNED]()), ("base", found.labels[FINE_TUNED])
+        parser = partial(parses_of, language_model)
+        return item_attention(cards, subtasks, pair, names, parser, scoring.attention)
+
+    inputs = report.ReportInputs(
+        comparison=found,
+        scores=scores,
+        subtasks=subtasks,
+        quarantine=quarantine,
+        curves=training_curves,
+        gallery=scoring.gallery,
+        attention=attention if scoring.attention else None,
+        facts={
+            **page_facts(command, "train_eval"),
+            "environment": command["env"] or "base",
+            "recipe": f"{found.labels['fine_tuned']}, variant {run['variant']}, seed {run['seed']}",
+            "training": _main_settings(settings.get("training", {})),
+            "base model": found.weights["base"],
+            "benchmarks": _benchmark_source(wanted.root, found.titles),
+            "MLflow run": run["run_id"],
+        },
+        settings=settings,
+        links=_links(folder, paths),
+    )
+    written = report.write(inputs, folder)
+    with tracking.adopt(run["run_id"]) as record:
+        record.artefact(written, "report")
+    show_comparison(found)
+    return written
+
+
+def _benchmark_source(root: str | None, titles: Mapping[str, str]) -> str:
+    """The folder of the benchmarks, and which of its files are not the official ones."""
+    if root is None:
+        return "none: retrieval over the data's own captions"
+    if not titles:
+        return root
+    return f"{root} (not the official files: {', '.join(titles.values())})"
+
+
+def _main_settings(training: Mapping[str, Any]) -> str:
+    """The main settings of a training by YAML key."""
+    found = dict(leaves(training))
+    keys = ("epochs", "max_steps", "batch_size", "optimizer.lr", "precision")
+    return ", ".join(f"{key} {found[key]}" for key in keys if found.get(key) is not None)
+
+
+def _links(folder: Path, paths: Mapping[str, str]) -> list[Link]:
+    """Pages of the same dataset and run; some are written by other pipelines, later or never."""
+    from compo_pipeline.presentation.pages import links
+
+    pages = {
+        "Data Docs": ("data_docs", "index.html", "validation"),
+        "Counterfactuals": ("counterfactuals_preview", "index.html", "counterfactuals"),
+        "Views": ("views_preview", "index.html", "views"),
+        "WiSE-FT": ("wise_ft_report", "wise_ft.html", "wise_ft"),
+        "Attention": ("attention_report", "test/attention.html", "attention"),
+        "Promotion": ("promotion_report", "promotion.html", "promotion"),
+    }
+    return links(
+        folder,
+        {
+            label: (Path(paths[entry]) / page, f"kedro run --pipeline={pipeline}")
+            for label, (entry, page, pipeline) in pages.items()
+        },
+    )
+
+
+def create_pipeline() -> Pipeline:
+    """The evaluation pipeline."""
+    return Pipeline(
+        [
+            node(
+                score_models,
+                inputs=[
+                    "valid_captions",
+                    "facts",
+                    "checkpoint",
+                    "control_checkpoint",
+                    "run",
+                    "params:evaluation",
+                    "params:benchmarks",
+                    "params:model",
+                    "params:method",
+                    "params:dataset",
+                    "params:data.root",
+                    "params:language.model",
+                ],
+                outputs=["scores", "metrics", "comparison"],
+                name="score_models",
+            ),
+            node(
+                write_report,
+                inputs=[
+                    "comparison",
+                    "scores",
+                    "quarantine",
+                    "training_curves",
+                    "run",
+                    "checkpoint",
+                    "params:evaluation",
+                    "params:benchmarks",
+                    "params:command",
+                    "params:paths",
+                    "params:model",
+                    "params:language.model",
+                ],
+                outputs="report",
+                name="write_report",
+            ),
+        ]
+    )

@@ -1,1 +1,0 @@
-"""export: the checkpoint in the formats of other programs: transformers, ONNX."""

@@ -1,0 +1,44 @@
+"""Pipeline `ingest`: the captions of a source are read, prepared and measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kedro.pipeline import Pipeline, node
+
+from compo_pipeline.configuration import parse
+from compo_pipeline.datasets import readers
+from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.engines import KEY, PrepareSettings
+from compo_pipeline.records import Caption, Fact, Rejected
+
+
+def ingest_captions(
+    source: dict[str, Any], data: dict[str, Any], ingest: dict[str, Any], prepare: dict[str, Any]
+) -> tuple[Sequence[Caption], Sequence[Fact], list[Rejected], dict[str, Any], dict[str, Any]]:
+    """Caption rows, their facts, what could not be parsed, a report and the manifest."""
+    from compo_pipeline.quality.ingest import ingest as ingest_records
+    from compo_pipeline.quality.settings import IngestSettings
+
+    settings = parse(DataSettings, data, "data")
+    found = replace(settings, root=Path(source["root"]), format=source["format"])
+    measuring = parse(IngestSettings, ingest, "ingest")
+    engine = parse(PrepareSettings, prepare, KEY)
+    return ingest_records(readers.read(found), source, measuring, found.sample, engine)
+
+
+def create_pipeline() -> Pipeline:
+    """Source to caption rows and what is measured of them."""
+    return Pipeline(
+        [
+            node(
+                ingest_captions,
+                inputs=["source", "params:data", "params:ingest", "params:prepare"],
+                outputs=["captions", "facts", "unparseable", "ingest_report", "manifest"],
+                name="ingest_captions",
+            )
+        ]
+    )

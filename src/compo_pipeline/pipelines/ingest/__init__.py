@@ -1,1 +1,0 @@
-"""Reading, preparing and measuring the captions of a source."""

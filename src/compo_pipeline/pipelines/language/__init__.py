@@ -1,1 +1,0 @@
-"""The language pipeline: trains, evaluates and assembles compo_en."""

@@ -1,1 +1,0 @@
-"""Pretraining: the small base model `scenes-base`, trained on rendered scenes alone."""

@@ -1,0 +1,152 @@
+"""Pipeline `promotion`: a challenger that passes the gate becomes champion; rollback; copies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kedro.pipeline import Pipeline, node
+
+if TYPE_CHECKING:
+    from compo_pipeline.registry.settings import PromotionSettings, SigningSettings
+    from compo_pipeline.registry.version_scores import VersionScores
+
+
+def act(
+    promotion: Mapping[str, Any],
+    registration: Mapping[str, Any],
+    tracking: Mapping[str, Any],
+    evaluation: Mapping[str, Any],
+    benchmarks: Mapping[str, Any],
+    model: Mapping[str, Any],
+    data_root: str,
+    command: Mapping[str, Any],
+    report: str,
+    language_model: str,
+) -> Path:
+    """Promote, roll back or copy, and write the report; return its folder.
+
+    Raises:
+        PromotionError: the challenger was refused, or another process moved an alias meanwhile.
+    """
+    from compo_pipeline.configuration import SettingsError, parse
+    from compo_pipeline.presentation import pages, promotion_page
+    from compo_pipeline.provenance import page_facts
+    from compo_pipeline.registry import promotion as promotions
+    from compo_pipeline.registry.copies import copy_version
+    from compo_pipeline.registry.settings import (
+        PromotionSettings,
+        RegistrationSettings,
+        TrackingSettings,
+    )
+    from compo_pipeline.registry.tracking import connect
+
+    settings = parse(PromotionSettings, promotion, "promotion")
+    registered = parse(RegistrationSettings, registration, "registration")
+    # This pipeline logs into no run, so the hook sets no store. The working directory is the
+    # project's folder.
+    connect(parse(TrackingSettings, tracking, "tracking"), Path.cwd())
+    folder = Path(report)
+    folder.mkdir(parents=True, exist_ok=True)
+    reports = sorted(folder.parent.glob("*/*/seed=*/report/report.html"))
+    links = pages.links(
+        folder, {" ".join(page.parts[-5:-2]): (page, "kedro run") for page in reports}
+    )
+    facts = page_facts(command, "promotion")
+    if settings.action == "copy":
+        copied = copy_version(
+            registered.name, settings.copy, registered.signing, dry_run=settings.dry_run
+        )
+        promotion_page.write_copy(registered.name, settings, copied, facts, links, folder)
+        return folder
+    if settings.action == "rollback":
+        decision = promotions.roll_back(registered.name, settings, registered.signing)
+    else:
+        if registered.alias is None:
+            raise SettingsError(
+                "registration.alias: expected the alias of the version to promote, got null"
+            )
+        scorer = _scorer(
+            settings,
+            registered.signing,
+            evaluation,
+            benchmarks,
+            model,
+            Path(data_root),
+            language_model,
+        )
+        decision = promotions.promote(registered.name, registered.alias, scorer, settings)
+    page = promotion_page.write_decision(decision, facts, links, folder)
+    promotion_page.show(decision)
+    if decision.failed:
+        raise promotions.PromotionError(
+            f"{decision.summary()} More in {page}; the rules: promotion.gate"
+        )
+    return folder
+
+
+def _scorer(
+    settings: PromotionSettings,
+    signing: SigningSettings,
+    evaluation: Mapping[str, Any],
+    benchmarks: Mapping[str, Any],
+    model: Mapping[str, Any],
+    root: Path,
+    language_model: str,
+) -> VersionScores:
+    """Scores on the configured benchmarks and on the dataset's own captions."""
+    from kedro.io import DatasetError
+
+    from compo_pipeline.configuration import SettingsError, parse
+    from compo_pipeline.datasets.catalog import RowsDataset
+    from compo_pipeline.evaluation.benchmarks import gather
+    from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
+    from compo_pipeline.evaluation.slices import item_slices
+    from compo_pipeline.language.parsing import parses_of
+    from compo_pipeline.models.settings import ModelSettings
+    from compo_pipeline.registry.version_scores import VersionScores
+
+    wanted = parse(BenchmarksSettings, benchmarks, "benchmarks")
+    # Read here and not through the catalog: a rollback and a copy need no data.
+    dataset = RowsDataset(filepath=settings.captions, row="Caption")
+    try:
+        captions = [] if wanted.retrieval.split is None else dataset.load()
+    except DatasetError as error:
+        raise SettingsError(f"promotion.captions: {error}") from None
+    subtasks = gather(wanted, captions, root)
+    return VersionScores(
+        subtasks=subtasks,
+        evaluation=parse(EvaluationSettings, evaluation, "evaluation"),
+        base=parse(ModelSettings, model, "model"),
+        reevaluate=settings.reevaluate,
+        store=not settings.dry_run,
+        signing=signing,
+        slices=item_slices(subtasks, settings.gate.slice_kinds, partial(parses_of, language_model)),
+    )
+
+
+def create_pipeline() -> Pipeline:
+    """The promotion pipeline; its input is the registry, not the catalog."""
+    return Pipeline(
+        [
+            node(
+                act,
+                inputs=[
+                    "params:promotion",
+                    "params:registration",
+                    "params:tracking",
+                    "params:evaluation",
+                    "params:benchmarks",
+                    "params:model",
+                    "params:data.root",
+                    "params:command",
+                    "params:paths.promotion_report",
+                    "params:language.model",
+                ],
+                outputs="promotion_report",
+                name="promote",
+            )
+        ]
+    )

@@ -1,1 +1,0 @@
-"""promotion: a challenger that passes the gate becomes champion; rollback; copies."""

@@ -1,1 +1,0 @@
-"""Raw data: scenes are rendered, other sources are located and checked."""

@@ -1,1 +1,0 @@
-"""registration: the fine-tuned model becomes an open_clip folder and a version in MLflow."""

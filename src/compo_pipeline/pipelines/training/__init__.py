@@ -1,1 +1,0 @@
-"""Training: views to a checkpoint, and to the control that it is compared with."""

@@ -1,0 +1,283 @@
+"""Pipeline `tuning`: a search over a method's settings, and the confirmation of its best values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kedro.pipeline import Pipeline, node
+
+from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.records import Caption, Counterfactual, Parse
+from compo_pipeline.training.inputs import NODE_INPUTS
+
+if TYPE_CHECKING:
+    from compo_pipeline.evaluation.benchmarks import Subtask
+    from compo_pipeline.tuning.results import TunedRun
+    from compo_pipeline.tuning.space import Space
+    from compo_pipeline.tuning.trial import TrialInputs
+
+
+def search_space(
+    tuning: Mapping[str, Any],
+    spaces: Mapping[str, Any],
+    dataset: str,
+    variant: str,
+    command: Mapping[str, Any],
+    **shared: Any,
+) -> dict[str, Any]:
+    """Run the study until all trials have finished, and write its best values."""
+    from compo_pipeline.presentation.study_terminal import StudyDisplay
+    from compo_pipeline.seeding import digest
+    from compo_pipeline.tuning import results
+    from compo_pipeline.tuning.record import TuningRecord
+    from compo_pipeline.tuning.settings import TuningSettings
+    from compo_pipeline.tuning.study import RUN_ID
+    from compo_pipeline.tuning.trial import TrialObjective, search
+
+    settings = parse(TuningSettings, tuning, "tuning")
+    inputs, paths, benchmarks = _inputs(**shared), shared["paths"], shared["benchmarks"]
+    training, captions = inputs.training, shared["valid_captions"]
+    space = _space(spaces, inputs.method, inputs.parameters)
+    configured = space.configured(inputs.parameters)
+    tags = {"dataset": dataset, "method": inputs.method, "variant": variant}
+    tags |= {"seed": str(training.seed), "data_hash": training.data_hash}
+    recorder = TuningRecord.here(tags)
+    workers = inputs.evaluation.workers
+    objective = TrialObjective(
+        inputs=inputs.for_trials(settings.trial),
+        space=space,
+        settings=settings.objective,
+        items=_validation_items(tuning["benchmarks"], benchmarks, captions, training.root, workers),
+        folder=Path(paths["tuning_trials"]) / f"{digest(settings.study.name):016x}",
+        recorder=recorder,
+    )
+    folder = Path(paths["tuning"])
+    plan = objective.plan(settings.study, configured, folder)
+    with StudyDisplay(settings.study.trials, settings.study.retries) as display:
+        study = search(objective, plan, recorder, display.show)
+    results.write(study, configured, folder, _tuned_run(command))
+    best = results.best(study)
+    return {
+        "run_id": study.user_attrs[RUN_ID],
+        "name": study.study_name,
+        "configured": configured,
+        "best": None if best is None else {"trial": best.number, "values": best.params},
+        **results.summary(study),
+    }
+
+
+def confirm_best(
+    study: Mapping[str, Any],
+    parses: Sequence[Parse],
+    counterfactuals: Sequence[Counterfactual],
+    tuning: Mapping[str, Any],
+    views_settings: Mapping[str, Any],
+    language_model: str,
+    dataset: str,
+    **shared: Any,
+) -> dict[str, Any]:
+    """Compare base, configured and tuned recipe on the reported items, or say why not."""
+    from compo_pipeline.evaluation import benchmarks as adapters
+    from compo_pipeline.evaluation.comparison import by_role
+    from compo_pipeline.evaluation.settings import BenchmarksSettings
+    from compo_pipeline.language.parsing import loaded, name_and_version
+    from compo_pipeline.methods.contract import ViewContext
+    from compo_pipeline.methods.views import ViewSettings, by_sample
+    from compo_pipeline.presentation.tables import show_comparison
+    from compo_pipeline.registry import tracking
+    from compo_pipeline.training.run import Trainer
+    from compo_pipeline.tuning.confirmation import ROLES, Confirmation, as_comparison
+    from compo_pipeline.tuning.settings import TuningSettings
+
+    settings = parse(TuningSettings, tuning, "tuning")
+    count = settings.confirmation.seeds
+    if reason := _nothing_to_confirm(study, count):
+        return {"reason": reason}
+    inputs = _inputs(**shared)
+    reported = parse(BenchmarksSettings, shared["benchmarks"], "benchmarks")
+    language = name_and_version(loaded(language_model)) if parses else ""
+    confirmation = Confirmation(
+        inputs=inputs,
+        view_context=ViewContext.of(parses, language, 0, by_sample(counterfactuals)),
+        epochs=parse(ViewSettings, views_settings, "views").epochs,
+        items=adapters.gather(reported, shared["valid_captions"], inputs.training.root),
+        folder=Path(shared["paths"]["tuning_confirmed"]),
+    )
+    seeds = [inputs.training.seed + 1 + place for place in range(count)]
+    processes = min(settings.study.processes(Trainer(inputs.training).device), 2 * count)
+    rows = confirmation.run(study["best"]["values"], seeds, processes)
+    comparison = as_comparison(rows, dataset, adapters.titles(confirmation.items))
+    with tracking.adopt(study["run_id"]) as record:
+        record.metrics({ROLES[role]: figures for role, figures in by_role(rows).items()})
+        record.document(comparison.to_json(), "confirmation.json")
+    show_comparison(comparison)
+    return {"seeds": seeds, "comparison": comparison.to_json()}
+
+
+def show_study(
+    study: Mapping[str, Any],
+    confirmation: Mapping[str, Any],
+    tuning: Mapping[str, Any],
+    spaces: Mapping[str, Any],
+    paths: Mapping[str, str],
+    command: Mapping[str, Any],
+    method: str,
+    method_settings: Mapping[str, Any],
+    training: Mapping[str, Any],
+) -> Path:
+    """Write the page, and log it to the study's run with the best values."""
+    from compo_pipeline.presentation import study_page as page
+    from compo_pipeline.registry import tracking
+    from compo_pipeline.tuning.confirmation import StoredConfirmation
+    from compo_pipeline.tuning.settings import TuningSettings
+    from compo_pipeline.tuning.study import load_study
+
+    folder, report = Path(paths["tuning"]), Path(paths["tuning_report"])
+    page.write(
+        load_study(parse(TuningSettings, tuning, "tuning").study, folder),
+        study["configured"],
+        report,
+        _space(spaces, method, {"training": training, method: method_settings}),
+        _tuned_run(command),
+        parse(StoredConfirmation, confirmation, "confirmation"),
+    )
+    with tracking.adopt(study["run_id"]) as record:
+        # The storage's URL may contain a password.
+        settings = {key: value for key, value in tuning.items() if key != "study"}
+        best = {} if study["best"] is None else {"best": study["best"]["values"]}
+        record.params({"tuning": settings, "configured": study["configured"], **best})
+        record.artefact(report, "study")
+        for file in sorted(folder.glob("*.yml")):
+            record.artefact(file)
+    return report
+
+
+def _inputs(
+    evaluation: Mapping[str, Any],
+    method: str,
+    method_settings: Mapping[str, Any],
+    **shared: Any,
+) -> TrialInputs:
+    """Of trials; `shared` are the inputs of any training."""
+    from compo_pipeline.evaluation.settings import EvaluationSettings
+    from compo_pipeline.training.inputs import training_inputs
+    from compo_pipeline.tuning.trial import TrialInputs
+
+    return TrialInputs(
+        method,
+        {"training": shared["training"], method: method_settings},
+        training_inputs(**shared),
+        parse(EvaluationSettings, evaluation, "evaluation"),
+    )
+
+
+def _validation_items(
+    validation: Mapping[str, Any],
+    reported: Mapping[str, Any],
+    captions: Sequence[Caption],
+    root: Path,
+    workers: int,
+) -> list[Subtask]:
+    """The items that score trials; those among the reported ones are left out."""
+    from compo_pipeline.evaluation import benchmarks as adapters
+    from compo_pipeline.evaluation.contamination import without_reported
+    from compo_pipeline.evaluation.settings import BenchmarksSettings
+
+    key = "tuning.benchmarks"
+    try:
+        items = adapters.gather(parse(BenchmarksSettings, validation, key), captions, root)
+    except SettingsError as error:
+        raise SettingsError(f"{key}, the validation items of a study: {error}") from None
+    published = adapters.gather(parse(BenchmarksSettings, reported, "benchmarks"), captions, root)
+    return without_reported(items, published, workers, key)
+
+
+def _space(spaces: Mapping[str, Any], method: str, configured: Mapping[str, Any]) -> Space:
+    from compo_pipeline.tuning.space import read, searchable
+
+    if method not in spaces:
+        raise SettingsError(
+            f"spaces: none for '{method}' (known: {', '.join(spaces)}); add "
+            f"conf/base/parameters_spaces/{method}.yml"
+        )
+    return read(spaces[method], f"spaces.{method}", configured, searchable(method))
+
+
+def _tuned_run(command: Mapping[str, Any]) -> TunedRun:
+    """How `train_eval` runs with the best values: in this run's environment, as a variant."""
+    from compo_pipeline.configuration import leaves
+    from compo_pipeline.tuning.results import TunedRun
+
+    given = {key: value for key, value in command["params"].items() if key != "tuning"}
+    return TunedRun(command["env"], {**dict(leaves(given)), "variant": "tuned"})
+
+
+def _nothing_to_confirm(study: Mapping[str, Any], seeds: int) -> str | None:
+    if not seeds:
+        return "tuning.confirmation.seeds is 0"
+    if study["best"] is None:
+        return "no trial meets every constraint"
+    if study["best"]["values"] == study["configured"]:
+        return "the configured values are the best that were tried"
+    return None
+
+
+_TRIALS = {
+    **NODE_INPUTS,
+    "method": "params:method",
+    "method_settings": "params:method_settings",
+    "evaluation": "params:evaluation",
+}
+_SPACE = {"spaces": "params:spaces", "command": "params:command"}
+
+
+def create_pipeline() -> Pipeline:
+    """The tuning pipeline."""
+    return Pipeline(
+        [
+            node(
+                search_space,
+                inputs={
+                    **_TRIALS,
+                    "tuning": "params:tuning",
+                    **_SPACE,
+                    "dataset": "params:dataset",
+                    "variant": "params:variant",
+                },
+                outputs="study",
+                name="search_space",
+            ),
+            node(
+                confirm_best,
+                inputs={
+                    **_TRIALS,
+                    "tuning": "params:tuning",
+                    "study": "study",
+                    "parses": "parses",
+                    "counterfactuals": "counterfactuals",
+                    "views_settings": "params:views",
+                    "language_model": "params:language.model",
+                    "dataset": "params:dataset",
+                },
+                outputs="tuning_confirmation",
+                name="confirm_best",
+            ),
+            node(
+                show_study,
+                inputs={
+                    "tuning": "params:tuning",
+                    **_SPACE,
+                    "paths": "params:paths",
+                    "training": "params:training",
+                    "method": "params:method",
+                    "method_settings": "params:method_settings",
+                    "study": "study",
+                    "confirmation": "tuning_confirmation",
+                },
+                outputs="tuning_report",
+                name="show_study",
+            ),
+        ]
+    )

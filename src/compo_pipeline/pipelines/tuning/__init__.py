@@ -1,1 +1,0 @@
-"""Tuning: a search over a method's settings, and the confirmation of its best values."""

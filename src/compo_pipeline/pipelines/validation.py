@@ -1,0 +1,75 @@
+"""Pipeline `validation`: caption rows are checked against rules; bad rows go to quarantine."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kedro.pipeline import Pipeline, node
+
+from compo_pipeline.records import Caption, Fact, Rejected
+
+log = logging.getLogger(__name__)
+
+
+def validate_facts(
+    facts: Sequence[Fact],
+    unparseable: Sequence[Rejected],
+    validation: dict[str, Any],
+    data_docs: str,
+) -> tuple[list[Rejected], dict[str, Any], Path]:
+    """Check facts against the rules; bad rows do not fail here, so that all results are saved.
+
+    Returns:
+        Quarantine (unparseable records first), the summary by rule, the folder of the Data Docs.
+    """
+    from compo_pipeline.configuration import parse
+    from compo_pipeline.presentation import data_docs as pages
+    from compo_pipeline.quality import quarantine, suite
+    from compo_pipeline.quality.settings import DataValidationSettings
+    from compo_pipeline.storage import atomic_folder
+    from compo_pipeline.tables.rows import Table
+
+    settings = parse(DataValidationSettings, validation, "validation")
+    frame = Table.of(facts, Fact).to_arrow().to_pandas()
+    folder = Path(data_docs)
+    pages.check_replaceable(folder)
+    with atomic_folder(folder) as site:
+        broken = suite.check(frame, settings.rules, site)
+        entries = [*unparseable, *quarantine.quarantined(frame, broken, settings.rules)]
+        result = quarantine.summary(len(facts), entries, broken, settings)
+        pages.make_local(site, result, frame)
+    counts = (result["bad"], result["records"])
+    log.info("%d of %d records are bad; %s", *counts, folder / "index.html")
+    return entries, result, folder
+
+
+def select_valid_captions(
+    captions: Sequence[Caption], quarantine: Sequence[Rejected], validation_result: dict[str, Any]
+) -> Sequence[Caption]:
+    """Drop the rows in quarantine; fails when too many rows are bad."""
+    from compo_pipeline.quality.quarantine import valid_captions
+
+    return valid_captions(captions, quarantine, validation_result)
+
+
+def create_pipeline() -> Pipeline:
+    """Caption rows and facts to valid rows and quarantine."""
+    return Pipeline(
+        [
+            node(
+                validate_facts,
+                inputs=["facts", "unparseable", "params:validation", "params:paths.data_docs"],
+                outputs=["quarantine", "validation_result", "data_docs"],
+                name="validate_facts",
+            ),
+            node(
+                select_valid_captions,
+                inputs=["captions", "quarantine", "validation_result"],
+                outputs="valid_captions",
+                name="select_valid_captions",
+            ),
+        ]
+    )

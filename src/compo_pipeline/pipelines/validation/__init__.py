@@ -1,1 +1,0 @@
-"""Check caption rows against rules; bad rows go to quarantine."""
