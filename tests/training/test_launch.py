@@ -1,23 +1,27 @@
 """Trainings on several processes and hosts: as one process trains, and errors in one line."""
 
+import ctypes
 import multiprocessing
 import os
 import signal
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from ipaddress import ip_address
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.training import checkpoint, launch
@@ -318,6 +322,107 @@ def test_hosts_that_do_not_meet_are_an_error_in_time(
         train(missing) if rank == 0 else launch.join(missing, jobs(missing))
     assert time.monotonic() - began < 30 and "\n" not in str(error.value)
     assert not (missing.resume / "clic.safetensors").exists()
+
+
+@pytest.fixture
+def networks() -> Iterator[list[str]]:
+    """Two network namespaces on one wire, with the addresses 10.213.0.1 and 10.213.0.2."""
+    names = [f"compo-{os.getpid()}-{number}" for number in range(2)]
+    ends = [f"compo{os.getpid()}.{number}" for number in range(2)]
+    commands = [f"ip netns add {name}" for name in names]
+    commands.append(f"ip link add {ends[0]} type veth peer name {ends[1]}")
+    for number, (name, end) in enumerate(zip(names, ends, strict=True), 1):
+        commands.append(f"ip link set {end} netns {name}")
+        commands.append(f"ip -n {name} address add 10.213.0.{number}/24 dev {end}")
+        commands += [f"ip -n {name} link set {link} up" for link in ("lo", end)]
+    try:
+        for command in commands:
+            try:
+                subprocess.run(command.split(), check=True, capture_output=True)
+            except (OSError, subprocess.CalledProcessError) as error:
+                pytest.skip(f"no network namespaces: {command}: {error}")
+        yield names
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
+
+
+def on_host(network: str, name: str, plan: TrainingInputs) -> None:
+    """Train, or join a training, on a host with a network and a name of its own."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    new_network, new_names = 0x40000000, 0x04000000
+    with Path("/run/netns", network).open() as file:
+        assert libc.setns(file.fileno(), new_network) == 0, os.strerror(ctypes.get_errno())
+    assert libc.unshare(new_names) == 0, os.strerror(ctypes.get_errno())
+    socket.sethostname(name)
+    first = plan.settings.distributed.node_rank == 0
+    train(plan) if first else launch.join(plan, jobs(plan))
+
+
+@pytest.mark.slow
+def test_hosts_meet_that_do_not_know_the_names_of_one_another(
+    plan: TrainingInputs, tmp_path: Path, imported: ForkServerContext, networks: list[str]
+) -> None:
+    whole = on(1, plan, tmp_path / "whole")
+    train(whole)
+    common = {"nnodes": 2, "rdzv_endpoint": "10.213.0.1:29400", "rdzv_timeout": 60}
+    both = [
+        on(1, plan, tmp_path / f"host {rank}", distributed={**common, "node_rank": rank})
+        for rank in range(2)
+    ]
+    processes = [
+        imported.Process(target=on_host, args=(network, f"unknown{rank}", inputs))
+        for rank, (network, inputs) in enumerate(zip(networks, both, strict=True))
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
+    assert close(both[0], whole)
+
+
+def test_a_further_host_waits_for_the_first_and_has_the_address_of_its_connection(
+    plan: TrainingInputs, tmp_path: Path
+) -> None:
+    settings = hosts(plan, tmp_path)[1].settings.distributed
+    with socket.socket() as server:
+        later = threading.Timer(0.7, lambda: (server.bind(settings.meeting_point), server.listen()))
+        later.start()
+        address = launch._own_address(settings)
+        later.join()
+    assert address is not None and ip_address(address).is_loopback
+    interface = launch._interface_of(address)
+    assert interface is not None
+    assert address in [each.address for each in psutil.net_if_addrs()[interface]]
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ([(0, 0, 0, "", ("127.0.1.1", 1))], "'host0' is 127.0.1.1 on this host"),
+        (socket.gaierror("no address"), "'host0' is not known here (no address)"),
+    ],
+)
+def test_a_name_by_which_others_cannot_reach_the_first_host_is_refused(
+    monkeypatch: pytest.MonkeyPatch, found: Any, said: str
+) -> None:
+    def getaddrinfo(*_: Any, **__: Any) -> Any:
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    with pytest.raises(SettingsError) as error:
+        launch._own_address(DistributedSettings(nnodes=2, rdzv_endpoint="host0:29400"))
+    assert f"training.distributed.rdzv_endpoint: {said}" in str(error.value)
+
+
+@pytest.mark.parametrize("endpoint", ["host0", "host0:port", ":29400", "host0:99999"])
+def test_an_endpoint_is_a_host_and_a_port(endpoint: str) -> None:
+    given = {"nnodes": 2, "rdzv_endpoint": endpoint}
+    with pytest.raises(SettingsError, match=r"training.distributed.*rdzv_endpoint.*host:port"):
+        parse(DistributedSettings, given, "training.distributed")
 
 
 def test_the_host_of_the_pipeline_is_no_further_one(plan: TrainingInputs, tmp_path: Path) -> None:

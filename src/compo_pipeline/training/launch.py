@@ -11,14 +11,18 @@ import json
 import logging
 import os
 import signal
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.api import SignalException
@@ -98,6 +102,7 @@ def processes_here(settings: DistributedSettings) -> int:
 def _launch(inputs: TrainingInputs, jobs: Sequence[Job], points: Path | None) -> dict[int, Any]:
     """Run `_work` in all processes of this host; what each returned, by the agent's numbers."""
     settings = inputs.settings.distributed
+    address = _own_address(settings)
     config = LaunchConfig(
         min_nodes=settings.nnodes,
         max_nodes=settings.nnodes,
@@ -112,7 +117,10 @@ def _launch(inputs: TrainingInputs, jobs: Sequence[Job], points: Path | None) ->
         },
         max_restarts=settings.max_restarts,
         monitor_interval=_SECONDS_BETWEEN_LOOKS,
+        local_addr=address,
     )
+    if interface := _interface_of(address):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     # A store for each round: in a shared one, a restarted process may find the addresses of those
     # before it.
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
@@ -125,12 +133,64 @@ def _launch(inputs: TrainingInputs, jobs: Sequence[Job], points: Path | None) ->
     except ChildFailedError as error:
         raise _first_failure(error, settings) from None
     except RendezvousError as error:
-        raise TrainingError(
-            f"{KEY}: {settings.nnodes} hosts did not meet at {config.rdzv_endpoint} within "
-            f"{settings.rdzv_timeout} s (rdzv_timeout; {error}); start `compo-pipeline worker` on "
-            f"each further host, with node_rank 1 to {settings.nnodes - 1}"
-        ) from None
+        raise _did_not_meet(settings, error) from None
     return returned
+
+
+def _own_address(settings: DistributedSettings) -> str | None:
+    """Address at which the other hosts reach this one; None where it trains without others.
+
+    By itself torch takes the host's name, which others may not know, and which the host itself may
+    take for a loopback address. A further host waits here until the first one is there, since
+    torch's store would wait for several times its timeout.
+
+    Raises:
+        SettingsError: the endpoint is a loopback address on the first host.
+        TrainingError: there is no connection within `rdzv_timeout`.
+    """
+    if settings.rdzv_endpoint is None:
+        return None
+    host, port = settings.meeting_point
+    if settings.node_rank == 0 and settings.rdzv_backend == "c10d":
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise SettingsError(
+                f"{KEY}.rdzv_endpoint: '{host}' is not known here ({error})"
+            ) from None
+        address = str(found[0][4][0])
+        if ip_address(address).is_loopback and host not in ("localhost", address):
+            raise SettingsError(
+                f"{KEY}.rdzv_endpoint: '{host}' is {address} on this host, where others cannot "
+                "reach it; give the address or name by which they do"
+            )
+        return address
+    log.info("host %d of %d: waiting for %s", settings.node_rank, settings.nnodes, host)
+    last = time.monotonic() + settings.rdzv_timeout
+    while True:
+        left = last - time.monotonic()
+        try:
+            with socket.create_connection((host, port), max(left, 1)) as connection:
+                return str(connection.getsockname()[0])
+        except OSError as error:
+            if left < 0:
+                raise _did_not_meet(settings, error) from None
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+
+def _interface_of(address: str | None) -> str | None:
+    """Name of the network interface that has an address."""
+    interfaces = psutil.net_if_addrs().items()
+    found = (name for name, own in interfaces if any(each.address == address for each in own))
+    return next(found, None)
+
+
+def _did_not_meet(settings: DistributedSettings, error: Exception) -> TrainingError:
+    return TrainingError(
+        f"{KEY}: {settings.nnodes} hosts did not meet at {settings.rdzv_endpoint} within "
+        f"{settings.rdzv_timeout} s (rdzv_timeout; {error}); start `kedro run` on host 0, and "
+        f"`compo-pipeline worker` on each further host, with node_rank 1 to {settings.nnodes - 1}"
+    )
 
 
 def _first_failure(error: ChildFailedError, settings: DistributedSettings) -> TrainingError:

@@ -152,7 +152,7 @@ class DistributedSettings:
     """How the hosts meet: at a port of host 0, or at an etcd server."""
 
     rdzv_endpoint: str | None = None
-    """Where they meet, host:port; one host alone needs none."""
+    """Where they meet: host:port, as every host reaches it; one host alone needs none."""
 
     rdzv_timeout: PositiveInt = 600
     """Seconds within which all hosts must have met."""
@@ -164,6 +164,12 @@ class DistributedSettings:
     """How often all processes start again, from the last state, after one of them has ended."""
 
     @property
+    def meeting_point(self) -> tuple[str, int]:
+        """Host and port of `rdzv_endpoint`, where there is one."""
+        host, _, port = str(self.rdzv_endpoint).rpartition(":")
+        return host.strip("[]"), int(port)
+
+    @property
     def alone(self) -> bool:
         """Whether the process of the pipeline trains by itself."""
         return self.nnodes == self.nproc_per_node == 1
@@ -172,6 +178,10 @@ class DistributedSettings:
         """Check that several hosts can meet."""
         if self.nnodes > 1 and self.rdzv_endpoint is None:
             raise ValueError("rdzv_endpoint: expected host:port, since nnodes is over 1, got null")
+        if self.rdzv_endpoint is not None:
+            host, _, port = self.rdzv_endpoint.rpartition(":")
+            if not (host and port.isdecimal() and int(port) < 2**16):
+                raise ValueError(f"rdzv_endpoint: expected host:port, got '{self.rdzv_endpoint}'")
         if self.node_rank >= self.nnodes:
             raise ValueError(
                 f"node_rank: expected a number below nnodes ({self.nnodes}), got {self.node_rank}"
