@@ -11,7 +11,6 @@ from compo_pipeline.evaluation.benchmarks import (
     reported_metrics,
     retrieval,
     sugar_crepe,
-    sugar_crepe_pp,
     zero_shot,
 )
 from compo_pipeline.evaluation.benchmarks.items import Mean
@@ -70,7 +69,7 @@ def test_official_sugar_crepe_files(shared: Path) -> None:
 
 
 def test_official_sugar_crepe_pp_files(shared: Path) -> None:
-    subtasks = sugar_crepe_pp.load(
+    subtasks = sugar_crepe.load_pp(
         shared / "benchmarks" / "sugar_crepe_pp", shared / "coco_mini" / "val2017"
     )
     counts = {task.name: len(task.items) for task in subtasks}

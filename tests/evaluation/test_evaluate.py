@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compo_pipeline.evaluation.benchmarks import Item, Subtask, from_files, sugar_crepe_pp
+from compo_pipeline.evaluation.benchmarks import Item, Subtask, from_files, sugar_crepe
 from compo_pipeline.evaluation.contamination import TrainingRows
 from compo_pipeline.evaluation.embed import Embedded, tokenised
 from compo_pipeline.evaluation.evaluate import Comparison, audit, evaluate, loaders
@@ -175,7 +175,7 @@ def test_the_defects_of_the_official_files_are_found(
 ) -> None:
     import open_clip
 
-    subtasks = sugar_crepe_pp.load(
+    subtasks = sugar_crepe.load_pp(
         shared / "benchmarks" / "sugar_crepe_pp", shared / "coco_mini" / "val2017"
     )
     subtask = next(task for task in subtasks if task.name == "swap_obj")

@@ -18,7 +18,6 @@ from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.evaluation.benchmarks import (
     from_files,
     sugar_crepe,
-    sugar_crepe_pp,
     titles,
     zero_shot,
 )
@@ -98,7 +97,7 @@ def test_official_files_of_sugar_crepe(written: tuple[Path, dict[str, Any]], spl
 def test_official_files_of_sugar_crepe_pp(written: tuple[Path, dict[str, Any]], split: str) -> None:
     folder = written[0] / "benchmarks" / split
     pairs = {
-        s.name: s.items for s in sugar_crepe_pp.load(folder / "sugar_crepe_pp", folder / "images")
+        s.name: s.items for s in sugar_crepe.load_pp(folder / "sugar_crepe_pp", folder / "images")
     }
     plain = {s.name: s.items for s in sugar_crepe.load(folder / "sugar_crepe", folder / "images")}
     assert set(pairs) == set(SUGAR_CREPE_PP)

@@ -24,7 +24,6 @@ from compo_pipeline.evaluation.benchmarks import (
     retrieval,
     retrieval_files,
     sugar_crepe,
-    sugar_crepe_pp,
     valse,
     vl_checklist,
     whatsup,
@@ -52,8 +51,7 @@ __all__ = ["BENCHMARKS", "Item", "Subtask", "custom_titles", "from_files", "gath
 BENCHMARKS: dict[str, Benchmark] = {
     benchmark.name: benchmark
     for benchmark in (
-        sugar_crepe.BENCHMARK,
-        sugar_crepe_pp.BENCHMARK,
+        *sugar_crepe.BENCHMARKS,
         retrieval.BENCHMARK,
         zero_shot.BENCHMARK,
         zero_shot_sets.BENCHMARK,

@@ -15,19 +15,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks.items import (
     Benchmark,
     Item,
     Mean,
+    Record,
     Subtask,
-    crop_of,
-    field_of,
-    read_folder,
+    read_files,
     subtasks_of,
-    texts_of,
 )
 
 NAME = "aro"
@@ -76,41 +73,34 @@ _LEFT_OUT = {" ".join(relation.split()) for relation in _SYMMETRIC.split(",")}
 def load(root: Path, images: Path) -> list[Subtask]:
     """Read the files that are there, a subtask for each relation and each pair of attributes."""
     found: list[Subtask] = []
-    for file, records in read_folder(root, list, _FILES).items():
-        name = _FILES[file]
-        items = [
-            _item(name, record, f"{place}", f"{root / file}.json, item {place}")
-            for place, record in enumerate(records)
-        ]
+    for file in read_files(root, *(f"{name}.json" for name in _FILES)):
+        name = _FILES[file.name]
+        items = [_item(name, record) for record in file.records()]
         every = subtasks_of(NAME, "image_to_text", images, items)
         counted = [replace(task, ties_right=name in ORDERS) for task in every if _counts(task)]
         if not counted:
-            raise SettingsError(f"{root / file}.json: all items are left out: {_DROPPED[name]}")
+            raise SettingsError(f"{file.where}: all items are left out: {_DROPPED[name]}")
         if dropped := len(items) - sum(len(task.items) for task in counted):
             counted[0] = replace(counted[0], dropped={_DROPPED[name]: dropped})
         found += counted
     return found
 
 
-def _item(name: str, record: Any, place: str, where: str) -> tuple[str, Item]:
+def _item(name: str, record: Record) -> tuple[str, Item]:
     """The subtask of a record, and its item."""
-    if name not in ORDERS:
-        image = crop_of(field_of(record, "image_path", where), record, _BOX, where)
-        texts = [field_of(record, key, where) for key in ("true_caption", "false_caption")]
-        part = (
-            field_of(record, "relation_name", where)
-            if name == RELATION
-            else "_".join(texts_of(record, "attributes", where))
-        )
-        name = f"{name}/{part}"
+    if name in ORDERS:
+        image = record.text("image")
+        if record.get("caption_options") is not None:
+            texts = record.texts("caption_options", least=2)
+        else:
+            texts = tuple(map(record.text, _ORDER))
     else:
-        image = field_of(record, "image", where)
-        texts = (
-            [*texts_of(record, "caption_options", where, least=2)]
-            if "caption_options" in record
-            else [field_of(record, key, where) for key in _ORDER]
-        )
-    return name, Item(place, image, (texts[0],), tuple(texts[1:]))
+        image = record.crop(record.text("image_path"), _BOX)
+        texts = tuple(map(record.text, ("true_caption", "false_caption")))
+        relation = name == RELATION
+        part = record.text("relation_name") if relation else "_".join(record.texts("attributes"))
+        name = f"{name}/{part}"
+    return name, Item(record.name, image, texts[:1], texts[1:])
 
 
 def _counts(task: Subtask) -> bool:

@@ -13,20 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks.items import (
     ALL,
     Benchmark,
     Item,
+    Record,
     Subtask,
-    field_of,
-    list_of,
     read_content,
-    rows_of,
+    read_file,
     tail_of,
-    texts_of,
 )
 from compo_pipeline.untrusted import shown
 
@@ -40,20 +37,20 @@ def load(root: Path, images: Path) -> list[Subtask]:
     single = sorted(root.glob(f"{_SINGLE}*.json"))
     subtasks = [_objects(file, images) for file in single]
     if (root / _PAIRS).is_file():
-        items = tuple(_pairs(rows_of(root / _PAIRS), images))
+        items = tuple(_pairs(read_file(root / _PAIRS), images))
         subtasks.insert(0, Subtask(NAME, ALL, ("group",), images, items))
     if not subtasks:
         raise SettingsError(f"there is no {_PAIRS} or {_SINGLE}*.json in {root}")
     return subtasks
 
 
-def _pairs(rows: list[tuple[str, Any]], images: Path) -> Iterator[Item]:
-    for number, (where, record) in enumerate(rows):
-        texts = texts_of({"texts": record}, "texts", where, least=4)
+def _pairs(file: Record, images: Path) -> Iterator[Item]:
+    for record in file.records():
+        texts = record.part("texts", record.content).texts("texts", least=4)
         if len(texts) != 4:
-            raise SettingsError(f"{where}: expected 4 texts, got {shown(record)}")
+            raise SettingsError(f"{record.where}: expected 4 texts, got {shown(record.content)}")
         image, other = (tail_of(texts[place], images) for place in (0, 2))
-        yield Item(f"{number}", image, (texts[1],), (texts[3],), (other,))
+        yield Item(record.name, image, (texts[1],), (texts[3],), (other,))
 
 
 def _objects(file: Path, images: Path) -> Subtask:
@@ -62,15 +59,16 @@ def _objects(file: Path, images: Path) -> Subtask:
         content = {"labels": content[0], "data": content[1]}
     if not isinstance(content, dict):
         raise SettingsError(f"{file}: expected labels and data, got {shown(content)}")
-    labels = texts_of(content, "labels", f"{file}")
+    whole = Record(file.stem, f"{file}", content)
+    labels = whole.texts("labels")
     right: list[list[str]] = [[] for _ in labels]
     wrong: list[list[str]] = [[] for _ in labels]
-    for number, record in enumerate(list_of(content, "data", f"{file}")):
-        where = f"{file}, image {number}"
-        if not isinstance(record, list) or len(record) not in (3, 4):
-            raise SettingsError(f"{where}: expected a list of 3 or 4, got {shown(record)}")
-        image = tail_of(field_of({"image": record[0]}, "image", where), images)
-        flags = [_flags(part, len(labels), where) for part in record[-2:]]
+    for record in whole.listed("data", "image"):
+        values = record.content
+        if not isinstance(values, list) or len(values) not in (3, 4):
+            raise SettingsError(f"{record.where}: expected a list of 3 or 4, got {shown(values)}")
+        image = tail_of(record.part("image", values[0]).text("image"), images)
+        flags = [_flags(part, len(labels), record.where) for part in values[-2:]]
         for place, (is_right, is_hard) in enumerate(zip(*flags, strict=True)):
             if is_hard:
                 (right if is_right else wrong)[place].append(image)
@@ -84,7 +82,7 @@ def _objects(file: Path, images: Path) -> Subtask:
     return Subtask(NAME, name, ("average_precision",), images, items, dropped=dropped)
 
 
-def _flags(values: Any, count: int, where: str) -> list[bool]:
+def _flags(values: object, count: int, where: str) -> list[bool]:
     if not isinstance(values, list) or len(values) != count or not set(map(str, values)) <= _FLAGS:
         raise SettingsError(f"{where}: expected 0 or 1 for each of {count} labels")
     return [bool(value) for value in values]

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks.items import (
     Benchmark,
     Item,
     Mean,
+    Record,
     Subtask,
-    crop_of,
-    field_of,
-    read_rows,
-    texts_of,
+    read_files,
 )
 from compo_pipeline.untrusted import shown
 
@@ -36,32 +33,26 @@ _FOLDERS = ("VG_100K", "VG_100K_2")
 def load(root: Path, images: Path) -> list[Subtask]:
     """Read every file, a subtask each."""
     subtasks = []
-    for file, rows in read_rows(root, _PATTERN).items():
-        named = _NAME.fullmatch(file)
+    for file in read_files(root, _PATTERN):
+        named = _NAME.fullmatch(file.name)
         if named is None:
             raise SettingsError(
-                f"{file}.csv is none of {', '.join(KINDS)} with a complexity: {_PATTERN}"
+                f"{file.name}.csv is none of {', '.join(KINDS)} with a complexity: {_PATTERN}"
             )
-        items = tuple(
-            _item(row, f"{place}", images, where) for place, (where, row) in enumerate(rows)
-        )
+        items = tuple(_item(record, images) for record in file.records())
         name = "_".join(named.groups())
         subtasks.append(Subtask(NAME, name, ("image_to_text",), images, items))
     return subtasks
 
 
-def _item(row: Any, place: str, images: Path, where: str) -> Item:
-    number = field_of(row, "image_id", where)
+def _item(record: Record, images: Path) -> Item:
+    number = record.text("image_id")
     if not re.fullmatch(r"\d{1,12}", number, re.ASCII):
-        raise SettingsError(f"{where}: expected a number 'image_id', got {shown(number)}")
+        raise SettingsError(f"{record.where}: expected a number 'image_id', got {shown(number)}")
     folders = (folder for folder in _FOLDERS if (images / folder / f"{number}.jpg").is_file())
     image = f"{next(folders, _FOLDERS[0])}/{number}.jpg"
-    return Item(
-        place,
-        crop_of(image, row, _BOX, where),
-        (field_of(row, "caption", where),),
-        texts_of(row, "hard_negs", where),
-    )
+    caption, foils = record.text("caption"), record.texts("hard_negs")
+    return Item(record.name, record.crop(image, _BOX), (caption,), foils)
 
 
 _AVERAGES = {kind: Mean(tuple(f"{kind}_{number}" for number in COMPLEXITIES)) for kind in KINDS}

@@ -14,16 +14,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import permutations
 from pathlib import Path
-from typing import Any
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks.items import (
     Benchmark,
     Item,
     Mean,
+    Record,
     Subtask,
-    field_of,
-    rows_of,
+    read_files,
     subtasks_of,
 )
 from compo_pipeline.language.editing import Phrase, written
@@ -44,30 +43,25 @@ Parser = Callable[[Iterable[str]], Mapping[str, Parse]]
 
 def load(root: Path, images: Path) -> list[Subtask]:
     """Read every file in the folder, a subtask for each kind of detail."""
-    files = sorted(file for ending in ("parquet", "jsonl") for file in root.glob(f"*.{ending}"))
-    if not files:
-        raise SettingsError(f"there is no *.parquet or *.jsonl in {root}")
     found = []
-    for file in files:
-        rows = rows_of(file)
-        named = file.suffix == ".jsonl" or "image" in rows[0][1]
-        items = _items(file, rows, named)
+    for file in read_files(root, "*.parquet", "*.jsonl"):
+        named = file.where.endswith(".jsonl") or "image" in file.content[0]
+        items = _items(file, named)
         found += subtasks_of(NAME, "half_truth", images if named else root, items)
     return found
 
 
-def _items(file: Path, rows: Iterable[tuple[str, Any]], named: bool) -> Iterator[tuple[str, Item]]:
-    for row, (where, record) in enumerate(rows):
-        anchor, full, half, kind = (
-            field_of(record, key, where)
-            for key in ("anchor", "full_truth", "half_truth", "triplet_type")
+def _items(file: Record, named: bool) -> Iterator[tuple[str, Item]]:
+    for record in file.records():
+        anchor, full, half, kind = map(
+            record.text, ("anchor", "full_truth", "half_truth", "triplet_type")
         )
         if kind not in KINDS:
             raise SettingsError(
-                f"{where}: expected a triplet_type of {', '.join(KINDS)}, got {shown(kind)}"
+                f"{record.where}: expected a triplet_type of {', '.join(KINDS)}, got {shown(kind)}"
             )
-        image = field_of(record, "image", where) if named else f"{file.name}/image/{row}"
-        yield f"{file.stem}_{kind}", Item(f"{row}", image, (full, anchor), (half,))
+        image = record.text("image") if named else f"{file.name}.parquet/image/{record.name}"
+        yield f"{file.name}_{kind}", Item(record.name, image, (full, anchor), (half,))
 
 
 def build(captions: Iterable[Caption], split: str, parser: Parser) -> list[HalfTruth]:

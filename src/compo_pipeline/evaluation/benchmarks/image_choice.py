@@ -12,22 +12,22 @@ from compo_pipeline.evaluation.benchmarks.items import (
     Item,
     Mean,
     Subtask,
-    field_of,
-    index_of,
-    read_folder,
-    read_rows,
-    rows_of,
+    read_file,
+    read_files,
     subtasks_of,
-    texts_of,
 )
 from compo_pipeline.untrusted import path_below, shown
 
 _WORDS = ("subj", "verb", "obj")
 _SET_SIZE = 10
-_SPEC = (
-    *("absolute_size", "relative_size", "absolute_spatial", "relative_spatial"),
-    *("existence", "count"),
-)
+_SPEC = [
+    "absolute_size",
+    "relative_size",
+    "absolute_spatial",
+    "relative_spatial",
+    "existence",
+    "count",
+]
 
 
 def _svo_probes(root: Path, images: Path) -> list[Subtask]:
@@ -35,19 +35,20 @@ def _svo_probes(root: Path, images: Path) -> list[Subtask]:
 
     Rows in which not exactly one of the three words differs are left out, as in the official code.
     """
-    (rows,) = read_rows(root, "svo_probes.csv").values()
+    (file,) = read_files(root, "svo_probes.csv")
     found = []
-    for number, (where, row) in enumerate(rows):
-        flags = [field_of(row, f"{word}_neg", where).lower() for word in _WORDS]
+    for row in file.records():
+        flags = [row.text(f"{word}_neg").lower() for word in _WORDS]
         if not set(flags) <= {"true", "false"}:
-            raise SettingsError(f"{where}: the flags are {shown(flags)}, expected true or false")
-        if flags.count("true") == 1:
-            text, right, wrong = (
-                field_of(row, key, where) for key in ("sentence", "pos_image_id", "neg_image_id")
+            raise SettingsError(
+                f"{row.where}: the flags are {shown(flags)}, expected true or false"
             )
-            item = Item(f"{number}", f"{right}.jpg", (text,), (), (f"{wrong}.jpg",))
+        if flags.count("true") == 1:
+            text, right, wrong = map(row.text, ("sentence", "pos_image_id", "neg_image_id"))
+            item = Item(row.name, f"{right}.jpg", (text,), (), (f"{wrong}.jpg",))
             found.append((_WORDS[flags.index("true")], item))
-    dropped = {"not exactly one of subject, verb and object differs": len(rows) - len(found)}
+    few = len(file.content) - len(found)
+    dropped = {"not exactly one of subject, verb and object differs": few}
     return [
         replace(subtask, dropped={} if place else dropped)
         for place, subtask in enumerate(subtasks_of("svo_probes", "text_to_image", images, found))
@@ -57,15 +58,18 @@ def _svo_probes(root: Path, images: Path) -> list[Subtask]:
 def _imagecode(root: Path, images: Path) -> list[Subtask]:
     """{set: {place of the right image: text}}; a set is a folder of ten `img<number>.jpg`."""
     found = []
-    file = root / "valid_data.json"
-    for name, texts in read_folder(root, names=(file.stem,))[file.stem].items():
+    (file,) = read_files(root, "valid_data.json", kind=dict)
+    for image_set in file.records():
+        name = image_set.name
         names = _in_set(images, name)
-        if not isinstance(texts, dict):
-            raise SettingsError(f"{file}, item {name}: expected texts, got {shown(texts)}")
-        for key in texts:
-            where = f"{file}, item {name}/{key}"
-            place = index_of({"place": key}, "place", _SET_SIZE, where)
-            text = field_of(texts, key, where).strip()
+        if not isinstance(image_set.content, dict):
+            raise SettingsError(
+                f"{image_set.where}: expected texts, got {shown(image_set.content)}"
+            )
+        for key in image_set.content:
+            own = image_set._replace(where=f"{image_set.where}/{key}")
+            place = own.part("place", key).place("place", _SET_SIZE)
+            text = own.text(key).strip()
             others = (*names[:place], *names[place + 1 :])
             kind = "static" if "open-images" in name else "video"
             found.append((kind, Item(f"{name}/{key}", names[place], (text,), (), others)))
@@ -95,15 +99,15 @@ def _spec(root: Path, images: Path) -> list[Subtask]:
 def _spec_items(root: Path, direction: str) -> Iterator[tuple[str, Item]]:
     for file in sorted(root.glob(f"*/{direction}.json")):
         subset = file.parent.name
-        for number, (where, record) in enumerate(rows_of(file)):
-            keys, query = texts_of(record, "keys", where), field_of(record, "query", where)
-            label = index_of(record, "label", len(keys), where)
+        for record in read_file(file).records():
+            keys, query = record.texts("keys"), record.text("query")
+            label = record.place("label", len(keys))
             right, wrong = keys[label], (*keys[:label], *keys[label + 1 :])
             if direction == "image2text":
-                item = Item(f"{number}", f"{subset}/{query}", (right,), wrong)
+                item = Item(record.name, f"{subset}/{query}", (right,), wrong)
             else:
                 others = tuple(f"{subset}/{image}" for image in wrong)
-                item = Item(f"{number}", f"{subset}/{right}", (query,), (), others)
+                item = Item(record.name, f"{subset}/{right}", (query,), (), others)
             yield f"{direction}_{subset}", item
 
 

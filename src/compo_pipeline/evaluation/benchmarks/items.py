@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import (
-    Callable,
-    Collection,
-    Container,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.images.decoding import ACCEPTED, Limits, crop_name, is_there
@@ -226,59 +218,119 @@ def custom_titles(root: Path) -> dict[str, str]:
     return {str(name): str(title) for name, title in found.items()}
 
 
-def read_folder(root: Path, kind: type = dict, names: Collection[str] = ("*",)) -> dict[str, Any]:
-    """The parsed JSON files of one benchmark, by file name without ending.
+class Record(NamedTuple):
+    """What a file or a part of it holds, with its name in the file and its place for messages.
 
-    Args:
-        root: folder of the files.
-        kind: what each file holds, `dict` or `list`.
-        names: patterns of the files, without ending.
-
-    Raises:
-        SettingsError: there is no such file, or one cannot be read or holds something else.
+    The methods read a field; they raise a SettingsError that names the place where there is none of
+    that kind.
     """
-    files = sorted(file for name in names for file in root.glob(f"{name}.json"))
-    if not files:
-        expected = " or ".join(f"{name}.json" for name in names)
-        raise SettingsError(f"there is no {expected} in {root}")
-    found = {}
-    for file in files:
-        content = read_content(file)
-        if not isinstance(content, kind) or not content:
+
+    name: str
+    where: str
+    content: Any
+
+    def get(self, key: str) -> Any:
+        """A field, unchecked; None where there is none."""
+        return self.content.get(key) if isinstance(self.content, dict) else None
+
+    def part(self, key: str, value: Any) -> Record:
+        """A record of one field, at the same place."""
+        return self._replace(content={key: value})
+
+    def records(self, noun: str = "item") -> list[Record]:
+        """The records of which it is a list, by their number, or a mapping, by their key."""
+        content = self.content
+        entries = content.items() if isinstance(content, dict) else enumerate(content)
+        return [Record(f"{key}", f"{self.where}, {noun} {key}", value) for key, value in entries]
+
+    def text(self, key: str) -> str:
+        """A text that is not blank."""
+        value = self.get(key)
+        if not isinstance(value, str) or not value.strip() or text_problem(value):
             raise SettingsError(
-                f"{file}: expected a {kind.__name__} of items, got {shown(content)}"
+                f"{self.where}: expected a text '{key}', got {shown(self.content)}; is it this "
+                "format?"
             )
-        found[file.stem] = content
-    return found
+        return value
+
+    def texts(self, key: str, least: int = 1) -> tuple[str, ...]:
+        """A list of `least` or more texts; in a CSV as Python writes it."""
+        value = self.get(key)
+        if isinstance(value, str):
+            try:
+                value = ast.literal_eval(value)
+            except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+                value = None
+        if not isinstance(value, list) or len(value) < least:
+            raise SettingsError(
+                f"{self.where}: expected {least} or more '{key}', got {shown(self.content)}"
+            )
+        return tuple(self.part(key, text).text(key) for text in value)
+
+    def listed(self, key: str, noun: str) -> list[Record]:
+        """The records of a list that is not empty."""
+        value = self.get(key)
+        if not isinstance(value, list) or not value:
+            raise SettingsError(f"{self.where}: expected a list '{key}', got {shown(value)}")
+        return self._replace(content=value).records(noun)
+
+    def place(self, key: str, count: int) -> int:
+        """A place, from 0, among `count` candidates."""
+        value = self.get(key)
+        if str(value) not in map(str, range(count)):
+            raise SettingsError(
+                f"{self.where}: expected '{key}' from 0 to {count - 1}, got {shown(value)}"
+            )
+        return int(str(value))
+
+    def crop(self, image: str, keys: Sequence[str]) -> str:
+        """The name of the part of an image that is in the record's box.
+
+        Args:
+            image: name of the whole image.
+            keys: of the left edge, top edge, width and height of the box, in pixels.
+        """
+        box = []
+        for key in keys:
+            value = self.get(key)
+            try:
+                if isinstance(value, int | float | str) and float(f"{value}").is_integer():
+                    box.append(int(float(value)))
+                    continue
+            except (ValueError, OverflowError):
+                pass
+            raise SettingsError(f"{self.where}: expected '{key}', pixels, got {shown(value)}")
+        return crop_name(image, *box)
 
 
-def read_rows(root: Path, pattern: str) -> dict[str, list[tuple[str, Any]]]:
-    """The records of CSV files with a header, JSON lines, JSON lists and Parquet files, by file
-    name without ending; each with its place, for messages.
+def read_files(root: Path, *patterns: str, kind: type = list) -> list[Record]:
+    """The content of files of CSV with a header, JSON, JSON lines or Parquet, each as a record.
 
     Args:
         root: folder of the files.
-        pattern: of their names.
+        patterns: of their names; of files that differ in their ending alone, the last one counts.
+        kind: what each file holds, `dict` or `list`.
 
     Raises:
-        SettingsError: there is no such file, or one cannot be read or holds no records.
+        SettingsError: there is no such file, or one cannot be read, is empty or holds something
+            else.
     """
-    found = {file.stem: rows_of(file) for file in sorted(root.glob(pattern))}
-    if not found:
-        raise SettingsError(f"there is no {root}/{pattern}")
-    return found
+    files = sorted(file for pattern in patterns for file in root.glob(pattern))
+    if not files:
+        raise SettingsError(f"there is no {' or '.join(patterns)} in {root}")
+    return list({file.stem: read_file(file, kind) for file in files}.values())
 
 
-def rows_of(file: Path) -> list[tuple[str, Any]]:
-    """The records of one of the files that `read_rows` reads, each with its place.
+def read_file(file: Path, kind: type = list) -> Record:
+    """The content of one of the files that `read_files` reads.
 
     Raises:
-        SettingsError: it cannot be read or holds no records.
+        SettingsError: it cannot be read, is empty or holds something else.
     """
-    records = read_content(file)
-    if not isinstance(records, list) or not records:
-        raise SettingsError(f"{file}: expected a list of items, got {shown(records)}")
-    return [(f"{file}, item {place}", record) for place, record in enumerate(records)]
+    content = read_content(file)
+    if not isinstance(content, kind) or not content:
+        raise SettingsError(f"{file}: expected a {kind.__name__} of items, got {shown(content)}")
+    return Record(file.stem, f"{file}", content)
 
 
 def subtasks_of(
@@ -292,86 +344,6 @@ def subtasks_of(
         Subtask(benchmark, name, (protocol,), images, tuple(members))
         for name, members in found.items()
     ]
-
-
-def field_of(record: Any, key: str, where: str) -> str:
-    """A text field of one official record.
-
-    Raises:
-        SettingsError: there is no such text, or it is blank; names where.
-    """
-    value = record.get(key) if isinstance(record, dict) else None
-    if not isinstance(value, str) or not value.strip() or text_problem(value):
-        raise SettingsError(
-            f"{where}: expected a text '{key}', got {shown(record)}; is it this format?"
-        )
-    return value
-
-
-def crop_of(image: str, record: Mapping[str, Any], keys: Sequence[str], where: str) -> str:
-    """The name of an image's box in one official record.
-
-    Args:
-        image: name of the whole image.
-        record: with the box in pixels.
-        keys: of its left edge, top edge, width and height.
-        where: place of the record, for the error.
-
-    Raises:
-        SettingsError: one of them is no whole number; names where.
-    """
-    box = []
-    for key in keys:
-        value = record.get(key)
-        try:
-            if isinstance(value, int | float | str) and float(f"{value}").is_integer():
-                box.append(int(float(value)))
-                continue
-        except (ValueError, OverflowError):
-            pass
-        raise SettingsError(f"{where}: expected '{key}', pixels, got {shown(value)}")
-    return crop_name(image, *box)
-
-
-def list_of(record: Mapping[str, Any], key: str, where: str) -> list[Any]:
-    """A list of one official record, which is not empty.
-
-    Raises:
-        SettingsError: there is none; names where.
-    """
-    value = record.get(key)
-    if not isinstance(value, list) or not value:
-        raise SettingsError(f"{where}: expected a list '{key}', got {shown(value)}")
-    return value
-
-
-def texts_of(record: Any, key: str, where: str, least: int = 1) -> tuple[str, ...]:
-    """A list of `least` or more texts of one official record; in a CSV as Python writes it.
-
-    Raises:
-        SettingsError: there is none, or one is no text or blank; names where.
-    """
-    value = record.get(key) if isinstance(record, dict) else None
-    if isinstance(value, str):
-        try:
-            value = ast.literal_eval(value)
-        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-            value = None
-    if not isinstance(value, list) or len(value) < least:
-        raise SettingsError(f"{where}: expected {least} or more '{key}', got {shown(record)}")
-    return tuple(field_of({key: text}, key, where) for text in value)
-
-
-def index_of(record: Any, key: str, count: int, where: str) -> int:
-    """A place, from 0, among `count` candidates of one official record.
-
-    Raises:
-        SettingsError: there is no such number; names where.
-    """
-    value = record.get(key) if isinstance(record, dict) else None
-    if str(value) not in map(str, range(count)):
-        raise SettingsError(f"{where}: expected '{key}' from 0 to {count - 1}, got {shown(value)}")
-    return int(str(value))
 
 
 def tail_of(name: str, images: Path) -> str:

@@ -12,19 +12,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Any
 
 from compo_pipeline.evaluation.benchmarks.items import (
     Benchmark,
     Item,
     Mean,
+    Record,
     Subtask,
-    field_of,
-    index_of,
-    read_rows,
+    read_files,
     subtasks_of,
     tail_of,
-    texts_of,
 )
 
 NAME = "negbench"
@@ -34,34 +31,34 @@ _CHOICES = tuple(f"{name}_mcq_llama3.1_rephrased" for name in ("COCO_val", "VOC2
 def load(root: Path, images: Path) -> list[Subtask]:
     """Read every CSV file in the folder; multiple choice is divided by its templates."""
     subtasks = []
-    for file, rows in read_rows(root, "*.csv").items():
-        if "captions" in rows[0][1]:
-            subtasks += subtasks_of(NAME, "retrieval", images, _retrieval(file, rows, images))
+    for file in read_files(root, "*.csv"):
+        if "captions" in file.content[0]:
+            subtasks += subtasks_of(NAME, "retrieval", images, _retrieval(file, images))
         else:
             # The official code takes the first of equal candidates, of all but the synthetic
             # images the right one.
-            first = all(f"{row.get('correct_answer')}" == "0" for _, row in rows)
-            choices = subtasks_of(NAME, "image_to_text", images, _choices(file, rows, images))
+            first = all(f"{row.get('correct_answer')}" == "0" for row in file.content)
+            choices = subtasks_of(NAME, "image_to_text", images, _choices(file, images))
             subtasks += [replace(subtask, ties_right=first) for subtask in choices]
     return subtasks
 
 
-def _choices(file: str, rows: list[tuple[str, Any]], images: Path) -> Iterator[tuple[str, Item]]:
-    for number, (where, row) in enumerate(rows):
-        keys = takewhile(row.__contains__, (f"caption_{place}" for place in count()))
-        texts = [field_of(row, key, where) for key in keys]
-        right = index_of(row, "correct_answer", len(texts), where)
+def _choices(file: Record, images: Path) -> Iterator[tuple[str, Item]]:
+    for row in file.records():
+        keys = takewhile(row.content.__contains__, (f"caption_{place}" for place in count()))
+        texts = [row.text(key) for key in keys]
+        right = row.place("correct_answer", len(texts))
         wrong = (*texts[:right], *texts[right + 1 :])
-        image = tail_of(field_of(row, "image_path", where), images)
+        image = tail_of(row.text("image_path"), images)
         template = row.get("correct_answer_template")
-        name = f"{file}_{template}" if template else file
-        yield name, Item(f"{number}", image, (texts[right],), wrong)
+        name = f"{file.name}_{template}" if template else file.name
+        yield name, Item(row.name, image, (texts[right],), wrong)
 
 
-def _retrieval(file: str, rows: list[tuple[str, Any]], images: Path) -> Iterator[tuple[str, Item]]:
-    for number, (where, row) in enumerate(rows):
-        image = tail_of(field_of(row, "filepath", where), images)
-        yield file, Item(f"{number}", image, texts_of(row, "captions", where))
+def _retrieval(file: Record, images: Path) -> Iterator[tuple[str, Item]]:
+    for row in file.records():
+        image = tail_of(row.text("filepath"), images)
+        yield file.name, Item(row.name, image, row.texts("captions"))
 
 
 _TYPES = ("positive", "negative", "hybrid")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks.items import (
@@ -13,9 +12,9 @@ from compo_pipeline.evaluation.benchmarks.items import (
     Benchmark,
     Item,
     Mean,
+    Record,
     Subtask,
-    field_of,
-    read_rows,
+    read_files,
     subtasks_of,
 )
 from compo_pipeline.seeding import rng
@@ -24,9 +23,6 @@ from compo_pipeline.untrusted import shown
 _RETRIEVED = 30  # per cent
 _EQBEN = ("youcook2", "gebc", "ag", "kubric_loc", "kubric_attr", "kubric_cnt", "sd")
 
-Rows = Iterable[tuple[str, Any]]
-"""Records with their places, for messages."""
-
 
 @dataclass(frozen=True)
 class _Format:
@@ -34,7 +30,7 @@ class _Format:
 
     `fields` are those of the first image, the second image, the first caption and the second
     caption; `ending` is what an image's name lacks. `subtask` is the field that names the subtask.
-    `records` makes such records of what the file holds.
+    `records` makes such records of those of the file.
     """
 
     name: str
@@ -42,72 +38,67 @@ class _Format:
     fields: tuple[str, str, str, str] = ("image_0", "image_1", "caption_0", "caption_1")
     ending: str = ""
     subtask: str | None = None
-    records: Callable[[Rows], Rows] = iter
+    records: Callable[[list[Record]], Iterable[Record]] = iter
 
     def load(self, root: Path, images: Path) -> list[Subtask]:
         """Read the files."""
         found = [
-            self._item(record, where)
-            for rows in read_rows(root, self.file).values()
-            for where, record in self.records(rows)
+            self._item(record)
+            for file in read_files(root, self.file)
+            for record in self.records(file.records())
         ]
         return subtasks_of(self.name, "group", images, found)
 
-    def _item(self, record: Any, where: str) -> tuple[str, Item]:
-        image, other, caption, foil = (field_of(record, field, where) for field in self.fields)
-        name = f"{record.get('id', where.rpartition(' ')[-1])}"
+    def _item(self, record: Record) -> tuple[str, Item]:
+        image, other, caption, foil = map(record.text, self.fields)
+        name = f"{record.content.get('id', record.name)}"
         item = Item(name, image + self.ending, (caption,), (foil,), (other + self.ending,))
-        return field_of(record, self.subtask, where) if self.subtask else ALL, item
+        return record.text(self.subtask) if self.subtask else ALL, item
 
 
-def _color_swap(rows: Rows) -> Rows:
-    for where, record in rows:
-        names = {key: field_of(record, key, where) for key in ("image_1", "image_2")}
-        yield where, record | {key: name.removeprefix("images/") for key, name in names.items()}
+def _color_swap(records: list[Record]) -> Iterator[Record]:
+    for record in records:
+        names = {key: record.text(key).removeprefix("images/") for key in ("image_1", "image_2")}
+        yield record._replace(content=record.content | names)
 
 
-def _eqben(rows: Rows) -> Rows:
+def _eqben(records: list[Record]) -> Iterator[Record]:
     """The folder of an image names its set; of several captions the first counts."""
-    for where, record in rows:
-        folder = field_of(record, "image0", where).partition("/")[0]
+    for record in records:
+        folder = record.text("image0").partition("/")[0]
         name = folder.removeprefix("eqben")
         if name not in _EQBEN:
             known = ", ".join(f"eqben{name}" for name in _EQBEN)
             raise SettingsError(
-                f"{where}: image0 is in the folder {shown(folder)}, expected one of {known}"
+                f"{record.where}: image0 is in the folder {shown(folder)}, expected one of {known}"
             )
         captions = {key: record.get(key) for key in ("caption0", "caption1")}
         first = {key: text[0] for key, text in captions.items() if text and isinstance(text, list)}
-        yield where, record | first | {"set": name}
+        yield record._replace(content=record.content | first | {"set": name})
 
 
-def _mmvp(rows: Rows) -> Rows:
+def _mmvp(records: list[Record]) -> Iterator[Record]:
     """Rows of an id, a type and a statement, of which two in turn are a pair."""
-    rows = list(rows)
-    if len(rows) % 2:
-        raise SettingsError(f"{rows[-1][0]}: the last row has no second of its pair")
-    for (where, first), (other_place, other) in zip(rows[::2], rows[1::2], strict=True):
-        (name, kind, text), (other_name, _, other_text) = (
-            _parts(list(row.values()), 3, place)
-            for row, place in ((first, where), (other, other_place))
-        )
-        yield (
-            where,
-            {
-                "id": f"{name}-{other_name}",
-                "type": kind,
-                "image_0": f"{kind}/{name}",
-                "image_1": f"{kind}/{other_name}",
-                "caption_0": f"a photo of {text}",
-                "caption_1": f"a photo of {other_text}",
-            },
-        )
+    if len(records) % 2:
+        raise SettingsError(f"{records[-1].where}: the last row has no second of its pair")
+    for record, second in zip(records[::2], records[1::2], strict=True):
+        (name, kind, text), (other_name, _, other_text) = map(_three_texts, (record, second))
+        pair = {
+            "id": f"{name}-{other_name}",
+            "type": kind,
+            "image_0": f"{kind}/{name}",
+            "image_1": f"{kind}/{other_name}",
+            "caption_0": f"a photo of {text}",
+            "caption_1": f"a photo of {other_text}",
+        }
+        yield record._replace(content=pair)
 
 
-def _parts(values: Any, count: int, where: str) -> Iterator[str]:
-    if not isinstance(values, list) or len(values) != count:
-        raise SettingsError(f"{where}: expected {count} texts, got {shown(values)}")
-    return (field_of({"text": value}, "text", where) for value in values)
+def _three_texts(record: Record) -> list[str]:
+    values = list(record.content.values())
+    if len(values) != 3:
+        raise SettingsError(f"{record.where}: expected 3 texts, got {shown(values)}")
+    return [record.part("text", value).text("text") for value in values]
 
 
 _COCO = _Format("coco_counterfactuals", "examples.jsonl", ending=".jpg")

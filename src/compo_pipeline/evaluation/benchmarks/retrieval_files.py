@@ -12,19 +12,16 @@ its own splitter is not known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks.items import (
     Benchmark,
     Item,
+    Record,
     Subtask,
-    field_of,
-    list_of,
-    read_folder,
-    read_rows,
+    read_files,
 )
 from compo_pipeline.evaluation.benchmarks.retrieval import clic_text
 from compo_pipeline.language.sentences import split
@@ -35,18 +32,17 @@ _VAL = "captions_val2017"
 
 def _coco(root: Path, images: Path) -> list[Subtask]:
     found = []
-    for name, content in read_folder(root, dict, (_VAL, "dataset_coco")).items():
-        where = f"{root / name}.json"
-        if name == _VAL:
-            found.append(_subtask("coco", "clic", images, _annotated(content, where), clic_text))
+    for file in read_files(root, f"{_VAL}.json", "dataset_coco.json", kind=dict):
+        if file.name == _VAL:
+            found.append(_subtask("coco", "clic", images, _annotated(file), clic_text))
         else:
-            found.append(_subtask("coco", "karpathy", images, _karpathy(content, where)))
+            found.append(_subtask("coco", "karpathy", images, _karpathy(file)))
     return found
 
 
 def _flickr30k(root: Path, images: Path) -> list[Subtask]:
-    name = "dataset_flickr30k"
-    items = list(_karpathy(read_folder(root, dict, (name,))[name], f"{root / name}.json"))
+    (file,) = read_files(root, "dataset_flickr30k.json", kind=dict)
+    items = list(_karpathy(file))
     return [
         _subtask("flickr30k", protocol, images, items, text)
         for protocol, text in (("karpathy", str), ("clic", clic_text))
@@ -54,60 +50,56 @@ def _flickr30k(root: Path, images: Path) -> list[Subtask]:
 
 
 def _docci(root: Path, images: Path) -> list[Subtask]:
-    (rows,) = read_rows(root, "docci_descriptions.jsonlines").values()
+    (file,) = read_files(root, "docci_descriptions.jsonlines")
     items = [
         Item(
-            field_of(record, "example_id", where),
-            field_of(record, "image_file", where),
-            _sentences(field_of(record, "description", where)),
+            record.text("example_id"),
+            record.text("image_file"),
+            _sentences(record.text("description")),
         )
-        for where, record in rows
-        if field_of(record, "split", where) == "test"
+        for record in file.records()
+        if record.text("split") == "test"
     ]
     return [_subtask("docci", "test", images, items)]
 
 
 def _iiw(root: Path, images: Path) -> list[Subtask]:
     # The file does not say how the images' names end.
-    files = {path.stem: path.name for path in images.iterdir()} if images.is_dir() else {}
+    names = {path.stem: path.name for path in images.iterdir()} if images.is_dir() else {}
     found = []
-    for name, rows in read_rows(root, "*.jsonl").items():
+    for file in read_files(root, "*.jsonl"):
         items = []
-        for where, record in rows:
-            key = field_of(record, "image/key", where)
-            texts = _sentences(field_of(record, "IIW", where))
-            items.append(Item(key, files.get(key, f"{key}.jpg"), texts))
-        found.append(_subtask("iiw", name, images, items))
+        for record in file.records():
+            key = record.text("image/key")
+            items.append(Item(key, names.get(key, f"{key}.jpg"), _sentences(record.text("IIW"))))
+        found.append(_subtask("iiw", file.name, images, items))
     return found
 
 
-def _annotated(content: Mapping[str, Any], where: str) -> Iterator[Item]:
+def _annotated(file: Record) -> Iterator[Item]:
     captions: dict[str, list[str]] = {}
-    for place, record in enumerate(list_of(content, "annotations", where)):
-        text = field_of(record, "caption", f"{where}, annotation {place}")
-        captions.setdefault(f"{record.get('image_id')}", []).append(text)
-    for place, record in enumerate(list_of(content, "images", where)):
-        name = field_of(record, "file_name", f"{where}, image {place}")
+    for record in file.listed("annotations", "annotation"):
+        captions.setdefault(f"{record.get('image_id')}", []).append(record.text("caption"))
+    for record in file.listed("images", "image"):
+        name = record.text("file_name")
         own = captions.pop(f"{record.get('id')}", None)
         if not own:
-            raise SettingsError(f"{where}, image {place}: {shown(name)} has no caption")
+            raise SettingsError(f"{record.where}: {shown(name)} has no caption")
         yield Item(name, f"val2017/{name}", tuple(own))
     if captions:
         raise SettingsError(
-            f"{where}: {len(captions)} image_id of annotations are of no image (such as "
+            f"{file.where}: {len(captions)} image_id of annotations are of no image (such as "
             f"{shown(next(iter(captions)))})"
         )
 
 
-def _karpathy(content: Mapping[str, Any], where: str) -> Iterator[Item]:
-    for place, record in enumerate(list_of(content, "images", where)):
-        here = f"{where}, image {place}"
-        if field_of(record, "split", here) != "test":
-            continue
-        name = field_of(record, "filename", here)
-        folder = f"{field_of(record, 'filepath', here)}/" if "filepath" in record else ""
-        texts = (field_of(text, "raw", here) for text in list_of(record, "sentences", here))
-        yield Item(name, folder + name, tuple(texts))
+def _karpathy(file: Record) -> Iterator[Item]:
+    for record in file.listed("images", "image"):
+        if record.text("split") == "test":
+            name = record.text("filename")
+            folder = "" if record.get("filepath") is None else f"{record.text('filepath')}/"
+            texts = (sentence.text("raw") for sentence in record.listed("sentences", "sentence"))
+            yield Item(name, folder + name, tuple(texts))
 
 
 def _sentences(text: str) -> tuple[str, ...]:

@@ -14,8 +14,7 @@ from compo_pipeline.evaluation.benchmarks.items import (
     Item,
     Mean,
     Subtask,
-    field_of,
-    read_folder,
+    read_files,
 )
 from compo_pipeline.untrusted import shown
 
@@ -41,22 +40,22 @@ _LEAST_VOTES = 2
 def load(root: Path, images: Path) -> list[Subtask]:
     """Read every phenomenon that is there."""
     subtasks = []
-    for name, records in read_folder(root, dict, _FOLDERS).items():
+    for file in read_files(root, *(f"{name}.json" for name in _FOLDERS), kind=dict):
         items = []
-        for key, record in records.items():
-            where = f"{root / name}.json, item {key}"
-            image, caption, foil = (
-                field_of(record, field, where) for field in ("image_file", "caption", "foil")
-            )
+        for record in file.records():
+            image, caption, foil = map(record.text, ("image_file", "caption", "foil"))
             votes = record.get("mturk")
             if not isinstance(votes, dict) or not isinstance(votes.get("caption"), int):
-                raise SettingsError(f"{where}: expected votes mturk.caption, got {shown(votes)}")
+                raise SettingsError(
+                    f"{record.where}: expected votes mturk.caption, got {shown(votes)}"
+                )
             if votes["caption"] >= _LEAST_VOTES:
-                items.append(Item(key, f"{_FOLDERS[name]}/{image}", (caption,), (foil,)))
-        few = len(records) - len(items)
+                path = f"{_FOLDERS[file.name]}/{image}"
+                items.append(Item(record.name, path, (caption,), (foil,)))
+        few = len(file.content) - len(items)
         dropped = {f"mturk.caption below {_LEAST_VOTES}": few} if few else {}
         protocols = ("image_to_text",)
-        subtasks.append(Subtask(NAME, name, protocols, images, tuple(items), dropped=dropped))
+        subtasks.append(Subtask(NAME, file.name, protocols, images, tuple(items), dropped=dropped))
     return subtasks
 
 

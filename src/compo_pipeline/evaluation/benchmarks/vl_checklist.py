@@ -8,7 +8,6 @@ negative, as in the official code.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -17,10 +16,9 @@ from compo_pipeline.evaluation.benchmarks.items import (
     Benchmark,
     Item,
     Mean,
+    Record,
     Subtask,
-    field_of,
-    rows_of,
-    texts_of,
+    read_file,
 )
 from compo_pipeline.remote import read_bytes
 from compo_pipeline.untrusted import path_below, shown
@@ -42,10 +40,7 @@ def load(root: Path, images: Path) -> list[Subtask]:
         if aspect.lower() not in ASPECTS or not parts:
             raise SettingsError(f"{file} is in none of the folders {', '.join(ASPECTS)}")
         annotations, folder = _index(root, file)
-        items = tuple(
-            _item(record, f"{place}", folder, where)
-            for place, (where, record) in enumerate(rows_of(annotations))
-        )
+        items = tuple(_item(record, folder) for record in read_file(annotations).records())
         name = f"{aspect.lower()}/{'_'.join(parts)}"
         subtasks.append(Subtask(NAME, name, ("image_to_text",), images, items))
     return subtasks
@@ -61,20 +56,21 @@ def _index(root: Path, file: Path) -> tuple[Path, str]:
         content = yaml.safe_load(text)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise SettingsError(f"{file} cannot be read: {error}") from error
-    names = [field_of(content, key, f"{file}") for key in ("ANNO_PATH", "IMG_ROOT")]
+    annotations, folder = map(Record(file.stem, f"{file}", content).text, ("ANNO_PATH", "IMG_ROOT"))
     try:
-        return path_below(root, names[0]), names[1]
+        return path_below(root, annotations), folder
     except ValueError as error:
         raise SettingsError(f"{file}: ANNO_PATH: {error}") from error
 
 
-def _item(record: Any, place: str, folder: str, where: str) -> Item:
-    if not isinstance(record, list) or len(record) != 2:
-        raise SettingsError(f"{where}: expected [image, {{POS, NEG}}], got {shown(record)}")
-    image, texts = record
-    image = field_of({"image": image}, "image", where)
-    right, wrong = (texts_of(texts, key, where)[:1] for key in ("POS", "NEG"))
-    return Item(place, f"{folder.rstrip('/')}/{image}", right, wrong)
+def _item(record: Record, folder: str) -> Item:
+    content = record.content
+    if not isinstance(content, list) or len(content) != 2:
+        raise SettingsError(f"{record.where}: expected [image, {{POS, NEG}}], got {shown(content)}")
+    image = record.part("image", content[0]).text("image")
+    texts = record._replace(content=content[1])
+    right, wrong = (texts.texts(key)[:1] for key in ("POS", "NEG"))
+    return Item(record.name, f"{folder.rstrip('/')}/{image}", right, wrong)
 
 
 BENCHMARK = Benchmark(

@@ -14,17 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks.items import (
     Benchmark,
     Item,
     Mean,
+    Record,
     Subtask,
-    field_of,
-    read_folder,
-    texts_of,
+    read_files,
 )
 from compo_pipeline.untrusted import shown
 
@@ -47,23 +45,14 @@ _FILES = {
 def load(root: Path, images: Path) -> list[Subtask]:
     """Read the files that are there."""
     subtasks = []
-    for name, records in read_folder(root, list, _FILES).items():
-        items = []
-        for place, record in enumerate(records):
-            where = f"{root / name}.json, item {place}"
-            image, texts = (
-                _controlled(record, where)
-                if name.startswith("controlled")
-                else _question(record, name, where)
-            )
-            items.append(Item(f"{place}", image, texts[:1], texts[1:]))
-        subtasks.append(Subtask(NAME, _FILES[name], ("image_to_text",), images, tuple(items)))
-        if first_and_second := _PAIRS.get(name):
-            every = {"pairs": first_and_second, "sets": (sum(first_and_second, ()),)}
-            for kind, places in every.items():
-                if joint := tuple(_joint(items, places, f"{root / name}.json")):
-                    part = f"{_FILES[name]}_{kind}"
-                    subtasks.append(Subtask(NAME, part, ("joint",), images, joint))
+    for file in read_files(root, *(f"{name}.json" for name in _FILES)):
+        read = _controlled if file.name.startswith("controlled") else _question
+        name, items = _FILES[file.name], [read(record, file.name) for record in file.records()]
+        subtasks.append(Subtask(NAME, name, ("image_to_text",), images, tuple(items)))
+        if pairs := _PAIRS.get(file.name):
+            for kind, places in {"pairs": pairs, "sets": (sum(pairs, ()),)}.items():
+                if joint := tuple(_joint(items, places, file.where)):
+                    subtasks.append(Subtask(NAME, f"{name}_{kind}", ("joint",), images, joint))
     return subtasks
 
 
@@ -93,17 +82,21 @@ def _joint(items: Iterable[Item], kinds: Iterable[tuple[str, ...]], where: str) 
             )
 
 
-def _controlled(record: Any, where: str) -> tuple[str, tuple[str, ...]]:
-    path = PurePosixPath(field_of(record, "image_path", where))
-    return "/".join(path.parts[-2:]), texts_of(record, "caption_options", where, least=2)
+def _controlled(record: Record, _: str) -> Item:
+    path = PurePosixPath(record.text("image_path"))
+    right, *wrong = record.texts("caption_options", least=2)
+    return Item(record.name, "/".join(path.parts[-2:]), (right,), tuple(wrong))
 
 
-def _question(record: Any, name: str, where: str) -> tuple[str, tuple[str, ...]]:
-    if not isinstance(record, list) or len(record) != 3:
-        raise SettingsError(f"{where}: expected [image id, right, wrong], got {shown(record)}")
-    image, right, wrong = (field_of({"text": f"{part}"}, "text", where) for part in record)
-    folder = f"val2017/{image:0>12}" if name.startswith("coco") else f"vg_images/{image}"
-    return f"{folder}.jpg", (right, wrong)
+def _question(record: Record, file: str) -> Item:
+    content = record.content
+    if not isinstance(content, list) or len(content) != 3:
+        raise SettingsError(
+            f"{record.where}: expected [image id, right, wrong], got {shown(content)}"
+        )
+    image, right, wrong = (record.part("text", f"{part}").text("text") for part in content)
+    path = f"val2017/{image:0>12}" if file.startswith("coco") else f"vg_images/{image}"
+    return Item(record.name, f"{path}.jpg", (right,), (wrong,))
 
 
 BENCHMARK = Benchmark(

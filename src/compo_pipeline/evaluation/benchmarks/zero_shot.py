@@ -5,19 +5,15 @@ An item is {"filename", "class"}; a template has `{}` where the class goes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks.items import (
     Benchmark,
     Item,
+    Record,
     Subtask,
-    field_of,
-    list_of,
-    read_folder,
-    texts_of,
+    read_files,
 )
 
 NAME = "zero_shot"
@@ -25,26 +21,22 @@ NAME = "zero_shot"
 
 def load(root: Path, images: Path) -> list[Subtask]:
     """Read every set in the folder."""
-    return [
-        _subtask(name, content, f"{root / name}.json", images)
-        for name, content in read_folder(root).items()
-    ]
+    return [_subtask(file, images) for file in read_files(root, "*.json", kind=dict)]
 
 
-def _subtask(name: str, content: Mapping[str, Any], where: str, images: Path) -> Subtask:
-    classes, templates = (texts_of(content, key, where) for key in ("classes", "templates"))
+def _subtask(file: Record, images: Path) -> Subtask:
+    where, classes, templates = file.where, file.texts("classes"), file.texts("templates")
     if len(set(classes)) < max(2, len(classes)):
         raise SettingsError(f"{where}: expected two different classes or more, got {classes}")
     if any("{}" not in template for template in templates):
         raise SettingsError(f"{where}: every template needs a {{}} for the class, got {templates}")
     items = []
-    for position, record in enumerate(list_of(content, "items", where)):
-        filename = field_of(record, "filename", f"{where}, item {position}")
-        label = field_of(record, "class", f"{where}, item {position}")
+    for record in file.listed("items", "item"):
+        label = record.text("class")
         if label not in classes:
-            raise SettingsError(f"{where}, item {position}: '{label}' is not one of its classes")
-        items.append(Item(item=f"{position}", image=filename, positives=(label,)))
-    return Subtask(NAME, name, ("zero_shot",), images, tuple(items), classes, templates)
+            raise SettingsError(f"{record.where}: '{label}' is not one of its classes")
+        items.append(Item(record.name, record.text("filename"), (label,)))
+    return Subtask(NAME, file.name, ("zero_shot",), images, tuple(items), classes, templates)
 
 
 BENCHMARK = Benchmark(

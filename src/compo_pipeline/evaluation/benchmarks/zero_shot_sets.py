@@ -25,22 +25,20 @@ from compo_pipeline.evaluation.benchmarks.items import (
     Item,
     Mean,
     Subtask,
-    field_of,
-    list_of,
+    read_file,
 )
 from compo_pipeline.remote import read_bytes
-from compo_pipeline.untrusted import read_json, shown, text_problem
+from compo_pipeline.untrusted import shown, text_problem
 
 NAME = "zero_shot_sets"
 # CLIC's ten, and ELEVATER's twenty with ImageNet; a folder `wds_<name>` has the name as well.
-ZS10 = (
-    *("food101", "cifar10", "cifar100", "stanford_cars", "fgvc_aircraft"),
-    *("dtd", "oxford_pets", "caltech101", "flowers102", "country211"),
-)
-ZS21 = (
-    *(*ZS10, "eurosat", "fer2013", "gtsrb", "hateful_memes", "kitti_distance", "mnist"),
-    *("patch_camelyon", "rendered_sst2", "resisc45", "voc2007", "imagenet1k"),
-)
+_SETS = """
+food101 cifar10 cifar100 stanford_cars fgvc_aircraft dtd oxford_pets caltech101 flowers102
+country211 eurosat fer2013 gtsrb hateful_memes kitti_distance mnist patch_camelyon rendered_sst2
+resisc45 voc2007 imagenet1k
+"""
+ZS21 = tuple(_SETS.split())
+ZS10 = ZS21[:10]
 _TEMPLATES = ("templates.txt", "zeroshot_classification_templates.txt")
 _TEMPLATE = "a photo of a {}."
 _IMAGES = frozenset(("webp", "png", "jpg", "jpeg"))
@@ -92,9 +90,11 @@ def _subtask(root: Path, folder: Path) -> Subtask:
             f"{folder}: expected two different classes or more, got {shown(classes)}"
         )
     if len(classes) < len(names):
+        twice = len(names) - len(classes)
         log.warning(
             "%s: %d names of classes are given twice; such classes count as one.",
-            *(folder.name, len(names) - len(classes)),
+            folder.name,
+            twice,
         )
     templates = [
         line.replace("{c}", "{}")
@@ -167,23 +167,21 @@ def _shard(path: Path, folder: Path) -> Iterator[tuple[str, int]]:
             raise SettingsError(f"{path}, {endings['cls']}: expected a number, got {label[:50]!r}")
         yield f"{path.relative_to(folder)}/{image}", int(label)
     if archive.cut or left_out:
+        cut = "the file is cut off; " if archive.cut else ""
         log.warning(
-            "%s: %s%d samples without an image or a class are left out.",
-            *(path, "the file is cut off; " if archive.cut else "", left_out),
+            "%s: %s%d samples without an image or a class are left out.", path, cut, left_out
         )
 
 
 def _food101(folder: Path) -> _Found:
-    path = folder / "food-101/meta/test.json"
-    by_class = read_json(path)
-    if not isinstance(by_class, dict) or not by_class:
-        raise SettingsError(f"{path}: expected images by class, got {shown(by_class)}")
+    file = read_file(folder / "food-101/meta/test.json", dict)
+    classes = sorted(file.content)
     images = [
-        (f"food-101/images/{field_of({name: each}, name, f'{path}')}.jpg", number)
-        for number, name in enumerate(sorted(by_class))
-        for each in list_of(by_class, name, f"{path}")
+        (f"food-101/images/{image}.jpg", number)
+        for number, name in enumerate(classes)
+        for image in file.texts(name)
     ]
-    return _Found(sorted(by_class), images)
+    return _Found(classes, images)
 
 
 def _dtd(folder: Path) -> _Found:
