@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -95,6 +96,11 @@ class Row:
     vs_control: Difference | None
     slice: str = ""
 
+    @property
+    def key(self) -> Key:
+        """Benchmark, metric, and subtask or average."""
+        return self.benchmark, self.metric, self.name
+
 
 @dataclass(frozen=True, eq=False)
 class _Part:
@@ -112,7 +118,7 @@ def compare(
     seeds: Sequence[Iterable[Score]],
     models: Mapping[str, str],
     chance: Mapping[Key, float],
-    titles: Mapping[str, str] | None = None,
+    titles: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Row]:
     """All metrics of one run, or of the same run under several training seeds.
 
@@ -141,7 +147,7 @@ def compare_slices(
     models: Mapping[str, str],
     slices: ItemSlices,
     smallest: int,
-    titles: Mapping[str, str] | None = None,
+    titles: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Row]:
     """All metrics within every slice, without chance levels; Holm's correction is over all slices.
 
@@ -197,11 +203,11 @@ def run_metrics(rows: Sequence[Row], role: str) -> dict[str, float]:
         rows: of the comparison.
         role: control or fine_tuned.
     """
-    values: dict[Row, Estimate] = {
-        row: estimate for row in rows if (estimate := getattr(row, role)) is not None
-    }
     found = {}
-    for row, estimate in values.items():
+    for row in rows:
+        estimate: Estimate | None = getattr(row, role)
+        if estimate is None:
+            continue
         # Dots: MLflow shows a section of charts for each prefix before the last slash.
         name = f"{row.benchmark}.{row.metric}.{row.name}"
         if row.headline:
@@ -229,7 +235,7 @@ def _compare_benchmark(
     tables: Sequence[Mapping[tuple[str, Key], _Results]],
     models: Mapping[str, str],
     chance: Mapping[Key, float],
-    titles: Mapping[str, str] | None,
+    titles: Mapping[str, str],
 ) -> list[Row]:
     base = [tables[0].get((models[BASE], key), {}) for key in keys]
     named = {group for part in base for group, value in part.values() if value is not None}
@@ -250,7 +256,7 @@ def _compare_benchmark(
         level = None
         if members.keys() <= chance.keys():
             level = 100 * sum(weight * chance[key] for key, weight in members.items())
-        own = {key: parts[key] for key in members}
+        own = [parts[key] for key in members]
         rows.append(_row(metric, own, list(members.values()), level, models))
     return rows
 
@@ -284,12 +290,12 @@ def _part(
 
 def _row(
     metric: ReportedMetric,
-    members: Mapping[Key, _Part],
+    parts: Sequence[_Part],
     weights: Sequence[float],
     chance: float | None,
     models: Mapping[str, str],
 ) -> Row:
-    parts = list(members.values())
+    verdicts = metric.metric not in GRADED
     return Row(
         benchmark=metric.benchmark,
         metric=metric.metric,
@@ -307,10 +313,8 @@ def _row(
                 for role in models
             },
             weights,
-            exact=metric.metric not in GRADED
-            and len(parts) == 1
-            and len(parts[0].values[BASE]) == 1,
-            verdicts=metric.metric not in GRADED,
+            exact=verdicts and len(parts) == 1 and len(parts[0].values[BASE]) == 1,
+            verdicts=verdicts,
         ),
     )
 

@@ -27,7 +27,7 @@ _AGAINST_CONTROL: dict[Significance, str] = {
 
 def main_metric(rows: Sequence[Row]) -> Row | None:
     """The metric that represents a run in one line; None if nothing was scored."""
-    by_key = {(row.benchmark, row.metric, row.name): row for row in rows}
+    by_key = {row.key: row for row in rows}
     headlines = (row for row in rows if row.headline)
     return next((by_key[key] for key in MAIN_METRICS if key in by_key), next(headlines, None))
 
@@ -47,7 +47,7 @@ def summary_lines(rows: Sequence[Row], models: Mapping[str, str]) -> tuple[str, 
         rows: all metrics.
         models: names by role.
     """
-    by_key = {(row.benchmark, row.metric, row.name): row for row in rows}
+    by_key = {row.key: row for row in rows}
     chosen = [by_key[key] for key in MAIN_METRICS if key in by_key][:1]
     chosen += [by_key[_TEXT_ONLY]] if _TEXT_ONLY in by_key else []
     chosen += [row for row in rows if row.metric in ("i2t_r1", "t2i_r1")]
@@ -76,19 +76,14 @@ def summary_sentence(rows: Sequence[Row]) -> str:
     if main is None:
         return "Nothing could be scored, so there is nothing to compare"
     # Without a compositional benchmark the main metric is the first headline.
-    compositional = (main.benchmark, main.metric, main.name) in MAIN_METRICS
+    compositional = main.key in MAIN_METRICS
     found = main.vs_base.significance
     parts = [_AGAINST_BASE[found].format("composition" if compositional else _inline_label(main))]
     if found == "above" and main.vs_control and main.vs_control.significance != "above":
         parts.append(_AGAINST_CONTROL[main.vs_control.significance])
-    fell = sorted(
-        (
-            row
-            for row in rows
-            if row.headline and row is not main and row.vs_base.significance == "below"
-        ),
-        key=lambda row: row.vs_base.value,
-    )
+    others = [row for row in rows if row.headline and row is not main]
+    below = [row for row in others if row.vs_base.significance == "below"]
+    fell = sorted(below, key=lambda row: row.vs_base.value)
     parts += [
         f"{_inline_label(row)} fell {-row.vs_base.value:.1f} points" for row in fell[:_MOST_NAMED]
     ]

@@ -319,7 +319,9 @@ def without_reported(
         if shared:
             log.info(
                 "%s: %d of %d validation items are also reported and left out",
-                *(name, shared, len(task.items)),
+                name,
+                shared,
+                len(task.items),
             )
         found.append(replace(task, items=items))
     return found

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from compo_pipeline.configuration import SettingsError, nearest, parse
-from compo_pipeline.evaluation.benchmarks import BENCHMARKS, Item, Subtask
+from compo_pipeline.evaluation.benchmarks import Item, Subtask, benchmark_labels
+from compo_pipeline.evaluation.benchmarks.items import items_by_key
 from compo_pipeline.evaluation.comparison import (
     BASE,
     FINE_TUNED,
@@ -41,7 +42,7 @@ class ModelDiff:
     @property
     def benchmarks(self) -> dict[str, str]:
         """Benchmarks to their labels."""
-        return {name: one.label for name, one in BENCHMARKS.items()} | self.titles
+        return benchmark_labels(self.titles)
 
     def to_json(self) -> dict[str, Any]:
         """Plain mappings and lists."""
@@ -124,9 +125,7 @@ def item_changes(
     Raises:
         SettingsError: an item that was scored is not in the benchmark files any more.
     """
-    items = {
-        (task.benchmark, task.name, item.item): item for task in subtasks for item in task.items
-    }
+    items = items_by_key(subtasks)
     baseline, model = pair
     before = {_key(row): row for row in scores if row.model == baseline}
     for after in scores:
@@ -137,6 +136,7 @@ def item_changes(
             continue
         item = _item(items, after)
         wrong = row if after.correct else after
+        matches = 1 if wrong.metric == "t2i" else len(item.positives)
         yield ItemChange(
             *pair,
             after.benchmark,
@@ -144,7 +144,7 @@ def item_changes(
             after.metric,
             after.item,
             change="fixed" if after.correct else "broken",
-            shortfall=-margin(wrong.metric, wrong.similarities, _matches(item, wrong)),
+            shortfall=-margin(wrong.metric, wrong.similarities, matches),
             image=item.image,
             other_images=item.other_images,
             positives=item.positives,
@@ -171,7 +171,3 @@ def _item(items: Mapping[tuple[str, str, str], Item], row: Score) -> Item:
             "scored; are these the files that were? Run `kedro run --pipeline=benchmark` again"
         )
     return Item(row.item, whole.image, (whole.positives[int(number)],))
-
-
-def _matches(item: Item, row: Score) -> int:
-    return 1 if row.metric == "t2i" else len(item.positives)

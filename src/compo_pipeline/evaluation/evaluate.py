@@ -14,7 +14,7 @@ from typing import Any
 
 from compo_pipeline.compute import choose_device
 from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.evaluation.benchmarks import BENCHMARKS, Subtask, titles
+from compo_pipeline.evaluation.benchmarks import Key, Subtask, benchmark_labels, titles
 from compo_pipeline.evaluation.benchmarks.items import sets_of
 from compo_pipeline.evaluation.comparison import (
     BASE,
@@ -28,7 +28,7 @@ from compo_pipeline.evaluation.comparison import (
 from compo_pipeline.evaluation.conclusions import summary_lines
 from compo_pipeline.evaluation.contamination import Overlap, TrainingRows, overlaps
 from compo_pipeline.evaluation.embed import Embedded, Embedder, Tokens
-from compo_pipeline.evaluation.scoring import ModelScores, score_model
+from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.slices import ItemSlices
 from compo_pipeline.models.loading import LoadedModel, load
@@ -101,7 +101,7 @@ class Comparison:
     @property
     def benchmarks(self) -> dict[str, str]:
         """Benchmarks to their labels."""
-        return {name: one.label for name, one in BENCHMARKS.items()} | self.titles
+        return benchmark_labels(self.titles)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -159,37 +159,62 @@ def evaluate(
         settings: batches, precision.
         slices: of the items, which are compared too.
     """
-    embedder = Embedder(subtasks, settings)
     names = {role: fine_tuned if role == FINE_TUNED else role for role in ROLES if role in models}
-    scored = ModelScores()
-    weights: dict[str, str] = {}
-    fingerprints: dict[str, str] = {}
-    audits: list[Audit] = []
-    for role, name in names.items():
-        loaded = models[role]()
-        weights[role], fingerprints[role] = loaded.name, loaded.fingerprint
-        embedded = embedder(loaded, name)
-        own = score_model(subtasks, embedded, name)
-        scored.rows += own.rows
-        scored.chance |= own.chance
-        if role == BASE:
-            audits = audit(subtasks, embedded)
+    by_name = {name: models[role] for role, name in names.items()}
+    scored, audits = score_models(subtasks, by_name, settings)
+    scores = [row for own in scored.values() for row in own.rows]
     labels = titles(subtasks)
-    rows = compare([scored.rows], names, scored.chance, labels)
+    rows = compare([scores], names, scored[BASE].chance, labels)
     comparison = Comparison(
         dataset=dataset,
         models=names,
-        weights=weights,
+        weights={role: scored[name].weights for role, name in names.items()},
         conclusions=summary_lines(rows, names),
         rows=tuple(rows),
         audits=tuple(audits),
         overlaps=tuple(overlaps(subtasks, known, settings.workers, slices)),
-        fingerprints=fingerprints,
+        fingerprints={role: scored[name].fingerprint for role, name in names.items()},
         titles=labels,
         method_label=label,
-        slices=tuple(compare_slices([scored.rows], names, slices, settings.slice_items, labels)),
+        slices=tuple(compare_slices([scores], names, slices, settings.slice_items, labels)),
     )
-    return scored.rows, comparison
+    return scores, comparison
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredModel:
+    """The rows of a model, chance levels by subtask, the weights' name and their fingerprint."""
+
+    rows: list[Score]
+    chance: dict[Key, float]
+    weights: str
+    fingerprint: str
+
+
+def score_models(
+    subtasks: Sequence[Subtask],
+    models: Mapping[str, Callable[[], LoadedModel]],
+    settings: EvaluationSettings,
+    store: Path | None = None,
+) -> tuple[dict[str, ScoredModel], list[Audit]]:
+    """Score models, one in memory at a time, and audit the items under the first one's tokenizer.
+
+    Args:
+        subtasks: what is scored.
+        models: loaders by name.
+        settings: batches, precision.
+        store: folder of stored embeddings; None stores none.
+    """
+    embedder = Embedder(subtasks, settings, store)
+    scored: dict[str, ScoredModel] = {}
+    audits: list[Audit] = []
+    for name, load_model in models.items():
+        loaded = load_model()
+        embedded = embedder(loaded, name)
+        own = score_model(subtasks, embedded, name)
+        scored[name] = ScoredModel(own.rows, own.chance, loaded.name, loaded.fingerprint)
+        audits = audits or audit(subtasks, embedded)
+    return scored, audits
 
 
 def loaders(

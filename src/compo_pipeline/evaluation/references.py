@@ -66,6 +66,10 @@ _MTEB: dict[tuple[str, str], Key] = {
         }.items()
     },
 }
+_SAME_NAMES = """
+food101 cifar10 cifar100 fgvc_aircraft dtd caltech101 flowers102 country211 eurosat fer2013 gtsrb
+mnist resisc45 voc2007 imagenet1k
+"""
 _UNIBENCH: dict[tuple[str, str], Key] = {
     ("sugarcrepe", ""): ("sugar_crepe", "accuracy", "by_item"),
     ("winoground", ""): ("winoground", "group", "all"),
@@ -74,14 +78,7 @@ _UNIBENCH: dict[tuple[str, str], Key] = {
     **{
         (theirs, ""): _zero_shot(ours)
         for theirs, ours in {
-            **{
-                name: name
-                for name in (
-                    *("food101", "cifar10", "cifar100", "fgvc_aircraft", "dtd", "caltech101"),
-                    *("flowers102", "country211", "eurosat", "fer2013", "gtsrb", "mnist"),
-                    *("resisc45", "voc2007", "imagenet1k"),
-                )
-            },
+            **{name: name for name in _SAME_NAMES.split()},
             "cars": "stanford_cars",
             "pets": "oxford_pets",
             "pcam": "patch_camelyon",

@@ -10,19 +10,17 @@ from typing import Any
 
 from compo_pipeline.configuration import SettingsError, nearest, parse
 from compo_pipeline.evaluation.benchmarks import (
-    BENCHMARKS,
     Key,
     Subtask,
+    benchmark_labels,
     places,
     titles,
     zero_shot_sets,
 )
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Row, by_role, compare
 from compo_pipeline.evaluation.contamination import Overlap, TrainingRows, overlaps
-from compo_pipeline.evaluation.embed import Embedder
-from compo_pipeline.evaluation.evaluate import Audit, Comparison, audit, left_out
+from compo_pipeline.evaluation.evaluate import Audit, Comparison, left_out, score_models
 from compo_pipeline.evaluation.published import Paper, published_results
-from compo_pipeline.evaluation.scoring import ModelScores, score_model
 from compo_pipeline.evaluation.settings import (
     BenchmarksSettings,
     ComparisonSet,
@@ -118,6 +116,11 @@ class SuiteModel:
     fingerprint: str
     rows: tuple[Row, ...]
 
+    @property
+    def values(self) -> dict[Key, float]:
+        """Its figures, per cent."""
+        return {row.key: row.fine_tuned.value for row in self.rows}
+
 
 @dataclass(frozen=True, slots=True)
 class Suite:
@@ -145,7 +148,7 @@ class Suite:
     @property
     def benchmarks(self) -> dict[str, str]:
         """Benchmarks to their labels."""
-        return {name: one.label for name, one in BENCHMARKS.items()} | self.titles
+        return benchmark_labels(self.titles)
 
     @property
     def table(self) -> Iterator[tuple[Row, ...]]:
@@ -167,11 +170,7 @@ class Suite:
     def aggregates(self) -> list[AggregateRow]:
         """The aggregates of which a member was run on the official files."""
         values = [
-            {
-                _key(row): row.fine_tuned.value
-                for row in model.rows
-                if row.benchmark not in self.titles
-            }
+            {key: value for key, value in model.values.items() if key[0] not in self.titles}
             for model in self.models
         ]
         found = []
@@ -179,8 +178,7 @@ class Suite:
             missing = [member for member in one.members if not set(member) <= values[0].keys()]
             if len(missing) < len(one.members):
                 means = () if missing else tuple(_aggregate(one, own) for own in values)
-                official = {name: benchmark.label for name, benchmark in BENCHMARKS.items()}
-                labels = tuple(one.name(member, official) for member in missing)
+                labels = tuple(one.name(member, benchmark_labels()) for member in missing)
                 found.append(AggregateRow(one.label, means, labels))
         return found
 
@@ -190,10 +188,10 @@ class Suite:
         over zero-shot sets, and over retrieval both ways. One without members was not run.
         """
         rows = self.models[0].rows
-        keys = [_key(row) for row in rows]
-        sets = [_key(row) for row in rows if row.metric == "top1" and not row.averaged]
-        recalls = [_key(row) for row in rows if row.metric in ("i2t_r1", "t2i_r1")]
-        above = tuple(member for member in COMPOSITIONAL if set(member) <= set(keys))
+        keys = {row.key for row in rows}
+        sets = [row.key for row in rows if row.metric == "top1" and not row.averaged]
+        recalls = [row.key for row in rows if row.metric in ("i2t_r1", "t2i_r1")]
+        above = tuple(member for member in COMPOSITIONAL if keys.issuperset(member))
         return Aggregate("compositionality", above), (
             Aggregate("zero-shot top-1", tuple((key,) for key in sets)),
             Aggregate("retrieval R@1", tuple((key,) for key in recalls)),
@@ -201,23 +199,17 @@ class Suite:
 
     def means(self, aggregate: Aggregate) -> dict[str, float]:
         """An aggregate of the models, and of the reference models that have all of its members."""
-        found = {
-            model.name: _aggregate(
-                aggregate, {_key(row): row.fine_tuned.value for row in model.rows}
-            )
-            for model in self.models
-        }
-        if not self.titles:
-            for paper in self.references:
-                for place, name in enumerate(paper.models):
-                    values: dict[Key, float] = {}
-                    for key, by in paper.results.items():
-                        benchmark, metric, part = key.split("/", 2)
-                        if (value := by[place]) is not None:
-                            values[benchmark, metric, part] = value
-                    if all(set(member) <= values.keys() for member in aggregate.members):
-                        label = f"{name} ({paper.title.partition(',')[0]})"
-                        found[label] = _aggregate(aggregate, values)
+        found = {model.name: _aggregate(aggregate, model.values) for model in self.models}
+        for paper in () if self.titles else self.references:
+            for place, name in enumerate(paper.models):
+                values: dict[Key, float] = {}
+                for key, by in paper.results.items():
+                    benchmark, metric, part = key.split("/", 2)
+                    if (value := by[place]) is not None:
+                        values[benchmark, metric, part] = value
+                if all(set(member) <= values.keys() for member in aggregate.members):
+                    label = f"{name} ({paper.title.partition(',')[0]})"
+                    found[label] = _aggregate(aggregate, values)
         return found
 
     @property
@@ -227,9 +219,9 @@ class Suite:
         A paper's values need all items of the official files, as in `published_results`. Benchmarks
         whose files are not the official ones have none.
         """
-        table = {_key(rows[0]): rows for rows in self.table if rows[0].benchmark not in self.titles}
+        table = {rows[0].key: rows for rows in self.table if rows[0].benchmark not in self.titles}
         found = [
-            (one.paper, [(table[_key(row)], values) for row, values in one.rows])
+            (one.paper, [(table[row.key], values) for row, values in one.rows])
             for one in published_results((rows[0] for rows in table.values()), coco=False)
         ]
         for paper in self.references:
@@ -258,10 +250,6 @@ class Suite:
 
 Values = tuple[float | None, ...]
 """Of each model of a paper."""
-
-
-def _key(row: Row) -> Key:
-    return row.benchmark, row.metric, row.name
 
 
 def _aggregate(aggregate: Aggregate, values: Mapping[Key, float]) -> float:
@@ -332,24 +320,14 @@ def score_suite(
         known: what identifies training rows, whose overlap with the items is counted.
         slices: `binding` of the items in these rows.
     """
-    embedder = Embedder(subtasks, settings, store)
-    scored: dict[str, ModelScores] = {}
-    facts: dict[str, tuple[str, str]] = {}
-    audits: list[Audit] = []
-    for name, load in models.items():
-        loaded = load()
-        embedded = embedder(loaded, name)
-        scored[name] = score_model(subtasks, embedded, name)
-        facts[name] = (loaded.name, loaded.fingerprint)
-        audits = audits or audit(subtasks, embedded)
+    scored, audits = score_models(subtasks, models, settings, store)
     baseline, labels = next(iter(scored)), titles(subtasks)
-    chance = scored[baseline].chance
     compared = []
     for name, own in scored.items():
         rows = [*scored[baseline].rows, *(own.rows if name != baseline else ())]
         roles = {BASE: baseline, FINE_TUNED: name}
-        found = compare([rows], roles, chance, labels)
-        compared.append(SuiteModel(name, *facts[name], tuple(found)))
+        found = compare([rows], roles, scored[baseline].chance, labels)
+        compared.append(SuiteModel(name, own.weights, own.fingerprint, tuple(found)))
     suite = Suite(
         models=tuple(compared),
         audits=tuple(audits),
@@ -376,7 +354,7 @@ def compare_runs(runs: Mapping[str, Sequence[tuple[Sequence[Score], Comparison]]
     first = next(iter(runs.values()))[0][1]
     base = first.fingerprints[BASE]
     chance = {
-        (row.benchmark, row.metric, row.name): row.chance / 100
+        row.key: row.chance / 100
         for row in first.rows
         if row.chance is not None and not row.averaged
     }

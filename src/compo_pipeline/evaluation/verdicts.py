@@ -10,6 +10,7 @@ import numpy as np
 
 from compo_pipeline.evaluation import protocols
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
+from compo_pipeline.evaluation.benchmarks.items import items_by_key
 from compo_pipeline.evaluation.scoring import RECALLS
 from compo_pipeline.records import GRADED, Score
 
@@ -26,7 +27,7 @@ def check_verdicts(rows: Sequence[Score], subtasks: Iterable[Subtask]) -> None:
             names the first such item.
     """
     scored = {(task.benchmark, task.name): task for task in subtasks}
-    items = {(*key, item.item): item for key, task in scored.items() for item in task.items}
+    items = items_by_key(scored.values())
     gallery = _gallery(rows, items)
     groups: dict[tuple[str, bool, int, int], list[Score]] = {}
     for row in rows:

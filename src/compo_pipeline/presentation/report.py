@@ -101,7 +101,7 @@ def _by_benchmark(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 def _key_rows(rows: Sequence[Row]) -> list[Row]:
     """The metrics at the top of the page, at most four."""
-    found = {(row.benchmark, row.metric, row.name): row for row in rows}
+    found = {row.key: row for row in rows}
     keys = [found[key] for key in _KEY_METRICS if key in found]
     return (keys + [row for row in rows if row.metric == "i2t_r1"])[:4]
 

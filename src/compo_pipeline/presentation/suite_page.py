@@ -74,9 +74,7 @@ def write(
         "frontier": plots.frontier(panels, folder / FRONTIER),
         "panels": panels,
         "axes": [suite.trade_off[0], *suite.trade_off[1]],
-        "labels": {
-            (row.benchmark, row.metric, row.name): row.label for row in suite.models[0].rows
-        },
+        "labels": {row.key: row.label for row in suite.models[0].rows},
     }
     for name in (PAGE, MARKDOWN):
         pages.write(folder / name, name, context)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from compo_pipeline.configuration import SettingsError, nearest
@@ -71,6 +72,12 @@ BENCHMARKS: dict[str, Benchmark] = {
 
 log = logging.getLogger(__name__)
 
+
+def benchmark_labels(titles: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+    """Benchmarks to their labels; `titles` are those of files that are not the official ones."""
+    return {name: benchmark.label for name, benchmark in BENCHMARKS.items()} | dict(titles)
+
+
 Key = tuple[str, str, str]
 """(benchmark, metric, subtask), as in the scores table."""
 
@@ -93,10 +100,8 @@ METRIC_LABELS = {
     **{f"i2t_r{k}": f"image to text R@{k}" for k in (1, 5, 10)},
     **{f"t2i_r{k}": f"text to image R@{k}" for k in (1, 5, 10)},
 }
-_ORDER = (
-    *(*sugar_crepe.ADD, *sugar_crepe.REPLACE, *sugar_crepe.SWAP),
-    *("add", "replace", "swap", "average", ALL),
-)
+_ORDER = [*sugar_crepe.ADD, *sugar_crepe.REPLACE, *sugar_crepe.SWAP]
+_ORDER += ["add", "replace", "swap", "average", ALL]
 
 
 class Place(NamedTuple):
@@ -279,7 +284,7 @@ class ReportedMetric:
 
 
 def reported_metrics(
-    items: Mapping[Key, int], titles: Mapping[str, str] | None = None
+    items: Mapping[Key, int], titles: Mapping[str, str] = MappingProxyType({})
 ) -> list[ReportedMetric]:
     """The metrics of every scored subtask, and the averages whose subtasks were all scored.
 
@@ -289,7 +294,7 @@ def reported_metrics(
         items: number of scored items by benchmark, metric and subtask.
         titles: labels of benchmarks whose files are not the official ones.
     """
-    labels = {name: benchmark.label for name, benchmark in BENCHMARKS.items()} | dict(titles or {})
+    labels = benchmark_labels(titles)
     scored: dict[tuple[str, str], dict[str, int]] = {}
     for (benchmark, metric, subtask), count in items.items():
         scored.setdefault((benchmark, metric), {})[subtask] = count

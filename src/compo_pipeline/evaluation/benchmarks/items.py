@@ -121,6 +121,13 @@ class Subtask:
         return self.places(item)[0]
 
 
+def items_by_key(subtasks: Iterable[Subtask]) -> dict[tuple[str, str, str], Item]:
+    """Items by benchmark, subtask and name."""
+    return {
+        (task.benchmark, task.name, item.item): item for task in subtasks for item in task.items
+    }
+
+
 def set_of(name: str) -> str:
     """The set of a subtask named `<set>/<part>`; other subtasks are a set of their own."""
     return name.partition("/")[0]
