@@ -36,6 +36,13 @@ class Estimate:
     high: float
 
 
+def significance(low: float, high: float) -> Significance:
+    """Above or below if the interval of a difference excludes zero, else level."""
+    if low > 0:
+        return "above"
+    return "below" if high < 0 else "level"
+
+
 @dataclass(frozen=True, slots=True)
 class Difference:
     """The fine-tuned model minus another model, paired on the same items.
@@ -62,9 +69,7 @@ class Difference:
     @property
     def significance(self) -> Significance:
         """Above or below if the interval excludes zero, else level."""
-        if self.low > 0:
-            return "above"
-        return "below" if self.high < 0 else "level"
+        return significance(self.low, self.high)
 
     def format(self, decimals: int = 1) -> str:
         """With the interval: `+3.1 [+1.2, +5.0]`, of several seeds `+3.1 [+1.2, +5.0; 5 seeds]`."""

@@ -22,8 +22,6 @@ from compo_pipeline.evaluation.slices import ItemSlices
 from compo_pipeline.evaluation.suite import Suite
 from compo_pipeline.records import PER_CLASS, ItemChange, Score
 
-CHANGES = ("fixed", "broken")
-
 
 @dataclass(frozen=True, slots=True)
 class ModelDiff:

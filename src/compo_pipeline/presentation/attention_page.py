@@ -12,12 +12,11 @@ from rich.console import Console
 from rich.text import Text
 
 from compo_pipeline.analysis.localisation import Located
-from compo_pipeline.console import table as plain_table
 from compo_pipeline.console import terminal
 from compo_pipeline.evaluation.comparison import OPPONENTS, ROLES, Row
 from compo_pipeline.presentation import pages
 from compo_pipeline.presentation.pages import ImageCard, thumbnail
-from compo_pipeline.presentation.tables import difference_text
+from compo_pipeline.presentation.tables import difference_text, figure_table
 
 PAGE = "attention.html"
 _SIDE = 2200
@@ -79,15 +78,11 @@ def summarise(
 
 def metrics(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
     """Values for the run's metrics in MLflow, by measure."""
-    found: dict[str, dict[str, float]] = {}
+    found = {}
     for row in rows:
-        own = found.setdefault(row.metric, {})
-        for role in ROLES:
-            estimate = getattr(row, role)
-            if estimate is not None:
-                own[role] = estimate.value
-        own["chance"] = row.chance or 0.0
-        own["against_base"] = row.vs_base.value
+        values = {role: getattr(row, role).value for role in ROLES if getattr(row, role)}
+        further = {"chance": row.chance or 0.0, "against_base": row.vs_base.value}
+        found[row.metric] = values | further
     return found
 
 
@@ -99,8 +94,6 @@ def write(summary: AttentionSummary, grids: Sequence[Path], folder: Path) -> Pat
             images.append(ImageCard(path.name, *thumbnail(image.convert("RGB"), _SIDE)))
     context = {
         "title": f"Attention of {summary.name}",
-        "facts": {},
-        "links": [],
         "summary": summary,
         "labels": _LABELS,
         "grids": images,
@@ -113,22 +106,22 @@ def show(summary: AttentionSummary, page: Path, console: Console | None = None) 
     console = terminal(console)
     if summary.rows:
         first = summary.rows[0]
-        table = plain_table(
+        labels = [_LABELS[role] for role in summary.roles]
+        against = [f"against {role}" for role in summary.opponents]
+        table = figure_table(
             f"per cent; {first.items:,} phrases, each with a known region, "
-            f"in {first.images:,} images; 95% intervals"
+            f"in {first.images:,} images; 95% intervals",
+            ["chance", *labels, *against],
         )
-        table.add_column("")
-        for label in ("chance", *(_LABELS[role] for role in summary.roles)):
-            table.add_column(label, justify="right", no_wrap=True)
-        for role in summary.opponents:
-            table.add_column(f"against {role}", justify="right", no_wrap=True)
         for row in summary.rows:
-            cells = [Text(f"{row.chance:.2f}")]
-            cells += [Text(f"{getattr(row, role).value:.2f}") for role in summary.roles]
-            for role in summary.opponents:
+            values = [row.chance, *(getattr(row, role).value for role in summary.roles)]
+            differences = [getattr(row, f"vs_{role}") for role in summary.opponents]
+            table.add_row(
+                row.label,
+                *(f"{value:.2f}" for value in values),
                 # Unscaled attention changes by tenths of a per cent.
-                cells.append(difference_text(getattr(row, f"vs_{role}"), decimals=2))
-            table.add_row(row.label, *cells)
+                *(difference_text(difference, decimals=2) for difference in differences),
+            )
         console.print(table)
     for reason, count in summary.left_out.items():
         console.print(Text(f"{count:,} phrases left out: {reason}", style="yellow"))

@@ -81,13 +81,14 @@ def write(
     by_sample = {one.sample_id: one for one in captions if one.sample_id in names}
     facts = {}
     if rows:
-        facts = {"caption editor": rows[0].caption_editor}
-        facts |= {"image generator": rows[0].image_generator} if rows[0].image_generator else {}
-        facts |= {"fingerprint": rows[0].fingerprint}
+        facts = {
+            "caption editor": rows[0].caption_editor,
+            "image generator": rows[0].image_generator,
+            "fingerprint": rows[0].fingerprint,
+        }
     context = {
         "title": f"Counterfactuals of {dataset}",
-        "facts": facts,
-        "links": [],
+        "facts": {label: text for label, text in facts.items() if text},
         "has_images": bool(rows and rows[0].image_generator),
         "captions": len(edits),
         "counts": summary(rows),

@@ -56,8 +56,6 @@ def make_local(site: Path, result: Mapping[str, Any], facts: pd.DataFrame) -> No
     context = {
         **result,
         "title": "Captions and images",
-        "facts": {},
-        "links": [],
         "policy": _POLICY,
         "profile": profile(facts),
         "pages": {

@@ -7,13 +7,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from compo_pipeline.console import table as plain_table
 from compo_pipeline.console import terminal
 from compo_pipeline.evaluation.benchmarks import Subtask
 from compo_pipeline.evaluation.differences import ModelDiff
 from compo_pipeline.presentation import pages
 from compo_pipeline.presentation.item_cards import hardest_cards
-from compo_pipeline.presentation.tables import difference_text
+from compo_pipeline.presentation.tables import difference_text, figure_table
 from compo_pipeline.records import ItemChange
 
 PAGE = "diff.html"
@@ -56,9 +55,10 @@ def write(
 
 def show(diff: ModelDiff, console: Console | None = None) -> None:
     """Print the headline metrics with the numbers of fixed and broken items."""
-    table = plain_table(f"{diff.model} against {diff.baseline}: points, 95% intervals; items")
-    for column in ("", "difference", "fixed", "broken", "p (Holm)"):
-        table.add_column(column, justify="left" if not column else "right")
+    table = figure_table(
+        f"{diff.model} against {diff.baseline}: points, 95% intervals; items",
+        ("difference", "fixed", "broken", "p (Holm)"),
+    )
     for row in diff.rows:
         if row.headline:
             found = row.vs_base

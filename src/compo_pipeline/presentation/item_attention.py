@@ -61,13 +61,10 @@ def item_attention(
     labelled = [
         replace(panel, image=labels[panel.image, panel.phrase], names=names) for panel in panels
     ]
+    title = f"Attention of phrases under {names[0]} and {names[1]}, and the difference"
     return ItemAttention(
-        tuple(
-            ImageCard(f"Attention of phrases under {names[0]} and {names[1]}, and the difference",
-                      *thumbnail(grid, _SIDE))
-            for grid in render(labelled)
-        )
-    )  # fmt: skip
+        tuple(ImageCard(title, *thumbnail(grid, _SIDE)) for grid in render(labelled))
+    )
 
 
 def _compared(item: Item) -> tuple[str, ...]:

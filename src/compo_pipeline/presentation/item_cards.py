@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from itertools import zip_longest
+from typing import Any, NamedTuple, TypeVar
 
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
+from compo_pipeline.evaluation.benchmarks.items import items_by_key
 from compo_pipeline.evaluation.protocols import GROUP_CHANCES
 from compo_pipeline.presentation.pages import ImageCard, image_card
 from compo_pipeline.records import ItemChange, Score
@@ -56,7 +58,7 @@ def sampled_cards(
         count: items of each kind.
     """
     tasks = {(task.benchmark, task.name): task for task in subtasks}
-    items = {(*key, item.item): item for key, task in tasks.items() for item in task.items}
+    items = items_by_key(subtasks)
     by_item: dict[_Key, dict[str, Score]] = {}
     for score in scores:
         key = (score.benchmark, score.subtask, score.item)
@@ -70,21 +72,15 @@ def sampled_cards(
             pools[change].setdefault(key[1], []).append(key)
     cards = []
     for change, pool in pools.items():
-        shuffled = [sorted(pool[name]) for name in sorted(pool)]
-        for name, keys in zip(sorted(pool), shuffled, strict=True):
+        for name, keys in pool.items():
+            keys.sort()
             rng("gallery", 0, name).shuffle(keys)
-        for key in _in_turn(shuffled, count):
+        for key in _in_turn(pool, count):
             own = [by_item[key][name] for name in models.values()]
-            cards.append(
-                _card(
-                    change,
-                    tasks[key[:2]],
-                    items[key],
-                    own[0].metric,
-                    [score.similarities for score in own],
-                    [bool(score.correct) for score in own],
-                )
-            )
+            similarities = [score.similarities for score in own]
+            correct = [bool(score.correct) for score in own]
+            task = tasks[key[:2]]
+            cards.append(_card(change, task, items[key], own[0].metric, similarities, correct))
     return _shown(cards)
 
 
@@ -111,8 +107,9 @@ def hardest_cards(
         pools[change].setdefault(key[:2], []).append(one)
     cards = []
     for change, pool in pools.items():
-        ordered = [sorted(own, key=lambda one: -one.shortfall) for _, own in sorted(pool.items())]
-        for one in _in_turn(ordered, count):
+        for own in pool.values():
+            own.sort(key=lambda one: -one.shortfall)
+        for one in _in_turn(pool, count):
             item = Item(one.item, one.image, one.positives, one.negatives, one.other_images)
             both = one.baseline_similarities, one.model_similarities
             correct = [change == "broken", change == "fixed"]
@@ -121,10 +118,10 @@ def hardest_cards(
     return _shown(cards)
 
 
-def _in_turn(pools: Sequence[Sequence[T]], count: int) -> list[T]:
-    """Up to `count` entries, one of each pool in turn."""
-    turns = max((len(pool) for pool in pools), default=0)
-    return [pool[turn] for turn in range(turns) for pool in pools if turn < len(pool)][:count]
+def _in_turn(pools: Mapping[Any, Sequence[T]], count: int) -> list[T]:
+    """Up to `count` entries, one of each pool in turn, in the order of the pools' names."""
+    turns = zip_longest(*(pool for _, pool in sorted(pools.items())))
+    return [entry for turn in turns for entry in turn if entry is not None][:count]
 
 
 def _shown(cards: Iterable[ItemCard]) -> list[ItemCard]:

@@ -6,7 +6,7 @@ import base64
 import io
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -65,19 +65,24 @@ def environment() -> Environment:
     return found
 
 
-def render(template: str, context: Mapping[str, Any]) -> str:
+def render(template: str, context: Mapping[str, Any], **filters: Callable[..., str]) -> str:
     """A page from a template of this package.
 
     Args:
         template: file name below `templates`.
         context: variables of the template; `base.html` says which ones it needs.
+        filters: of the template, besides those of every page.
     """
-    return environment().get_template(template).render(context)
+    jinja = environment()
+    jinja.filters.update(filters)
+    return jinja.get_template(template).render({"facts": {}, "links": (), **context})
 
 
-def write(file: Path, template: str, context: Mapping[str, Any]) -> Path:
-    """Render a template to a file and return the file."""
-    write_text(file, render(template, context))
+def write(
+    file: Path, template: str, context: Mapping[str, Any], **filters: Callable[..., str]
+) -> Path:
+    """Render a template to a file and return the file; the arguments are those of `render`."""
+    write_text(file, render(template, context, **filters))
     return file
 
 

@@ -149,7 +149,6 @@ def _cells(check: Check) -> dict[str, str]:
 def _write(folder: Path, *, title: str, dry_run: bool, **context: Any) -> Path:
     if dry_run:
         title += " (dry run: nothing was changed)"
-    for name in (PAGE, MARKDOWN):
-        text = pages.render(name, {**context, "title": title, "columns": _COLUMNS})
-        (folder / name).write_text(text, encoding="utf-8")
-    return folder / PAGE
+    for name in (MARKDOWN, PAGE):
+        page = pages.write(folder / name, name, {**context, "title": title, "columns": _COLUMNS})
+    return page

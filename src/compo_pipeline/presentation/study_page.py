@@ -11,7 +11,6 @@ from optuna import Study
 from optuna.trial import FrozenTrial, TrialState
 from plotly.offline import get_plotlyjs
 
-from compo_pipeline.evaluation.comparison import Difference
 from compo_pipeline.presentation import pages
 from compo_pipeline.presentation.study_plots import StudyPlot, plots, snapshot
 from compo_pipeline.tuning import results
@@ -68,19 +67,21 @@ def write(
     """
     study = snapshot(study)
     drawn = plots(study)
-    environment = pages.environment()
-    environment.filters.update(
-        figure=_figure, value=results.format_value, duration=results.duration, signed=_signed
-    )
     context = {
         **_context(study, configured, space, run),
         "confirmation": confirmation,
         "plots": [(plot, _html(plot, place)) for place, plot in enumerate(drawn)],
-        "library": _plotly() if any(plot.figure for plot in drawn) else "",
+        # plotly.js, once for all plots of the page.
+        "library": f"<script>{get_plotlyjs()}</script>" if any(p.figure for p in drawn) else "",
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / _PAGE).write_text(environment.get_template(_PAGE).render(context), encoding="utf-8")
-    return folder / _PAGE
+    return pages.write(
+        folder / _PAGE,
+        _PAGE,
+        context,
+        figure=_figure,
+        value=results.format_value,
+        duration=results.duration,
+    )
 
 
 def _context(
@@ -93,8 +94,6 @@ def _context(
     summary = results.summary(study)
     return {
         "title": study.study_name,
-        "facts": {},
-        "links": [],
         "metrics": results.metric_names(study),
         "trials": table,
         "states": {state: states.count(state) for state in _STATES.values() if state in states},
@@ -172,14 +171,5 @@ def _html(plot: StudyPlot, place: int) -> str:
     return html
 
 
-def _plotly() -> str:
-    """plotly.js, once for all plots of the page."""
-    return f"<script>{get_plotlyjs()}</script>"
-
-
 def _figure(value: float | None) -> str:
     return "\N{EN DASH}" if value is None else pages.minus(f"{value:.4g}")
-
-
-def _signed(difference: Difference) -> str:
-    return difference.format().replace("-", "\N{MINUS SIGN}")

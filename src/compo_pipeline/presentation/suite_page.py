@@ -18,7 +18,7 @@ from compo_pipeline.evaluation.suite import Suite
 from compo_pipeline.presentation import pages, plots
 from compo_pipeline.presentation.item_attention import ItemAttention
 from compo_pipeline.presentation.item_cards import ItemCard, hardest_cards
-from compo_pipeline.presentation.tables import STYLES
+from compo_pipeline.presentation.tables import STYLES, figure_table
 from compo_pipeline.records import Score
 
 PAGE, MARKDOWN = "benchmark.html", "benchmark.md"
@@ -67,7 +67,6 @@ def write(
     context = {
         "title": title,
         "facts": facts,
-        "links": (),
         "suite": suite,
         "cards": cards,
         "attention": attention,
@@ -86,22 +85,17 @@ def _panels(suite: Suite) -> list[plots.FrontierPanel]:
     retrieval.
     """
     up, rights = suite.trade_off
-    if not up.members or len(suite.means(up)) == 1:
+    above = suite.means(up) if up.members else {}
+    if len(above) < 2:
         return []
-    above, own = suite.means(up), {model.name for model in suite.models}
+    own = {model.name for model in suite.models}
     panels = []
     for right in rights:
         if right.members:
             across = suite.means(right)
             points = {name: (across[name], above[name]) for name in above if name in across}
-            panels.append(
-                plots.FrontierPanel(
-                    f"{right.label}, mean of {len(right.members)}, %",
-                    f"{up.label}, mean of {len(up.members)}, %",
-                    points,
-                    points.keys() - own,
-                )
-            )
+            labels = [f"{one.label}, mean of {len(one.members)}, %" for one in (right, up)]
+            panels.append(plots.FrontierPanel(*labels, points, points.keys() - own))
     return panels
 
 
@@ -110,10 +104,7 @@ def show(suite: Suite, console: Console | None = None) -> None:
     console = terminal(console)
     coloured = "; coloured: the 95% interval of the difference from the first model excludes zero"
     title = "per cent" + coloured * (len(suite.models) > 1)
-    table = plain_table(title, collapse_padding=True)
-    table.add_column("")
-    for model in suite.models:
-        table.add_column(model.name, justify="right", no_wrap=True)
+    table = figure_table(title, [model.name for model in suite.models], collapse_padding=True)
     for rows in suite.headlines:
         cells = [
             Text(f"{row.fine_tuned.value:.1f}", style=STYLES[row.vs_base.significance])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -16,6 +18,15 @@ STYLES = {"above": "green", "below": "red", "level": "dim"}
 _ANY_WIDTH = 1000
 
 
+def figure_table(caption: str, columns: Iterable[str], *, collapse_padding: bool = False) -> Table:
+    """A table of columns of figures, and of their labels in a first column without a name."""
+    table = plain_table(caption, collapse_padding=collapse_padding)
+    table.add_column("")
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
 def difference_text(difference: Difference, decimals: int = 1) -> Text:
     """A difference with its interval, coloured by its significance."""
     return Text(difference.format(decimals), style=STYLES[difference.significance])
@@ -26,10 +37,8 @@ def show_comparison(comparison: Comparison, console: Console | None = None) -> N
     console = terminal(console)
     console.print()
     table = _table(comparison, wide=True)
-    if (
-        console.measure(table, options=console.options.update(width=_ANY_WIDTH)).maximum
-        > console.width
-    ):
+    options = console.options.update(width=_ANY_WIDTH)
+    if console.measure(table, options=options).maximum > console.width:
         table = _table(comparison, wide=False)
     console.print(table)
     for line in comparison.left_out:
@@ -43,15 +52,12 @@ def show_comparison(comparison: Comparison, console: Console | None = None) -> N
 def _table(comparison: Comparison, *, wide: bool) -> Table:
     """The headline metrics; a narrow table has intervals on the differences alone."""
     models = comparison.models
-    table = plain_table(
-        "per cent; 95% intervals; differences are paired on the same items", collapse_padding=True
-    )
-    table.add_column("")
-    for model in comparison.labels.values():
-        table.add_column(model, justify="right", no_wrap=True)
     opponents = [role for role in OPPONENTS if role in models]
-    for role in opponents:
-        table.add_column(f"against {models[role]}", justify="right", no_wrap=True)
+    table = figure_table(
+        "per cent; 95% intervals; differences are paired on the same items",
+        [*comparison.labels.values(), *(f"against {models[role]}" for role in opponents)],
+        collapse_padding=True,
+    )
     previous = ""
     for row in comparison.rows:
         if not row.headline:

@@ -146,7 +146,6 @@ def write(
         "title": f"Views of {heading.method} on {heading.dataset}",
         "facts": {"epoch": heading.epoch, "seed": heading.seed}
         | ({"language model": language} if language else {}),
-        "links": [],
         "total": len(views),
         "negatives": negatives,
         "pairs": pair_tally(views),

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from compo_pipeline.console import table as plain_table
 from compo_pipeline.console import terminal
+from compo_pipeline.evaluation.comparison import significance
 from compo_pipeline.evaluation.conclusions import MAIN_METRICS
 from compo_pipeline.presentation import pages
 from compo_pipeline.presentation.plots import COLOURS, STYLE, THEME, save
@@ -87,7 +88,7 @@ def write(
         "ratios": sorted(frame.ratio.unique()),
         "labels": list(dict.fromkeys(headlines.label)),
         "cells": {(row.label, row.ratio): row for row in headlines.itertuples()},
-        "significance": _significance,
+        "significance": significance,
     }
     return pages.write(folder / PAGE, PAGE, context)
 
@@ -112,11 +113,6 @@ def recommendation(frame: pd.DataFrame) -> str:
         f"Ratio {best.ratio:g} is {best.against_base:.1f} points better at composition than the "
         "base, and no headline metric is significantly below the base"
     )
-
-
-def _significance(low: float, high: float) -> str:
-    """Above or below if the interval of a difference excludes zero, else level."""
-    return "above" if low > 0 else "below" if high < 0 else "level"
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
