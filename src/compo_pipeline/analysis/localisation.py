@@ -99,7 +99,6 @@ def measure(result: AttentionResult) -> Located:
 def located(
     loaded: LoadedModel,
     cases: Sequence[Case],
-    *,
     batch: int = 64,
     workers: int = 2,
     limits: Limits | None = None,
@@ -139,14 +138,7 @@ def measure_models(
         loaded = models[role]()
         if role == BASE:
             require_base(loaded, training_record)
-        rows = located(
-            loaded,
-            cases,
-            batch=settings.image_batch,
-            workers=settings.workers,
-            limits=limits,
-            scale=scale,
-        )
+        rows = located(loaded, cases, settings.image_batch, settings.workers, limits, scale)
         parts.append(pd.DataFrame(rows).assign(model=role))
         # The base's scale for all models: a larger scale would look like more attention.
         scale = scale or scale_of(loaded.model).item()

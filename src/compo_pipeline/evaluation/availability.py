@@ -17,14 +17,13 @@ class Available:
 
     name: str
     label: str
-    enabled: bool
-    root: str = ""
+    source: str
+    enabled: bool = False
     subtasks: int = 0
     items: int = 0
     images: int = 0
     missing_images: int = 0
     problem: str = ""
-    source: str = ""
 
 
 def available(settings: BenchmarksSettings) -> list[Available]:
@@ -32,16 +31,17 @@ def available(settings: BenchmarksSettings) -> list[Available]:
     enabled = {place.benchmark.name: place for place in places(settings)}
     found = []
     for name, benchmark in BENCHMARKS.items():
-        if benchmark.load is None:
-            continue
-        plain = Available(name, benchmark.label, name in enabled, source=benchmark.source)
-        found.append(_inspected(plain, enabled[name], settings) if name in enabled else plain)
+        if name in enabled:
+            found.append(_inspected(enabled[name], settings))
+        elif benchmark.load is not None:
+            found.append(Available(name, benchmark.label, benchmark.source))
     return found
 
 
-def _inspected(plain: Available, place: Place, settings: BenchmarksSettings) -> Available:
+def _inspected(place: Place, settings: BenchmarksSettings) -> Available:
     """The counts of a benchmark's items and images, or why it cannot be scored."""
-    plain = replace(plain, root=str(place.root))
+    name, label, source = place.benchmark.name, place.benchmark.label, place.benchmark.source
+    plain = Available(name, label, source, enabled=True)
     try:
         subtasks = load_place(place, settings)
     except SettingsError as error:

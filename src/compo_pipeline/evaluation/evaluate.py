@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -265,19 +265,15 @@ def audit(subtasks: Iterable[Subtask], embedded: Embedded) -> list[Audit]:
 
 
 def _audit(benchmark: str, name: str, subtasks: Sequence[Subtask], embedded: Embedded) -> Audit:
-    found = [
-        reason
-        for task in subtasks
-        for item in task.items
-        if (reason := embedded.problem(task, item))
-    ]
+    problems = [embedded.problem(task, item) for task in subtasks for item in task.items]
+    found = [problem for problem in problems if problem is not None]
     texts = {text for task in subtasks for text in task.texts()}
     tokens = embedded.tokens
     degenerate = [each for task in subtasks for each in _degenerate(task, tokens)]
     return Audit(
         benchmark=benchmark,
         subtask=name,
-        items=sum(len(task.items) for task in subtasks),
+        items=len(problems),
         skipped=len(found),
         reasons=dict(Counter(reason.split(":", 1)[0] for reason in found)),
         texts=len(texts),
@@ -293,17 +289,18 @@ def left_out(audits: Sequence[Audit], labels: Mapping[str, str]) -> list[str]:
     lines = []
     for benchmark in dict.fromkeys(each.benchmark for each in audits):
         own = [each for each in audits if each.benchmark == benchmark]
-        parts = []
+        names = ("items", "skipped", "degenerate", "texts", "truncated")
+        items, skipped, degenerate, texts, truncated = (
+            sum(getattr(each, name) for each in own) for name in names
+        )
         dropped: Counter[str] = sum((Counter(audit.dropped) for audit in own), Counter())
-        parts += [f"{count:,} items are left out: {why}" for why, count in dropped.items()]
-        if skipped := sum(each.skipped for each in own):
-            items = sum(each.items for each in own)
+        parts = [f"{count:,} items are left out: {why}" for why, count in dropped.items()]
+        if skipped:
             reasons = ", ".join(sorted({reason for each in own for reason in each.reasons}))
             parts.append(f"{skipped:,} of {items:,} items have no usable image ({reasons})")
-        if degenerate := sum(each.degenerate for each in own):
+        if degenerate:
             parts.append(f"{degenerate:,} degenerate items")
-        if truncated := sum(each.truncated for each in own):
-            texts = sum(each.texts for each in own)
+        if truncated:
             parts.append(f"{truncated:,} of {texts:,} texts were truncated")
         if parts:
             lines.append(f"{labels.get(benchmark, benchmark)}: {'; '.join(parts)}")
@@ -317,17 +314,16 @@ def _degenerate(subtask: Subtask, tokens: Tokens) -> Iterator[Degenerate]:
 
     if "retrieval" in subtask.protocols:
         # Captions that two images share.
-        owners: dict[bytes, set[str]] = {}
-        texts: dict[bytes, set[str]] = {}
-        for item in subtask.items:
-            for text in item.positives:
-                owners.setdefault(ids(text), set()).add(item.item)
-                texts.setdefault(ids(text), set()).add(text)
-        for item in subtask.items:
-            for text in item.positives:
-                if len(owners[ids(text)]) > 1:
-                    equal = len(texts[ids(text)]) == 1
-                    yield Degenerate(item.item, "equal text" if equal else "equal tokens", text)
+        captions = [(item.item, text) for item in subtask.items for text in item.positives]
+        owners: dict[bytes, set[str]] = defaultdict(set)
+        texts: dict[bytes, set[str]] = defaultdict(set)
+        for name, text in captions:
+            owners[ids(text)].add(name)
+            texts[ids(text)].add(text)
+        for name, text in captions:
+            if len(owners[ids(text)]) > 1:
+                kind = "equal text" if len(texts[ids(text)]) == 1 else "equal tokens"
+                yield Degenerate(name, kind, text)
     elif not {"image_to_text", "half_truth"}.isdisjoint(subtask.protocols):
         for item in subtask.items:
             for right, wrong in product(item.positives, item.negatives):

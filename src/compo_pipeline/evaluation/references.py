@@ -19,8 +19,6 @@ from compo_pipeline.evaluation.published import Paper
 from compo_pipeline.evaluation.settings import ReferenceSettings
 from compo_pipeline.untrusted import read_csv, read_json, shown
 
-_KEY = "suite.references"
-
 
 class Result(NamedTuple):
     """One value of a result file: `score` is mteb's name of it, empty in UniBench."""
@@ -88,8 +86,10 @@ _UNIBENCH: dict[tuple[str, str], Key] = {
 }
 _OVER_ITEMS = "a mean over items, ours is over relations or pairs of attributes"
 _OTHER_RULE = {
-    **dict.fromkeys(("AROVisualRelation", "AROVisualAttribution"), _OVER_ITEMS),
-    **dict.fromkeys(("vg_relation", "vg_attribution"), _OVER_ITEMS),
+    "AROVisualRelation": _OVER_ITEMS,
+    "AROVisualAttribution": _OVER_ITEMS,
+    "vg_relation": _OVER_ITEMS,
+    "vg_attribution": _OVER_ITEMS,
     "ImageCoDe": "its items are not named, so it is not known whether they are the same",
 }
 _TASKS = (None, "", "zeroshot_classification", "relation_classification")
@@ -102,16 +102,12 @@ def read_references(settings: ReferenceSettings) -> tuple[tuple[Paper, ...], tup
         SettingsError: a file is missing or has another format, or two disagree.
     """
     papers, lines = [], []
-    harnesses: tuple[tuple[str, str, list[str], Mapping[tuple[str, str], Key], _Reader], ...] = (
-        ("mteb", "mteb", list(settings.mteb), _MTEB, _mteb),
-        ("unibench", "UniBench", list(settings.unibench), _UNIBENCH, _unibench),
-    )
-    for name, label, files, keys, reader in harnesses:
-        key = f"{_KEY}.{name}"
-        results = [one for file in files for one in reader(Path(file).expanduser(), key)]
+    for name, (label, keys, read) in _HARNESSES.items():
+        setting, files = f"suite.references.{name}", getattr(settings, name)
+        results = [one for file in files for one in read(Path(file).expanduser(), setting)]
         known = [one for one in results if (one.benchmark, one.score) in keys]
         if known:
-            papers.append(_paper(f"{label}, result files", ", ".join(files), known, keys, key))
+            papers.append(_paper(f"{label}, result files", ", ".join(files), known, keys, setting))
         others = sorted({one.benchmark for one in results if one not in known})
         if others:
             named = (
@@ -123,9 +119,6 @@ def read_references(settings: ReferenceSettings) -> tuple[tuple[Paper, ...], tup
                 f"{', '.join(named)}"
             )
     return tuple(papers), tuple(lines)
-
-
-_Reader = Callable[[Path, str], Iterator[Result]]
 
 
 def _paper(
@@ -236,3 +229,12 @@ def _unibench_rows(file: Path, key: str) -> Iterable[Mapping[str, Any]]:
         return rows
     except (pa.ArrowException, OSError, ValueError) as error:
         raise SettingsError(f"{key}: {file} is no CSV or feather table: {error}") from error
+
+
+_Reader = Callable[[Path, str], Iterator[Result]]
+
+_HARNESSES: dict[str, tuple[str, Mapping[tuple[str, str], Key], _Reader]] = {
+    "mteb": ("mteb", _MTEB, _mteb),
+    "unibench": ("UniBench", _UNIBENCH, _unibench),
+}
+"""Label, metrics that we have too, and reader of each harness."""

@@ -23,7 +23,7 @@ from click import ClickException
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.images.decoding import ImageError, Limits, load
 from compo_pipeline.models.dense import NoPatches
-from compo_pipeline.presentation.pages import environment, thumbnail
+from compo_pipeline.presentation.pages import render, thumbnail
 from compo_pipeline.ui.version import (
     CaptionScores,
     InputError,
@@ -259,4 +259,4 @@ def _uploaded(file: str | None) -> Path:
 
 def _html(template: str, **context: Any) -> str:
     """A part of the page; everything typed is escaped."""
-    return environment().get_template(f"ui/{template}").render(context)
+    return render(f"ui/{template}", context)

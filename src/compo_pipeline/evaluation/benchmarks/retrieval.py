@@ -1,23 +1,41 @@
-"""Retrieval over a dataset's own captions: every image of a split with its captions.
+"""Retrieval: over the images and captions of a dataset's own split, and over official files.
 
-An image's captions are the first sentences of its rows: COCO's five captions per image, and the
-first sentence of a long caption.
+An image's captions in a dataset are the first sentences of its rows: COCO's five captions per
+image, and the first sentence of a long caption. The official files are
+
+- COCO's annotations: {"images": [{"id", "file_name"}], "annotations": [{"image_id", "caption"}]}
+- Karpathy's splits: {"images": [{"split", "filepath", "filename", "sentences": [{"raw"}]}]}
+- DOCCI: lines of {"example_id", "split", "image_file", "description"}; IIW: of {"image/key", "IIW"}
+
+A text protocol is a subtask: `karpathy` is the test split with raw captions, `clic` has CLIC's
+normalised ones (of COCO those of val2017). Every caption of an image is a query, also beyond the
+fifth. The long captions of DOCCI and IIW are split into sentences, as FSC-CLIP's tables have it;
+its own splitter is not known.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks.items import Benchmark, Item, Subtask
+from compo_pipeline.evaluation.benchmarks.items import (
+    Benchmark,
+    Item,
+    Record,
+    Subtask,
+    read_files,
+)
 from compo_pipeline.evaluation.settings import RetrievalSettings, TextProtocol
 from compo_pipeline.images.decoding import ACCEPTED, Limits
+from compo_pipeline.language.sentences import split
 from compo_pipeline.records import Caption
+from compo_pipeline.untrusted import shown
 
 NAME = "retrieval"
 
+_VAL = "captions_val2017"
 _CLIC_MARKS = re.compile(r"[.!\"()*#:;~]")
 _CLIC_WORDS = 30
 
@@ -59,9 +77,136 @@ def load(
     return [Subtask(NAME, settings.text, ("retrieval",), root, items, limits=limits)]
 
 
-BENCHMARK = Benchmark(
-    name=NAME,
-    label="Retrieval",
-    load=None,
-    headline=lambda metric, name: metric in ("i2t_r1", "t2i_r1", "i2t_r5", "t2i_r5"),
+def _coco(root: Path, images: Path) -> list[Subtask]:
+    found = []
+    for file in read_files(root, f"{_VAL}.json", "dataset_coco.json", kind=dict):
+        if file.name == _VAL:
+            found.append(_subtask("coco", "clic", images, _annotated(file), clic_text))
+        else:
+            found.append(_subtask("coco", "karpathy", images, _karpathy(file)))
+    return found
+
+
+def _flickr30k(root: Path, images: Path) -> list[Subtask]:
+    (file,) = read_files(root, "dataset_flickr30k.json", kind=dict)
+    items = list(_karpathy(file))
+    return [
+        _subtask("flickr30k", protocol, images, items, text)
+        for protocol, text in (("karpathy", str), ("clic", clic_text))
+    ]
+
+
+def _docci(root: Path, images: Path) -> list[Subtask]:
+    (file,) = read_files(root, "docci_descriptions.jsonlines")
+    items = [
+        Item(
+            record.text("example_id"),
+            record.text("image_file"),
+            _sentences(record.text("description")),
+        )
+        for record in file.records()
+        if record.text("split") == "test"
+    ]
+    return [_subtask("docci", "test", images, items)]
+
+
+def _iiw(root: Path, images: Path) -> list[Subtask]:
+    # The file does not say how the images' names end.
+    names = {path.stem: path.name for path in images.iterdir()} if images.is_dir() else {}
+    found = []
+    for file in read_files(root, "*.jsonl"):
+        items = []
+        for record in file.records():
+            key = record.text("image/key")
+            items.append(Item(key, names.get(key, f"{key}.jpg"), _sentences(record.text("IIW"))))
+        found.append(_subtask("iiw", file.name, images, items))
+    return found
+
+
+def _annotated(file: Record) -> Iterator[Item]:
+    captions: dict[str, list[str]] = {}
+    for record in file.listed("annotations", "annotation"):
+        captions.setdefault(f"{record.get('image_id')}", []).append(record.text("caption"))
+    for record in file.listed("images", "image"):
+        name = record.text("file_name")
+        own = captions.pop(f"{record.get('id')}", None)
+        if not own:
+            raise SettingsError(f"{record.where}: {shown(name)} has no caption")
+        yield Item(name, f"val2017/{name}", tuple(own))
+    if captions:
+        raise SettingsError(
+            f"{file.where}: {len(captions)} image_id of annotations are of no image (such as "
+            f"{shown(next(iter(captions)))})"
+        )
+
+
+def _karpathy(file: Record) -> Iterator[Item]:
+    for record in file.listed("images", "image"):
+        if record.text("split") == "test":
+            name = record.text("filename")
+            folder = "" if record.get("filepath") is None else f"{record.text('filepath')}/"
+            texts = (sentence.text("raw") for sentence in record.listed("sentences", "sentence"))
+            yield Item(name, folder + name, tuple(texts))
+
+
+def _sentences(text: str) -> tuple[str, ...]:
+    """Its distinct sentences."""
+    line = " ".join(text.split())
+    return tuple(dict.fromkeys(split(line))) or (line,)
+
+
+def _subtask(
+    benchmark: str,
+    name: str,
+    images: Path,
+    items: Iterable[Item],
+    text: Callable[[str], str] = str,
+) -> Subtask:
+    """A subtask of items whose captions are normalised; one of marks alone stays as it is."""
+    normalised = tuple(
+        Item(item.item, item.image, tuple(text(each) or each for each in item.positives))
+        for item in items
+    )
+    return Subtask(benchmark, name, ("retrieval",), images, normalised)
+
+
+def _benchmark(
+    name: str, label: str, load: Callable[[Path, Path], list[Subtask]] | None, source: str = ""
+) -> Benchmark:
+    return Benchmark(
+        name=name,
+        label=label,
+        load=load,
+        headline=lambda metric, _: metric in ("i2t_r1", "t2i_r1", "i2t_r5", "t2i_r5"),
+        source=source,
+    )
+
+
+BENCHMARK = _benchmark(NAME, "Retrieval", None)
+FILE_BENCHMARKS = (
+    _benchmark(
+        "coco",
+        "COCO retrieval",
+        _coco,
+        "captions_val2017.json (cocodataset.org) or dataset_coco.json (Karpathy's splits), or "
+        "both; images: the folder with val2017 and val2014",
+    ),
+    _benchmark(
+        "flickr30k",
+        "Flickr30k retrieval",
+        _flickr30k,
+        "dataset_flickr30k.json (Karpathy's splits); images: flickr30k-images",
+    ),
+    _benchmark(
+        "docci",
+        "DOCCI retrieval",
+        _docci,
+        "docci_descriptions.jsonlines (google.github.io/docci); its images",
+    ),
+    _benchmark(
+        "iiw",
+        "IIW retrieval",
+        _iiw,
+        "data.jsonl of IIW-400 (github.com/google/imageinwords), named iiw_400.jsonl; its images",
+    ),
 )
