@@ -95,8 +95,9 @@ def model_metrics(embedder: Embedder, model: LoadedModel) -> dict[str, float]:
 
 def score(model: str, subtask: Subtask, embedded: Embedded) -> Iterator[Scored]:
     """Apply every protocol of a subtask to one model's embeddings."""
+    scorer = _Scorer(model, subtask, embedded)
     for protocol in subtask.protocols:
-        yield from _PROTOCOLS[protocol](_Scorer(model, subtask, embedded))
+        yield from _PROTOCOLS[protocol](scorer)
 
 
 class _Scorer:
@@ -106,20 +107,11 @@ class _Scorer:
         self.model = model
         self.subtask = subtask
         self.texts = embedded.texts
-        self.readable: list[Item] = []
-        self.unreadable: list[tuple[Item, str]] = []
-        for item in subtask.items:
-            reason = embedded.problem(subtask, item)
-            if reason is None:
-                self.readable.append(item)
-            else:
-                self.unreadable.append((item, reason))
+        problems = [(item, embedded.problem(subtask, item)) for item in subtask.items]
+        self.readable = [item for item, reason in problems if reason is None]
+        self.unreadable = [(item, reason) for item, reason in problems if reason is not None]
+        self.skipped = [(item.item, item.image, reason) for item, reason in self.unreadable]
         self._images = embedded.images
-
-    @property
-    def skipped(self) -> Skipped:
-        """The items whose image could not be read."""
-        return [(item.item, item.image, reason) for item, reason in self.unreadable]
 
     def images(self, items: Iterable[Item]) -> NDArray[np.float32]:
         """Embeddings of the items' images: [n, D]."""
@@ -129,6 +121,10 @@ class _Scorer:
         """Embeddings of each item's image and other images: [n, images, D]."""
         paths = [[str(path) for path in self.subtask.paths(item)] for item in items]
         return self._images.of_many(paths)
+
+    def all_texts(self, items: Iterable[Item]) -> NDArray[np.float32]:
+        """Embeddings of each item's positives and negatives: [n, texts, D]."""
+        return self.texts.of_many([(*item.positives, *item.negatives) for item in items])
 
     def scored(
         self,
@@ -171,9 +167,8 @@ def _image_to_text(scorer: _Scorer) -> Iterator[Scored]:
     single = all(len(item.positives) == 1 for item in scorer.subtask.items)
 
     def similarities(items: Sequence[Item]) -> Floats:
-        texts = scorer.texts.of_many([(*item.positives, *item.negatives) for item in items])
         # [n, 1, D] * [n, t, D] -> [n, t]
-        return np.asarray((scorer.images(items)[:, None, :] * texts).sum(axis=2))
+        return np.asarray((scorer.images(items)[:, None, :] * scorer.all_texts(items)).sum(axis=2))
 
     yield _choice(
         scorer,
@@ -262,10 +257,8 @@ def _group(scorer: _Scorer) -> Iterator[Scored]:
     items = scorer.readable
     similarities = np.empty((0, 2, 2))
     if items:
-        texts = scorer.texts.of_many([(*item.positives, *item.negatives) for item in items])
-        images = scorer.all_images(items)
         # [n, 2, 1, D] * [n, 1, 2, D] -> [n, 2, 2]
-        products = images[:, :, None, :] * texts[:, None, :, :]
+        products = scorer.all_images(items)[:, :, None, :] * scorer.all_texts(items)[:, None, :, :]
         # Sums of two are compared: in the precision of the stored similarities.
         similarities = products.sum(axis=3).astype(np.float64)
     for metric, correct in protocols.group(similarities).items():
@@ -277,8 +270,7 @@ def _half_truth(scorer: _Scorer) -> Iterator[Scored]:
     items = scorer.readable
     similarities = np.empty((0, 3))
     if items:
-        texts = scorer.texts.of_many([(*item.positives, *item.negatives) for item in items])
-        similarities = (scorer.images(items)[:, None, :] * texts).sum(axis=2)
+        similarities = (scorer.images(items)[:, None, :] * scorer.all_texts(items)).sum(axis=2)
     for metric, correct in protocols.half_truth(similarities).items():
         chance = protocols.HALF_TRUTH_CHANCES[metric]
         yield scorer.scored(metric, chance, _names(items), similarities, correct, scorer.skipped)

@@ -64,14 +64,16 @@ def check_verdicts(rows: Sequence[Score], subtasks: Iterable[Subtask]) -> None:
 _Items = Mapping[tuple[str, str, str], Item]
 """By benchmark, subtask and name."""
 
+_UNKNOWN = Item("", "", (), right_images=0)
+
 
 def _gallery(rows: Iterable[Score], items: _Items) -> Counter[tuple[str, str, str]]:
     """Number of candidates of retrieval, by benchmark, subtask and direction."""
     found: Counter[tuple[str, str, str]] = Counter()
     for row in rows:
         if row.metric == f"i2t_r{RECALLS[0]}" and row.correct is not None:
-            item = items.get((row.benchmark, row.subtask, row.item))
-            found[row.benchmark, row.subtask, "i2t"] += len(item.positives) if item else 0
+            item = items.get((row.benchmark, row.subtask, row.item), _UNKNOWN)
+            found[row.benchmark, row.subtask, "i2t"] += len(item.positives)
             found[row.benchmark, row.subtask, "t2i"] += 1
     return found
 
@@ -86,17 +88,15 @@ def _expected(
         return 2, 4, 4
     direction, _, k = row.metric.partition("_r")
     name = row.item.rpartition("#")[0] if k and direction == "t2i" else row.item
-    item = items.get((row.benchmark, row.subtask, name))
-    positives = len(item.positives) if item else 0
+    item = items.get((row.benchmark, row.subtask, name), _UNKNOWN)
+    positives, images = len(item.positives), 1 + len(item.other_images)
     if row.metric in ("accuracy", "itt", "joint"):
-        length = positives + (len(item.negatives) if item else 0)
+        length = positives + len(item.negatives)
         return positives, length, length
     if row.metric in GRADED:
-        length = 2 + (len(item.other_images) if item else 0)
-        return item.right_images if item else 0, length, length
+        return item.right_images, 1 + images, 1 + images
     if row.metric == "t2i":
-        length = 1 + (len(item.other_images) if item else 0)
-        return 1, length, length
+        return 1, images, images
     if k:
         # The k-th best of fewer candidates that do not match is -inf.
         matches = positives if direction == "i2t" else 1

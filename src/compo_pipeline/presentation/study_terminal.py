@@ -79,7 +79,8 @@ class StudyDisplay:
         if not self._progress.tasks:
             self._progress.add_task("", total=expected, completed=counts.finished)
         self._progress.update(self._progress.task_ids[0], total=expected, completed=counts.finished)
-        lines = [f"best: {_best(study)}"] if best(study) else []
+        top = best(study)
+        lines = [] if top is None else [f"best: {_described(study, top)}"]
         lines += [others] if (others := _others(study, trials)) else []
         if self._console.is_terminal:
             texts = [Text(line, no_wrap=True, overflow="ellipsis") for line in lines]
@@ -91,10 +92,7 @@ class StudyDisplay:
         self._last = (counts.finished, others)
 
 
-def _best(study: Study) -> str:
-    trial = best(study)
-    if trial is None:
-        return "none yet"
+def _described(study: Study, trial: FrozenTrial) -> str:
     names = short_names(trial.params)
     values = ", ".join(f"{names[key]}={format_value(value)}" for key, value in trial.params.items())
     return f"trial {trial.number}, {describe(study, trial)} with {values}"

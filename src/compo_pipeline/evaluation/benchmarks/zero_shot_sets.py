@@ -40,7 +40,6 @@ resisc45 voc2007 imagenet1k
 ZS21 = tuple(_SETS.split())
 ZS10 = ZS21[:10]
 _TEMPLATES = ("templates.txt", "zeroshot_classification_templates.txt")
-_TEMPLATE = "a photo of a {}."
 _IMAGES = frozenset(("webp", "png", "jpg", "jpeg"))
 
 log = logging.getLogger(__name__)
@@ -65,48 +64,53 @@ def load(root: Path, images: Path) -> list[Subtask]:
 
 
 def _subtask(root: Path, folder: Path) -> Subtask:
-    reader = next((read for marker, read in _LAYOUTS.items() if (folder / marker).exists()), None)
+    layouts = (read for marker, read in _LAYOUTS.items() if (folder / marker).exists())
     try:
-        found = (reader or _class_folders)(folder)
+        found = next(layouts, _class_folders)(folder)
+    except SettingsError:
+        raise
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-        if isinstance(error, SettingsError):
-            raise
         raise SettingsError(f"{folder} cannot be read: {type(error).__name__}: {error}") from error
-    names = _lines(folder / "classnames.txt") or [each.replace("_", " ") for each in found.classes]
-    if not names:
-        raise SettingsError(f"{folder}: expected classnames.txt, a line for each class")
-    if found.classes and len(names) != len(found.classes):
-        raise SettingsError(
-            f"{folder}/classnames.txt: expected {len(found.classes)} lines, got {len(names)}"
-        )
+    names = _class_names(folder, found.classes)
     for image, number in found.images:
         if not 0 <= number < len(names):
             raise SettingsError(
                 f"{folder}: {shown(image)} has the class {number} of {len(names)} (from 0)"
             )
-    classes = tuple(dict.fromkeys(names))
+    items = tuple(
+        Item(image, f"{folder.name}/{image}", (names[number],)) for image, number in found.images
+    )
+    name, classes = folder.name.removeprefix("wds_"), tuple(dict.fromkeys(names))
+    return Subtask(NAME, name, ("zero_shot",), root, items, classes, _templates(folder))
+
+
+def _class_names(folder: Path, found: list[str]) -> list[str]:
+    """The name of each class, by number: of `classnames.txt`, or as found in the set's files."""
+    names = _lines(folder / "classnames.txt") or [name.replace("_", " ") for name in found]
+    if not names:
+        raise SettingsError(f"{folder}: expected classnames.txt, a line for each class")
+    if found and len(names) != len(found):
+        raise SettingsError(
+            f"{folder}/classnames.txt: expected {len(found)} lines, got {len(names)}"
+        )
+    classes = list(dict.fromkeys(names))
     if len(classes) < 2 or any(not name.strip() or text_problem(name) for name in classes):
         raise SettingsError(
             f"{folder}: expected two different classes or more, got {shown(classes)}"
         )
-    if len(classes) < len(names):
-        twice = len(names) - len(classes)
-        log.warning(
-            "%s: %d names of classes are given twice; such classes count as one.",
-            folder.name,
-            twice,
-        )
-    templates = [
-        line.replace("{c}", "{}")
-        for line in next(filter(None, (_lines(folder / name) for name in _TEMPLATES)), [_TEMPLATE])
-    ]
+    if repeated := len(names) - len(classes):
+        message = "%s: %d names of classes are given twice; such classes count as one."
+        log.warning(message, folder.name, repeated)
+    return names
+
+
+def _templates(folder: Path) -> tuple[str, ...]:
+    files = (_lines(folder / name) for name in _TEMPLATES)
+    lines = next(filter(None, files), ["a photo of a {}."])
+    templates = tuple(line.replace("{c}", "{}") for line in lines)
     if any("{}" not in template for template in templates):
         raise SettingsError(f"{folder}: every template needs {{}} or {{c}}, got {shown(templates)}")
-    items = tuple(
-        Item(image, f"{folder.name}/{image}", (names[number],)) for image, number in found.images
-    )
-    name = folder.name.removeprefix("wds_")
-    return Subtask(NAME, name, ("zero_shot",), root, items, classes, tuple(templates))
+    return templates
 
 
 def _lines(path: Path) -> list[str]:
