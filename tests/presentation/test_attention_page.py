@@ -16,7 +16,6 @@ from compo_pipeline.presentation.attention_page import (
     AttentionSummary,
     metrics,
     show,
-    summarise,
     write,
 )
 
@@ -41,7 +40,7 @@ def compared() -> list[Row]:
 def summary(compared: list[Row]) -> AttentionSummary:
     """Of a run with nine phrases, one of them unreadable, and more that could not be asked."""
     skipped = Counter({"compressed run lengths": 2})
-    return summarise("c2lip, default, seed 0", compared, TABLES["base"], skipped, drawn=4)
+    return AttentionSummary("c2lip, default, seed 0", compared, TABLES["base"], skipped, drawn=4)
 
 
 def test_what_was_left_out_is_counted_by_reason(summary: AttentionSummary) -> None:
@@ -75,7 +74,7 @@ def test_the_page_holds_numbers_and_grids_and_needs_nothing_else(
 
 def test_a_page_of_nothing_measured(tmp_path: Path) -> None:
     unknown = [Located("a.jpg", "a dog")]
-    summary = summarise("clip, default, seed 0", [], unknown, {}, drawn=1)
+    summary = AttentionSummary("clip, default, seed 0", [], unknown, {}, drawn=1)
     page = write(summary, [], tmp_path).read_text()
     assert "nothing is measured" in page and "<table>" not in page
     assert "1 of 1 phrases are drawn." in page

@@ -9,6 +9,7 @@ from importlib.resources import files
 
 import yaml
 
+from compo_pipeline.configuration import parse
 from compo_pipeline.evaluation.benchmarks import retrieval
 from compo_pipeline.evaluation.comparison import Row
 
@@ -40,15 +41,7 @@ class PublishedResults:
 def published() -> tuple[tuple[Paper, ...], dict[str, int]]:
     """The papers of `published.yml`, and the official item counts by `benchmark/name`."""
     content = yaml.safe_load(files(__package__).joinpath("published.yml").read_text("utf-8"))
-    papers = tuple(
-        Paper(
-            paper["title"],
-            tuple(paper["models"]),
-            {key: tuple(values) for key, values in paper["results"].items()},
-            paper["source"],
-        )
-        for paper in content["papers"]
-    )
+    papers = tuple(parse(Paper, paper, "papers") for paper in content["papers"])
     return papers, content["items"]
 
 

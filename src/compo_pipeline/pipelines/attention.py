@@ -82,7 +82,7 @@ def show_attention(
     written.mkdir(parents=True, exist_ok=True)
     grids = draw(panels, written)
     name = f"{run['method']}, {run['variant']}, seed {run['seed']}"
-    summary = attention_page.summarise(name, compared, rows[BASE], skipped, len(panels))
+    summary = attention_page.AttentionSummary(name, compared, rows[BASE], skipped, len(panels))
     page = attention_page.write(summary, grids, written)
     attention_rows.to_csv(written / "attention.csv", index=False)
     with tracking.adopt(run["run_id"]) as record:

@@ -31,15 +31,30 @@ class AttentionSummary:
     name: str
     """Name of the run."""
     rows: Sequence[Row]
-    """The measures; empty if no region is known."""
-    asked: int
-    """Number of cases: a phrase in an image."""
+    """The measures, of `localisation.compare_located`; empty if no region is known."""
+    base: Sequence[Located]
+    """A row of the base for each case: a phrase in an image."""
+    skipped: Mapping[str, int]
+    """Number of phrases without a case, by reason."""
     drawn: int
     """Number of cases that are drawn."""
-    left_out: Mapping[str, int]
-    """Number of cases that could not be measured, by reason."""
-    unreadable: Sequence[str]
-    """Examples of images that could not be read."""
+
+    @property
+    def asked(self) -> int:
+        """Number of cases."""
+        return len(self.base)
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """Number of phrases that could not be measured, by reason."""
+        problems = (row.problem for row in self.base if row.problem is not None)
+        return dict(Counter(self.skipped) + Counter(problems))
+
+    @property
+    def unreadable(self) -> list[str]:
+        """Examples of images that could not be read."""
+        images = (row.image for row in self.base if "unreadable" in (row.problem or ""))
+        return list(dict.fromkeys(images))[:_EXAMPLES]
 
     @property
     def roles(self) -> list[str]:
@@ -50,30 +65,6 @@ class AttentionSummary:
     def opponents(self) -> list[str]:
         """The models that the fine-tuned one is compared with."""
         return [role for role in OPPONENTS if role in self.roles]
-
-
-def summarise(
-    name: str,
-    rows: Sequence[Row],
-    base: Sequence[Located],
-    skipped: Mapping[str, int],
-    drawn: int,
-) -> AttentionSummary:
-    """Summarise the analysis.
-
-    Args:
-        name: of the run.
-        rows: of `localisation.compare_located`.
-        base: rows of the base, for the cases that could not be measured.
-        skipped: phrases without a case, by reason.
-        drawn: number of cases that are drawn.
-    """
-    problems = [(row.problem, row.image) for row in base if row.problem is not None]
-    left_out = Counter(skipped) + Counter(problem for problem, _ in problems)
-    unreadable = {image: None for problem, image in problems if "unreadable" in problem}
-    return AttentionSummary(
-        name, rows, len(base), drawn, dict(left_out), list(unreadable)[:_EXAMPLES]
-    )
 
 
 def metrics(rows: Sequence[Row]) -> dict[str, dict[str, float]]:

@@ -95,16 +95,13 @@ def hardest_cards(
         count: cards of fixed items, and of broken ones.
     """
     tasks = {(task.benchmark, task.name): task for task in subtasks}
-    by_item: dict[tuple[str, _Key], ItemChange] = {}
-    for one in changes:
-        if one.metric in _SHOWN:
-            place = one.change, (one.benchmark, one.subtask, one.item)
-            other = by_item.get(place)
-            if other is None or _SHOWN.index(one.metric) < _SHOWN.index(other.metric):
-                by_item[place] = one
+    by_item: dict[tuple[str, str, str, str], ItemChange] = {}
+    shown = (one for one in changes if one.metric in _SHOWN)
+    for one in sorted(shown, key=lambda one: _SHOWN.index(one.metric)):
+        by_item.setdefault((one.change, one.benchmark, one.subtask, one.item), one)
     pools: dict[str, dict[tuple[str, str], list[ItemChange]]] = {"fixed": {}, "broken": {}}
-    for (change, key), one in by_item.items():
-        pools[change].setdefault(key[:2], []).append(one)
+    for one in by_item.values():
+        pools[one.change].setdefault((one.benchmark, one.subtask), []).append(one)
     cards = []
     for change, pool in pools.items():
         for own in pool.values():

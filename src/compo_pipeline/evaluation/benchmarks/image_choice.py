@@ -20,14 +20,7 @@ from compo_pipeline.untrusted import path_below, shown
 
 _WORDS = ("subj", "verb", "obj")
 _SET_SIZE = 10
-_SPEC = [
-    "absolute_size",
-    "relative_size",
-    "absolute_spatial",
-    "relative_spatial",
-    "existence",
-    "count",
-]
+_SPEC = "absolute_size relative_size absolute_spatial relative_spatial existence count"
 
 
 def _svo_probes(root: Path, images: Path) -> list[Subtask]:
@@ -111,17 +104,13 @@ def _spec_items(root: Path, direction: str) -> Iterator[tuple[str, Item]]:
             yield f"{direction}_{subset}", item
 
 
-def _average(*names: str, by_items: bool = False) -> dict[str, Mean]:
-    return {"average": Mean(names, by_items=by_items)}
-
-
 BENCHMARKS = (
     Benchmark(
         name="svo_probes",
         label="SVO-Probes",
         load=_svo_probes,
         headline=lambda metric, name: name == "average",
-        averages={"t2i": _average(*_WORDS)},
+        averages={"t2i": {"average": Mean(_WORDS)}},
         source="github.com/google-deepmind/svo_probes: svo_probes.csv; images: <image id>.jpg, "
         "from the addresses in it",
     ),
@@ -130,7 +119,7 @@ BENCHMARKS = (
         label="ImageCoDe",
         load=_imagecode,
         headline=lambda metric, name: name == "average",
-        averages={"t2i": _average("video", "static", by_items=True)},
+        averages={"t2i": {"average": Mean(("video", "static"), by_items=True)}},
         source="github.com/McGill-NLP/imagecode: data/valid_data.json; images: <set>/img<n>.jpg",
     ),
     Benchmark(
@@ -139,8 +128,8 @@ BENCHMARKS = (
         load=_spec,
         headline=lambda metric, name: name in ("image2text", "text2image"),
         averages={
-            "accuracy": {"image2text": Mean(tuple(f"image2text_{name}" for name in _SPEC))},
-            "t2i": {"text2image": Mean(tuple(f"text2image_{name}" for name in _SPEC))},
+            "accuracy": {"image2text": Mean(tuple(f"image2text_{name}" for name in _SPEC.split()))},
+            "t2i": {"text2image": Mean(tuple(f"text2image_{name}" for name in _SPEC.split()))},
         },
         source="github.com/wjpoom/SPEC: <subset>/image2text.json and text2image.json; images: "
         "beside them, so the same folder",
