@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -123,7 +122,7 @@ def compare(
     seeds: Sequence[Iterable[Score]],
     models: Mapping[str, str],
     chance: Mapping[Key, float],
-    titles: Mapping[str, str] = MappingProxyType({}),
+    titles: Mapping[str, str] | None = None,
 ) -> list[Row]:
     """All metrics of one run, or of the same run under several training seeds.
 
@@ -152,7 +151,7 @@ def compare_slices(
     models: Mapping[str, str],
     slices: ItemSlices,
     smallest: int,
-    titles: Mapping[str, str] = MappingProxyType({}),
+    titles: Mapping[str, str] | None = None,
 ) -> list[Row]:
     """All metrics within every slice, without chance levels; Holm's correction is over all slices.
 
@@ -240,7 +239,7 @@ def _compare_benchmark(
     tables: Sequence[Mapping[tuple[str, Key], _Results]],
     models: Mapping[str, str],
     chance: Mapping[Key, float],
-    titles: Mapping[str, str],
+    titles: Mapping[str, str] | None,
 ) -> list[Row]:
     base = [tables[0].get((models[BASE], key), {}) for key in keys]
     named = {group for part in base for group, value in part.values() if value is not None}

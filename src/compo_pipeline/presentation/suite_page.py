@@ -95,7 +95,7 @@ def _panels(suite: Suite) -> list[plots.FrontierPanel]:
             across = suite.means(right)
             points = {name: (across[name], above[name]) for name in above if name in across}
             labels = [f"{one.label}, mean of {len(one.members)}, %" for one in (right, up)]
-            panels.append(plots.FrontierPanel(*labels, points, points.keys() - own))
+            panels.append(plots.FrontierPanel(labels[0], labels[1], points, points.keys() - own))
     return panels
 
 

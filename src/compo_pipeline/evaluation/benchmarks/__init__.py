@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 from compo_pipeline.configuration import SettingsError, nearest
@@ -72,9 +71,9 @@ BENCHMARKS: dict[str, Benchmark] = {
 log = logging.getLogger(__name__)
 
 
-def benchmark_labels(titles: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+def benchmark_labels(titles: Mapping[str, str] | None = None) -> dict[str, str]:
     """Benchmarks to their labels; `titles` are those of files that are not the official ones."""
-    return {name: benchmark.label for name, benchmark in BENCHMARKS.items()} | dict(titles)
+    return {name: benchmark.label for name, benchmark in BENCHMARKS.items()} | dict(titles or {})
 
 
 Key = tuple[str, str, str]
@@ -283,7 +282,7 @@ class ReportedMetric:
 
 
 def reported_metrics(
-    items: Mapping[Key, int], titles: Mapping[str, str] = MappingProxyType({})
+    items: Mapping[Key, int], titles: Mapping[str, str] | None = None
 ) -> list[ReportedMetric]:
     """The metrics of every scored subtask, and the averages whose subtasks were all scored.
 
