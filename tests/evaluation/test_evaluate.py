@@ -35,10 +35,9 @@ def test_official_files_with_some_of_their_images(
         for role, folder in zip(("base", "fine_tuned"), folders, strict=True)
     }
     scores, comparison = evaluate(
-        *(subtasks, models, "clic", "CLIC", "coco", NOTHING),
-        EvaluationSettings(),
+        subtasks, models, "clic", "CLIC", "coco", NOTHING, EvaluationSettings()
     )
-    rows = {(row.benchmark, row.metric, row.name): row for row in comparison.rows}
+    rows = {row.key: row for row in comparison.rows}
     for subtask in subtasks:
         shown = sum(item.image in here for item in subtask.items)
         row = rows.get((subtask.benchmark, "itt", subtask.name))

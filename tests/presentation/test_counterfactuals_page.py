@@ -13,8 +13,17 @@ from compo_pipeline.records import Caption, Counterfactual
 
 CAPTION = Caption("s0", "s0", "real.png", 8, 6, ("A red <cat> sits.", "More."), "t", "train")
 NEGATIVE = Counterfactual(
-    *("s0", 0, "A red <cat> sits.", "negative", "A blue <cat> sits.", "made.png"),
-    *("rules", "painter", "abc123", "generated", "colour: red > blue"),
+    sample_id="s0",
+    sentence=0,
+    caption="A red <cat> sits.",
+    role="negative",
+    text="A blue <cat> sits.",
+    image="made.png",
+    caption_editor="rules",
+    image_generator="painter",
+    fingerprint="abc123",
+    state="generated",
+    detail="colour: red > blue",
 )
 POSITIVE = replace(NEGATIVE, role="positive", text="A <cat> in red sits.", image="", state="failed")
 

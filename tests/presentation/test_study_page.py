@@ -148,8 +148,19 @@ def row(label, headline, gain, low, high):
         return Difference(value, low, high, 0.01, 0.02, 2.75, 3, 1)
 
     return Row(
-        *("play", "accuracy", label, label, headline, False, 12, 0, 12, 50.0),
-        *(base, configured, tuned),
+        benchmark="play",
+        metric="accuracy",
+        name=label,
+        label=label,
+        headline=headline,
+        averaged=False,
+        items=12,
+        skipped=0,
+        images=12,
+        chance=50.0,
+        base=base,
+        control=configured,
+        fine_tuned=tuned,
         vs_base=difference(10.0 + gain, 5.0, 15.0),
         vs_control=difference(gain, low, high),
     )

@@ -230,7 +230,7 @@ def paired(
     n: int = 0,
 ) -> View:
     plain = view(
-        *("red.png",),
+        "red.png",
         positives=("a red cat", retold) if retold else ("a red cat",),
         negatives=(negative,),
         sample_id=f"s{n}",
