@@ -54,9 +54,8 @@ class Overlap:
 
     `images` counts its distinct image files, of all images of its items, `captions` its distinct
     texts that describe one of them; the other fields count how many of these are in the training
-    rows. `near` is None without a perceptual
-    hash. `bindings` counts the items by whether their attribute-object pairs occur in the training
-    captions, where that slice is configured.
+    rows. `near` is None without a perceptual hash. `bindings` counts the items by whether their
+    attribute-object pairs occur in the training captions, where that slice is configured.
     """
 
     benchmark: str

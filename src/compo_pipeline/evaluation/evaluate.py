@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -128,7 +129,8 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """Plain mappings and lists, floats to six significant digits."""
-        plain: dict[str, Any] = _rounded(asdict(self))
+        text = json.dumps(asdict(self))
+        plain: dict[str, Any] = json.loads(text, parse_float=lambda x: float(f"{float(x):.6g}"))
         return plain
 
     @classmethod
@@ -333,13 +335,3 @@ def _degenerate(subtask: Subtask, tokens: Tokens) -> Iterator[Degenerate]:
                 if ids(right) == ids(wrong):
                     yield Degenerate(item.item, "equal tokens", f"{right} | {wrong}")
                     break
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, float):
-        return float(f"{value:.6g}")
-    if isinstance(value, Mapping):
-        return {key: _rounded(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_rounded(entry) for entry in value]
-    return value

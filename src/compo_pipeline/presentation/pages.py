@@ -6,11 +6,11 @@ import base64
 import io
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from PIL import Image
@@ -19,6 +19,7 @@ from compo_pipeline.images.decoding import ACCEPTED, ImageError, Limits, load
 from compo_pipeline.storage import write_text
 
 SIDE = 320  # of images on pages, in pixels
+T = TypeVar("T")
 _WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 
 
@@ -115,17 +116,31 @@ def changed_words(text: str, others: Sequence[str]) -> Iterator[tuple[str, bool]
 
     words = list(_WORD.finditer(text))
     matchers = [SequenceMatcher(None, folded(one), folded(text), autojunk=False) for one in others]
+    changes = max(matchers, key=SequenceMatcher.ratio).get_opcodes()
+    spans = (
+        (words[start].start(), words[end - 1].end(), True)
+        for change, _, _, start, end in changes
+        if change != "equal" and start < end
+    )
+    return pieces(text, spans, False)
+
+
+def pieces(text: str, spans: Iterable[tuple[int, int, T]], between: T) -> Iterator[tuple[str, T]]:
+    """Pieces of a text: spans with the mark of each, and what is between them.
+
+    Args:
+        text: the whole.
+        spans: start, end and mark of each, one after another.
+        between: mark of the other pieces.
+    """
     position = 0
-    for change, _, _, start, end in max(matchers, key=SequenceMatcher.ratio).get_opcodes():
-        if change == "equal" or start == end:
-            continue
-        first, last = words[start].start(), words[end - 1].end()
-        if position < first:
-            yield text[position:first], False
-        yield text[first:last], True
-        position = last
+    for start, end, mark in spans:
+        if position < start:
+            yield text[position:start], between
+        yield text[start:end], mark
+        position = end
     if position < len(text):
-        yield text[position:], False
+        yield text[position:], between
 
 
 def edited_text(text: str | None, caption: str) -> EditedText:

@@ -303,12 +303,7 @@ def is_own_phrase(view: View) -> bool:
 
 def marked_phrases(view: View) -> Iterator[tuple[str, int]]:
     """Pieces of the caption, each with the number of its phrase from 1 on, 0 between phrases."""
-    caption, position = view.positives[0], 0
-    places = iter(view.phrase_spans)
-    for number, (start, end) in enumerate(zip(places, places, strict=True), start=1):
-        if position < start:
-            yield caption[position:start], 0
-        yield caption[start:end], number
-        position = end
-    if position < len(caption):
-        yield caption[position:], 0
+    ends = iter(view.phrase_spans)
+    spans = enumerate(zip(ends, ends, strict=True), start=1)
+    marked = ((start, end, number) for number, (start, end) in spans)
+    return pages.pieces(view.positives[0], marked, 0)

@@ -62,9 +62,8 @@ class Subtask:
     `classes` and `templates` (with `{}` where the class goes) are those of zero-shot
     classification. `ties_right` says whether a tie is right in a choice; adapters say what it is in
     the official code. `dropped` counts items of the files that the official code leaves out, by
-    reason. `title` is the benchmark's
-    label in reports if its files are not the official ones ("SugarCrepe-style"). `limits` say what
-    is accepted as an image.
+    reason. `title` is the benchmark's label in reports if its files are not the official ones
+    ("SugarCrepe-style"). `limits` say what is accepted as an image.
     """
 
     benchmark: str
