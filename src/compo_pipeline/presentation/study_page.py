@@ -74,14 +74,8 @@ def write(
         # plotly.js, once for all plots of the page.
         "library": f"<script>{get_plotlyjs()}</script>" if any(p.figure for p in drawn) else "",
     }
-    return pages.write(
-        folder / _PAGE,
-        _PAGE,
-        context,
-        figure=_figure,
-        value=results.format_value,
-        duration=results.duration,
-    )
+    filters = {"figure": _figure, "value": results.format_value, "duration": results.duration}
+    return pages.write(folder / _PAGE, _PAGE, context, **filters)
 
 
 def _context(
