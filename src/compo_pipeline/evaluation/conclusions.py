@@ -11,7 +11,7 @@ MAIN_METRICS = (
     ("sugar_crepe_pp", "itt", "average"),
     ("sugar_crepe", "accuracy", "average"),
 )
-_TEXT_ONLY = ("sugar_crepe_pp", "tot", "average")
+TEXT_ONLY = ("sugar_crepe_pp", "tot", "average")
 _MOST_NAMED = 3
 
 _AGAINST_BASE: dict[Significance, str] = {
@@ -49,7 +49,7 @@ def summary_lines(rows: Sequence[Row], models: Mapping[str, str]) -> tuple[str, 
     """
     by_key = {row.key: row for row in rows}
     chosen = [by_key[key] for key in MAIN_METRICS if key in by_key][:1]
-    chosen += [by_key[_TEXT_ONLY]] if _TEXT_ONLY in by_key else []
+    chosen += [by_key[TEXT_ONLY]] if TEXT_ONLY in by_key else []
     chosen += [row for row in rows if row.metric in ("i2t_r1", "t2i_r1")]
     headlines = [row for row in rows if row.headline and row not in chosen]
     chosen += [row for row in headlines if not chosen or row.vs_base.significance == "below"]

@@ -10,6 +10,7 @@ from typing import Any
 
 from compo_pipeline.configuration import SettingsError, nearest, parse
 from compo_pipeline.evaluation.benchmarks import (
+    BENCHMARKS,
     Key,
     Subtask,
     benchmark_labels,
@@ -39,11 +40,12 @@ class Aggregate:
     label: str
     members: tuple[tuple[Key, ...], ...]
 
-    def name(self, member: tuple[Key, ...], labels: Mapping[str, str]) -> str:
+    def name(self, member: tuple[Key, ...]) -> str:
         """A member's benchmark, with the subtask if further members are of it."""
         benchmark, _, subtask = member[0]
         alone = sum(other[0][0] == benchmark for other in self.members) == 1
-        return labels[benchmark] if alone else f"{labels[benchmark]} {subtask.replace('_', ' ')}"
+        label = BENCHMARKS[benchmark].label
+        return label if alone else f"{label} {subtask.replace('_', ' ')}"
 
 
 def _retrieval(metric: str) -> tuple[tuple[Key, ...], ...]:
@@ -178,8 +180,7 @@ class Suite:
             missing = [member for member in one.members if not set(member) <= values[0].keys()]
             if len(missing) < len(one.members):
                 means = () if missing else tuple(_aggregate(one, own) for own in values)
-                labels = tuple(one.name(member, benchmark_labels()) for member in missing)
-                found.append(AggregateRow(one.label, means, labels))
+                found.append(AggregateRow(one.label, means, tuple(map(one.name, missing))))
         return found
 
     @property

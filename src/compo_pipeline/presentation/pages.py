@@ -51,31 +51,23 @@ class ImageCard:
     problem: str = ""
 
 
-def environment() -> Environment:
-    """The Jinja environment of every page: values are escaped, an unknown name is an error."""
-    found = Environment(
-        loader=PackageLoader(__package__),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    found.filters.update(
-        number=number, signed=signed, minus=minus, p_value=p_value, thousands="{:,}".format
-    )
-    return found
-
-
 def render(template: str, context: Mapping[str, Any], **filters: Callable[..., str]) -> str:
-    """A page from a template of this package.
+    """A page from a template of this package: values are escaped, an unknown name is an error.
 
     Args:
         template: file name below `templates`.
         context: variables of the template; `base.html` says which ones it needs.
         filters: of the template, besides those of every page.
     """
-    jinja = environment()
-    jinja.filters.update(filters)
+    jinja = Environment(
+        loader=PackageLoader(__package__),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    jinja.filters.update(number=number, signed=signed, minus=minus, p_value=p_value)
+    jinja.filters.update(filters, thousands="{:,}".format)
     return jinja.get_template(template).render({"facts": {}, "links": (), **context})
 
 

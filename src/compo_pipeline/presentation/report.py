@@ -13,7 +13,7 @@ import yaml
 
 from compo_pipeline.evaluation.benchmarks import Subtask
 from compo_pipeline.evaluation.comparison import FINE_TUNED, OPPONENTS, Row
-from compo_pipeline.evaluation.conclusions import summary_sentence
+from compo_pipeline.evaluation.conclusions import MAIN_METRICS, TEXT_ONLY, summary_sentence
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.published import published_results
 from compo_pipeline.presentation import pages, plots
@@ -24,12 +24,6 @@ from compo_pipeline.records import Rejected, Score
 PAGE = "report.html"
 SUBTASKS = "subtasks.png"
 CURVES = "curves.png"
-
-_KEY_METRICS = (
-    ("sugar_crepe_pp", "itt", "average"),
-    ("sugar_crepe", "accuracy", "average"),
-    ("sugar_crepe_pp", "tot", "average"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +96,7 @@ def _by_benchmark(rows: Iterable[Row]) -> dict[str, list[Row]]:
 def _key_rows(rows: Sequence[Row]) -> list[Row]:
     """The metrics at the top of the page, at most four."""
     found = {row.key: row for row in rows}
-    keys = [found[key] for key in _KEY_METRICS if key in found]
+    keys = [found[key] for key in (*MAIN_METRICS, TEXT_ONLY) if key in found]
     return (keys + [row for row in rows if row.metric == "i2t_r1"])[:4]
 
 

@@ -299,11 +299,10 @@ def reported_metrics(
     order = {name: place for place, name in enumerate(_ORDER)}
     found = []
     for (benchmark, metric), subtasks in scored.items():
-        parts: dict[str, tuple[str, ...]] = {}
+        parts: dict[str, list[str]] = {}
         for subtask in subtasks:
-            name = set_of(subtask)
-            parts[name] = (*parts.get(name, ()), subtask)
-        sets = {name: Mean(members) for name, members in parts.items()}
+            parts.setdefault(set_of(subtask), []).append(subtask)
+        sets = {name: Mean(tuple(members)) for name, members in parts.items()}
         means = dict(sets)
         known = BENCHMARKS.get(benchmark)
         for name, mean in (known.averages.get(metric, {}) if known else {}).items():
