@@ -83,12 +83,10 @@ def _objects(file: Path, images: Path) -> Subtask:
 
 
 def _flags(values: object, count: int, where: str) -> list[bool]:
-    if not isinstance(values, list) or len(values) != count or not set(map(str, values)) <= _FLAGS:
+    if not isinstance(values, list) or len(values) != count or any(v not in (0, 1) for v in values):
         raise SettingsError(f"{where}: expected 0 or 1 for each of {count} labels")
     return [bool(value) for value in values]
 
-
-_FLAGS = {"0", "1", "0.0", "1.0", "False", "True"}
 
 BENCHMARK = Benchmark(
     name=NAME,
