@@ -27,7 +27,7 @@ from PIL.Image import Image, Resampling
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.engines import PrepareSettings, map_partitions
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
-from compo_pipeline.evaluation.benchmarks.items import ImagePlace, set_of, sets_of
+from compo_pipeline.evaluation.benchmarks.items import ImagePlace, items_by_key, set_of, sets_of
 from compo_pipeline.evaluation.settings import EvaluationSettings, TrainingTables
 from compo_pipeline.evaluation.slices import BINDING, ItemSlices
 from compo_pipeline.images.decoding import ACCEPTED, ImageError, file_name, load, open_file
@@ -225,11 +225,7 @@ def _overlap(
         if not task.classes
         for text in (*item.positives, *(item.negatives if "group" in task.protocols else ()))
     }
-    names = (
-        name
-        for task, item in items
-        for name in slices.get((task.benchmark, task.name, item.item), ())
-    )
+    names = chain.from_iterable(slices.get(key, ()) for key in items_by_key(subtasks))
     return Overlap(
         benchmark=subtasks[0].benchmark,
         subtask=set_of(subtasks[0].name),

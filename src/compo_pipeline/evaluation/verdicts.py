@@ -39,19 +39,14 @@ def check_verdicts(rows: Sequence[Score], subtasks: Iterable[Subtask]) -> None:
             raise ValueError(
                 f"{_place(row)} has the similarities {list(values)}, expected {length} finite ones"
             )
+        if row.metric in GRADED:
+            _check_precision(row, matches)
+            continue
         task = scored.get((row.benchmark, row.subtask))
         ties_right = task is not None and task.ties_right
         groups.setdefault((row.metric, ties_right, matches, length), []).append(row)
     for (metric, ties_right, matches, _), group in groups.items():
         similarities = np.array([row.similarities for row in group])
-        if metric in GRADED:
-            for row, values in zip(group, similarities, strict=True):
-                value = protocols.average_precision(values[1:], matches)
-                if row.correct is not None or not math.isclose(value, values[0]):
-                    raise ValueError(
-                        f"{_place(row)} is stored as {values[0]}, its similarities give {value}"
-                    )
-            continue
         correct = protocols.verdicts(metric, similarities, matches, ties_right=ties_right)
         for row, verdict in zip(group, correct.tolist(), strict=True):
             if row.correct is not verdict:
@@ -59,6 +54,13 @@ def check_verdicts(rows: Sequence[Score], subtasks: Iterable[Subtask]) -> None:
                     f"{_place(row)} is stored as correct={row.correct}, its similarities "
                     f"{list(row.similarities)} give {verdict}"
                 )
+
+
+def _check_precision(row: Score, matches: int) -> None:
+    stored, *cosines = row.similarities
+    value = protocols.average_precision(np.array(cosines), matches)
+    if row.correct is not None or not math.isclose(value, stored):
+        raise ValueError(f"{_place(row)} is stored as {stored}, its similarities give {value}")
 
 
 _Items = Mapping[tuple[str, str, str], Item]

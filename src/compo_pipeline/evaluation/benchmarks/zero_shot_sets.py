@@ -80,7 +80,7 @@ def _subtask(root: Path, folder: Path) -> Subtask:
     items = tuple(
         Item(image, f"{folder.name}/{image}", (names[number],)) for image, number in found.images
     )
-    name, classes = folder.name.removeprefix("wds_"), tuple(dict.fromkeys(names))
+    name, classes = folder.name.removeprefix("wds_"), _distinct(folder, names)
     return Subtask(NAME, name, ("zero_shot",), root, items, classes, _templates(folder))
 
 
@@ -93,7 +93,11 @@ def _class_names(folder: Path, found: list[str]) -> list[str]:
         raise SettingsError(
             f"{folder}/classnames.txt: expected {len(found)} lines, got {len(names)}"
         )
-    classes = list(dict.fromkeys(names))
+    return names
+
+
+def _distinct(folder: Path, names: list[str]) -> tuple[str, ...]:
+    classes = tuple(dict.fromkeys(names))
     if len(classes) < 2 or any(not name.strip() or text_problem(name) for name in classes):
         raise SettingsError(
             f"{folder}: expected two different classes or more, got {shown(classes)}"
@@ -101,7 +105,7 @@ def _class_names(folder: Path, found: list[str]) -> list[str]:
     if repeated := len(names) - len(classes):
         message = "%s: %d names of classes are given twice; such classes count as one."
         log.warning(message, folder.name, repeated)
-    return names
+    return classes
 
 
 def _templates(folder: Path) -> tuple[str, ...]:
