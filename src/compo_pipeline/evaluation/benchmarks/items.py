@@ -235,9 +235,9 @@ class Record(NamedTuple):
     where: str
     content: Any
 
-    def get(self, key: str) -> Any:
-        """A field, unchecked; None where there is none."""
-        return self.content.get(key) if isinstance(self.content, dict) else None
+    def get(self, key: str, default: Any = None) -> Any:
+        """A field, unchecked; the default where there is none."""
+        return self.content.get(key, default) if isinstance(self.content, dict) else default
 
     def part(self, key: str, value: Any) -> Record:
         """A record of one field, at the same place."""

@@ -51,7 +51,7 @@ class _Format:
 
     def _item(self, record: Record) -> tuple[str, Item]:
         image, other, caption, foil = map(record.text, self.fields)
-        name = f"{record.content.get('id', record.name)}"
+        name = f"{record.get('id', record.name)}"
         item = Item(name, image + self.ending, (caption,), (foil,), (other + self.ending,))
         return record.text(self.subtask) if self.subtask else ALL, item
 

@@ -45,7 +45,7 @@ def load_pp(root: Path, images: Path) -> list[Subtask]:
     for file in read_files(root, "*.json"):
         items = tuple(
             Item(
-                item=f"{record.content.get('id', record.name)}",
+                item=f"{record.get('id', record.name)}",
                 image=record.text("filename"),
                 positives=(record.text("caption"), record.text("caption2")),
                 negatives=(record.text("negative_caption"),),
