@@ -36,12 +36,12 @@ TEXTS = ["A RED,  cube!", "a ox?"]
 IDS = [[4, 6, 8, 1, 1, 1, 1, 1], [4, 3, 26, 35, 1, 1, 1, 1]]
 
 
-def plan(source: str = "ViT-B-16-SigLIP", **record: Any) -> ModelSource:
-    return ModelSource("tiny", source, {}, {}, None, record)
+def plan(folder: Path | None = None, **record: Any) -> ModelSource:
+    return ModelSource("tiny", folder, {}, {}, None, record)
 
 
-def siglips(configured: Path | str | None, source: str = "ViT-B-16-SigLIP") -> Tokenize:
-    return tokenizer(plan(source), None if configured is None else str(configured), {**SIGLIP})
+def siglips(configured: Path | str | None, folder: Path | None = None) -> Tokenize:
+    return tokenizer(plan(folder), None if configured is None else str(configured), {**SIGLIP})
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ def test_missing_files_are_named_with_the_key(
         (folder / vocabulary).write_bytes(b"nothing")
     with pytest.raises(SettingsError) as refusal:
         if source == "local":
-            siglips(None, f"local-dir:{folder}")
+            siglips(None, folder)
         else:
             siglips(folder)
     message = str(refusal.value)
@@ -306,5 +306,5 @@ def test_other_ids_than_recorded_are_refused(siglip_tokenizer: Path) -> None:
 
 
 def test_a_model_that_names_none_has_clips_own() -> None:
-    tokenize = tokenizer(plan("ViT-B-32"), None, {})
+    tokenize = tokenizer(plan(), None, {})
     assert torch.equal(tokenize(TEXTS), SimpleTokenizer()(TEXTS))

@@ -15,21 +15,20 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 _TIMEOUT = 10.0  # seconds
 
 
-def cached(repository: str, files: Sequence[str] | None = None) -> Path | None:
+def cached(repository: str, files: Sequence[str]) -> Path | None:
     """Folder of a repository in the local cache; None where it was never fetched.
 
     Args:
         repository: `owner/model`.
-        files: patterns of those that are wanted; all by default.
+        files: patterns of those that are wanted.
     """
-    wanted = None if files is None else list(files)
     try:
         folder = huggingface_hub.snapshot_download(
-            repository, allow_patterns=wanted, local_files_only=True
+            repository, allow_patterns=list(files), local_files_only=True
         )
-        return Path(folder)
     except LocalEntryNotFoundError:
         return None
+    return Path(folder)
 
 
 def cached_file(repository: str, files: Sequence[str]) -> Path | None:

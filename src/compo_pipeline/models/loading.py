@@ -90,7 +90,7 @@ def load(source: ModelSettings | Path, device: str | torch.device = "cpu") -> Lo
     preprocess_cfg = sources.preprocessing(plan.preprocess_cfg, (size, size))
     config = {"model_cfg": model_cfg, "preprocess_cfg": preprocess_cfg}
     found = fingerprint(model.state_dict(), config)
-    if plan.source.startswith(LOCAL_PREFIX) and plan.record.get("fingerprint", found) != found:
+    if plan.folder is not None and plan.record.get("fingerprint", found) != found:
         raise DamagedFileError(
             Path(str(plan.weights)),
             f"its fingerprint is not the one that {RECORD_FILE} beside it records",
@@ -164,10 +164,8 @@ def give_bias(loaded: LoadedModel, start: float) -> LoadedModel:
         return loaded
     scale: torch.Tensor = model.logit_scale  # type: ignore[assignment]
     model.logit_bias = nn.Parameter(torch.full_like(scale, start))
-    log.info(
-        "%s: logit_bias starts at %g, at a scale of %.1f.",
-        *(loaded.name, start, scale.exp().item()),
-    )
+    shown = scale.exp().item()
+    log.info("%s: logit_bias starts at %g, at a scale of %.1f.", loaded.name, start, shown)
     config = deepcopy(dict(loaded.config))
     config["model_cfg"]["init_logit_bias"] = start
     return replace(loaded, config=config)

@@ -36,7 +36,7 @@ class ModelSource:
 
     Attributes:
         name: name in logs, errors and exports.
-        source: what open_clip calls it (an architecture or `local-dir:<folder>`).
+        folder: that holds the model, its tokenizer too; None for an architecture of open_clip.
         model_cfg: open_clip's model configuration.
         preprocess_cfg: open_clip's preprocessing configuration, possibly partial.
         weights: the weights file, None for random weights.
@@ -46,7 +46,7 @@ class ModelSource:
     """
 
     name: str
-    source: str
+    folder: Path | None
     model_cfg: dict[str, Any]
     preprocess_cfg: dict[str, Any]
     weights: Path | None
@@ -122,7 +122,7 @@ def _of_folder(folder: Path, name: str, settings: ModelSettings) -> ModelSource:
     if "model_cfg" not in config:
         raise SettingsError(f"model '{name}': {path} has no 'model_cfg'")
     file = weights.find(folder)
-    quick_gelu = bool(config["model_cfg"].get("quick_gelu", False))
+    quick_gelu = _quick_gelu(config["model_cfg"])
     recorded = weights.recorded_quick_gelu(file)
     if recorded != quick_gelu:
         raise SettingsError(
@@ -131,7 +131,7 @@ def _of_folder(folder: Path, name: str, settings: ModelSettings) -> ModelSource:
         )
     return ModelSource(
         name=name,
-        source=f"{LOCAL_PREFIX}{folder}",
+        folder=folder,
         model_cfg=config["model_cfg"],
         preprocess_cfg=config.get("preprocess_cfg", {}),
         weights=file,
@@ -147,7 +147,7 @@ def _of_transformers(folder: Path, name: str, context_length: int | None) -> Mod
     config = hf_import.open_clip_config(folder, context_length)
     return ModelSource(
         name=name,
-        source=f"{LOCAL_PREFIX}{folder}",
+        folder=folder,
         model_cfg=config["model_cfg"],
         preprocess_cfg=config["preprocess_cfg"],
         weights=folder if split else weights.find(folder),
@@ -186,24 +186,27 @@ def _of_architecture(settings: ModelSettings) -> ModelSource:
     file = None
     if pretrained is not None and is_file(pretrained):
         file = _local_file(Path(pretrained))
-        _check_file_activation(settings, file, bool(model_cfg.get("quick_gelu", False)))
+        _check_file_activation(settings, file, _quick_gelu(model_cfg))
         beside = file.parent / CONFIG_FILE
         if beside.is_file():
             preprocess_cfg = foreign.read_config(beside).get("preprocess_cfg", {})
         record = read_record(file.parent)
     elif pretrained is not None:
-        preprocess_cfg = _check_tag(name, pretrained, model_cfg)
+        preprocess_cfg = _tag_entry(name, pretrained)
         file = _download_tag(name, pretrained, preprocess_cfg)
     return ModelSource(
-        *(name, name, model_cfg, preprocess_cfg, file, record),
+        name=name,
+        folder=None,
+        model_cfg=model_cfg,
+        preprocess_cfg=preprocess_cfg,
+        weights=file,
+        record=record,
         context_length=settings.context_length,
-        mixed_with=_mixture(settings, layout, model_cfg),
+        mixed_with=_mixture(settings, layout),
     )
 
 
-def _mixture(
-    settings: ModelSettings, layout: Layout | None, model_cfg: Mapping[str, Any]
-) -> tuple[Path, float] | None:
+def _mixture(settings: ModelSettings, layout: Layout | None) -> tuple[Path, float] | None:
     """The weights that a layout mixes its file with, and the file's share."""
     if layout is None or layout.base is None:
         if settings.mixed_with is not None:
@@ -216,7 +219,7 @@ def _mixture(
     base = settings.mixed_with or layout.base
     if is_file(base):
         return _local_file(Path(base)), layout.share
-    entry = _check_tag(settings.name, base, model_cfg)
+    entry = _tag_entry(settings.name, base)
     return _download_tag(settings.name, base, entry), layout.share
 
 
@@ -239,25 +242,26 @@ def _check_file_activation(settings: ModelSettings, file: Path, quick_gelu: bool
         raise _wrong_activation(settings.name, str(file), stated)
 
 
-def _check_tag(name: str, tag: str, model_cfg: Mapping[str, Any]) -> dict[str, Any]:
+def _tag_entry(name: str, tag: str) -> dict[str, Any]:
     """open_clip's entry of a pretrained tag."""
     entry = pretrained_weights.get_pretrained_cfg(name, tag)
+    quick_gelu = _quick_gelu(open_clip.get_model_config(name))
     if not entry:
         tags = pretrained_weights.list_pretrained_tags_by_model(name)
-        sibling = _sibling(name, model_cfg)
+        sibling = _sibling(name)
         if sibling and pretrained_weights.get_pretrained_cfg(sibling, tag):
-            raise _wrong_activation(name, tag, not model_cfg.get("quick_gelu", False))
+            raise _wrong_activation(name, tag, not quick_gelu)
         raise SettingsError(
             f"model.pretrained: '{tag}' is no tag of {name} and no file{nearest(tag, tags)} "
             f"(tags: {', '.join(tags) or 'none'}; null gives random weights)"
         )
-    if bool(entry.get("quick_gelu", False)) != bool(model_cfg.get("quick_gelu", False)):
-        raise _wrong_activation(name, tag, bool(entry.get("quick_gelu", False)))
+    if _quick_gelu(entry) != quick_gelu:
+        raise _wrong_activation(name, tag, not quick_gelu)
     return dict(entry)
 
 
 def _wrong_activation(name: str, pretrained: str, trained_with: bool) -> SettingsError:
-    right = _sibling(name, open_clip.get_model_config(name) or {})
+    right = _sibling(name)
     fix = f"set model.name to '{right}'" if right else "choose other weights"
     return SettingsError(
         f"model.name: '{name}' has quick_gelu={not trained_with}, but the weights "
@@ -266,18 +270,19 @@ def _wrong_activation(name: str, pretrained: str, trained_with: bool) -> Setting
     )
 
 
-def _sibling(name: str, model_cfg: Mapping[str, Any]) -> str | None:
+def _sibling(name: str) -> str | None:
     """The architecture that differs from one in its activation alone."""
-
-    def plain(config: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: value for key, value in config.items() if key != "quick_gelu"}
-
+    model_cfg = open_clip.get_model_config(name)
+    wanted = {**model_cfg, "quick_gelu": not _quick_gelu(model_cfg)}
     for other in open_clip.list_models():
         config = open_clip.get_model_config(other)
-        flipped = bool(config.get("quick_gelu", False)) != bool(model_cfg.get("quick_gelu", False))
-        if flipped and plain(config) == plain(model_cfg):
+        if {**config, "quick_gelu": _quick_gelu(config)} == wanted:
             return str(other)
     return None
+
+
+def _quick_gelu(config: Mapping[str, Any]) -> bool:
+    return bool(config.get("quick_gelu", False))
 
 
 def _download_tag(name: str, tag: str, entry: dict[str, Any]) -> Path:
@@ -296,19 +301,15 @@ def _download_tag(name: str, tag: str, entry: dict[str, Any]) -> Path:
             f"model.pretrained: the weights '{tag}' of {name} could not be downloaded "
             f"({type(error).__name__}: {hub.first_line(error)}). Without a network, fetch them "
             f"elsewhere ({place}) and set model.pretrained=<file>,"
-            f"model.quick_gelu={str(bool(entry.get('quick_gelu', False))).lower()}; or name a "
+            f"model.quick_gelu={str(_quick_gelu(entry)).lower()}; or name a "
             f"folder that open_clip or `export` wrote: model.name={LOCAL_PREFIX}<folder>"
         ) from error
 
 
 def _download_repository(identifier: str) -> Path:
-    texts = ["*.json", "*.txt", "*.model"]
     try:
-        for weights_of in (
-            ["open_clip_*.safetensors"],
-            ["model.safetensors", "*/model.safetensors"],
-        ):
-            wanted = [*texts, *weights_of]
+        for files_of in ("open_clip_*.safetensors", "model.safetensors */model.safetensors"):
+            wanted = ["*.json", "*.txt", "*.model", *files_of.split()]
             folder = hub.cached(identifier, wanted) or hub.download(identifier, wanted)
             if (folder / CONFIG_FILE).is_file():
                 break

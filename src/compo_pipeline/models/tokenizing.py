@@ -21,20 +21,19 @@ from open_clip.tokenizer import HFTokenizer
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.models import foreign, hub
-from compo_pipeline.models.settings import LOCAL_PREFIX
 from compo_pipeline.models.sources import ModelSource
 from compo_pipeline.models.weights import tokenizer_fingerprint
 
 Tokenize = Callable[[list[str]], torch.Tensor]
 
-_WHOLE = "tokenizer.json"
-_BESIDE = "tokenizer_config.json"
+_TOKENIZER = "tokenizer.json"
+_CONFIG = "tokenizer_config.json"
 # What a tokenizer of Hugging Face's kind may consist of; one of the first is enough.
-_VOCABULARIES = (_WHOLE, "*.model", "vocab.json", "vocab.txt")
-_FILES = (*_VOCABULARIES, _BESIDE, "special_tokens_map.json", "added_tokens.json", "merges.txt")
+_VOCABULARIES = (_TOKENIZER, "*.model", "vocab.json", "vocab.txt")
+_FILES = (*_VOCABULARIES, _CONFIG, "special_tokens_map.json", "added_tokens.json", "merges.txt")
 _NEEDED = (
-    f"{_WHOLE} (or spiece.model, for which the package sentencepiece is needed), {_BESIDE} and, "
-    "if it has one, special_tokens_map.json"
+    f"{_TOKENIZER} (or spiece.model, for which the package sentencepiece is needed), {_CONFIG} "
+    "and, if it has one, special_tokens_map.json"
 )
 # SigLIP's texts are filled up with </s> (big_vision: pad_value=1), though <pad> is a token too.
 _ENDS = {"pad_token": "</s>", "eos_token": "</s>"}
@@ -99,7 +98,7 @@ def _hugging_face(plan: ModelSource, configured: str | None, text_cfg: dict[str,
     if tokenize.tokenizer.pad_token is None:
         raise SettingsError(
             f"model '{plan.name}': {source} does not say which token fills texts up; put its "
-            f"{_BESIDE} (pad_token) beside it"
+            f"{_CONFIG} (pad_token) beside it"
         )
     # An open_clip configuration without this entry means CLIP's own tokenizer.
     text_cfg["hf_tokenizer_name"] = repository or source.resolve().name
@@ -114,21 +113,21 @@ def _as_folder(source: Path, roles: Mapping[str, str]) -> Iterator[Path]:
         return
     with TemporaryDirectory() as name:
         folder = Path(name)
-        shutil.copy(source, folder / _WHOLE)
+        shutil.copy(source, folder / _TOKENIZER)
         config = {"tokenizer_class": "PreTrainedTokenizerFast", **roles}
-        (folder / _BESIDE).write_text(json.dumps(config), encoding="utf-8")
+        (folder / _CONFIG).write_text(json.dumps(config), encoding="utf-8")
         yield folder
 
 
 def _source(plan: ModelSource, configured: str | None, repository: str | None) -> Path:
     """The folder or file of the tokenizer; downloaded where nothing else is configured."""
     if configured is None:
-        if not plan.source.startswith(LOCAL_PREFIX):
+        if plan.folder is None:
             return _from_hub(plan, str(repository))
-        source = Path(plan.source.removeprefix(LOCAL_PREFIX))
+        source = plan.folder
     else:
         source = Path(configured)
-    if source.name == _WHOLE and (source.parent / _BESIDE).is_file():
+    if source.name == _TOKENIZER and (source.parent / _CONFIG).is_file():
         source = source.parent
     if not source.exists():
         raise _missing(plan, f"there is no {source} (seen from {Path.cwd()})", repository)
