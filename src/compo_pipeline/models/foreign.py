@@ -16,37 +16,30 @@ from compo_pipeline.untrusted import read_json, shown
 
 # Keys with which transformers and diffusers run a folder's own Python files.
 _CODE = frozenset({"auto_map", "trust_remote_code", "custom_generate"})
-# What each part of an open_clip_config.json may hold.
+# The keys that each part of an open_clip_config.json may have.
 _KEYS = {
-    "model_cfg": (
-        *("embed_dim", "vision_cfg", "text_cfg", "multimodal_cfg", "quick_gelu", "custom_text"),
-        *("init_logit_scale", "init_logit_bias", "nonscalar_logit_scale"),
-    ),
-    "model_cfg.vision_cfg": (
-        *("layers", "width", "head_width", "mlp_ratio", "patch_size", "image_size"),
-        *("ls_init_value", "patch_dropout", "attentional_pool", "attn_pooler_queries"),
-        *("attn_pooler_heads", "no_ln_pre", "pos_embed_type", "final_ln_after_pool", "pool_type"),
-        *("output_tokens", "act_kwargs", "norm_kwargs", "block_type", "qk_norm"),
-        *("scaled_cosine_attn", "scale_heads", "scale_attn_inner", "scale_attn", "scale_fc"),
-        *("timm_model_name", "timm_model_pretrained", "timm_pool", "timm_proj", "timm_proj_bias"),
-        *("timm_drop", "timm_drop_path"),
-    ),
-    "model_cfg.text_cfg": (
-        *("context_length", "vocab_size", "width", "heads", "layers", "mlp_ratio"),
-        *("ls_init_value", "embed_cls", "pad_id", "eos_id", "no_causal_mask", "pool_type"),
-        *("final_ln_after_pool", "proj_bias", "proj_type", "output_tokens", "act_kwargs"),
-        *("norm_kwargs", "block_type", "qk_norm", "scaled_cosine_attn", "scale_heads"),
-        *("scale_attn_inner", "scale_attn", "scale_fc", "hf_tokenizer_name", "tokenizer_mode"),
-        *("tokenizer_kwargs", "hf_model_name", "hf_model_pretrained", "hf_proj_type"),
-        "hf_pooler_type",
-    ),
-    "model_cfg.text_cfg.tokenizer_kwargs": (
-        *("clean", "strip_sep_token", "language", "reduction_mask"),
-        "additional_special_tokens",
-    ),
-    "preprocess_cfg": (
-        *("size", "mode", "mean", "std", "interpolation", "resize_mode", "fill_color"),
-    ),
+    "model_cfg": """
+        embed_dim vision_cfg text_cfg multimodal_cfg quick_gelu custom_text init_logit_scale
+        init_logit_bias nonscalar_logit_scale
+    """,
+    "model_cfg.vision_cfg": """
+        layers width head_width mlp_ratio patch_size image_size ls_init_value patch_dropout
+        attentional_pool attn_pooler_queries attn_pooler_heads no_ln_pre pos_embed_type
+        final_ln_after_pool pool_type output_tokens act_kwargs norm_kwargs block_type qk_norm
+        scaled_cosine_attn scale_heads scale_attn_inner scale_attn scale_fc timm_model_name
+        timm_model_pretrained timm_pool timm_proj timm_proj_bias timm_drop timm_drop_path
+    """,
+    "model_cfg.text_cfg": """
+        context_length vocab_size width heads layers mlp_ratio ls_init_value embed_cls pad_id eos_id
+        no_causal_mask pool_type final_ln_after_pool proj_bias proj_type output_tokens act_kwargs
+        norm_kwargs block_type qk_norm scaled_cosine_attn scale_heads scale_attn_inner scale_attn
+        scale_fc hf_tokenizer_name tokenizer_mode tokenizer_kwargs hf_model_name hf_model_pretrained
+        hf_proj_type hf_pooler_type
+    """,
+    "model_cfg.text_cfg.tokenizer_kwargs": """
+        clean strip_sep_token language reduction_mask additional_special_tokens
+    """,
+    "preprocess_cfg": "size mode mean std interpolation resize_mode fill_color",
 }
 # Names with a colon (`hf-hub:`, `local-dir:`) read other configurations.
 _TIMM_NAME = re.compile(r"\w[\w.]*")
@@ -74,7 +67,8 @@ def read_config(path: Path) -> dict[str, Any]:
         SettingsError: it cannot be read, or holds such a key; names the file and the key.
     """
     config = read_object(path)
-    for part, known in _KEYS.items():
+    for part, names in _KEYS.items():
+        known = names.split()
         values: Any = config
         for name in part.split("."):
             values = values.get(name) or {}

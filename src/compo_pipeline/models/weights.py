@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ def find(folder: Path) -> Path:
     raise SettingsError(f"no weights in {folder}: expected one of {', '.join(KNOWN_FILES)}")
 
 
-def read(path: Path) -> dict[str, torch.Tensor]:
+def read(path: Path) -> dict[str, Tensor]:
     """Tensors by open_clip's names.
 
     Args:
@@ -71,7 +71,7 @@ def read(path: Path) -> dict[str, torch.Tensor]:
     return checkpoints.by_open_clip(checkpoints.unpickled(path), path)
 
 
-def write(state: dict[str, torch.Tensor], path: Path, header: Mapping[str, str]) -> None:
+def write(state: dict[str, Tensor], path: Path, header: Mapping[str, str]) -> None:
     """Write tensors with a header as safetensors; the same ones give the same bytes.
 
     The library itself puts the header's entries in an order that changes from call to call.
@@ -173,13 +173,13 @@ def _some(items: list[str]) -> str:
     return ", ".join(items[:2]) + (", ..." if len(items) > 2 else "")
 
 
-def tensors_sha256(named: Iterable[tuple[str, torch.Tensor]], config: Mapping[str, Any]) -> str:
-    """Hash of named tensors and the configuration under which they mean something.
+def fingerprint(state: Mapping[str, Tensor], config: Mapping[str, Any]) -> str:
+    """Fingerprint of the whole model: all weights, architecture and preprocessing.
 
     Floating tensors are hashed as float32, so the precision of the file does not matter.
     """
     digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
-    for name, tensor in sorted(named):
+    for name, tensor in sorted(state.items()):
         plain = tensor.detach().cpu()
         if plain.is_floating_point():
             plain = plain.float()
@@ -188,12 +188,7 @@ def tensors_sha256(named: Iterable[tuple[str, torch.Tensor]], config: Mapping[st
     return digest.hexdigest()
 
 
-def fingerprint(state: Mapping[str, torch.Tensor], config: Mapping[str, Any]) -> str:
-    """Fingerprint of the whole model: all weights, architecture and preprocessing."""
-    return tensors_sha256(state.items(), config)
-
-
-def image_fingerprint(state: Mapping[str, torch.Tensor], config: Mapping[str, Any]) -> str:
+def image_fingerprint(state: Mapping[str, Tensor], config: Mapping[str, Any]) -> str:
     """Fingerprint of the image tower: equal where image embeddings are equal.
 
     Fine-tuning the text tower alone does not change it, so cached embeddings stay valid.
@@ -205,11 +200,11 @@ def image_fingerprint(state: Mapping[str, torch.Tensor], config: Mapping[str, An
         "vision_cfg": architecture["vision_cfg"],
         "preprocess_cfg": config["preprocess_cfg"],
     }
-    tower = ((name, tensor) for name, tensor in state.items() if name.startswith("visual."))
-    return tensors_sha256(tower, part)
+    tower = {name: tensor for name, tensor in state.items() if name.startswith("visual.")}
+    return fingerprint(tower, part)
 
 
-def tokenizer_fingerprint(tokenize: Callable[[list[str]], torch.Tensor]) -> str:
+def tokenizer_fingerprint(tokenize: Callable[[list[str]], Tensor]) -> str:
     """Hash of the token ids of a few awkward texts."""
     return hashlib.sha256(tokenize(list(PROBES)).to(torch.int64).numpy().tobytes()).hexdigest()
 
