@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def rows(caption: Callable[..., Caption]) -> list[Caption]:
 @pytest.fixture
 def context(tagged: Callable[[str], Parse]) -> ViewContext:
     parses = {"full": tagged(SOURCE), "bare": tagged("Nothing/PRON/NN _./PUNCT/.")}
-    further = {("full", 1): tagged(SECOND_SOURCE)}
+    further = {"full": [replace(tagged(SECOND_SOURCE), sentence=1)]}
     return ViewContext(parses, "hand", 0, 0, sentences=further)
 
 

@@ -98,11 +98,6 @@ class C2lip(Method):
     objective: C2lipObjective
 
     @property
-    def bias(self) -> float:
-        """As configured."""
-        return self.objective.bias
-
-    @property
     def uses_patches(self) -> bool:
         """The xac loss does."""
         return self.objective.weights.xac > 0

@@ -20,7 +20,7 @@ from pydantic import NonNegativeFloat
 from compo_pipeline.configuration import settings
 from compo_pipeline.losses.adaptive_ranking import adapted, cross_modal_ranking, intra_modal
 from compo_pipeline.losses.negclip import negclip
-from compo_pipeline.methods.contract import Encoder, LossTerms, Term, Towers
+from compo_pipeline.methods.contract import Encoder, LossTerms, Term, Towers, embed_texts
 from compo_pipeline.methods.negclip import NegativesBatch, NegativeViews, Rule, TextNegatives
 
 _THRESHOLDS = "thresholds"
@@ -78,7 +78,7 @@ class CeClip(TextNegatives):
         """NegCLIP's loss, the ranking of negatives, and captions against negatives."""
         weights, scale, valid = self.objective.weights, encoder.scale, batch.valid
         images = encoder.images(batch.images)
-        texts = encoder.texts(batch.texts.flatten(0, 1)).view(*batch.texts.shape[:2], -1)
+        texts = embed_texts(encoder, batch.texts)
         captions, negatives = texts[:, 0], texts[:, 1:]
         contrast = negclip(images, captions, negatives.flatten(0, 1), valid.flatten(), scale)
         terms = {"negclip": Term(contrast, weights.negclip)}

@@ -42,7 +42,7 @@ from compo_pipeline.methods.contract import (
     Towers,
     ViewContext,
 )
-from compo_pipeline.methods.views import Origin, provenance, single_image, single_view
+from compo_pipeline.methods.views import Origin, generated_view, provenance, single_image
 from compo_pipeline.records import Caption, Parse, View
 from compo_pipeline.seeding import rng
 from compo_pipeline.tables.rows import Table
@@ -231,7 +231,7 @@ class Clic(Method):
         shown = [anchor, partner]
         random_.shuffle(shown)
         first, second = anchor.sentences[0], partner.sentences[0]
-        further = [_further(caption, POSITIVES - 2, random_) for caption in (anchor, partner)]
+        further = [_further(caption, random_) for caption in (anchor, partner)]
         pairs = [_either_order(a, b, random_) for a, b in zip(*further, strict=True)]
         a, b = context.parses[anchor.sample_id], context.parses[partner.sample_id]
         if self.view_settings.swap == "across":
@@ -268,9 +268,8 @@ class Clic(Method):
         parse = context.parses[anchor.sample_id]
         swap = swap_within(parse, random_, **self._drawing)
         first = anchor.sentences[0]
-        positives = (first, first, *_further(anchor, POSITIVES - 2, random_))
-        origin = provenance(context.language, (Origin.of(swap) if swap else None,))
-        return single_view(anchor, positives, (swap.text if swap else None,), origin)
+        positives = (first, first, *_further(anchor, random_))
+        return generated_view(anchor, positives, [swap], context.language)
 
     def _plain(self, step: int) -> bool:
         """Whether a step is one of plain CLIP."""
@@ -333,8 +332,11 @@ def _composite_image(example: Example) -> ImageInput:
     return ImageInput(example.view.images, cast("Axis | None", example.view.axis))
 
 
-def _further(caption: Caption, count: int, random_: random.Random) -> list[str]:
-    """Further sentences of a caption, without repetition as long as they last."""
+def _further(caption: Caption, random_: random.Random) -> list[str]:
+    """Further sentences of a caption for the positives after the second, without repetition as
+    long as they last.
+    """
+    count = POSITIVES - 2
     further = list(caption.sentences[1:]) or list(caption.sentences)
     drawn = random_.sample(further, min(count, len(further)))
     return drawn + random_.choices(further, k=count - len(drawn))

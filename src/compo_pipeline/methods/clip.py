@@ -22,7 +22,6 @@ from compo_pipeline.methods.contract import (
     Example,
     LossTerms,
     Method,
-    NoViewSettings,
     Preprocessor,
     Sampler,
     Term,
@@ -72,15 +71,9 @@ class Clip(Method):
     """CLIP fine-tuning on single images."""
 
     name: ClassVar[str] = "clip"
-    views_type: ClassVar[type] = NoViewSettings
     objective_type: ClassVar[type] = ClipObjective
 
     objective: ClipObjective
-
-    @property
-    def trains_scale(self) -> bool:
-        """As configured."""
-        return self.objective.trains_scale
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
         """The caption itself."""
@@ -114,11 +107,6 @@ class Siglip(Clip):
     name: ClassVar[str] = "siglip"
     objective_type: ClassVar[type] = SiglipObjective
     objective: SiglipObjective
-
-    @property
-    def bias(self) -> float:
-        """As configured."""
-        return self.objective.bias
 
     def loss(self, encoder: Encoder, batch: PairBatch) -> LossTerms:
         """The sigmoid loss."""

@@ -66,8 +66,8 @@ class ViewContext(NamedTuple):
     counterfactuals: Mapping[str, Sequence[Counterfactual]] = MappingProxyType({})
     """Edited captions by sample_id, for methods that train on them."""
 
-    sentences: Mapping[tuple[str, int], Parse] = MappingProxyType({})
-    """Parsed sentences by sample_id and place, the further ones for methods that ask for them."""
+    sentences: Mapping[str, Sequence[Parse]] = MappingProxyType({})
+    """Further sentences by sample_id, for methods that ask for them."""
 
     @classmethod
     def of(
@@ -80,37 +80,19 @@ class ViewContext(NamedTuple):
         """From parses of first and further sentences, for the first epoch."""
         table = Table.of(parses, Parse)
         own = np.asarray(table.column("sentence")) == 0
-        further = {} if own.all() else _Sentences(Groups(table))
+        further = {} if own.all() else Groups(table)
         return cls(ById(table.where(own)), language, seed, 0, counterfactuals, further)
 
     def parse(self, caption: Caption, sentence: int) -> Parse | None:
         """The parse of a caption's sentence; None of a further one that was not parsed."""
         if sentence == 0:
             return self.parses[caption.sample_id]
-        return self.sentences.get((caption.sample_id, sentence))
+        further = self.sentences.get(caption.sample_id, ())
+        return next((parse for parse in further if parse.sentence == sentence), None)
 
     def rng(self, purpose: str, caption: Caption) -> random.Random:
         """The random generator of one caption in this epoch, for one purpose."""
         return rng(self.seed, purpose, self.epoch, caption.sample_id)
-
-
-class _Sentences(Mapping[tuple[str, int], Parse]):
-    """Parses by sample_id and place."""
-
-    def __init__(self, parses: Mapping[str, Sequence[Parse]]) -> None:
-        self._parses = parses
-
-    def __getitem__(self, key: tuple[str, int]) -> Parse:
-        for row in self._parses[key[0]]:
-            if row.sentence == key[1]:
-                return row
-        raise KeyError(key)
-
-    def __iter__(self) -> Iterator[tuple[str, int]]:
-        return ((row.sample_id, row.sentence) for rows in self._parses.values() for row in rows)
-
-    def __len__(self) -> int:
-        return sum(map(len, self._parses.values()))
 
 
 Sampler = Callable[[Caption], View | None]
@@ -189,6 +171,11 @@ class Encoder(Protocol):
         """The same without a mask, of towers whose texts have no <sot> and <eot> too."""
 
 
+def embed_texts(encoder: Encoder, tokens: Tensor) -> Tensor:
+    """Normalised embeddings [..., D] of token ids [..., T] of any number of dimensions."""
+    return encoder.texts(tokens.flatten(0, -2)).view(*tokens.shape[:-1], -1)
+
+
 class Method:
     """A fine-tuning method: settings in, views, batches and losses out.
 
@@ -219,8 +206,10 @@ class Method:
 
     @property
     def trains_scale(self) -> bool:
-        """Whether logit_scale and logit_bias train along with the towers."""
-        return True
+        """Whether logit_scale and logit_bias train along with the towers: as the objective's
+        setting `trains_scale` says, if it has one.
+        """
+        return bool(getattr(self.objective, "trains_scale", True))
 
     @property
     def uses_patches(self) -> bool:
@@ -229,10 +218,10 @@ class Method:
 
     @property
     def bias(self) -> float | None:
-        """Where logit_bias starts on a base that has none (one trained with a softmax); None for
-        a method without a bias.
+        """Where logit_bias starts on a base that has none (one trained with a softmax): the
+        objective's setting `bias`; None for a method without a bias.
         """
-        return None
+        return getattr(self.objective, "bias", None)
 
     def sampler(self, captions: Sequence[Caption], context: ViewContext) -> Sampler:
         """A function that gives the view of one caption in one epoch.

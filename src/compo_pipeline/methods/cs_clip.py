@@ -28,18 +28,16 @@ from compo_pipeline.language.unit_files import WrittenUnits
 from compo_pipeline.language.units import Category, foil, units
 from compo_pipeline.losses.negclip import negclip, own_negative
 from compo_pipeline.methods.contract import (
-    Collated,
     Encoder,
-    Example,
     LossTerms,
-    Preprocessor,
     Sampler,
     Term,
     Towers,
     ViewContext,
+    embed_texts,
 )
-from compo_pipeline.methods.negclip import NegativeViews, Rule, TextNegatives
-from compo_pipeline.methods.text_pairs import TextPairsBatch, embedded_texts, text_pairs_batch
+from compo_pipeline.methods.negclip import NegativeViews, Rule
+from compo_pipeline.methods.text_pairs import TextPairs, TextPairsBatch
 from compo_pipeline.methods.views import Origin, provenance, single_view
 from compo_pipeline.records import Caption, Parse, View
 
@@ -92,7 +90,7 @@ class _Pair(NamedTuple):
     origin: Origin | None
 
 
-class CsClip(TextNegatives):
+class CsClip(TextPairs):
     """CS-CLIP on single images."""
 
     name: ClassVar[str] = "cs_clip"
@@ -147,17 +145,11 @@ class CsClip(TextNegatives):
                 return _Pair(caption.sentences[0], found.text, Origin.of(found))
         return _Pair(caption.sentences[0], None, None)
 
-    def collate(
-        self, examples: Sequence[Example], step: int, preprocessor: Preprocessor
-    ) -> Collated:
-        """Images, captions and units, with their negatives."""
-        return text_pairs_batch(examples, preprocessor)
-
     def loss(self, encoder: Encoder, batch: TextPairsBatch) -> LossTerms:
         """NegCLIP's loss of captions, and the mean over places of that of units."""
         weights, scale = self.objective.weights, encoder.scale
         images = encoder.images(batch.images)
-        texts, negatives = embedded_texts(encoder, batch)
+        texts, negatives = embed_texts(encoder, batch.texts)  # [m, B + 1, D]
         there, foiled = batch.valid
         own = negclip(images, texts[:, 0], negatives[:, 0], foiled[:, 0], scale)
         terms = {"captions": Term(own, weights.captions)}

@@ -22,19 +22,17 @@ from pydantic import NonNegativeFloat, PositiveInt
 from compo_pipeline.configuration import settings
 from compo_pipeline.losses.multiple_instance import multiple_instance, multiple_negatives
 from compo_pipeline.methods.contract import (
-    Collated,
     Encoder,
-    Example,
     LossTerms,
-    Preprocessor,
     Sampler,
     Term,
     ViewContext,
+    embed_texts,
 )
-from compo_pipeline.methods.negclip import NegativeViews, Rule, TextNegatives
+from compo_pipeline.methods.negclip import NegativeViews, Rule
 from compo_pipeline.methods.sneg import SnegObjective, SnegWeights, contrasts
-from compo_pipeline.methods.text_pairs import TextPairsBatch, embedded_texts, text_pairs_batch
-from compo_pipeline.methods.views import Origin, provenance, single_view
+from compo_pipeline.methods.text_pairs import TextPairs, TextPairsBatch
+from compo_pipeline.methods.views import generated_view
 from compo_pipeline.records import Caption, View
 
 
@@ -79,7 +77,7 @@ class DacMilObjective(SnegObjective):
     """
 
 
-class DacMil(TextNegatives):
+class DacMil(TextPairs):
     """DAC's losses on single images with several sentences."""
 
     name: ClassVar[str] = "dac_mil"
@@ -101,24 +99,16 @@ class DacMil(TextNegatives):
             for place in (0, *places):
                 parse = context.parse(caption, place)
                 found.append(rule(parse, chance) if parse else None)
-            texts = [None if one is None else one.text for one in found]
-            origins = [None if one is None else Origin.of(one) for one in found]
             positives = [caption.sentences[place] for place in (0, *places)]
-            return single_view(caption, positives, texts, provenance(context.language, origins))
+            return generated_view(caption, positives, found, context.language)
 
         return view
-
-    def collate(
-        self, examples: Sequence[Example], step: int, preprocessor: Preprocessor
-    ) -> Collated:
-        """Images, captions and sentences with their negatives."""
-        return text_pairs_batch(examples, preprocessor)
 
     def loss(self, encoder: Encoder, batch: TextPairsBatch) -> LossTerms:
         """CLIP's loss and S-Neg on captions, and the multiple-instance losses on sentences."""
         weights, scale, valid = self.objective.weights, encoder.scale, batch.valid[1]
         images = encoder.images(batch.images)
-        texts, negatives = embedded_texts(encoder, batch)
+        texts, negatives = embed_texts(encoder, batch.texts)  # [m, B + 1, D]
         own = torch.stack([texts[:, 0], negatives[:, 0]], dim=1)
         terms = contrasts(self.objective, images, own, valid[:, :1], scale)
         texts, negatives, valid = texts[:, 1:], negatives[:, 1:], valid[:, 1:]

@@ -39,8 +39,9 @@ from compo_pipeline.methods.contract import (
     Term,
     Towers,
     ViewContext,
+    embed_texts,
 )
-from compo_pipeline.methods.views import Origin, provenance, single_image, single_view
+from compo_pipeline.methods.views import generated_view, single_image
 from compo_pipeline.records import Caption, View
 
 Rule = Literal[
@@ -109,10 +110,8 @@ class TextNegatives(Method):
                 rule(context.parses[caption.sample_id], context.rng(name, caption))
                 for name, rule in rules.items()
             ]
-            origins = [one if one is None else Origin.of(one) for one in generated]
-            texts = [one if one is None else one.text for one in generated]
             positives = self.positives(caption, context)
-            return single_view(caption, positives, texts, provenance(context.language, origins))
+            return generated_view(caption, positives, generated, context.language)
 
         return view
 
@@ -196,6 +195,6 @@ class NegClip(TextNegatives):
     def loss(self, encoder: Encoder, batch: NegativesBatch) -> LossTerms:
         """Eq. 2 of the CLIC paper."""
         images = encoder.images(batch.images)
-        texts = encoder.texts(batch.texts.flatten(0, 1)).view(*batch.texts.shape[:2], -1)
+        texts = embed_texts(encoder, batch.texts)
         negatives, valid = texts[:, 1:].flatten(0, 1), batch.valid.flatten()
         return {"negclip": Term(negclip(images, texts[:, 0], negatives, valid, encoder.scale), 1.0)}

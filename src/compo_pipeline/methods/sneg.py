@@ -21,7 +21,7 @@ from compo_pipeline.configuration import settings
 from compo_pipeline.losses import contrastive
 from compo_pipeline.losses.calibrated import calibrated
 from compo_pipeline.losses.negclip import negclip
-from compo_pipeline.methods.contract import Encoder, LossTerms, Term, Towers
+from compo_pipeline.methods.contract import Encoder, LossTerms, Term, Towers, embed_texts
 from compo_pipeline.methods.negclip import NegativesBatch, NegativeViews, Rule, TextNegatives
 
 
@@ -67,7 +67,7 @@ class Sneg(TextNegatives):
     def loss(self, encoder: Encoder, batch: NegativesBatch) -> LossTerms:
         """CLIP's loss and S-Neg."""
         images = encoder.images(batch.images)
-        texts = encoder.texts(batch.texts.flatten(0, 1)).view(*batch.texts.shape[:2], -1)
+        texts = embed_texts(encoder, batch.texts)
         return contrasts(self.objective, images, texts, batch.valid, encoder.scale)
 
 

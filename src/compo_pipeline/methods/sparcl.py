@@ -63,11 +63,6 @@ class Sparcl(CounterfactualPairs):
         """Never: scale and bias stay as they are."""
         return False
 
-    @property
-    def bias(self) -> float:
-        """As configured."""
-        return self.objective.bias
-
     def loss(self, encoder: Encoder, batch: PairsBatch) -> LossTerms:
         """L_con + lambda L_mar."""
         weights, there = self.objective.weights, (batch.images_there, batch.texts_there)

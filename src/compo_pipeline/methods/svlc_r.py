@@ -30,6 +30,7 @@ from compo_pipeline.methods.contract import (
     Preprocessor,
     Term,
     ViewContext,
+    embed_texts,
 )
 from compo_pipeline.methods.negclip import NegativeViews, Rule, TextNegatives
 from compo_pipeline.methods.sneg import SnegObjective, SnegWeights, contrasts
@@ -98,7 +99,7 @@ class SvlcR(TextNegatives):
     def loss(self, encoder: Encoder, batch: ParaphrasedBatch) -> LossTerms:
         """CLIP's loss, S-Neg, and the contrasts with paraphrases."""
         images = encoder.images(batch.images)
-        texts = encoder.texts(batch.texts.flatten(0, 1)).view(*batch.texts.shape[:2], -1)
+        texts = embed_texts(encoder, batch.texts)
         texts, paraphrases = texts[:, :-1], texts[:, -1]
         terms = contrasts(self.objective, images, texts, batch.valid, encoder.scale)
         if weight := self.objective.weights.positive:

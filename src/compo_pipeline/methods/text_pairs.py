@@ -9,13 +9,13 @@ Shapes: m rows of a batch, B further texts a row, T tokens of context, D width o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import zip_longest
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from compo_pipeline.methods.contract import Collated, Encoder, Example, Preprocessor
+from compo_pipeline.methods.contract import Collated, Example, Preprocessor
+from compo_pipeline.methods.negclip import TextNegatives
 from compo_pipeline.methods.views import single_image
 
 
@@ -27,36 +27,30 @@ class TextPairsBatch(NamedTuple):
     valid: Tensor  # [2, m, B + 1] bool: the text exists
 
 
-def text_pairs_batch(examples: Sequence[Example], preprocessor: Preprocessor) -> Collated:
-    """Images, texts and negatives; a negative with the same tokens as a text of its row is absent,
-    and counted. The empty text in place of a missing one is masked.
-    """
-    views = [example.view for example in examples]
-    columns = [
-        list(zip_longest(*rows))
-        for rows in ([view.positives for view in views], [view.negatives for view in views])
-    ]
-    width = max(map(len, columns))
-    grid = [[*column, *[(None,) * len(views)] * (width - len(column))] for column in columns]
-    flat = [text for column in grid for place in column for text in place]
-    tokens = preprocessor.tokens([(text or "").lower() for text in flat])
-    texts = tokens.view(2, width, len(views), -1).transpose(1, 2)
-    valid = torch.tensor([text is not None for text in flat]).view(2, width, len(views)).mT
-    alike = (texts[1][:, :, None] == texts[0][:, None]).all(-1) & valid[0][:, None]
-    equal = valid[1] & alike.any(-1)
-    counts = {
-        "rows": len(views),
-        "further texts": int(valid[0, :, 1:].sum()),
-        "negatives that could not be made": int((valid[0] & ~valid[1]).sum()),
-        "negatives equal to a positive": int(equal.sum()),
-    }
-    there = torch.stack([valid[0], valid[0] & valid[1] & ~equal])
-    images = preprocessor.images([single_image(example) for example in examples])
-    return Collated(TextPairsBatch(images, texts.contiguous(), there), counts)
+class TextPairs(TextNegatives):
+    """Base of the methods whose views have several texts with one negative each."""
 
-
-def embedded_texts(encoder: Encoder, batch: TextPairsBatch) -> tuple[Tensor, Tensor]:
-    """Texts and negatives, each [m, B + 1, D]; of those that are missing the empty text's."""
-    flat = encoder.texts(batch.texts.flatten(0, 2))
-    texts, negatives = flat.view(*batch.texts.shape[:3], -1)
-    return texts, negatives
+    def collate(
+        self, examples: Sequence[Example], step: int, preprocessor: Preprocessor
+    ) -> Collated:
+        """Images, texts and negatives; a negative with the same tokens as a text of its row is
+        absent, and counted. The empty text in place of a missing one is masked.
+        """
+        views = [example.view for example in examples]
+        rows = [view.positives for view in views] + [view.negatives for view in views]
+        width = max(map(len, rows))
+        flat = [text for row in rows for text in (*row, *[None] * (width - len(row)))]
+        tokens = preprocessor.tokens([(text or "").lower() for text in flat])
+        texts = tokens.view(2, len(views), width, -1)
+        valid = torch.tensor([text is not None for text in flat]).view(2, len(views), width)
+        alike = (texts[1][:, :, None] == texts[0][:, None]).all(-1) & valid[0][:, None]
+        equal = valid[1] & alike.any(-1)
+        counts = {
+            "rows": len(views),
+            "further texts": int(valid[0, :, 1:].sum()),
+            "negatives that could not be made": int((valid[0] & ~valid[1]).sum()),
+            "negatives equal to a positive": int(equal.sum()),
+        }
+        there = torch.stack([valid[0], valid[0] & valid[1] & ~equal])
+        images = preprocessor.images([single_image(example) for example in examples])
+        return Collated(TextPairsBatch(images, texts, there), counts)

@@ -109,6 +109,18 @@ def single_view(
     )
 
 
+def generated_view(
+    caption: Caption,
+    positives: Sequence[str],
+    generated: Sequence[Generated | None],
+    language: str,
+) -> View:
+    """A view of one image with the negatives that rules wrote, None where one found nothing."""
+    texts = [one.text if one else None for one in generated]
+    origins = [Origin.of(one) if one else None for one in generated]
+    return single_view(caption, positives, texts, provenance(language, origins))
+
+
 def by_sample(counterfactuals: Iterable[Counterfactual]) -> Mapping[str, Sequence[Counterfactual]]:
     """Edited captions by sample_id."""
     return Groups(Table.of(counterfactuals, Counterfactual))
@@ -191,37 +203,37 @@ def _log_counts(method: Method, captions: Sequence[Caption], file: Path) -> None
             f"none of {len(captions)} captions has a view under the method "
             f"'{method.name}': composites need two images of one orientation"
         )
-    log.info(
-        "%s: %d views of %d captions an epoch, %d negatives could not be made.",
-        *(method.name, counts["views"], len(captions), counts["lost"]),
-    )
+    name, views, lost, rows = method.name, counts["views"], counts["lost"], len(captions)
+    text = "%s: %d views of %d captions an epoch, %d negatives could not be made."
+    log.info(text, name, views, rows, lost)
     short = sum(len(caption.sentences) < method.sentences for caption in captions)
     if short:
         log.warning(
             "%s: %d of %d captions have fewer than %d sentences: further positives repeat the "
             "first.",
-            *(method.name, short, len(captions), method.sentences),
+            name,
+            short,
+            rows,
+            method.sentences,
         )
     if counts["synthetic"]:
-        _log_image_counts(method.name, counts)
-    if counts["views"] < len(captions) and kind == "composite":
-        log.warning(
-            "%d captions have no view: no other image has their orientation.",
-            len(captions) - counts["views"],
-        )
+        _log_image_counts(name, counts)
+    if views < rows and kind == "composite":
+        log.warning("%d captions have no view: no other image has their orientation.", rows - views)
 
 
 def _log_image_counts(method: str, counts: Mapping[str, int]) -> None:
-    negatives, positives = counts["negatives"], counts["positives"]
-    log.info(
-        "%d views have a rephrased caption, %d an image of it, %d an image of the negative.",
-        *(counts["rephrased"], positives, negatives),
+    rephrased, positives, negatives = (
+        counts[name] for name in ("rephrased", "positives", "negatives")
     )
+    text = "%d views have a rephrased caption, %d an image of it, %d an image of the negative."
+    log.info(text, rephrased, positives, negatives)
     if not negatives and not positives:
         log.warning(
             "No view has a synthetic image: %s trains on edited captions alone. Set "
             "counterfactuals.image_generator, or %s.objective.images=false where that is meant.",
-            *(method, method),
+            method,
+            method,
         )
 
 
