@@ -6,7 +6,6 @@ are not. What is written has been compared with open_clip before: towers, tokeni
 
 from __future__ import annotations
 
-import json
 import logging
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -24,7 +23,7 @@ from compo_pipeline.models.hf_preprocessing import image_processor, tokenizer
 from compo_pipeline.models.hf_towers import Tower, image_tower, refused, text_part
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.weights import PROBES, RECORD_FILE, read_record
-from compo_pipeline.storage import atomic_folder
+from compo_pipeline.storage import atomic_folder, write_json
 
 log = logging.getLogger(__name__)
 
@@ -74,9 +73,7 @@ def to_hugging_face(checkpoint: Path, folder: Path) -> Path:
         model.save_pretrained(new)
         processor.save_pretrained(new)
         note = {"transformers": version("transformers"), "class": type(model).__name__}
-        record = {**read_record(checkpoint), "precision": "fp32", **note}
-        text = json.dumps(record, indent=2, ensure_ascii=False)
-        (new / RECORD_FILE).write_text(text + "\n", encoding="utf-8")
+        write_json(new / RECORD_FILE, {**read_record(checkpoint), "precision": "fp32", **note})
     return folder
 
 
@@ -94,56 +91,41 @@ def converted(loaded: LoadedModel) -> Any:
     width = int(loaded.config["model_cfg"]["embed_dim"])
     model = _empty(image, text, width)
     if hasattr(model, "logit_bias"):
-        shown = torch.zeros(1) if bias is None else bias
-        weights |= {"logit_scale": scale.reshape(1), "logit_bias": shown.reshape(1)}
+        own_bias = torch.zeros(1) if bias is None else bias
+        weights |= {"logit_scale": scale.reshape(1), "logit_bias": own_bias.reshape(1)}
     else:
         weights["logit_scale"] = scale.reshape(())
         for name, tower in (("visual", image), ("text", text)):
             own = tower.projection
             weights[f"{name}_projection.weight"] = torch.eye(width) if own is None else own
         if bias is not None:
-            _note_bias(model, bias.item())
+            model.config.logit_bias = bias.item()
+            kind, shown = type(model).__name__, model.config.logit_bias
+            log.warning(
+                "%s adds no logit_bias: add the %.4f in its config.json to its logits.", kind, shown
+            )
     model.load_state_dict({name: tensor.detach().clone() for name, tensor in weights.items()})
     return model.eval()
 
 
 def _empty(image: Tower, text: Tower, width: int) -> Any:
     """The class of transformers that holds these two towers, with any weights."""
-    from transformers import (
-        CLIPConfig,
-        CLIPModel,
-        CLIPTextConfig,
-        CLIPVisionConfig,
-        SiglipConfig,
-        SiglipModel,
-        SiglipTextConfig,
-        SiglipVisionConfig,
-        VisionTextDualEncoderConfig,
-        VisionTextDualEncoderModel,
-    )
+    import transformers as hf
 
     kinds = (type(image.config), type(text.config))
     pair = {"vision_config": image.config.to_dict(), "text_config": text.config.to_dict()}
     with torch.random.fork_rng(devices=[]):
-        if kinds == (CLIPVisionConfig, CLIPTextConfig):
-            return CLIPModel(CLIPConfig(**pair, projection_dim=width))
-        if kinds == (SiglipVisionConfig, SiglipTextConfig) and image.projection is None:
-            return SiglipModel(SiglipConfig(**pair))
-        if kinds[1] is SiglipTextConfig:
+        if kinds == (hf.CLIPVisionConfig, hf.CLIPTextConfig):
+            return hf.CLIPModel(hf.CLIPConfig(**pair, projection_dim=width))
+        if kinds == (hf.SiglipVisionConfig, hf.SiglipTextConfig) and image.projection is None:
+            return hf.SiglipModel(hf.SiglipConfig(**pair))
+        if kinds[1] is hf.SiglipTextConfig:
             raise refused(
                 "text tower",
                 "is read as a whole, which transformers knows beside SigLIP's image tower alone",
             )
-        dual = VisionTextDualEncoderConfig(**pair, projection_dim=width)
-        return VisionTextDualEncoderModel(dual)
-
-
-def _note_bias(model: Any, bias: float) -> None:
-    model.config.logit_bias = bias
-    log.warning(
-        "%s adds no logit_bias: add the %.4f in its config.json to its logits.",
-        *(type(model).__name__, bias),
-    )
+        dual = hf.VisionTextDualEncoderConfig(**pair, projection_dim=width)
+        return hf.VisionTextDualEncoderModel(dual)
 
 
 @torch.no_grad()

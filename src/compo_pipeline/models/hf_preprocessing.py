@@ -20,8 +20,8 @@ from open_clip.tokenizer import (
 from compo_pipeline.models.hf_towers import refused
 from compo_pipeline.models.loading import LoadedModel
 
-# No mask: texts that are read as a whole are read with what fills them up, and causal ones never
-# get there.
+# No attention mask: a text tower without a causal mask reads the padding too, and one with a causal
+# mask pools before it.
 _INPUTS = ["input_ids"]
 START, END = "<|startoftext|>", "<|endoftext|>"
 # As CLIP splits a text before it looks for pairs of letters to join.
@@ -63,7 +63,7 @@ def image_processor(preprocess: dict[str, Any]) -> Any:
     bilinear = preprocess["interpolation"] == "bilinear"
     return CLIPImageProcessor(
         size=size,
-        do_center_crop=mode != "squash",  # it fills up what is too small, too
+        do_center_crop=mode != "squash",  # pads smaller images, too
         crop_size=square,
         resample=Resampling.BILINEAR if bilinear else Resampling.BICUBIC,
         image_mean=list(preprocess["mean"]),
@@ -78,52 +78,51 @@ def tokenizer(loaded: LoadedModel) -> Any:
     """
     from transformers import PreTrainedTokenizerFast
 
-    fast: Any = PreTrainedTokenizerFast
-    if isinstance(loaded.tokenize, SimpleTokenizer):
-        return fast(
-            tokenizer_object=clip_tokenizer(loaded),
-            model_max_length=loaded.context_length,
-            model_input_names=_INPUTS,
-            bos_token=START,
-            eos_token=END,
-            unk_token=END,
-            pad_token=END,
-        )
-    inner: Any = loaded.tokenize.tokenizer  # type: ignore[attr-defined]
-    inner.model_max_length = loaded.context_length
-    if not inner.is_fast:
-        inner.model_input_names = _INPUTS
+    built, inner = _built(loaded), _wrapped(loaded)
+    if built is None:
+        inner.model_max_length, inner.model_input_names = loaded.context_length, _INPUTS
         return inner
+    if inner is None:
+        roles = {"bos_token": START, "eos_token": END, "unk_token": END, "pad_token": END}
+    else:
+        tokens = inner.special_tokens_map.items()
+        roles = {name: token for name, token in tokens if isinstance(token, str)}
+        roles["padding_side"] = inner.padding_side
+    fast: Any = PreTrainedTokenizerFast
     return fast(
-        tokenizer_object=cleaning_tokenizer(loaded),
+        tokenizer_object=built,
         model_max_length=loaded.context_length,
         model_input_names=_INPUTS,
-        padding_side=inner.padding_side,
-        **{
-            name: token
-            for name, token in inner.special_tokens_map.items()
-            if isinstance(token, str)
-        },
+        **roles,
     )
 
 
 def fast_tokenizer(loaded: LoadedModel) -> Any:
     """The `tokenizers` object that gives a model's token ids [K, T]; None where there is none."""
-    if isinstance(loaded.tokenize, SimpleTokenizer):
-        built = clip_tokenizer(loaded)
-        pad, token = 0, "!"
-    elif loaded.tokenize.tokenizer.is_fast:  # type: ignore[attr-defined]
-        inner: Any = loaded.tokenize.tokenizer  # type: ignore[attr-defined]
-        built = cleaning_tokenizer(loaded)
-        pad, token = inner.pad_token_id, inner.pad_token
-    else:
+    built, inner = _built(loaded), _wrapped(loaded)
+    if built is None:
         return None
+    pad, token = (0, "!") if inner is None else (inner.pad_token_id, inner.pad_token)
     built.enable_truncation(loaded.context_length)
     built.enable_padding(length=loaded.context_length, pad_id=pad, pad_token=token)
     return built
 
 
-def clip_tokenizer(loaded: LoadedModel) -> Any:
+def _wrapped(loaded: LoadedModel) -> Any:
+    """The tokenizer of transformers that open_clip wraps; None of CLIP's own."""
+    tokenize: Any = loaded.tokenize
+    return None if isinstance(tokenize, SimpleTokenizer) else tokenize.tokenizer
+
+
+def _built(loaded: LoadedModel) -> Any:
+    """The `tokenizers` object of a model's texts of any length; None where there is none."""
+    inner = _wrapped(loaded)
+    if inner is None:
+        return _clip_tokenizer(loaded)
+    return _cleaning_tokenizer(loaded) if inner.is_fast else None
+
+
+def _clip_tokenizer(loaded: LoadedModel) -> Any:
     """CLIP's tokenizer, built from open_clip's file of joined pairs."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
     from tokenizers.processors import TemplateProcessing
@@ -157,20 +156,17 @@ def clip_tokenizer(loaded: LoadedModel) -> Any:
     return built
 
 
-def cleaning_tokenizer(loaded: LoadedModel) -> Any:
+def _cleaning_tokenizer(loaded: LoadedModel) -> Any:
     """A tokenizer of Hugging Face's kind that cleans texts first, as open_clip's wrapper does."""
     from tokenizers import Tokenizer, normalizers
 
     wrapper: Any = loaded.tokenize
     built = Tokenizer.from_str(wrapper.tokenizer.backend_tokenizer.to_str())
-    kind = next(k for k in ("whitespace", "lower", "canonicalize") if _cleans(wrapper, k))
+    kinds = ("whitespace", "lower", "canonicalize")
+    kind = next(kind for kind in kinds if wrapper.clean_fn is get_clean_fn(kind))
     after = [] if built.normalizer is None else [built.normalizer]
     built.normalizer = normalizers.Sequence([_cleaning(kind), *after])
     return built
-
-
-def _cleans(wrapper: Any, kind: str) -> bool:
-    return bool(wrapper.clean_fn is get_clean_fn(kind))
 
 
 def _cleaning(kind: str) -> Any:

@@ -62,8 +62,8 @@ def image_tower(model: Any) -> Tower:
         return _vision_transformer(visual)
     if isinstance(visual, TimmModel):
         projection = _timm_projection(visual)
-        if of_siglip(visual.trunk):
-            return Tower(*siglip_image_tower(visual.trunk), projection)
+        if _of_siglip(visual.trunk):
+            return _siglip_image(visual.trunk, projection)
         return _timm(visual, projection)
     kind = "a ModifiedResNet" if isinstance(visual, ModifiedResNet) else f"a {type(visual)}"
     raise refused("image tower", f"{kind} is none of transformers' models")
@@ -229,58 +229,55 @@ def _shape(transformer: Any, norms: Iterable[Any], part: str) -> dict[str, Any]:
     epsilons |= {norm.eps for block in blocks for norm in (block.ln_1, block.ln_2)}
     if len(epsilons) > 1:
         raise refused(part, f"its norms have several epsilons ({epsilons})")
+    hidden_act = _activation(blocks[0].mlp.gelu)
+    if hidden_act is None:
+        raise refused(part, f"the activation {blocks[0].mlp.gelu} has no name in transformers here")
     return {
         "hidden_size": transformer.width,
         "intermediate_size": blocks[0].mlp.c_fc.out_features,
         "num_hidden_layers": len(blocks),
         "num_attention_heads": blocks[0].attn.num_heads,
-        "hidden_act": _activation(blocks[0].mlp.gelu, part),
+        "hidden_act": hidden_act,
         "layer_norm_eps": epsilons.pop(),
     }
-
-
-def _activation(layer: nn.Module, part: str) -> str:
-    name = "quick_gelu" if isinstance(layer, QuickGELU) else activation(layer)
-    if name is None:
-        raise refused(part, f"the activation {layer} has no name in transformers here")
-    return name
 
 
 def _blocks(transformer: Any) -> dict[str, Tensor]:
     """Weights of the blocks: the fused attention input in three, layer scales multiplied in."""
     weights: dict[str, Tensor] = {}
     for number, block in enumerate(transformer.resblocks):
-        inputs = block.attn.in_proj_weight.chunk(3), block.attn.in_proj_bias.chunk(3)
-        fused = zip("qkv", *inputs, strict=True)
-        places = {f"{name}_proj": (weight, bias) for name, weight, bias in fused}
-        places["out_proj"] = _scaled(block.attn.out_proj, block.ls_1)
-        named = {f"self_attn.{name}": pair for name, pair in places.items()}
-        named["mlp.fc1"] = (block.mlp.c_fc.weight, block.mlp.c_fc.bias)
-        named["mlp.fc2"] = _scaled(block.mlp.c_proj, block.ls_2)
-        named["layer_norm1"] = (block.ln_1.weight, block.ln_1.bias)
-        named["layer_norm2"] = (block.ln_2.weight, block.ln_2.bias)
-        for name, (weight, bias) in named.items():
-            weights[f"encoder.layers.{number}.{name}.weight"] = weight
-            weights[f"encoder.layers.{number}.{name}.bias"] = bias
+        place = f"encoder.layers.{number}"
+        weights |= {
+            **_qkv(f"{place}.self_attn", block.attn.in_proj_weight, block.attn.in_proj_bias),
+            **_scaled(f"{place}.self_attn.out_proj", block.attn.out_proj, block.ls_1),
+            **_named(f"{place}.mlp.fc1", block.mlp.c_fc),
+            **_scaled(f"{place}.mlp.fc2", block.mlp.c_proj, block.ls_2),
+            **_named(f"{place}.layer_norm1", block.ln_1),
+            **_named(f"{place}.layer_norm2", block.ln_2),
+        }
     return weights
 
 
-def _scaled(layer: nn.Linear, scale: nn.Module) -> tuple[Tensor, Tensor]:
-    gamma = getattr(scale, "gamma", None)
-    if gamma is None:
-        return layer.weight, layer.bias
-    return gamma[:, None] * layer.weight, gamma * layer.bias
+def _qkv(place: str, weight: Tensor, bias: Tensor) -> dict[str, Tensor]:
+    """The three inputs of attention, from the fused one."""
+    weights: dict[str, Tensor] = {}
+    for name, w, b in zip("qkv", weight.chunk(3), bias.chunk(3), strict=True):
+        weights |= {f"{place}.{name}_proj.weight": w, f"{place}.{name}_proj.bias": b}
+    return weights
 
 
 def _named(name: str, layer: Any) -> dict[str, Tensor]:
     return {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias}
 
 
-# timm's names of layers for the same two functions as torch's.
-_ACTIVATIONS = {"GELU": "gelu", "GELUTanh": "gelu_pytorch_tanh"}
+def _scaled(name: str, layer: nn.Linear, scale: nn.Module) -> dict[str, Tensor]:
+    gamma = getattr(scale, "gamma", None)
+    if gamma is None:
+        return _named(name, layer)
+    return {f"{name}.weight": gamma[:, None] * layer.weight, f"{name}.bias": gamma * layer.bias}
 
 
-def of_siglip(trunk: Any) -> bool:
+def _of_siglip(trunk: Any) -> bool:
     """Whether a trunk of timm is built as SiglipVisionModel is."""
     if not isinstance(trunk, TimmTransformer) or trunk.global_pool != "map":
         return False
@@ -288,9 +285,8 @@ def of_siglip(trunk: Any) -> bool:
     first: Any = trunk.blocks[0]
     if not isinstance(trunk.attn_pool, AttentionPoolLatent) or pool.mlp is None:
         return False
-    absent: tuple[nn.Module, ...] = (trunk.norm_pre, trunk.fc_norm, trunk.head)
-    absent += (pool.q_norm, pool.k_norm, first.ls1, first.ls2)
-    absent += (first.attn.q_norm, first.attn.k_norm, first.attn.norm)
+    absent: list[nn.Module] = [trunk.norm_pre, trunk.fc_norm, trunk.head, pool.q_norm, pool.k_norm]
+    absent += [first.ls1, first.ls2, first.attn.q_norm, first.attn.k_norm, first.attn.norm]
     return (
         all(isinstance(layer, nn.Identity) for layer in absent)
         and first.attn.gate is None
@@ -301,24 +297,27 @@ def of_siglip(trunk: Any) -> bool:
         and _block_shape(pool.norm, pool.mlp, pool.num_heads)
         == _block_shape(first.norm1, first.mlp, first.attn.num_heads)
         == _block_shape(trunk.norm, first.mlp, first.attn.num_heads)
-        and activation(first.mlp.act) is not None
+        and _activation(first.mlp.act) is not None
     )
 
 
 def _block_shape(norm: Any, mlp: Any, heads: int) -> tuple[float, int, str | None, int]:
     """What SiglipVisionConfig holds once for the blocks and the pool."""
-    return norm.eps, mlp.fc1.out_features, activation(mlp.act), heads
+    return norm.eps, mlp.fc1.out_features, _activation(mlp.act), heads
 
 
-def activation(layer: nn.Module) -> str | None:
+def _activation(layer: nn.Module) -> str | None:
     """Its name in transformers; None for one that is no GELU."""
+    if isinstance(layer, QuickGELU):
+        return "quick_gelu"
     if isinstance(layer, nn.GELU):
         return "gelu" if layer.approximate == "none" else "gelu_pytorch_tanh"
-    return _ACTIVATIONS.get(type(layer).__name__)
+    # timm's own layers for the same two functions.
+    return {"GELU": "gelu", "GELUTanh": "gelu_pytorch_tanh"}.get(type(layer).__name__)
 
 
-def siglip_image_tower(trunk: Any) -> tuple[Any, dict[str, Tensor]]:
-    """SiglipVisionConfig of a trunk for which `of_siglip` holds, and its weights by name."""
+def _siglip_image(trunk: Any, projection: Tensor | None) -> Tower:
+    """SiglipVisionModel of a trunk for which `_of_siglip` holds."""
     from transformers import SiglipVisionConfig
 
     first, conv = trunk.blocks[0], trunk.patch_embed.proj
@@ -329,49 +328,31 @@ def siglip_image_tower(trunk: Any) -> tuple[Any, dict[str, Tensor]]:
         intermediate_size=first.mlp.fc1.out_features,
         num_hidden_layers=len(trunk.blocks),
         num_attention_heads=first.attn.num_heads,
-        hidden_act=str(activation(first.mlp.act)),
+        hidden_act=str(_activation(first.mlp.act)),
         layer_norm_eps=first.norm1.eps,
     )
-    layers = {"embeddings.patch_embedding": conv, "post_layernorm": trunk.norm}
+    pool = trunk.attn_pool
     weights = {
         "embeddings.position_embedding.weight": trunk.pos_embed[0],
-        **_pool_inputs(trunk.attn_pool),
-    }
-    for number, block in enumerate(trunk.blocks):
-        place = f"encoder.layers.{number}"
-        weights |= _fused(block.attn.qkv, f"{place}.self_attn")
-        layers |= {
-            f"{place}.self_attn.out_proj": block.attn.proj,
-            f"{place}.layer_norm1": block.norm1,
-            f"{place}.layer_norm2": block.norm2,
-            f"{place}.mlp.fc1": block.mlp.fc1,
-            f"{place}.mlp.fc2": block.mlp.fc2,
-        }
-    pool = trunk.attn_pool
-    layers |= {
-        "head.attention.out_proj": pool.proj,
-        "head.layernorm": pool.norm,
-        "head.mlp.fc1": pool.mlp.fc1,
-        "head.mlp.fc2": pool.mlp.fc2,
-    }
-    for name, layer in layers.items():
-        weights |= {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias}
-    return config, weights
-
-
-def _fused(layer: nn.Linear, place: str) -> dict[str, Tensor]:
-    parts = zip("qkv", layer.weight.chunk(3), layer.bias.chunk(3), strict=True)
-    return {
-        f"{place}.{name}_proj.{kind}": tensor
-        for name, weight, bias in parts
-        for kind, tensor in (("weight", weight), ("bias", bias))
-    }
-
-
-def _pool_inputs(pool: Any) -> dict[str, Tensor]:
-    """The pool has its own latent query: torch's attention keeps q, k and v in one."""
-    return {
+        **_named("embeddings.patch_embedding", conv),
+        **_named("post_layernorm", trunk.norm),
+        # The pool has its own latent query: torch's attention keeps q, k and v in one.
         "head.probe": pool.latent,
         "head.attention.in_proj_weight": torch.cat([pool.q.weight, pool.kv.weight]),
         "head.attention.in_proj_bias": torch.cat([pool.q.bias, pool.kv.bias]),
+        **_named("head.attention.out_proj", pool.proj),
+        **_named("head.layernorm", pool.norm),
+        **_named("head.mlp.fc1", pool.mlp.fc1),
+        **_named("head.mlp.fc2", pool.mlp.fc2),
     }
+    for number, block in enumerate(trunk.blocks):
+        place = f"encoder.layers.{number}"
+        weights |= {
+            **_qkv(f"{place}.self_attn", block.attn.qkv.weight, block.attn.qkv.bias),
+            **_named(f"{place}.self_attn.out_proj", block.attn.proj),
+            **_named(f"{place}.layer_norm1", block.norm1),
+            **_named(f"{place}.layer_norm2", block.norm2),
+            **_named(f"{place}.mlp.fc1", block.mlp.fc1),
+            **_named(f"{place}.mlp.fc2", block.mlp.fc2),
+        }
+    return Tower(config, weights, projection)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable
 from importlib.metadata import version
@@ -19,7 +18,7 @@ from compo_pipeline.configuration import SettingsError
 from compo_pipeline.models.hf_preprocessing import fast_tokenizer
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.weights import PROBES
-from compo_pipeline.storage import atomic_folder, file_sha256
+from compo_pipeline.storage import atomic_folder, file_sha256, write_json
 
 log = logging.getLogger(__name__)
 
@@ -34,28 +33,22 @@ _OPEN_CLIPS = "open_clip.get_tokenizer('local-dir:<folder of the checkpoint>')"
 _PACKAGES = ("onnx", "onnxruntime", "onnxscript", "tokenizers")
 
 
-class ImageTower(nn.Module):
-    """Pixels [m, 3, H, W] -> normalised embeddings [m, D]."""
+class NormalisedTower(nn.Module):
+    """Pixels [m, 3, H, W] or token ids [K, T] -> normalised embeddings [m, D] or [K, D]."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, encode: Callable[[Tensor], Tensor]) -> None:
+        """A tower of a model.
+
+        Args:
+            model: open_clip's, whose weights the file holds.
+            encode: its `encode_image` or `encode_text`.
+        """
         super().__init__()
-        self.model = model
+        self.model, self.encode = model, encode
 
-    def forward(self, pixels: Tensor) -> Tensor:
+    def forward(self, rows: Tensor) -> Tensor:
         """What the file computes."""
-        return F.normalize(self.model.encode_image(pixels), dim=-1)
-
-
-class TextTower(nn.Module):
-    """Token ids [K, T] -> normalised embeddings [K, D]."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """What the file computes."""
-        return F.normalize(self.model.encode_text(tokens), dim=-1)
+        return F.normalize(self.encode(rows), dim=-1)
 
 
 def needs() -> None:
@@ -90,11 +83,11 @@ def to_onnx(checkpoint: Path, folder: Path) -> Path:
     pixels = torch.randn(3, 3, size, size, generator=torch.Generator().manual_seed(0))
     tokens = loaded.tokenize(list(PROBES))
     with atomic_folder(folder) as new:
-        _write(ImageTower(loaded.model), "pixels", pixels, new / IMAGE_FILE)
-        _write(TextTower(loaded.model), "tokens", tokens, new / TEXT_FILE)
+        model: Any = loaded.model
+        _write(NormalisedTower(model, model.encode_image), "pixels", pixels, new / IMAGE_FILE)
+        _write(NormalisedTower(model, model.encode_text), "tokens", tokens, new / TEXT_FILE)
         _write_tokenizer(loaded, tokens, new / TOKENIZER_FILE)
-        text = json.dumps(_notes(loaded, new), indent=2, ensure_ascii=False)
-        (new / NOTES_FILE).write_text(text + "\n", encoding="utf-8")
+        write_json(new / NOTES_FILE, _notes(loaded, new))
     return folder
 
 
