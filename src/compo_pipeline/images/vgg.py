@@ -10,6 +10,8 @@ Shapes: b images; pixels [b, 3, H, W] in 0..1; features [b, 512, H/8, W/8].
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -35,33 +37,26 @@ _DECODER = ((256,), (256, 256, 256, 128), (128, 64), (64, 3))
 
 def encoder() -> Sequential:
     """Pixels to relu4_1."""
-    layers: list[Module] = [Conv2d(3, 3, 1)]
-    before = 3
-    for block in _ENCODER:
-        if before > 3:
-            layers.append(MaxPool2d(2, ceil_mode=True))
-        layers += _convolutions(before, block)
-        before = block[-1]
-    return Sequential(*layers)
+    return Sequential(Conv2d(3, 3, 1), *_blocks(3, _ENCODER, partial(MaxPool2d, 2, ceil_mode=True)))
 
 
 def decoder() -> Sequential:
     """relu4_1 to pixels."""
-    layers: list[Module] = []
-    before = 512
-    for block in _DECODER:
-        if layers:
-            layers.append(UpsamplingNearest2d(scale_factor=2))
-        layers += _convolutions(before, block)
-        before = block[-1]
+    layers = _blocks(512, _DECODER, partial(UpsamplingNearest2d, scale_factor=2))
     return Sequential(*layers[:-1])  # pixels are no features
 
 
-def _convolutions(before: int, widths: tuple[int, ...]) -> list[Module]:
+def _blocks(
+    channels: int, blocks: Sequence[Sequence[int]], resample: Callable[[], Module]
+) -> list[Module]:
+    """Blocks of convolutions, with a change of the resolution between two of them."""
     layers: list[Module] = []
-    for width in widths:
-        layers += [ReflectionPad2d(1), Conv2d(before, width, 3), ReLU()]
-        before = width
+    for number, widths in enumerate(blocks):
+        if number:
+            layers.append(resample())
+        for width in widths:
+            layers += [ReflectionPad2d(1), Conv2d(channels, width, 3), ReLU()]
+            channels = width
     return layers
 
 
