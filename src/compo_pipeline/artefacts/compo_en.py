@@ -89,19 +89,15 @@ def read_treebank(path: Path) -> DocBin:
     convert: Any = converters.conllu_to_docs  # type: ignore[attr-defined]
     text = path.read_text(encoding="utf-8")
     for doc in convert(text, n_sents=1, merge_subtokens=False, no_print=True):
-        docs.add(_normalised(doc, vocab))
+        labels = [token.dep_ for token in doc]
+        deps = [label if label in SUBTYPES else label.split(":")[0] for label in labels]
+        docs.add(_copy(doc, [token.text for token in doc], deps, vocab))
     return docs
 
 
 def with_words(doc: Doc, words: Sequence[str]) -> Doc:
     """A copy of an annotated doc with other words, as many as it has."""
     return _copy(doc, words, [token.dep_ for token in doc], doc.vocab)
-
-
-def _normalised(doc: Doc, vocab: Vocab) -> Doc:
-    labels = [token.dep_ for token in doc]
-    deps = [label if label in SUBTYPES else label.split(":")[0] for label in labels]
-    return _copy(doc, [token.text for token in doc], deps, vocab)
 
 
 def _copy(doc: Doc, words: Sequence[str], deps: list[str], vocab: Vocab) -> Doc:
@@ -136,7 +132,8 @@ def create(seed: int, lower_case: float, caption_words: float, replaced: float) 
 
     def augment(nlp: Language, example: Example) -> Iterator[Example]:
         if rng.random() < caption_words:
-            example = _example(nlp, reworded(example.reference, words, replaced, rng))
+            reference = reworded(example.reference, words, replaced, rng)
+            example = Example(nlp.make_doc(reference.text), reference)
         if rng.random() < lower_case:
             example = make_lowercase_variant(nlp, example)
         yield example
@@ -166,11 +163,6 @@ def reworded(
             word = word.capitalize() if token.text[0].isupper() else word
         new.append(word)
     return with_words(doc, new)
-
-
-def _example(nlp: Language, reference: Doc) -> Example:
-
-    return Example(nlp.make_doc(reference.text), reference)
 
 
 def prepare(root: str, folder: Path) -> None:

@@ -25,7 +25,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from compo_pipeline.artefacts.settings import TowerSettings
+from compo_pipeline.artefacts.settings import BaseSettings, TowerSettings
 from compo_pipeline.artefacts.supervision import SIZE_NAMES, ImageBatches, Truth
 from compo_pipeline.compute import Compute, moved
 from compo_pipeline.configuration import SettingsError
@@ -73,7 +73,7 @@ PREPROCESS = {
 
 
 def build(seed: int, device: torch.device | str = "cpu") -> LoadedModel:
-    """The model with seeded random weights, through the same door as every other model."""
+    """The model with seeded random weights, written to a folder and loaded as any other model."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = CLIP(**MODEL)
@@ -181,10 +181,7 @@ def train_tower(
         torch.manual_seed(seed)
         readouts = Readouts(world, head.in_features, head.out_features).to(head.weight.device)
     parameters = [*visual.parameters(), *readouts.parameters()]
-    optimizer = torch.optim.AdamW(
-        parameters, settings.lr, (0.9, 0.98), weight_decay=settings.weight_decay, fused=True
-    )
-    amp_optimizer = AmpOptimizer(optimizer, compute, CLIP_NORM)
+    optimizer, amp_optimizer = optimizers(parameters, settings, compute)
     modules = {"visual": visual, "readouts": readouts}
     recipe = _recipe(settings, world, compute, seed)
     start, history = 0, []
@@ -219,18 +216,15 @@ def train_tower(
 def _recipe(settings: TowerSettings, world: World, compute: Compute, seed: int) -> dict[str, Any]:
     """Settings that determine the weights, JSON-ready; saving and rendering processes do not."""
     decisive = {k: v for k, v in asdict(settings).items() if k not in ("save_every", "workers")}
-    recipe: dict[str, Any] = json.loads(
-        json.dumps(
-            {
-                "seed": seed,
-                "device": compute.device.type,
-                "precision": compute.precision,
-                "world": asdict(world),
-                **{f"tower.{name}": value for name, value in decisive.items()},
-            }
-        )
-    )
-    return recipe
+    recipe = {
+        "seed": seed,
+        "device": compute.device.type,
+        "precision": compute.precision,
+        "world": asdict(world),
+        **{f"tower.{name}": value for name, value in decisive.items()},
+    }
+    as_stored: dict[str, Any] = json.loads(json.dumps(recipe))  # tuples become lists
+    return as_stored
 
 
 def _resumable(state: Path, recipe: Mapping[str, Any]) -> bool:
@@ -304,12 +298,18 @@ def with_tower(loaded: LoadedModel, state: Path, world: World) -> Readouts:
     projection = visual.head.proj
     readouts = Readouts(world, projection.in_features, WIDTH).to(projection.weight.device)
     verify_checksum(state)
-    tensors = load_file(state)
-    for module, prefix in ((visual, "visual/"), (readouts, "readouts/")):
-        module.load_state_dict(
-            {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-        )
+    checkpoint.put_weights(load_file(state), {"visual": visual, "readouts": readouts})
     return readouts
+
+
+def optimizers(
+    trained: list[nn.Parameter], settings: TowerSettings | BaseSettings, compute: Compute
+) -> tuple[torch.optim.AdamW, AmpOptimizer]:
+    """AdamW over parameters, and its steps in one precision."""
+    adamw = torch.optim.AdamW(
+        trained, settings.lr, (0.9, 0.98), weight_decay=settings.weight_decay, fused=True
+    )
+    return adamw, AmpOptimizer(adamw, compute, CLIP_NORM)
 
 
 def descend(

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from compo_pipeline.artefacts.image_tower import CLIP_NORM, Readouts, binding_losses, descend
+from compo_pipeline.artefacts.image_tower import Readouts, binding_losses, descend, optimizers
 from compo_pipeline.artefacts.settings import BaseSettings
 from compo_pipeline.artefacts.supervision import boxes, truth
 from compo_pipeline.compute import Compute, moved
@@ -32,7 +32,6 @@ from compo_pipeline.scenes.captions import alt_text
 from compo_pipeline.scenes.render import image
 from compo_pipeline.scenes.world import Relation, Scene, World, counterfactual, relation
 from compo_pipeline.seeding import rng
-from compo_pipeline.training.optimisation import AmpOptimizer
 
 log = logging.getLogger(__name__)
 
@@ -125,10 +124,7 @@ def train_base(
     trained = [p for name, p in model.named_parameters() if not name.startswith("visual.")]
     for module in (projection, readouts.pair, readouts.place):
         trained += list(module.parameters())
-    optimizer = torch.optim.AdamW(
-        trained, settings.lr, (0.9, 0.98), weight_decay=settings.weight_decay, fused=True
-    )
-    amp_optimizer = AmpOptimizer(optimizer, compute, CLIP_NORM)
+    _, amp_optimizer = optimizers(trained, settings, compute)
     model.train()
     curve = []
     with Meter(settings.steps, "training the base") as meter:

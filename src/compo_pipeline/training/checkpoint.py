@@ -241,11 +241,7 @@ def put(
     optimizer: torch.optim.Optimizer,
 ) -> None:
     """Load what `tensors_of` gave of the same modules and optimiser."""
-    for name, module in modules.items():
-        prefix = f"{name}/"
-        module.load_state_dict(
-            {key.removeprefix(prefix): v for key, v in tensors.items() if key.startswith(prefix)}
-        )
+    put_weights(tensors, modules)
     slots: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         if key.startswith("optimizer/"):
@@ -254,6 +250,15 @@ def put(
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": slots, "param_groups": groups})
     _match_memory_layout(optimizer)
+
+
+def put_weights(tensors: Mapping[str, Tensor], modules: Mapping[str, nn.Module]) -> None:
+    """Load the modules' part of what `tensors_of` gave."""
+    for name, module in modules.items():
+        prefix = f"{name}/"
+        module.load_state_dict(
+            {key.removeprefix(prefix): v for key, v in tensors.items() if key.startswith(prefix)}
+        )
 
 
 def _match_memory_layout(optimizer: torch.optim.Optimizer) -> None:
