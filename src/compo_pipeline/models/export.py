@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -20,7 +19,7 @@ from compo_pipeline.models.weights import (
     image_fingerprint,
     tokenizer_fingerprint,
 )
-from compo_pipeline.storage import atomic_folder
+from compo_pipeline.storage import atomic_folder, write_json
 
 Precision = Literal["fp32", "fp16"]
 
@@ -45,8 +44,24 @@ def export(
         ValueError: a weight is not finite, or too large for fp16.
     """
     state = _rounded(loaded.model, precision)
+    # The header travels with the file where someone copies the weights alone.
+    header = {"format": "pt", "quick_gelu": str(loaded.quick_gelu).lower(), "name": loaded.name}
+    record = {
+        **(metadata or {}),
+        "precision": precision,
+        "name": loaded.name,
+        "quick_gelu": loaded.quick_gelu,
+        "fingerprint": fingerprint(state, loaded.config),
+        "image_fingerprint": image_fingerprint(state, loaded.config),
+        "tokenizer_fingerprint": tokenizer_fingerprint(loaded.tokenize),
+        "open_clip": version("open_clip_torch"),
+    }
     with atomic_folder(folder) as new:
-        _write(loaded, state, new, {**(metadata or {}), "precision": precision})
+        weights.write(state, new / WEIGHTS_FILE, header)
+        if hasattr(loaded.tokenize, "save_pretrained"):
+            loaded.tokenize.save_pretrained(str(new))
+        write_json(new / CONFIG_FILE, loaded.config)
+        write_json(new / RECORD_FILE, record)
     return folder
 
 
@@ -64,31 +79,3 @@ def _rounded(model: torch.nn.Module, precision: Precision) -> dict[str, torch.Te
         # A copy: safetensors refuses tensors that share memory.
         state[name] = plain.clone(memory_format=torch.contiguous_format)
     return state
-
-
-def _write(
-    loaded: LoadedModel,
-    state: dict[str, torch.Tensor],
-    folder: Path,
-    metadata: Mapping[str, Any],
-) -> None:
-    # The header travels with the file where someone copies the weights alone.
-    header = {"format": "pt", "quick_gelu": str(loaded.quick_gelu).lower(), "name": loaded.name}
-    weights.write(state, folder / WEIGHTS_FILE, header)
-    if hasattr(loaded.tokenize, "save_pretrained"):
-        loaded.tokenize.save_pretrained(str(folder))
-    record = {
-        **metadata,
-        "name": loaded.name,
-        "quick_gelu": loaded.quick_gelu,
-        "fingerprint": fingerprint(state, loaded.config),
-        "image_fingerprint": image_fingerprint(state, loaded.config),
-        "tokenizer_fingerprint": tokenizer_fingerprint(loaded.tokenize),
-        "open_clip": version("open_clip_torch"),
-    }
-    _write_json(folder / CONFIG_FILE, loaded.config)
-    _write_json(folder / RECORD_FILE, record)
-
-
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -197,12 +197,11 @@ def _siglip(folder: Path, vision: Mapping[str, Any], text: Mapping[str, Any]) ->
 
 def _preprocessing(folder: Path) -> dict[str, Any]:
     """open_clip's preprocessing of a folder's image processor; empty (OpenAI's) without one."""
-    for name in ("preprocessor_config.json", "processor_config.json"):
-        if (folder / name).is_file():
-            found = read_object(folder / name)
-            break
-    else:
+    names = ("preprocessor_config.json", "processor_config.json")
+    name = next((name for name in names if (folder / name).is_file()), None)
+    if name is None:
         return {}
+    found = read_object(folder / name)
     found = found.get("image_processor", found)
     size = found.get("size", 224)
     crops = found.get("do_center_crop") is not False and not {"height", "width"} <= set(
@@ -224,19 +223,11 @@ def _preprocessing(folder: Path) -> dict[str, Any]:
 def by_open_clip(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors of CLIPModel or SiglipModel by open_clip's names."""
     kind = "siglip" if "vision_model.head.probe" in state else "clip"
-    whole = _fused(state)
-    found = {}
-    for name, tensor in whole.items():
-        if name.endswith(".position_ids"):
-            continue  # a buffer of older versions
-        tower = next((start for start in ("vision_model.", "text_model.") if start in name), None)
-        if tower is None:
-            found[name] = tensor
-            continue
-        short = name.partition(tower)[2]
-        for old, new in _NAMES[kind, tower]:
-            short = short.replace(old, new)
-        found[f"text.{short}" if (kind, tower) == ("siglip", "text_model.") else short] = tensor
+    found = {
+        _renamed(name, kind): tensor
+        for name, tensor in _fused(state).items()
+        if not name.endswith(".position_ids")  # a buffer of older versions
+    }
     if kind == "siglip":
         found["visual.trunk.pos_embed"] = found["visual.trunk.pos_embed"][None]
         return found
@@ -247,6 +238,17 @@ def by_open_clip(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     # The towers by themselves have no scale; it changes no ranking.
     found.setdefault("logit_scale", torch.tensor(100.0).log())
     return found
+
+
+def _renamed(name: str, kind: str) -> str:
+    """open_clip's name of a tensor of a kind of model; that of one outside the towers stays."""
+    for tower in ("vision_model.", "text_model."):
+        if tower in name:
+            short = name.partition(tower)[2]
+            for old, new in _NAMES[kind, tower]:
+                short = short.replace(old, new)
+            return f"text.{short}" if (kind, tower) == ("siglip", "text_model.") else short
+    return name
 
 
 def _fused(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -1,6 +1,6 @@
 """A model's tokenizer: CLIP's own, files of Hugging Face's kind, or a repository of the hub.
 
-The hub is asked last, and given up quickly where it does not answer.
+The hub is the last resort, and is given up after ten seconds without an answer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Tokenize = Callable[[list[str]], torch.Tensor]
 
 _TOKENIZER = "tokenizer.json"
 _CONFIG = "tokenizer_config.json"
-# What a tokenizer of Hugging Face's kind may consist of; one of the first is enough.
+# Files of a Hugging Face tokenizer; it needs one of the vocabularies.
 _VOCABULARIES = (_TOKENIZER, "*.model", "vocab.json", "vocab.txt")
 _FILES = (*_VOCABULARIES, _CONFIG, "special_tokens_map.json", "added_tokens.json", "merges.txt")
 _NEEDED = (
