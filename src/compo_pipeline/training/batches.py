@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 from array import array
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -162,10 +162,10 @@ class Batches(Picklable, Dataset[Collated]):
         self.steps = epochs * self.steps_per_epoch
         if max_steps is not None:
             self.steps = min(self.steps, max_steps)
-        self._make_caches()
 
-    def _make_caches(self) -> None:
-        self._cached_epoch = lru_cache(2)(self._deal_epoch)
+    @cached_property
+    def _cached_epoch(self) -> Callable[[int], _Dealt]:
+        return lru_cache(2)(self._deal_epoch)
 
     def __len__(self) -> int:
         return self.steps

@@ -6,7 +6,7 @@ K texts or spans, T tokens of a text, m images.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import torch
@@ -29,17 +29,12 @@ BEYOND = 2
 
 
 class Picklable:
-    """Base of datasets with caches that do not travel to worker processes."""
-
-    def _make_caches(self) -> None:
-        raise NotImplementedError
+    """Base of datasets whose `cached_property`s named `_cached...` are not sent to worker
+    processes.
+    """
 
     def __getstate__(self) -> dict[str, object]:
         return {key: value for key, value in self.__dict__.items() if not key.startswith("_cached")}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state)
-        self._make_caches()
 
 
 class ModelPreprocessor(Picklable):
@@ -79,13 +74,11 @@ class ModelPreprocessor(Picklable):
         self.ranks = ALONE
         self._truncated = 0
         self._seed_and_step: tuple[int, int] = 0, 0
-        self._make_caches()
 
-    def _make_caches(self) -> None:
+    @cached_property
+    def _cached_half(self) -> Callable[[str, composites.Axis], Image.Image]:
         half = self.size * self.size // 2 * 3
-        self._cached_half: Callable[[str, composites.Axis], Image.Image] = lru_cache(
-            CACHED_BYTES // half
-        )(self._read_half)
+        return lru_cache(CACHED_BYTES // half)(self._read_half)
 
     def _read_half(self, path: str, axis: composites.Axis) -> Image.Image:
         return composites.half(decoding.load(self.root, path, self.limits), axis, self.size)
