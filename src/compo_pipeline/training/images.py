@@ -1,7 +1,7 @@
-"""The images of a run, be they millions: which there are, and their rows in a table of features.
+"""The distinct images of a run, and their rows in a table of features, for millions of images.
 
-An image is known by a hash of 64 bits; of a million images two have the same with a probability of
-3e-8. Objects are made when they are asked for.
+An image is identified by a hash of 64 bits; of a million images two have the same with a
+probability of 3e-8. `ImageInput` objects are made when they are asked for.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Images(Sequence[ImageInput]):
 
     Args:
         keys: their hashes [n].
-        places: what makes them is called with [n].
-        make: the image of a place.
+        places: a number [n] for each, from which `make` makes it.
+        make: the image of such a number.
     """
 
     def __init__(

@@ -266,10 +266,8 @@ def _work(
     ranks = Ranks.here()
     _log_from(first=ranks.first)
     if restarts := int(os.environ["TORCHELASTIC_RESTART_COUNT"]):
-        log.warning(
-            "A process ended: all start again from the last state (%d of %d restarts).",
-            *(restarts, settings.max_restarts),
-        )
+        text = "A process ended: all start again from the last state (%d of %d restarts)."
+        log.warning(text, restarts, settings.max_restarts)
     recipe = inputs.settings
     if compute.choose_device(recipe.device, key="training.device").type == "cuda":
         recipe = replace(recipe, device=f"cuda:{local}")

@@ -134,7 +134,9 @@ class Training:
         """
         self._resume()
         label, shown = f"training {self.state.stem}", dict[str, float]()
-        with Meter(len(self.batches), label, done=self.progress.step) as meter, self._own_rng():
+        device, every = self.compute.device, self.settings.validation.every
+        own_rng = torch.random.fork_rng([device] if device.type == "cuda" else [])
+        with Meter(len(self.batches), label, done=self.progress.step) as meter, own_rng:
             if self.validator is not None and self.progress.step == 0 and self.ranks.first:
                 self._validate_base(self.validator)
             loader = self._waits.timed(self._loader())
@@ -143,7 +145,7 @@ class Training:
                 self.progress.finished = step == self._last
                 logs = self._is_due(step, self.settings.log_every)
                 saves = self._is_due(step, self.settings.save_every)
-                validates = self._validator_due(step)
+                validates = every is not None and self._is_due(step, every)
                 if logs or saves or validates:
                     shown = self._read_losses() or shown
                 meter.advance(**shown, lr=rate)
@@ -172,10 +174,8 @@ class Training:
         device = self.compute.device
         for name, values in saved["memory"].items():
             self._encoder.memory[name] = torch.tensor(values, device=device)
-        log.info(
-            "%s: %d of %d steps are done.",
-            *(self.state.stem, self.progress.step, len(self.batches)),
-        )
+        done, planned = self.progress.step, len(self.batches)
+        log.info("%s: %d of %d steps are done.", self.state.stem, done, planned)
 
     def _restore(self) -> dict[str, Any] | None:
         """Load the state on disk; what it recorded, None without one."""
@@ -184,13 +184,6 @@ class Training:
             return None
         self._best = checkpoint.read_best(self.state)
         return checkpoint.restore(self.state, {"model": self.loaded.model}, self._adamw)
-
-    @contextmanager
-    def _own_rng(self) -> Iterator[None]:
-        """Leave torch's global random state as it was."""
-        device = self.compute.device
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            yield
 
     def _loader(self) -> DataLoader[Collated]:
         """Batches of the remaining steps, made by worker processes where there are some."""
@@ -236,12 +229,8 @@ class Training:
                 "(training.distributed)"
             )
 
-    def _is_due(self, step: int, every: int | None) -> bool:
-        return self.progress.finished or (every is not None and step % every == 0)
-
-    def _validator_due(self, step: int) -> bool:
-        every = self.settings.validation.every
-        return every is not None and self._is_due(step, every)
+    def _is_due(self, step: int, every: int) -> bool:
+        return self.progress.finished or step % every == 0
 
     def _read_losses(self) -> dict[str, float]:
         """Read the losses since the last reading into the progress; the last finite one.
@@ -265,7 +254,7 @@ class Training:
         return shown
 
     def _add_point(self, step: int, rate: float, validates: bool) -> None:
-        """Add a point to the curves, and decide by a validation what it is to decide."""
+        """Add a point to the curves; a validation may store the best weights or end training."""
         point = self.progress.add_point(lr=rate, scale=self._encoder.scale.item())
         if validates:
             stops = self.ranks.from_first(lambda: self._validate(step, point))
@@ -298,10 +287,9 @@ class Training:
             "loss_scale": self._optimizer.state_dict(),
             "memory": {name: value.tolist() for name, value in self._encoder.memory.items()},
         }
+        modules = {"model": self.loaded.model}
         checkpoint.save(
-            *(self.state, {"model": self.loaded.model}, self._adamw, saved, self._best),
-            step=step,
-            advice=ADVICE,
+            self.state, modules, self._adamw, saved, self._best, step=step, advice=ADVICE
         )
         if self.eval_callback is not None:
             with self._eval_mode(step) as evaluated:

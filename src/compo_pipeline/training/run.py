@@ -286,10 +286,8 @@ class Trainer:
         loaded = load(self.inputs.model, self.device)
         scale = scale_of(loaded.model).item()
         if scale > MOST_SCALE:
-            log.warning(
-                "%s: its scale of %.1f is cut to %g with the first step.",
-                *(loaded.name, scale, MOST_SCALE),
-            )
+            text = "%s: its scale of %.1f is cut to %g with the first step."
+            log.warning(text, loaded.name, scale, MOST_SCALE)
         return loaded if method.bias is None else give_bias(loaded, method.bias)
 
     def _preprocessor(self, loaded: LoadedModel) -> ModelPreprocessor:
