@@ -151,3 +151,10 @@ def test_other_files_are_refused(tmp_path: Path, file: str, content: str, proble
     (tmp_path / file).write_text(content)
     with pytest.raises(SettingsError, match=problem):
         load(tmp_path)
+
+
+def test_two_files_of_one_subtask_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "coco_qwen.jsonl").write_text(json.dumps(record(0, "entity")))
+    pq.write_table(pa.Table.from_pylist([record(1, "entity")]), tmp_path / "coco_qwen.parquet")
+    with pytest.raises(SettingsError, match=r"coco_qwen\.parquet are both the subtask coco_qwen"):
+        load(tmp_path)

@@ -314,17 +314,21 @@ def read_files(root: Path, *patterns: str, kind: type = list) -> list[Record]:
 
     Args:
         root: folder of the files.
-        patterns: of their names; of files that differ in their ending alone, the last one counts.
+        patterns: of their names; a file's subtask is named as it is, without its ending.
         kind: what each file holds, `dict` or `list`.
 
     Raises:
-        SettingsError: there is no such file, or one cannot be read, is empty or holds something
-            else.
+        SettingsError: there is no such file, two are of one subtask, or one cannot be read, is
+            empty or holds something else.
     """
     files = sorted(file for pattern in patterns for file in root.glob(pattern))
     if not files:
         raise SettingsError(f"there is no {' or '.join(patterns)} in {root}")
-    return list({file.stem: read_file(file, kind) for file in files}.values())
+    by_name: dict[str, Path] = {}
+    for file in files:
+        if (other := by_name.setdefault(file.stem, file)) != file:
+            raise SettingsError(f"{other} and {file} are both the subtask {file.stem}: remove one")
+    return [read_file(file, kind) for file in files]
 
 
 def read_file(file: Path, kind: type = list) -> Record:
