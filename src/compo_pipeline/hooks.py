@@ -1,4 +1,7 @@
-"""Kedro hooks of every run: checks of the configuration, log lines, one-line errors, results."""
+"""Kedro hooks of every run.
+
+Checks of the configuration, log lines, one-line errors, results; MLflow's store, and failed runs.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,21 @@ from kedro.framework.hooks import hook_impl
 from pydantic import StrictInt
 
 from compo_pipeline import next_steps, offline
-from compo_pipeline.configuration import Name, SettingsError, parse, settings
+from compo_pipeline.configuration import (
+    Name,
+    SettingsError,
+    parse,
+    settings,
+    value_at,
+    with_values,
+)
 from compo_pipeline.datasets.settings import SCENES
 from compo_pipeline.methods.registry import METHOD_SETTINGS, find
 from compo_pipeline.models.settings import ModelSettings, needs_network
 from compo_pipeline.parameters import keys, urls, variants
 from compo_pipeline.preflight import inputs, resources
 from compo_pipeline.preflight.settings import check_runner, check_settings, read_parameters
+from compo_pipeline.registry.settings import TrackingSettings
 from compo_pipeline.remote import RemoteError
 from compo_pipeline.storage import DamagedFileError, DiskFullError, causes, is_full_disk
 
@@ -34,6 +45,11 @@ if TYPE_CHECKING:
     from kedro.pipeline.node import Node
 
 log = logging.getLogger(__name__)
+
+# Catalog entries that hold an MLflow run's id: of a training, of a study.
+RUN_ENTRIES = frozenset({"run", "study"})
+# Pages that are logged as a run of their own.
+RUN_PAGES = frozenset({"suite_report", "comparison_report"})
 
 
 @settings
@@ -155,6 +171,50 @@ class ProjectHooks:
         log.info("%s -> %s", node.name, ", ".join(node.outputs))
 
 
+class TrackingHook:
+    """Configures MLflow before a pipeline that has a run; marks the run of a failing pipeline."""
+
+    def __init__(self) -> None:
+        self._context: KedroContext | None = None
+        self._run_id: str | None = None
+
+    @hook_impl
+    def after_context_created(self, context: KedroContext) -> None:
+        """Store the context, for the settings and the project's folder."""
+        self._context = context
+
+    @hook_impl(trylast=True)
+    def before_pipeline_run(self, pipeline: Pipeline) -> None:
+        """Configure MLflow if the pipeline logs into a run; importing it takes seconds, so the
+        checks of settings and inputs come first.
+        """
+        self._run_id = None
+        if self._context is not None and (RUN_ENTRIES | RUN_PAGES) & pipeline.datasets():
+            from compo_pipeline.registry import tracking
+
+            store = parse(TrackingSettings, self._context.params["tracking"], "tracking")
+            tracking.configure(store, self._context.project_path)
+
+    @hook_impl
+    def after_dataset_loaded(self, dataset_name: str, data: Any) -> None:
+        """Store the id of the run that this pipeline logs into, or has opened."""
+        if dataset_name in RUN_ENTRIES:
+            self._run_id = data["run_id"]
+
+    after_dataset_saved = after_dataset_loaded
+
+    @hook_impl
+    def on_pipeline_error(self, error: Exception) -> None:
+        """Mark the run as failed, even if an earlier stage had finished it.
+
+        An error in a later command's settings does not concern the run.
+        """
+        if self._run_id is not None and not isinstance(error, SettingsError):
+            from compo_pipeline.registry import tracking
+
+            tracking.mark_failed(self._run_id, error)
+
+
 def _credentials(loader: OmegaConfigLoader) -> dict[str, Any]:
     try:
         return dict(loader["credentials"])
@@ -164,24 +224,16 @@ def _credentials(loader: OmegaConfigLoader) -> dict[str, Any]:
 
 def _with_own_benchmarks(parameters: dict[str, Any]) -> dict[str, Any]:
     """Set the default of `benchmarks.root` for rendered scenes: the benchmarks in their folder."""
-    data, training, tuning = (parameters[key] for key in ("data", "training", "tuning"))
-    validation = training["validation"]
+    data = parameters["data"]
     if data["format"] != SCENES:
         return parameters
-
-    def beside(benchmarks: Mapping[str, Any], split: str) -> dict[str, Any]:
-        own = f"{data['root']}/benchmarks/{split}"
-        return {**benchmarks, "root": own if benchmarks["root"] is None else benchmarks["root"]}
-
-    return {
-        **parameters,
-        "benchmarks": beside(parameters["benchmarks"], "test"),
-        "training": {
-            **training,
-            "validation": {**validation, "benchmarks": beside(validation["benchmarks"], "val")},
-        },
-        "tuning": {**tuning, "benchmarks": beside(tuning["benchmarks"], "val")},
+    own = {
+        "benchmarks.root": f"{data['root']}/benchmarks/test",
+        "training.validation.benchmarks.root": f"{data['root']}/benchmarks/val",
+        "tuning.benchmarks.root": f"{data['root']}/benchmarks/val",
     }
+    unset = {key: root for key, root in own.items() if value_at(parameters, key) is None}
+    return with_values(parameters, unset)
 
 
 def _check_names(parameters: Mapping[str, Any]) -> None:

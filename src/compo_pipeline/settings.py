@@ -1,8 +1,7 @@
 """Kedro's settings of the project; parsing of the project's own lives in `configuration.py`."""
 
 from compo_pipeline import console, offline
-from compo_pipeline.hooks import ProjectHooks
-from compo_pipeline.registry.hook import TrackingHook
+from compo_pipeline.hooks import ProjectHooks, TrackingHook
 
 offline.disable_telemetry()
 console.log_lines_off_terminals()

@@ -12,8 +12,8 @@ from kedro.pipeline import Pipeline, node
 from kedro.runner import SequentialRunner
 
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.hooks import TrackingHook
 from compo_pipeline.registry import tracking
-from compo_pipeline.registry.hook import TrackingHook
 
 
 class Calls:
