@@ -245,8 +245,11 @@ def test_artefacts_are_files_or_folders(client: mlflow.MlflowClient, tmp_path: P
     assert [f.path for f in client.list_artifacts(run_id, "training")] == ["training/curves.csv"]
 
 
-def test_git_state_of_a_run(client: mlflow.MlflowClient, tmp_path: Path) -> None:
-    outside = client.get_run(tracking.open_run("outside", {}, tmp_path))
+def test_git_state_of_a_run(
+    client: mlflow.MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    outside = client.get_run(tracking.open_run("outside", {}))
     assert outside.data.tags["git_commit"] == "unknown"
     git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
     (tmp_path / "code.py").write_text("x = 1\n")
@@ -258,9 +261,9 @@ def test_git_state_of_a_run(client: mlflow.MlflowClient, tmp_path: Path) -> None
 
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "metrics.json").write_text("{}")  # a run's own
-    clean = client.get_run(tracking.open_run("clean", {}, tmp_path)).data.tags
+    clean = client.get_run(tracking.open_run("clean", {})).data.tags
     (tmp_path / "code.py").write_text("x = 2\n")
-    dirty = client.get_run(tracking.open_run("dirty", {}, tmp_path)).data.tags
+    dirty = client.get_run(tracking.open_run("dirty", {})).data.tags
 
     assert (clean["git_commit"], clean["git_dirty"]) == (commit, "false")
     assert (dirty["git_commit"], dirty["git_dirty"]) == (commit, "true")

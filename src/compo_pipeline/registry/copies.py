@@ -17,7 +17,7 @@ from compo_pipeline.registry import tracking
 from compo_pipeline.registry.scores import OVERLAPS, SCORES
 from compo_pipeline.registry.settings import CopySettings, SigningSettings
 from compo_pipeline.registry.verification import VersionError, verified
-from compo_pipeline.registry.versions import DECISION_TAG, run_of
+from compo_pipeline.registry.versions import DECISION_TAG
 
 _MODEL = "model"
 # Tags that versions of the same model have in common.
@@ -109,7 +109,7 @@ def _copied(target: Any, version: ModelVersion, files: Path, experiment: str) ->
     run = target.create_run(experiment, run_name=name, tags=tags)
     run_id = run.info.run_id
     target.log_artifacts(run_id, str(files), _MODEL)
-    if source_run := run_of(version):
+    if source_run := tracking.run_of(version):
         source = mlflow.MlflowClient()
         stored = {file.path for file in source.list_artifacts(source_run)}
         with tempfile.TemporaryDirectory() as temporary:

@@ -60,7 +60,7 @@ class Aliases:
     def version(self, alias: str) -> int | None:
         """Number of the version that has the alias; None if no version has it."""
         # The model's own list: asking for one alias cannot tell a missing one from an error.
-        aliases = _client().get_registered_model(self.name).aliases
+        aliases = mlflow.MlflowClient().get_registered_model(self.name).aliases
         return int(aliases[alias]) if alias in aliases else None
 
     def move(self, alias: str, before: int | None, to: int) -> None:
@@ -75,7 +75,7 @@ class Aliases:
             Contested: another version had it before the move, or has it after the move.
         """
         self.expect(alias, before, "before it was moved; nothing was changed by this move")
-        _client().set_registered_model_alias(self.name, alias, str(to))
+        mlflow.MlflowClient().set_registered_model_alias(self.name, alias, str(to))
         time.sleep(self.settle)
         self.expect(alias, to, "after it was moved: another process moved it at the same time")
 
@@ -215,7 +215,8 @@ def roll_back(name: str, settings: PromotionSettings, signing: SigningSettings) 
                 f"{champion or 'none'}, previous is version {previous or 'none'}"
             )
         with tempfile.TemporaryDirectory() as folder:
-            verified(_client().get_model_version(name, str(previous)), Path(folder), signing)
+            version = mlflow.MlflowClient().get_model_version(name, str(previous))
+            verified(version, Path(folder), signing)
         decision = Decision(
             name=name,
             version=champion,
@@ -233,7 +234,7 @@ def roll_back(name: str, settings: PromotionSettings, signing: SigningSettings) 
         _write_tags(decision)
         try:
             aliases.move(CHAMPION, champion, previous)
-            _client().delete_registered_model_alias(name, PREVIOUS)
+            mlflow.MlflowClient().delete_registered_model_alias(name, PREVIOUS)
         except Contested as error:
             # The tag stays: wherever the alias is now, this version was rolled back.
             decision = replace(decision, outcome="contested", reason=error.message)
@@ -241,11 +242,12 @@ def roll_back(name: str, settings: PromotionSettings, signing: SigningSettings) 
 
 
 @contextmanager
-def _locked(uri: str) -> Iterator[None]:
-    """Exclude other processes from decisions about a registry; on a server there is no lock."""
-    file = tracking.local_file(uri)
+def _aliases(name: str, settings: PromotionSettings) -> Iterator[Aliases]:
+    """The aliases of a model; a store in a local file is locked, a server has no lock."""
+    tracking.registered_model(name)
+    file = tracking.local_file(mlflow.get_registry_uri())
     if file is None:
-        yield
+        yield Aliases(name, settings.settle)
         return
     lock = FileLock(file.with_name(f"{file.name}.promotion.lock"))
     try:
@@ -254,22 +256,13 @@ def _locked(uri: str) -> Iterator[None]:
         log.info("Waiting for another promotion in the same store.")
         lock.acquire()
     try:
-        yield
+        yield Aliases(name)
     finally:
         lock.release()
 
 
-@contextmanager
-def _aliases(name: str, settings: PromotionSettings) -> Iterator[Aliases]:
-    """The aliases of a model, with a lock on a local store."""
-    tracking.registered_model(name)
-    uri = mlflow.get_registry_uri()
-    with _locked(uri):
-        yield Aliases(name, settle=0 if tracking.local_file(uri) else settings.settle)
-
-
 def _judged(decision: Decision, scorer: VersionScores, settings: PromotionSettings) -> Decision:
-    challenger = _client().get_model_version(decision.name, str(decision.version))
+    challenger = mlflow.MlflowClient().get_model_version(decision.name, str(decision.version))
     if challenger.tags.get(OUTCOME) == "rolled back":
         # The same scores would pass the same gate again.
         raise PromotionError(
@@ -278,7 +271,7 @@ def _judged(decision: Decision, scorer: VersionScores, settings: PromotionSettin
         )
     champion, opponent = None, f"its base, {challenger.tags.get('base_model', 'of unknown name')}"
     if decision.previous is not None:
-        champion = _client().get_model_version(decision.name, str(decision.previous))
+        champion = mlflow.MlflowClient().get_model_version(decision.name, str(decision.previous))
         opponent = f"champion, version {decision.previous}"
     try:
         scorer.verified(challenger)
@@ -315,12 +308,9 @@ def _moved(decision: Decision, aliases: Aliases) -> Decision:
 
 
 def _write_tags(decision: Decision) -> None:
+    client = mlflow.MlflowClient()
     for key, value in decision.tags().items():
-        _client().set_model_version_tag(decision.name, str(decision.version), key, value)
-
-
-def _client() -> mlflow.MlflowClient:
-    return mlflow.MlflowClient()
+        client.set_model_version_tag(decision.name, str(decision.version), key, value)
 
 
 def _now() -> str:

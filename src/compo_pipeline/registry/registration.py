@@ -200,7 +200,6 @@ def _new_version(
     comparison: Comparison,
     settings: RegistrationSettings,
 ) -> ModelVersion:
-
     _delete_pending(run)
     info = mlflow.pyfunc.log_model(
         name="model",

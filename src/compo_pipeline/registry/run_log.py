@@ -152,11 +152,12 @@ class LiveCurves:
             spent = time.monotonic() - started
             self._next_try = time.monotonic() + max(_PAUSE, _PATIENCE * spent)
             if not self._away:
-                reason = masked(str(error)).partition("\n")[0]
+                reason = masked(str(error)).partition("\n")[0][:300]
                 log.warning(
                     "tracking.uri: %s does not answer; training goes on, and the points that the "
                     "run lacks are logged at the end (%s)",
-                    *(masked(mlflow.get_tracking_uri()), reason[:300]),
+                    masked(mlflow.get_tracking_uri()),
+                    reason,
                 )
             self._away = True
             return False

@@ -18,7 +18,7 @@ from typing import Any
 import mlflow
 from filelock import FileLock
 from mlflow.entities import Run
-from mlflow.entities.model_registry import RegisteredModel
+from mlflow.entities.model_registry import ModelVersion, RegisteredModel
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import is_tracking_uri_set
 from mlflow.tracking.context.registry import resolve_tags
@@ -175,13 +175,12 @@ def store_errors(uri: str | None = None, key: str = "tracking.uri") -> Iterator[
         raise SettingsError(f"{key}: cannot use {named}: {error}") from None
 
 
-def open_run(name: str, tags: Mapping[str, str], project_path: Path | None = None) -> str:
+def open_run(name: str, tags: Mapping[str, str]) -> str:
     """Open a run in the configured experiment and return its id; `adopt` logs into it.
 
-    The tags `git_commit` and `git_dirty` describe the repository of `project_path`, by default of
-    the working directory.
+    The tags `git_commit` and `git_dirty` describe the repository of the working directory.
     """
-    commit, dirty = git_state(project_path or Path.cwd())
+    commit, dirty = git_state(Path.cwd())
     own = {
         "git_commit": commit,
         "git_dirty": str(dirty).lower(),
@@ -294,6 +293,11 @@ def find(run_id: str) -> Run | None:
             return None
         raise
     return run if run.info.lifecycle_stage == "active" else None
+
+
+def run_of(version: ModelVersion) -> str | None:
+    """Id of a registered version's run; None if the store has no such run."""
+    return version.run_id if version.run_id and find(version.run_id) else None
 
 
 def _restored(run_id: str) -> Run:

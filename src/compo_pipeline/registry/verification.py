@@ -60,8 +60,13 @@ _LOADER = "mlflow.pyfunc.loaders.code_model"
 _FLAVOR = "python_function"
 # What MLflow writes about a model from code; other keys name further code or a pickled model.
 _FLAVOR_KEYS = {
-    *("artifacts", "cloudpickle_version", "env", "loader_module", "model_code_path"),
-    *("python_version", "streamable"),
+    "artifacts",
+    "cloudpickle_version",
+    "env",
+    "loader_module",
+    "model_code_path",
+    "python_version",
+    "streamable",
 }
 _ENVIRONMENT_PACKAGES = {"pip", "python", "setuptools", "wheel"}
 _REQUIREMENT = re.compile(r"([\w.-]+)(?:[=<]=?[\w.!]+)?")

@@ -23,12 +23,11 @@ from compo_pipeline.evaluation.verdicts import check_verdicts
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.records import Score
-from compo_pipeline.registry import scores
+from compo_pipeline.registry import scores, tracking
 from compo_pipeline.registry.run_log import RunLog
 from compo_pipeline.registry.scores import ScoresFingerprint, ScoresInvalid
 from compo_pipeline.registry.settings import SigningSettings
 from compo_pipeline.registry.verification import VerifiedVersion, load_base, verified
-from compo_pipeline.registry.versions import run_of
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +118,7 @@ class VersionScores:
 
     def overlaps(self, version: ModelVersion) -> list[Overlap]:
         """Contamination of sets of subtasks by a version's training data, from its run."""
-        return scores.stored_overlaps(run_of(version), self.subtasks)
+        return scores.stored_overlaps(tracking.run_of(version), self.subtasks)
 
     @property
     def _device(self) -> str:
@@ -128,7 +127,7 @@ class VersionScores:
     def _scores(
         self, version: ModelVersion, weights: str, name: str, load: Callable[[], LoadedModel]
     ) -> list[Score]:
-        run_id = run_of(version)
+        run_id = tracking.run_of(version)
         signed = None if self.signing.public_key is None else self.verified(version).scores
         found: dict[str, list[Score]] = {}
         missing: dict[str, str] = {}

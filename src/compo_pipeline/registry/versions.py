@@ -83,11 +83,6 @@ def find(name: str, alias: str, number: int | None, key: str | None = None) -> M
     return client.get_model_version(name, str(aliases[alias]))
 
 
-def run_of(version: ModelVersion) -> str | None:
-    """Id of the version's run; None if the store has no such run."""
-    return version.run_id if version.run_id and tracking.find(version.run_id) else None
-
-
 def show_table(console: Console | None = None) -> None:
     """Print the versions of every registered model of the store, newest first."""
     client = mlflow.MlflowClient()
