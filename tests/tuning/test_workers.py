@@ -10,10 +10,10 @@ import pytest
 from optuna.trial import TrialState
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.tuning.retries import Storage, recover
+from compo_pipeline.tuning.retries import recover
 from compo_pipeline.tuning.settings import StorageSettings, StudySettings
 from compo_pipeline.tuning.space import Space
-from compo_pipeline.tuning.study import StudyPlan, open_study
+from compo_pipeline.tuning.study import Storage, StudyPlan, open_study
 from compo_pipeline.tuning.workers import run
 
 

@@ -18,6 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 from compo_pipeline.next_steps import kedro_run
 from compo_pipeline.storage import write_text
 from compo_pipeline.tuning.space import Value, overlay
+from compo_pipeline.tuning.study import meets_constraints
 from compo_pipeline.tuning.trial import SCORE, STEPS
 
 BEST = "best_params.yml"
@@ -59,7 +60,7 @@ def metric_names(study: Study) -> list[str]:
 def feasible(study: Study) -> list[FrozenTrial]:
     """Finished trials that meet every constraint."""
     trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    return [trial for trial in trials if max(trial.constraints.values(), default=0) <= 0]
+    return [trial for trial in trials if meets_constraints(trial)]
 
 
 def front(study: Study) -> list[FrozenTrial]:
@@ -199,7 +200,7 @@ def _header(
     plain = baseline(study, configured)
     if plain is not None:
         line += f"; the configured values (trial {plain.number}): {describe(study, plain)}"
-        if max(plain.constraints.values(), default=0) > 0:
+        if not meets_constraints(plain):
             line += ", but they violate a constraint"
     lines = [
         f"Tuned values: trial {trial.number} of {count} in the study '{study.study_name}'.",

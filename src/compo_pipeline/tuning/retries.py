@@ -23,11 +23,11 @@ from numbers import Real
 from typing import Any
 
 import optuna
-from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
+from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy.exc import OperationalError
 
-from compo_pipeline.configuration import SettingsError, masked
+from compo_pipeline.configuration import SettingsError
+from compo_pipeline.tuning.study import FIRST_ATTEMPT, ORIGIN, Storage, first_attempt
 
 Objective = Callable[[optuna.Trial], float | Sequence[float]]
 # A trial and its retries, in the order of their numbers.
@@ -36,42 +36,13 @@ Attempts = list[FrozenTrial]
 KIND, REASON = "failure", "reason"
 # Attribute of a trial whose worker has written a first heartbeat: host and process.
 WORKER = "worker"
-# Attribute of an enqueued trial: where its values come from.
-ORIGIN = "origin"
 # Names of system attributes that Optuna's tools know.
-_FIRST, _HISTORY, _FIXED = "failed_trial", "retry_history", "fixed_params"
+_HISTORY, _FIXED = "retry_history", "fixed_params"
 _MOST_REASON_CHARACTERS = 500
 # After so many configuration errors and no other result, further trials would fail as well.
 _MOST_CONFIGURATION_ERRORS = 3
 
 log = logging.getLogger(__name__)
-
-
-class Storage(optuna.storages.RDBStorage):
-    """Optuna's storage, but stale trials are failed by `recover` only.
-
-    Optuna fails them before each new trial and then calls a callback: a worker that is killed
-    between the two loses the retry, and a failed trial takes no more attributes, such as a reason.
-    """
-
-    def _get_stale_trial_ids(self, study_id: int) -> list[int]:
-        return []
-
-    def stale(self, study: optuna.Study) -> set[int]:
-        """Ids of running trials without a heartbeat for longer than the grace period."""
-        return set(super()._get_stale_trial_ids(study._study_id))
-
-    def record_heartbeat(self, trial_id: int) -> None:
-        """Write a heartbeat; an error is logged, for it would end the thread that writes them."""
-        try:
-            super().record_heartbeat(trial_id)
-        except (StorageInternalError, OperationalError) as error:
-            log.warning("a heartbeat could not be written: %s", error)
-
-    @property
-    def shown_url(self) -> str:
-        """The URL without its password."""
-        return masked(self.engine.url.render_as_string(hide_password=True))
 
 
 class Failure(StrEnum):
@@ -228,11 +199,6 @@ def configuration_error(
     return reason(ended[-1])
 
 
-def first_attempt(trial: FrozenTrial) -> int:
-    """Number of a trial's first attempt: its own, unless it is a retry."""
-    return int(trial.system_attrs.get(_FIRST, trial.number))
-
-
 def earlier_attempts(trial: FrozenTrial) -> list[int]:
     """Numbers of the attempts before a retry; none for a first attempt."""
     return list(trial.system_attrs.get(_HISTORY, ()))
@@ -286,7 +252,7 @@ def _enqueue_retry(study: optuna.Study, attempts: Attempts) -> None:
     """Queue a retry with the trial's parameters and nothing that it had measured."""
     lost = attempts[-1]
     system: dict[str, Any] = {
-        _FIRST: attempts[0].number,
+        FIRST_ATTEMPT: attempts[0].number,
         _HISTORY: [trial.number for trial in attempts],
     }
     if _FIXED in lost.system_attrs:

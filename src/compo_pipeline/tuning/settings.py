@@ -148,12 +148,6 @@ class ObjectiveSettings:
     loses on its way: a high penalty prunes trials that would have been the best.
     """
 
-    @property
-    def constraints(self) -> dict[str, GuardedFigures]:
-        """Constraints by name; none with two objectives."""
-        guarded = {"retrieval": self.retrieval, "zero_shot": self.zero_shot}
-        return {} if self.second else {name: one for name, one in guarded.items() if one.figures}
-
 
 @settings
 class TrialSettings:

@@ -24,7 +24,14 @@ from typing import Any
 from optuna import Trial
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from compo_pipeline.configuration import SettingsError, leaves, nearest, parse, with_values
+from compo_pipeline.configuration import (
+    SettingsError,
+    leaves,
+    nearest,
+    parse,
+    value_at,
+    with_values,
+)
 from compo_pipeline.parameters import keys
 
 Value = bool | int | float | str | None
@@ -142,12 +149,11 @@ def at(parameters: Mapping[str, Any], name: str) -> Any:
     Raises:
         SettingsError: the key is not configured.
     """
-    value: Any = parameters
-    for part in name.split("."):
-        if not isinstance(value, Mapping) or part not in value:
-            raise SettingsError(f"{name}: searched, but not configured; configure a value first")
-        value = value[part]
-    return value
+    try:
+        return value_at(parameters, name)
+    except (KeyError, TypeError):
+        message = f"{name}: searched, but not configured; configure a value first"
+        raise SettingsError(message) from None
 
 
 def overlay(values: Mapping[str, Value]) -> dict[str, Any]:

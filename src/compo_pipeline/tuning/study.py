@@ -7,7 +7,6 @@ holder's death, so that the next worker completes what a killed one began.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import sqlite3
 import warnings
@@ -19,14 +18,14 @@ from typing import Any, Literal
 
 import optuna
 import sqlalchemy
+from filelock import FileLock
 from optuna.exceptions import ExperimentalWarning, StorageInternalError
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.engine import URL, Connection, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration import SettingsError, masked
 from compo_pipeline.seeding import digest
-from compo_pipeline.tuning.retries import ORIGIN, Storage
 from compo_pipeline.tuning.settings import (
     STUDY,
     PrunerSettings,
@@ -43,6 +42,10 @@ Direction = Literal["maximize", "minimize"]
 RUN_ID = "run_id"
 # The study's attribute with its fingerprint, as existing databases name it.
 _FINGERPRINT = "identity"
+# Attribute of an enqueued trial: where its values come from.
+ORIGIN = "origin"
+# System attribute of a retry that Optuna's tools know: number of the first attempt.
+FIRST_ATTEMPT = "failed_trial"
 _FILE = "study.db"
 # How long a process waits for its turn to write; sqlite's own default is to give up at once.
 _BUSY_SECONDS = 120
@@ -67,6 +70,33 @@ class StudyPlan:
     """Seed of the sampler."""
 
 
+class Storage(optuna.storages.RDBStorage):
+    """Optuna's storage, but stale trials are failed by `recover` only.
+
+    Optuna fails them before each new trial and then calls a callback: a worker that is killed
+    between the two loses the retry, and a failed trial takes no more attributes, such as a reason.
+    """
+
+    def _get_stale_trial_ids(self, study_id: int) -> list[int]:
+        return []
+
+    def stale(self, study: optuna.Study) -> set[int]:
+        """Ids of running trials without a heartbeat for longer than the grace period."""
+        return set(super()._get_stale_trial_ids(study._study_id))
+
+    def record_heartbeat(self, trial_id: int) -> None:
+        """Write a heartbeat; an error is logged, for it would end the thread that writes them."""
+        try:
+            super().record_heartbeat(trial_id)
+        except (StorageInternalError, OperationalError) as error:
+            log.warning("a heartbeat could not be written: %s", error)
+
+    @property
+    def shown_url(self) -> str:
+        """The URL without its password."""
+        return masked(self.engine.url.render_as_string(hide_password=True))
+
+
 class Lock:
     """Cross-process lock for trial state: one worker at a time, on any machine.
 
@@ -81,11 +111,7 @@ class Lock:
     def acquire(self) -> None:
         """Wait for the lock."""
         if self._engine.url.get_backend_name() == "sqlite":
-            path = Path(f"{self._engine.url.database}.lock")
-            file = self._held.enter_context(path.open("ab"))
-            fcntl.flock(file, fcntl.LOCK_EX)
-            # Closing alone would leave the lock to a child process that was forked meanwhile.
-            self._held.callback(fcntl.flock, file, fcntl.LOCK_UN)
+            self._held.enter_context(FileLock(f"{self._engine.url.database}.lock"))
         else:
             connection = self._held.enter_context(self._engine.connect())
             query = sqlalchemy.text("SELECT pg_advisory_xact_lock(:key)")
@@ -144,6 +170,16 @@ def load_study(settings: StudySettings, folder: Path) -> optuna.Study:
     return optuna.load_study(study_name=settings.name, storage=storage)
 
 
+def first_attempt(trial: FrozenTrial) -> int:
+    """Number of a trial's first attempt: its own, unless it is a retry."""
+    return int(trial.system_attrs.get(FIRST_ATTEMPT, trial.number))
+
+
+def meets_constraints(trial: FrozenTrial) -> bool:
+    """Whether a finished trial is feasible; one without constraints is."""
+    return max(trial.constraints.values(), default=0) <= 0
+
+
 def sampler(settings: SamplerSettings, seed: int, begun: int) -> optuna.samplers.BaseSampler:
     """The sampler of the next trial, seeded by the number of trials before it.
 
@@ -160,14 +196,11 @@ def pruner(settings: PrunerSettings) -> optuna.pruners.BasePruner:
     """Optuna's pruner of these settings."""
     if settings.name == "median":
         return optuna.pruners.MedianPruner(settings.startup_trials, settings.first_look)
-    halving = {
-        "min_resource": settings.min_resource,
-        "reduction_factor": settings.reduction_factor,
-    }
+    least, factor = settings.min_resource, settings.reduction_factor
     if settings.name == "hyperband":
-        return optuna.pruners.HyperbandPruner(**halving)
+        return optuna.pruners.HyperbandPruner(least, reduction_factor=factor)
     if settings.name == "successive_halving":
-        return optuna.pruners.SuccessiveHalvingPruner(**halving)
+        return optuna.pruners.SuccessiveHalvingPruner(least, factor)
     return optuna.pruners.NopPruner()
 
 
@@ -187,8 +220,7 @@ def connect(settings: StorageSettings, folder: Path) -> Storage:
     file = Path(str(url.database))
     file.parent.mkdir(parents=True, exist_ok=True)
     # Two processes cannot create the tables at the same time.
-    with file.with_name(f"{file.name}.new").open("w", encoding="utf-8") as guard:
-        fcntl.flock(guard, fcntl.LOCK_EX)
+    with FileLock(file.with_name(f"{file.name}.new")):
         storage = _open(url, settings, connect_args={"timeout": _BUSY_SECONDS})
     _serialise(storage)
     return storage
@@ -308,7 +340,7 @@ def _warm_start(storage: Storage, plan: StudyPlan) -> list[Values]:
         best = [
             trial
             for trial in earlier.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-            if all(value <= 0 for value in trial.constraints.values())
+            if meets_constraints(trial)
         ]
         maximize = earlier.direction == optuna.study.StudyDirection.MAXIMIZE
         best.sort(key=lambda trial: float(trial.values[0]), reverse=maximize)

@@ -33,7 +33,6 @@ from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.run import Trainer
 from compo_pipeline.training.settings import TrainingSettings
 from compo_pipeline.tuning.record import UNLOGGED, TuningRecord
-from compo_pipeline.tuning.retries import first_attempt
 from compo_pipeline.tuning.settings import (
     OBJECTIVE,
     ObjectiveSettings,
@@ -41,7 +40,7 @@ from compo_pipeline.tuning.settings import (
     TrialSettings,
 )
 from compo_pipeline.tuning.space import Space
-from compo_pipeline.tuning.study import RUN_ID, StudyPlan, connect
+from compo_pipeline.tuning.study import RUN_ID, StudyPlan, connect, first_attempt
 from compo_pipeline.tuning.workers import OnProgress, run
 
 # Attributes of a trial: its score without penalty, the steps it was trained for, all its metrics.
@@ -123,8 +122,14 @@ class Scorer:
         objective: ObjectiveSettings,
         base: LoadedModel,
     ) -> None:
-        self._objective, self._embedder = objective, Embedder(items, evaluation)
+        self._embedder = Embedder(items, evaluation)
         self.base = model_metrics(self._embedder, base)
+        self._objectives = [names for names in (objective.maximise, objective.second) if names]
+        guarded = {"retrieval": objective.retrieval, "zero_shot": objective.zero_shot}
+        # Two objectives have no constraints.
+        self._guarded = {
+            name: one for name, one in guarded.items() if one.figures and not objective.second
+        }
         named = {
             "maximise": objective.maximise,
             "second": objective.second,
@@ -141,13 +146,13 @@ class Scorer:
 
     def __call__(self, model: LoadedModel) -> TrialScore:
         """Score a model, in eval mode."""
-        found, objective = model_metrics(self._embedder, model), self._objective
+        found = model_metrics(self._embedder, model)
         constraints = {
             name: _mean(self.base, one.figures) - _mean(found, one.figures) - one.drop
-            for name, one in objective.constraints.items()
+            for name, one in self._guarded.items()
         }
-        objectives = [names for names in (objective.maximise, objective.second) if names]
-        return TrialScore(tuple(_mean(found, names) for names in objectives), constraints, found)
+        values = tuple(_mean(found, names) for names in self._objectives)
+        return TrialScore(values, constraints, found)
 
 
 @dataclass

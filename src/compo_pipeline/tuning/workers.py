@@ -217,15 +217,14 @@ class Worker:
         self._shared.storage.record_heartbeat(trial._trial_id)
         trial.set_user_attr(WORKER, f"{socket.gethostname()}:{os.getpid()}")
         self._shared.lock.release()
-        with _recorded_later(f"trial {trial.number}"):
-            trial.set_user_attr(
-                RUN_ID, self._task.recorder.open_trial(self._task.run, trial.number)
-            )
+        with _recorded_later(trial.number):
+            run_id = self._task.recorder.open_trial(self._task.run, trial.number)
+            trial.set_user_attr(RUN_ID, run_id)
         return run_objective(self._task.objective, trial, self._interrupts.allowed)
 
     def _close(self, study: optuna.Study, trial: FrozenTrial) -> None:
         if RUN_ID in trial.user_attrs:
-            with _recorded_later(f"trial {trial.number}"):
+            with _recorded_later(trial.number):
                 _close_trial(self._task.recorder, trial.user_attrs[RUN_ID], trial)
         log.info("trial %d: %s", trial.number, trial.state.name.lower())
         if self._on_progress is not None:
@@ -356,12 +355,12 @@ def _task(
 
 
 @contextmanager
-def _recorded_later(what: str) -> Iterator[None]:
+def _recorded_later(number: int) -> Iterator[None]:
     """Log that the record cannot be reached; the runs are completed at the study's end."""
     try:
         yield
     except SettingsError as error:
-        log.warning("%s is recorded at the study's end: %s", what, error)
+        log.warning("trial %d is recorded at the study's end: %s", number, error)
 
 
 def _close_trial(recorder: TuningRecord, run_id: str, trial: FrozenTrial) -> None:
