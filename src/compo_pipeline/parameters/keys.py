@@ -39,7 +39,7 @@ def read(folder: Path, kind: str) -> dict[Path, dict[str, Any]]:
     return found
 
 
-def check(conf: Path, environment: str, runtime: Mapping[str, Any], base: str = "base") -> set[str]:
+def check(conf: Path, environment: str, runtime: Mapping[str, Any]) -> set[str]:
     """Refuse keys of an environment's files or of `--params` that conf/base does not name.
 
     Returns:
@@ -58,12 +58,12 @@ def check(conf: Path, environment: str, runtime: Mapping[str, Any], base: str = 
     problems: list[str] = []
     opened: set[str] = set()
     for kind in KINDS:
-        known, open_mappings = known_keys(conf / base, kind)
+        known, open_mappings = known_keys(conf / "base", kind)
         if kind == "catalog":
             # The content of an entry is checked by its dataset.
             open_mappings = set(known)
         given: dict[str, Mapping[str, Any]] = {}
-        if environment != base:
+        if environment != "base":
             given = {
                 f"conf/{path.relative_to(conf)}": values
                 for path, values in read(conf / environment, kind).items()

@@ -158,12 +158,7 @@ def collect(
     own = env != "base" and any(keys.read(conf / env, kind) for kind in keys.KINDS)
     values = _load(conf, env) if own else defaults
     comments = _comments(base, "parameters") | _comments(base, "globals")
-    files: dict[str, str] = {}
-    for path, content in keys.read(base, "parameters").items():
-        for key in content:
-            # For a key of several files, their folder.
-            place = path.parent if key in files else path
-            files[key] = place.relative_to(conf.parent).as_posix()
+    files = _files(base)
 
     def walk(
         tree: Mapping[str, Any], prefix: str, parent: _Schema | None
@@ -290,6 +285,16 @@ def _load(conf: Path, env: str) -> dict[str, Any]:
     loader = settings.CONFIG_LOADER_CLASS(conf_source=str(conf), env=env, **arguments)
     parameters: dict[str, Any] = loader["parameters"]
     return parameters
+
+
+def _files(base: Path) -> dict[str, str]:
+    """The file of every top-level key; for a key of several files, their folder."""
+    files: dict[str, str] = {}
+    for path, content in keys.read(base, "parameters").items():
+        for key in content:
+            place = path.parent if key in files else path
+            files[key] = place.relative_to(base.parents[1]).as_posix()
+    return files
 
 
 def _comments(folder: Path, kind: str) -> dict[str, str]:

@@ -68,14 +68,13 @@ def configure(
     os.environ[LIMIT] = str(int(remote.cache_gb * 10**9))
 
     def walk(values: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            name: walk(value)
-            if isinstance(value, Mapping)
-            else str(mirror(value, remote.cache))
-            if name in _FOLDERS and is_url(value)
-            else value
-            for name, value in values.items()
-        }
+        found = dict(values)
+        for name, value in values.items():
+            if isinstance(value, Mapping):
+                found[name] = walk(value)
+            elif name in _FOLDERS and is_url(value):
+                found[name] = str(mirror(value, remote.cache))
+        return found
 
     return walk(parameters)
 

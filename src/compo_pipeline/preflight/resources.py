@@ -40,46 +40,49 @@ def check_resources(
     Raises:
         SettingsError: something is missing or cannot be used; one line each.
     """
-    read = read_parameters(pipeline)
-    problems: list[str] = []
+    if problems := list(_problems(parameters, pipeline, catalog)):
+        raise SettingsError("\n".join(problems))
+
+
+def _problems(
+    parameters: Mapping[str, Any], pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]
+) -> Iterator[str]:
+    """What is missing or cannot be used, one line each."""
+    read, outputs = read_parameters(pipeline), pipeline.all_outputs()
     if "prepare" in read:
-        problems += _engine(parameters["prepare"])
+        yield from _refusal(_check_engine, parameters["prepare"])
     if "registration" in read:
-        problems += _signing(
-            parameters["registration"], signs="registered" in pipeline.all_outputs()
-        )
+        yield from _signing(parameters["registration"], signs="registered" in outputs)
     # Rolling back and copying versions need no data, and promoting rarely needs a base.
     promotes = "promotion" in read
     if promotes and parameters["promotion"]["action"] != "promote":
-        _refuse(problems)
         return
     data = parse(DataSettings, parameters["data"], "data")
-    outputs = pipeline.all_outputs()
     # Two nodes render the scenes: the first of all pipelines, and the one that scores a list.
     rendered = data.rendered and bool({"source", "suite"} & outputs)
     if "source" in outputs and not rendered:
-        problems += _data(data)
+        yield from _data(data)
     elif "valid_captions" in pipeline.inputs() and not data.root.is_dir():
-        problems.append(f"data.root: there is no folder '{data.root}' (seen from {Path.cwd()})")
+        yield f"data.root: there is no folder '{data.root}' (seen from {Path.cwd()})"
     if {"views", "views.split"} & read:
-        problems += _split(parameters["views"]["split"], "views.split", data)
+        yield from _split(parameters["views"]["split"], "views.split", data)
     if edits_captions(read, parameters):
-        problems += _counterfactuals(parameters, data)
+        yield from _counterfactuals(parameters, data)
     if "training" in read:
-        problems += _validation(parameters["training"], data, rendered=rendered)
+        yield from _validation(parameters["training"], data, rendered=rendered)
     # Training reads `benchmarks` only to exclude their items from validation.
     scored = {"benchmarks": {"benchmarks", "evaluation"}, "tuning.benchmarks": {"tuning"}}
     for key, needed in scored.items():
         if needed <= read:
-            problems += _benchmarks(value_at(parameters, key), key, data, rendered=rendered)
+            yield from _benchmarks(value_at(parameters, key), key, data, rendered=rendered)
     if "language.model" in read:
-        problems += _language(parameters["language"]["model"])
+        yield from _language(parameters["language"]["model"])
     if f"{METHOD_SETTINGS}.views" in read:
         views = parameters[METHOD_SETTINGS]["views"]
         key = f"{parameters['method']}.views.replacements"
-        problems += _word_source(views.get("replacements", "lexicon"), key)
+        yield from _refusal(_check_word_source, views.get("replacements", "lexicon"), key)
     if "model" in read and not promotes:
-        problems += _model(parameters["model"])
+        yield from _model(parameters["model"])
     if "comparison_sets" in read:
         from compo_pipeline.evaluation.suite import named_set
 
@@ -88,14 +91,16 @@ def check_resources(
         from compo_pipeline.evaluation.suite import listed_models
 
         for model in listed_models(parameters["models"], parameters["model_lists"]).values():
-            problems += _model(asdict(model), tracking=parameters["tracking"])
-    problems += _folders(outputs, catalog)
-    _refuse(problems)
+            yield from _model(asdict(model), tracking=parameters["tracking"])
+    yield from _folders(outputs, catalog)
 
 
-def _refuse(problems: list[str]) -> None:
-    if problems:
-        raise SettingsError("\n".join(problems))
+def _refusal(check: Callable[..., object], *arguments: Any) -> Iterator[str]:
+    """The message of a check that refuses its arguments."""
+    try:
+        check(*arguments)
+    except SettingsError as error:
+        yield error.message
 
 
 def _data(data: DataSettings) -> Iterator[str]:
@@ -131,11 +136,8 @@ def _data(data: DataSettings) -> Iterator[str]:
             )
 
 
-def _engine(values: Mapping[str, Any]) -> Iterator[str]:
-    try:
-        engines.check(parse(engines.PrepareSettings, values, engines.KEY))
-    except SettingsError as error:
-        yield error.message
+def _check_engine(values: Mapping[str, Any]) -> None:
+    engines.check(parse(engines.PrepareSettings, values, engines.KEY))
 
 
 def _signing(values: Mapping[str, Any], *, signs: bool) -> Iterator[str]:
@@ -170,7 +172,7 @@ def _counterfactuals(parameters: Mapping[str, Any], data: DataSettings) -> Itera
     try:
         if chosen["caption_editor"] == "rules":
             key = "counterfactuals.rules.replacements"
-            yield from _word_source(value_at(parameters, key), key)
+            yield from _refusal(_check_word_source, value_at(parameters, key), key)
         if chosen["caption_editor"] == "transformers":
             from compo_pipeline.counterfactuals.editors.local import check_folder
 
@@ -233,13 +235,10 @@ def _validation(values: Mapping[str, Any], data: DataSettings, *, rendered: bool
         yield from _benchmarks(asdict(files), f"{KEY}.benchmarks", data, rendered=rendered)
 
 
-def _word_source(source: str, key: str) -> Iterator[str]:
+def _check_word_source(source: str, key: str) -> None:
     from compo_pipeline.language.replacements import replacer
 
-    try:
-        replacer(source, key=key)
-    except SettingsError as error:
-        yield error.message
+    replacer(source, key=key)
 
 
 def _language(model: str) -> Iterator[str]:
