@@ -51,7 +51,7 @@ def score_list(
     captions, facts = named_rows(asked.training)
     root = Path(asked.training.root or data["root"])
     known = training_rows(captions, facts, root, settings) if captions else None
-    render_benchmarks(data, scenes, benchmarks)
+    _render_benchmarks(data, scenes, wanted.root)
     subtasks = from_files(wanted)
     if not subtasks:
         raise SettingsError("benchmarks: none is enabled; name one at benchmarks.sets")
@@ -72,8 +72,8 @@ def score_list(
     return scores, found.to_json()
 
 
-def render_benchmarks(
-    data: Mapping[str, Any], scenes: Mapping[str, Any], benchmarks: Mapping[str, Any]
+def _render_benchmarks(
+    data: Mapping[str, Any], scenes: Mapping[str, Any], root: str | None
 ) -> None:
     """Render the scenes whose benchmarks are asked for; nothing is done for other data."""
     from compo_pipeline.configuration import parse
@@ -81,7 +81,6 @@ def render_benchmarks(
     from compo_pipeline.scenes.dataset import SceneSettings, write
 
     settings = parse(DataSettings, data, "data")
-    root = benchmarks["root"]
     if settings.rendered and root is not None and settings.root in Path(root).parents:
         write(parse(SceneSettings, scenes, "scenes"), settings.root)
 
@@ -132,9 +131,9 @@ def write_suite_page(
         listed = listed_models(models, model_lists)
         baseline = found.models[0].name
         first = load_model(listed[baseline], device, signing)
+        parser = partial(parses_of, language_model)
         for name, own in cards.items():
             pair = first, load_model(listed[name], device, signing)
-            parser = partial(parses_of, language_model)
             attention[name] = item_attention(
                 own, subtasks, pair, (baseline, name), parser, settings.attention
             )
@@ -152,6 +151,17 @@ def log_suite(suite: Mapping[str, Any], page: Path, models: str) -> None:
     tracking.log_figures(f"benchmark-{models}", {"models": models}, figures, page)
 
 
+# Inputs of the nodes that load models and score items.
+_SCORED = {
+    "models": "params:models",
+    "model_lists": "params:model_lists",
+    "benchmarks": "params:benchmarks",
+    "evaluation": "params:evaluation",
+    "registration": "params:registration",
+    "language_model": "params:language.model",
+}
+
+
 def create_pipeline() -> Pipeline:
     """The benchmark pipeline."""
     return Pipeline(
@@ -159,16 +169,11 @@ def create_pipeline() -> Pipeline:
             node(
                 score_list,
                 inputs={
-                    "models": "params:models",
-                    "model_lists": "params:model_lists",
-                    "benchmarks": "params:benchmarks",
-                    "evaluation": "params:evaluation",
+                    **_SCORED,
                     "data": "params:data",
                     "scenes": "params:scenes",
-                    "registration": "params:registration",
                     "suite": "params:suite",
                     "embeddings": "params:paths.embeddings",
-                    "language_model": "params:language.model",
                 },
                 outputs=["suite_scores", "suite"],
                 name="score_list",
@@ -176,16 +181,11 @@ def create_pipeline() -> Pipeline:
             node(
                 write_suite_page,
                 inputs={
+                    **_SCORED,
                     "suite": "suite",
                     "suite_scores": "suite_scores",
-                    "models": "params:models",
-                    "benchmarks": "params:benchmarks",
-                    "evaluation": "params:evaluation",
                     "command": "params:command",
                     "folder": "params:paths.suite_report",
-                    "model_lists": "params:model_lists",
-                    "registration": "params:registration",
-                    "language_model": "params:language.model",
                 },
                 outputs="suite_report",
                 name="write_suite_page",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from kedro.pipeline import Pipeline, node
 
+import compo_pipeline
 from compo_pipeline.next_steps import arguments, kedro_run, options
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ def run_cells(
 
     del valid_captions  # they must be there
     chosen = named_set(name, sets)
-    state = {"conf": _hash(_CONF), "code": _hash(_code()), "data": manifest["data_hash"]}
+    code = Path(compo_pipeline.__file__).parent
+    state = {"conf": _hash(_CONF), "code": _hash(code), "data": manifest["data_hash"]}
     store = remote["store"]
     shared = {"remote.store": store} if store else {}
     cells, failed = [], []
@@ -209,12 +211,6 @@ def _run(
     if stored:
         stored[-1].save()
     return True
-
-
-def _code() -> Path:
-    import compo_pipeline
-
-    return Path(compo_pipeline.__file__).parent
 
 
 def _hash(folder: Path) -> str:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 SCENES = "scenes"
 
+log = logging.getLogger(__name__)
+
 
 def open_all(
     settings: CounterfactualSettings,
@@ -72,14 +74,12 @@ def _editor(settings: CounterfactualSettings, state: Path) -> CaptionEditor:
     if name == "endpoint":
         from compo_pipeline.counterfactuals.editors.endpoint import EndpointEditor
 
-        return EndpointEditor(
-            parse(EndpointSettings, values, key), key=key, seed=seed, cache=answers
-        )
+        endpoint = parse(EndpointSettings, values, key)
+        return EndpointEditor(endpoint, key=key, seed=seed, cache=answers)
     from compo_pipeline.counterfactuals.editors.local import TransformersEditor
 
-    return TransformersEditor(
-        parse(TransformersSettings, values, key), key=key, seed=seed, cache=answers
-    )
+    local = parse(TransformersSettings, values, key)
+    return TransformersEditor(local, key=key, seed=seed, cache=answers)
 
 
 def _generator(settings: CounterfactualSettings) -> ImageGenerator | None:
@@ -125,9 +125,6 @@ def _scenes(
     )
 
 
-_log = logging.getLogger(__name__)
-
-
 def make_counterfactuals(
     valid_captions: Sequence[Caption],
     facts: Sequence[Fact],
@@ -147,7 +144,7 @@ def make_counterfactuals(
     """
     if not find(method).counterfactuals:
         names = ", ".join(name for name, entry in METHODS.items() if entry.counterfactuals)
-        _log.info("%s trains on no counterfactuals: none are made (only for %s).", method, names)
+        log.info("%s trains on no counterfactuals: none are made (only for %s).", method, names)
         shutil.rmtree(folder, ignore_errors=True)
         Path(folder).mkdir(parents=True)
         return [], [], Path(folder)

@@ -16,6 +16,7 @@ from compo_pipeline.records import Caption, Fact, Rejected, Score
 if TYPE_CHECKING:
     import pandas as pd
 
+    from compo_pipeline.evaluation.evaluate import Comparison
     from compo_pipeline.presentation.pages import Link
 
 log = logging.getLogger(__name__)
@@ -55,7 +56,8 @@ def score_models(
     if wanted.root is None:
         log.info(
             "benchmarks.root is null: %s is judged by retrieval over its own split '%s' alone.",
-            *(dataset, wanted.retrieval.split),
+            dataset,
+            wanted.retrieval.split,
         )
     control = control_checkpoint if settings.control else None
     models = loaders(parse(ModelSettings, model, "model"), control, checkpoint, settings.device)
@@ -108,7 +110,6 @@ def write_report(
     from compo_pipeline.presentation.item_attention import ItemAttention, item_attention
     from compo_pipeline.presentation.item_cards import ItemCard
     from compo_pipeline.presentation.tables import show_comparison
-    from compo_pipeline.provenance import page_facts
     from compo_pipeline.registry import tracking
 
     found = Comparison.from_json(comparison)
@@ -134,15 +135,7 @@ def write_report(
         curves=training_curves,
         gallery=scoring.gallery,
         attention=attention if scoring.attention else None,
-        facts={
-            **page_facts(command, "train_eval"),
-            "environment": command["env"] or "base",
-            "recipe": f"{found.labels['fine_tuned']}, variant {run['variant']}, seed {run['seed']}",
-            "training": _main_settings(settings.get("training", {})),
-            "base model": found.weights["base"],
-            "benchmarks": _benchmark_source(wanted.root, found.titles),
-            "MLflow run": run["run_id"],
-        },
+        facts=_facts(found, run, command, settings.get("training", {}), wanted.root),
         settings=settings,
         links=_links(folder, paths),
     )
@@ -151,6 +144,27 @@ def write_report(
         record.artefact(written, "report")
     show_comparison(found)
     return written
+
+
+def _facts(
+    found: Comparison,
+    run: Mapping[str, Any],
+    command: Mapping[str, Any],
+    training: Mapping[str, Any],
+    root: str | None,
+) -> dict[str, str]:
+    """Where the report comes from; `root` is the folder of the benchmarks."""
+    from compo_pipeline.provenance import page_facts
+
+    return {
+        **page_facts(command, "train_eval"),
+        "environment": command["env"] or "base",
+        "recipe": f"{found.labels['fine_tuned']}, variant {run['variant']}, seed {run['seed']}",
+        "training": _main_settings(training),
+        "base model": found.weights["base"],
+        "benchmarks": _benchmark_source(root, found.titles),
+        "MLflow run": run["run_id"],
+    }
 
 
 def _benchmark_source(root: str | None, titles: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from kedro.pipeline import Pipeline, node
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 def export_formats(
@@ -41,7 +41,7 @@ def export_formats(
     for name, (wanted, _, write) in formats.items():
         target = Path(folder) / name
         if wanted:
-            _log.info("Written: %s", write(checkpoint, target))
+            log.info("Written: %s", write(checkpoint, target))
         elif target.exists():
             shutil.rmtree(target)
     return Path(folder)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kedro.pipeline import Pipeline, node
 
 if TYPE_CHECKING:
+    from compo_pipeline.presentation.pages import Link
     from compo_pipeline.registry.settings import PromotionSettings, SigningSettings
     from compo_pipeline.registry.version_scores import VersionScores
 
@@ -18,21 +19,19 @@ def act(
     promotion: Mapping[str, Any],
     registration: Mapping[str, Any],
     tracking: Mapping[str, Any],
-    evaluation: Mapping[str, Any],
-    benchmarks: Mapping[str, Any],
-    model: Mapping[str, Any],
-    data_root: str,
     command: Mapping[str, Any],
     report: str,
-    language_model: str,
+    **scored: Any,
 ) -> Path:
     """Promote, roll back or copy, and write the report; return its folder.
+
+    `scored` are the inputs of `_scorer`.
 
     Raises:
         PromotionError: the challenger was refused, or another process moved an alias meanwhile.
     """
     from compo_pipeline.configuration import SettingsError, parse
-    from compo_pipeline.presentation import pages, promotion_page
+    from compo_pipeline.presentation import promotion_page
     from compo_pipeline.provenance import page_facts
     from compo_pipeline.registry import promotion as promotions
     from compo_pipeline.registry.copies import copy_version
@@ -50,11 +49,7 @@ def act(
     connect(parse(TrackingSettings, tracking, "tracking"), Path.cwd())
     folder = Path(report)
     folder.mkdir(parents=True, exist_ok=True)
-    reports = sorted(folder.parent.glob("*/*/seed=*/report/report.html"))
-    links = pages.links(
-        folder, {" ".join(page.parts[-5:-2]): (page, "kedro run") for page in reports}
-    )
-    facts = page_facts(command, "promotion")
+    links, facts = _links(folder), page_facts(command, "promotion")
     if settings.action == "copy":
         copied = copy_version(
             registered.name, settings.copy, registered.signing, dry_run=settings.dry_run
@@ -68,15 +63,7 @@ def act(
             raise SettingsError(
                 "registration.alias: expected the alias of the version to promote, got null"
             )
-        scorer = _scorer(
-            settings,
-            registered.signing,
-            evaluation,
-            benchmarks,
-            model,
-            Path(data_root),
-            language_model,
-        )
+        scorer = _scorer(settings, registered.signing, **scored)
         decision = promotions.promote(registered.name, registered.alias, scorer, settings)
     page = promotion_page.write_decision(decision, facts, links, folder)
     promotion_page.show(decision)
@@ -87,13 +74,21 @@ def act(
     return folder
 
 
+def _links(folder: Path) -> list[Link]:
+    """The reports of all runs of the dataset."""
+    from compo_pipeline.presentation.pages import links
+
+    reports = sorted(folder.parent.glob("*/*/seed=*/report/report.html"))
+    return links(folder, {" ".join(page.parts[-5:-2]): (page, "kedro run") for page in reports})
+
+
 def _scorer(
     settings: PromotionSettings,
     signing: SigningSettings,
     evaluation: Mapping[str, Any],
     benchmarks: Mapping[str, Any],
     model: Mapping[str, Any],
-    root: Path,
+    data_root: str,
     language_model: str,
 ) -> VersionScores:
     """Scores on the configured benchmarks and on the dataset's own captions."""
@@ -115,7 +110,7 @@ def _scorer(
         captions = [] if wanted.retrieval.split is None else dataset.load()
     except DatasetError as error:
         raise SettingsError(f"promotion.captions: {error}") from None
-    subtasks = gather(wanted, captions, root)
+    subtasks = gather(wanted, captions, Path(data_root))
     return VersionScores(
         subtasks=subtasks,
         evaluation=parse(EvaluationSettings, evaluation, "evaluation"),
@@ -133,18 +128,18 @@ def create_pipeline() -> Pipeline:
         [
             node(
                 act,
-                inputs=[
-                    "params:promotion",
-                    "params:registration",
-                    "params:tracking",
-                    "params:evaluation",
-                    "params:benchmarks",
-                    "params:model",
-                    "params:data.root",
-                    "params:command",
-                    "params:paths.promotion_report",
-                    "params:language.model",
-                ],
+                inputs={
+                    "promotion": "params:promotion",
+                    "registration": "params:registration",
+                    "tracking": "params:tracking",
+                    "command": "params:command",
+                    "report": "params:paths.promotion_report",
+                    "evaluation": "params:evaluation",
+                    "benchmarks": "params:benchmarks",
+                    "model": "params:model",
+                    "data_root": "params:data.root",
+                    "language_model": "params:language.model",
+                },
                 outputs="promotion_report",
                 name="promote",
             )

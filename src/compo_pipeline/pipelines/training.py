@@ -44,24 +44,22 @@ def train_model(
     from compo_pipeline.training.run import CONTROL, Trainer, jobs_of, no_control
 
     inputs, paths = training_inputs(**shared), shared["paths"]
-    seed = inputs.seed
     trained = build(method, method_settings["views"], method_settings["objective"])
     trainer = Trainer(inputs)
     trainer.steps_done(trained, method)  # a state of another configuration is refused here
-    tags = {"dataset": dataset, "method": method, "variant": variant, "seed": str(seed)}
+    tags = {"dataset": dataset, "method": method, "variant": variant, "seed": str(inputs.seed)}
     tags["data_hash"] = inputs.data_hash
     run_id = _find_or_open_run(
         trainer.fingerprint(trained),
         inputs.resume / "run.json",
-        f"{dataset}-{method}-{variant}-seed{seed}",
+        f"{dataset}-{method}-{variant}-seed{inputs.seed}",
         tags,
     )
     checkpoint, control_checkpoint = Path(paths["checkpoint"]), Path(paths["control_checkpoint"])
     jobs = jobs_of(trained, paths, control=control)
     with tracking.adopt(run_id) as record, ExitStack() as inner:
         params = {**tags, "model": shared["model"], "training": shared["training"]}
-        params[method] = method_settings
-        params["compute"] = trainer.compute.facts()
+        params |= {method: method_settings, "compute": trainer.compute.facts()}
         if counterfactuals_report["edits"]:
             params["counterfactuals"] = counterfactuals_report
         record.params(params)
@@ -88,7 +86,7 @@ def train_model(
         "method": method,
         "label": label(method),
         "variant": variant,
-        "seed": seed,
+        "seed": inputs.seed,
     }
     return checkpoint, control_checkpoint, run, _curves(progress)
 

@@ -41,8 +41,8 @@ def validate_facts(
         entries = [*unparseable, *quarantine.quarantined(frame, broken, settings.rules)]
         result = quarantine.summary(len(facts), entries, broken, settings)
         pages.make_local(site, result, frame)
-    counts = (result["bad"], result["records"])
-    log.info("%d of %d records are bad; %s", *counts, folder / "index.html")
+    page = folder / "index.html"
+    log.info("%d of %d records are bad; %s", result["bad"], result["records"], page)
     return entries, result, folder
 
 

@@ -85,14 +85,8 @@ def preview_views(
     from compo_pipeline.presentation.views_page import Heading, write
 
     shown = Heading(method, dataset, epoch=0, seed=seed)
-    page = Path(folder) / "index.html"
-    write(
-        EpochViews(views).epoch(0),
-        Path(root),
-        page,
-        shown,
-        counterfactual_images=counterfactual_images,
-    )
+    page, rows = Path(folder) / "index.html", EpochViews(views).epoch(0)
+    write(rows, Path(root), page, shown, counterfactual_images=counterfactual_images)
     return Path(folder)
 
 
