@@ -13,7 +13,7 @@ from kedro.framework.cli.project import run as kedro_run
 from kedro.framework.cli.utils import _split_params
 
 from compo_pipeline import console, offline
-from compo_pipeline.configuration import SettingsError, nearest
+from compo_pipeline.configuration import SettingsError, nearest, parse
 
 if TYPE_CHECKING:
     from kedro.framework.startup import ProjectMetadata
@@ -134,7 +134,6 @@ def serve(
 @click.pass_obj
 def versions(project: ProjectMetadata, env: str | None, params: dict[str, Any]) -> None:
     """List what is registered: dataset, method, variant, seed, headline figure, aliases."""
-    from compo_pipeline.configuration import parse
     from compo_pipeline.registry import tracking
     from compo_pipeline.registry import versions as registered
     from compo_pipeline.registry.settings import TrackingSettings

@@ -17,14 +17,7 @@ from kedro.framework.hooks import hook_impl
 from pydantic import StrictInt
 
 from compo_pipeline import next_steps, offline
-from compo_pipeline.configuration import (
-    Name,
-    SettingsError,
-    parse,
-    settings,
-    value_at,
-    with_values,
-)
+from compo_pipeline.configuration import Name, SettingsError, parse, settings, value_at, with_values
 from compo_pipeline.datasets.settings import SCENES
 from compo_pipeline.methods.registry import METHOD_SETTINGS, find
 from compo_pipeline.models.settings import ModelSettings, needs_network
@@ -106,10 +99,7 @@ class ProjectHooks:
 
     @hook_impl
     def before_pipeline_run(
-        self,
-        run_params: Mapping[str, Any],
-        pipeline: Pipeline,
-        catalog: CatalogProtocol[Any, Any],
+        self, run_params: Mapping[str, Any], pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]
     ) -> None:
         """Check settings, inputs and resources before the first node starts.
 

@@ -114,10 +114,7 @@ def _merge(tree: dict[str, Any], values: Mapping[str, Any]) -> None:
 
 
 def _unknown(
-    tree: Mapping[str, Any],
-    given: Mapping[str, Any],
-    open_mappings: set[str],
-    prefix: str = "",
+    tree: Mapping[str, Any], given: Mapping[str, Any], open_mappings: set[str], prefix: str = ""
 ) -> Iterator[str]:
     """Describe each key of `given`, all under `prefix`, that the tree does not name."""
     known = tree

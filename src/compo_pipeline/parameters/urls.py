@@ -13,15 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from compo_pipeline.configuration import SettingsError, leaves, settings
-from compo_pipeline.remote import (
-    LIMIT,
-    RemoteError,
-    check_bucket,
-    is_url,
-    mirror,
-    refresh,
-    url_of,
-)
+from compo_pipeline.remote import LIMIT, RemoteError, check_bucket, is_url, mirror, refresh, url_of
 
 _FOLDERS = ("root", "images")  # names of settings that may be URLs
 # Of S3: s3fs itself tries five times, so a server that never answers takes three minutes.

@@ -8,6 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from kedro.pipeline import Pipeline, node
 
+from compo_pipeline.configuration import parse
+from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.models.settings import ModelSettings
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -25,11 +30,7 @@ def measure_attention(
     from compo_pipeline.analysis.cases import find_cases, image_limits
     from compo_pipeline.analysis.localisation import measure_models
     from compo_pipeline.analysis.settings import AttentionSettings
-    from compo_pipeline.configuration import parse
-    from compo_pipeline.datasets.settings import DataSettings
     from compo_pipeline.evaluation.evaluate import loaders
-    from compo_pipeline.evaluation.settings import EvaluationSettings
-    from compo_pipeline.models.settings import ModelSettings
     from compo_pipeline.models.weights import read_record
     from compo_pipeline.quality.settings import IngestSettings
 
@@ -58,12 +59,8 @@ def show_attention(
     from compo_pipeline.analysis.cases import find_cases, image_limits
     from compo_pipeline.analysis.localisation import cases_to_draw, compare_located, rows_by_role
     from compo_pipeline.analysis.settings import AttentionSettings
-    from compo_pipeline.configuration import parse
-    from compo_pipeline.datasets.settings import DataSettings
     from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
     from compo_pipeline.evaluation.evaluate import loaders
-    from compo_pipeline.evaluation.settings import EvaluationSettings
-    from compo_pipeline.models.settings import ModelSettings
     from compo_pipeline.presentation import attention_page
     from compo_pipeline.presentation.attention_plots import draw, panels_of
     from compo_pipeline.quality.settings import IngestSettings

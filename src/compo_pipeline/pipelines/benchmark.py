@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kedro.pipeline import Pipeline, node
 
+from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings, SuiteSettings
+from compo_pipeline.provenance import page_facts
 from compo_pipeline.records import Score
+from compo_pipeline.registry.settings import RegistrationSettings
 
 
 def score_list(
@@ -25,22 +31,13 @@ def score_list(
     language_model: str,
 ) -> tuple[list[Score], dict[str, Any]]:
     """Scores of every item, and the comparison of the models with the first one."""
-    from dataclasses import replace
-
     from compo_pipeline.compute import choose_device, environment
-    from compo_pipeline.configuration import SettingsError, parse
     from compo_pipeline.evaluation.benchmarks import from_files
     from compo_pipeline.evaluation.contamination import named_rows, training_rows
     from compo_pipeline.evaluation.references import read_references
-    from compo_pipeline.evaluation.settings import (
-        BenchmarksSettings,
-        EvaluationSettings,
-        SuiteSettings,
-    )
     from compo_pipeline.evaluation.slices import item_slices
     from compo_pipeline.evaluation.suite import listed_models, score_suite
     from compo_pipeline.language.parsing import parses_of
-    from compo_pipeline.registry.settings import RegistrationSettings
     from compo_pipeline.registry.verification import load_model
 
     settings = parse(EvaluationSettings, evaluation, "evaluation")
@@ -76,8 +73,6 @@ def _render_benchmarks(
     data: Mapping[str, Any], scenes: Mapping[str, Any], root: str | None
 ) -> None:
     """Render the scenes whose benchmarks are asked for; nothing is done for other data."""
-    from compo_pipeline.configuration import parse
-    from compo_pipeline.datasets.settings import DataSettings
     from compo_pipeline.scenes.dataset import SceneSettings, write
 
     settings = parse(DataSettings, data, "data")
@@ -99,15 +94,11 @@ def write_suite_page(
 ) -> Path:
     """Write the page of a list of models, and print its headline metrics."""
     from compo_pipeline.compute import choose_device
-    from compo_pipeline.configuration import parse
     from compo_pipeline.evaluation.benchmarks import from_files
-    from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
     from compo_pipeline.evaluation.suite import Suite, listed_models
     from compo_pipeline.language.parsing import parses_of
     from compo_pipeline.presentation import suite_page
     from compo_pipeline.presentation.item_attention import item_attention
-    from compo_pipeline.provenance import page_facts
-    from compo_pipeline.registry.settings import RegistrationSettings
     from compo_pipeline.registry.verification import load_model
 
     found = Suite.from_json(suite)

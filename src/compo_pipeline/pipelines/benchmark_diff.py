@@ -10,6 +10,9 @@ from typing import Any
 
 from kedro.pipeline import Pipeline, node
 
+from compo_pipeline.configuration import parse
+from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings, SuiteSettings
+from compo_pipeline.provenance import page_facts
 from compo_pipeline.records import ItemChange, Score
 
 log = logging.getLogger(__name__)
@@ -25,15 +28,9 @@ def diff_models(
     language_model: str,
 ) -> tuple[list[ItemChange], dict[str, Any]]:
     """The items that one of two models alone has right, and their comparison."""
-    from compo_pipeline.configuration import parse
     from compo_pipeline.evaluation.benchmarks import from_files
     from compo_pipeline.evaluation.contamination import named_rows
     from compo_pipeline.evaluation.differences import chosen_pair, item_changes, model_diff
-    from compo_pipeline.evaluation.settings import (
-        BenchmarksSettings,
-        EvaluationSettings,
-        SuiteSettings,
-    )
     from compo_pipeline.evaluation.slices import item_slices
     from compo_pipeline.evaluation.suite import Suite
     from compo_pipeline.language.parsing import parses_of
@@ -70,13 +67,10 @@ def write_diff_page(
     written: str,
 ) -> Path:
     """Write the page of two models, and print how many items each has right alone."""
-    from compo_pipeline.configuration import parse
     from compo_pipeline.evaluation.benchmarks import from_files
     from compo_pipeline.evaluation.differences import ModelDiff
-    from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
     from compo_pipeline.presentation import diff_page, suite_page
     from compo_pipeline.presentation.pages import links
-    from compo_pipeline.provenance import page_facts
 
     diff = ModelDiff.from_json(benchmark_diff)
     folder, suite = Path(written), Path(suite_report) / suite_page.PAGE

@@ -7,12 +7,13 @@ from typing import Any
 
 from kedro.pipeline import Pipeline, node
 
+from compo_pipeline.configuration import parse
+from compo_pipeline.evaluation.settings import BenchmarksSettings
+
 
 def list_benchmarks(benchmarks: Mapping[str, Any]) -> None:
     """Print every known benchmark: its items, or what is missing."""
-    from compo_pipeline.configuration import parse
     from compo_pipeline.evaluation.availability import available
-    from compo_pipeline.evaluation.settings import BenchmarksSettings
     from compo_pipeline.presentation.suite_page import show_available
 
     show_available(available(parse(BenchmarksSettings, benchmarks, "benchmarks")))
@@ -21,12 +22,5 @@ def list_benchmarks(benchmarks: Mapping[str, Any]) -> None:
 def create_pipeline() -> Pipeline:
     """The pipeline that lists the benchmarks."""
     return Pipeline(
-        [
-            node(
-                list_benchmarks,
-                inputs="params:benchmarks",
-                outputs=None,
-                name="list_benchmarks",
-            )
-        ]
+        [node(list_benchmarks, inputs="params:benchmarks", outputs=None, name="list_benchmarks")]
     )

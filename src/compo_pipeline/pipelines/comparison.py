@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 from kedro.pipeline import Pipeline, node
 
 import compo_pipeline
+from compo_pipeline.configuration import SettingsError, leaves
+from compo_pipeline.evaluation.settings import ComparisonSet
 from compo_pipeline.next_steps import arguments, kedro_run, options
+from compo_pipeline.provenance import page_facts
 
 if TYPE_CHECKING:
     from compo_pipeline.datasets.stored import Stored
-    from compo_pipeline.evaluation.settings import ComparisonSet
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +113,6 @@ def write_comparison_page(
     """Metrics by cell for DVC, and the page of a set; prints its headline metrics."""
     from compo_pipeline.evaluation.suite import Suite
     from compo_pipeline.presentation import suite_page
-    from compo_pipeline.provenance import page_facts
 
     found = Suite.from_json(suite)
     facts = {
@@ -137,8 +138,6 @@ def _cells(
     name: str, chosen: ComparisonSet, dataset: str, command: Mapping[str, Any]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Label of each cell, and the options of its runs: environment and parameters but the seed."""
-    from compo_pipeline.configuration import SettingsError, leaves
-
     # What says which cells there are is no option of a cell: more seeds repeat no finished run.
     shared = {key: value for key, value in command["params"].items() if key not in ("set", KEY)}
     own = dict(leaves(shared))
@@ -161,7 +160,6 @@ def _cells(
 
 def _named(env: str) -> dict[str, Any]:
     """What globals.yml of an environment names: dataset, method, variant."""
-    from compo_pipeline.configuration import SettingsError
     from compo_pipeline.parameters import keys
 
     if not (_CONF / env).is_dir():

@@ -214,11 +214,7 @@ def create_pipeline() -> Pipeline:
                     "method": "params:method",
                     "prepare": "params:prepare",
                 },
-                outputs=[
-                    "counterfactuals",
-                    "counterfactuals_quarantine",
-                    "counterfactual_images",
-                ],
+                outputs=["counterfactuals", "counterfactuals_quarantine", "counterfactual_images"],
                 name="make_counterfactuals",
             ),
             node(

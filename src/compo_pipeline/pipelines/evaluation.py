@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.configuration import leaves
+from compo_pipeline.configuration import leaves, parse
+from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
+from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.provenance import page_facts
 from compo_pipeline.records import Caption, Fact, Rejected, Score
 
 if TYPE_CHECKING:
@@ -37,15 +40,12 @@ def score_models(
     language_model: str,
 ) -> tuple[list[Score], dict[str, Any], dict[str, Any]]:
     """Scores of every item, metrics by model for DVC, and the comparison of the models."""
-    from compo_pipeline.configuration import parse
     from compo_pipeline.evaluation import benchmarks as adapters
     from compo_pipeline.evaluation.comparison import CONTROL, FINE_TUNED, by_role, run_metrics
     from compo_pipeline.evaluation.contamination import TRAINING_SPLIT, training_rows
     from compo_pipeline.evaluation.evaluate import evaluate, loaders
-    from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
     from compo_pipeline.evaluation.slices import item_slices
     from compo_pipeline.language.parsing import parses_of
-    from compo_pipeline.models.settings import ModelSettings
     from compo_pipeline.registry import tracking
     from compo_pipeline.registry.scores import store_evaluation
 
@@ -98,13 +98,10 @@ def write_report(
     language_model: str,
 ) -> Path:
     """Write the report, log it to the run, and print the table of the comparison."""
-    from compo_pipeline.configuration import parse
     from compo_pipeline.evaluation import benchmarks as adapters
     from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
     from compo_pipeline.evaluation.evaluate import Comparison, loaders
-    from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
     from compo_pipeline.language.parsing import parses_of
-    from compo_pipeline.models.settings import ModelSettings
     from compo_pipeline.models.weights import read_record
     from compo_pipeline.presentation import report
     from compo_pipeline.presentation.item_attention import ItemAttention, item_attention
@@ -154,8 +151,6 @@ def _facts(
     root: str | None,
 ) -> dict[str, str]:
     """Where the report comes from; `root` is the folder of the benchmarks."""
-    from compo_pipeline.provenance import page_facts
-
     return {
         **page_facts(command, "train_eval"),
         "environment": command["env"] or "base",

@@ -10,6 +10,9 @@ from typing import Any
 
 from kedro.pipeline import Pipeline, node
 
+from compo_pipeline.configuration import parse
+from compo_pipeline.models.settings import ExportSettings
+
 log = logging.getLogger(__name__)
 
 
@@ -22,11 +25,9 @@ def export_formats(
         SettingsError: a package is missing, a format cannot hold the model, or another checkpoint
             was evaluated.
     """
-    from compo_pipeline.configuration import parse
     from compo_pipeline.evaluation.evaluate import Comparison
     from compo_pipeline.models import hf_export, onnx_export
     from compo_pipeline.models.loading import load
-    from compo_pipeline.models.settings import ExportSettings
 
     settings = parse(ExportSettings, export, "export")
     formats = {

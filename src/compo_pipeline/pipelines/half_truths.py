@@ -10,6 +10,8 @@ from typing import Any
 
 from kedro.pipeline import Pipeline, node
 
+from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.evaluation.settings import BenchmarksSettings
 from compo_pipeline.records import Caption, HalfTruth
 
 log = logging.getLogger(__name__)
@@ -19,9 +21,7 @@ def build_half_truths(
     valid_captions: list[Caption], benchmarks: Mapping[str, Any], language_model: str
 ) -> list[HalfTruth]:
     """Half-truths of the captions that retrieval is scored over."""
-    from compo_pipeline.configuration import SettingsError, parse
     from compo_pipeline.evaluation.benchmarks.half_truths import build
-    from compo_pipeline.evaluation.settings import BenchmarksSettings
     from compo_pipeline.language.parsing import parses_of
 
     split = parse(BenchmarksSettings, benchmarks, "benchmarks").retrieval.split

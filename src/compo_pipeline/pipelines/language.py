@@ -69,11 +69,7 @@ def create_pipeline() -> Pipeline:
             ),
             node(
                 train_networks,
-                inputs=[
-                    "treebank",
-                    "params:language.training",
-                    "params:language.folders.trained",
-                ],
+                inputs=["treebank", "params:language.training", "params:language.folders.trained"],
                 outputs="language_networks",
                 name="train_networks",
             ),

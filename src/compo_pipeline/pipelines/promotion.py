@@ -9,9 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from kedro.pipeline import Pipeline, node
 
+from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
+from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.provenance import page_facts
+from compo_pipeline.registry.settings import (
+    PromotionSettings,
+    RegistrationSettings,
+    SigningSettings,
+    TrackingSettings,
+)
+
 if TYPE_CHECKING:
     from compo_pipeline.presentation.pages import Link
-    from compo_pipeline.registry.settings import PromotionSettings, SigningSettings
     from compo_pipeline.registry.version_scores import VersionScores
 
 
@@ -30,16 +40,9 @@ def act(
     Raises:
         PromotionError: the challenger was refused, or another process moved an alias meanwhile.
     """
-    from compo_pipeline.configuration import SettingsError, parse
     from compo_pipeline.presentation import promotion_page
-    from compo_pipeline.provenance import page_facts
     from compo_pipeline.registry import promotion as promotions
     from compo_pipeline.registry.copies import copy_version
-    from compo_pipeline.registry.settings import (
-        PromotionSettings,
-        RegistrationSettings,
-        TrackingSettings,
-    )
     from compo_pipeline.registry.tracking import connect
 
     settings = parse(PromotionSettings, promotion, "promotion")
@@ -94,13 +97,10 @@ def _scorer(
     """Scores on the configured benchmarks and on the dataset's own captions."""
     from kedro.io import DatasetError
 
-    from compo_pipeline.configuration import SettingsError, parse
     from compo_pipeline.datasets.catalog import RowsDataset
     from compo_pipeline.evaluation.benchmarks import gather
-    from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
     from compo_pipeline.evaluation.slices import item_slices
     from compo_pipeline.language.parsing import parses_of
-    from compo_pipeline.models.settings import ModelSettings
     from compo_pipeline.registry.version_scores import VersionScores
 
     wanted = parse(BenchmarksSettings, benchmarks, "benchmarks")

@@ -8,6 +8,7 @@ from typing import Any
 from kedro.pipeline import Pipeline, node
 
 from compo_pipeline.configuration import parse
+from compo_pipeline.datasets.settings import DataSettings
 
 
 def prepare_source(data: Mapping[str, Any], scenes: Mapping[str, Any]) -> dict[str, Any]:
@@ -16,7 +17,6 @@ def prepare_source(data: Mapping[str, Any], scenes: Mapping[str, Any]) -> dict[s
     Rendered scenes have COCO's layout and are read as such from here on.
     """
     from compo_pipeline.datasets.readers import locate
-    from compo_pipeline.datasets.settings import DataSettings
     from compo_pipeline.scenes.dataset import SceneSettings, write
 
     settings = parse(DataSettings, data, "data")

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from kedro.pipeline import Pipeline, node
+
+from compo_pipeline.configuration import parse
+from compo_pipeline.registry.settings import RegistrationSettings
 
 
 def export_checkpoint(
@@ -18,10 +22,8 @@ def export_checkpoint(
     folder: str,
 ) -> Path:
     """Write the checkpoint as a folder that open_clip can load, with its model card."""
-    from compo_pipeline.configuration import parse
     from compo_pipeline.evaluation.evaluate import Comparison
     from compo_pipeline.registry.registration import export_with_card
-    from compo_pipeline.registry.settings import RegistrationSettings
 
     settings = parse(RegistrationSettings, registration, "registration")
     compared = Comparison.from_json(comparison)
@@ -37,13 +39,9 @@ def register_export(
     root: str,
 ) -> dict[str, Any]:
     """Log the export to the run, and register it unless a version of this checkpoint exists."""
-    from dataclasses import asdict
-
-    from compo_pipeline.configuration import parse
     from compo_pipeline.evaluation.evaluate import Comparison
     from compo_pipeline.registry import tracking
     from compo_pipeline.registry.registration import register
-    from compo_pipeline.registry.settings import RegistrationSettings
 
     settings = parse(RegistrationSettings, registration, "registration")
     compared = Comparison.from_json(comparison)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.configuration import SettingsError, leaves, parse
+from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
 from compo_pipeline.records import Caption, Counterfactual, Parse
 from compo_pipeline.training.inputs import NODE_INPUTS
 
@@ -81,7 +82,6 @@ def confirm_best(
     """Compare base, configured and tuned recipe on the reported items, or say why not."""
     from compo_pipeline.evaluation import benchmarks as adapters
     from compo_pipeline.evaluation.comparison import by_role
-    from compo_pipeline.evaluation.settings import BenchmarksSettings
     from compo_pipeline.language.parsing import loaded, name_and_version
     from compo_pipeline.methods.contract import ViewContext
     from compo_pipeline.methods.views import ViewSettings, by_sample
@@ -155,13 +155,9 @@ def show_study(
 
 
 def _inputs(
-    evaluation: Mapping[str, Any],
-    method: str,
-    method_settings: Mapping[str, Any],
-    **shared: Any,
+    evaluation: Mapping[str, Any], method: str, method_settings: Mapping[str, Any], **shared: Any
 ) -> TrialInputs:
     """Of trials; `shared` are the inputs of any training."""
-    from compo_pipeline.evaluation.settings import EvaluationSettings
     from compo_pipeline.training.inputs import training_inputs
     from compo_pipeline.tuning.trial import TrialInputs
 
@@ -183,7 +179,6 @@ def _validation_items(
     """The items that score trials; those among the reported ones are left out."""
     from compo_pipeline.evaluation import benchmarks as adapters
     from compo_pipeline.evaluation.contamination import without_reported
-    from compo_pipeline.evaluation.settings import BenchmarksSettings
 
     key = "tuning.benchmarks"
     try:
@@ -207,7 +202,6 @@ def _space(spaces: Mapping[str, Any], method: str, configured: Mapping[str, Any]
 
 def _tuned_run(command: Mapping[str, Any]) -> TunedRun:
     """How `train_eval` runs with the best values: in this run's environment, as a variant."""
-    from compo_pipeline.configuration import leaves
     from compo_pipeline.tuning.results import TunedRun
 
     given = {key: value for key, value in command["params"].items() if key != "tuning"}

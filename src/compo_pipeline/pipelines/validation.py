@@ -9,6 +9,7 @@ from typing import Any
 
 from kedro.pipeline import Pipeline, node
 
+from compo_pipeline.configuration import parse
 from compo_pipeline.records import Caption, Fact, Rejected
 
 log = logging.getLogger(__name__)
@@ -25,7 +26,6 @@ def validate_facts(
     Returns:
         Quarantine (unparseable records first), the summary by rule, the folder of the Data Docs.
     """
-    from compo_pipeline.configuration import parse
     from compo_pipeline.presentation import data_docs as pages
     from compo_pipeline.quality import quarantine, suite
     from compo_pipeline.quality.settings import DataValidationSettings

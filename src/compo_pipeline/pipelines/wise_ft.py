@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from kedro.pipeline import Pipeline, node
 
+from compo_pipeline.configuration import parse
+from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
+from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.provenance import page_facts
 from compo_pipeline.records import Caption
 
 if TYPE_CHECKING:
@@ -31,11 +35,8 @@ def score_mixtures(
 
     from compo_pipeline.analysis.settings import SweepSettings
     from compo_pipeline.analysis.wise_ft import load_ends, sweep
-    from compo_pipeline.configuration import parse
     from compo_pipeline.evaluation import benchmarks as adapters
     from compo_pipeline.evaluation.evaluate import loaders
-    from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
-    from compo_pipeline.models.settings import ModelSettings
     from compo_pipeline.models.weights import read_record
 
     ratios = parse(SweepSettings, wise_ft, "wise_ft").ratios
@@ -56,7 +57,6 @@ def draw_trade_off(
     """Write the page, the plot and the table; log them to the run; print the trade-off."""
     from compo_pipeline.presentation import wise_ft_page as page
     from compo_pipeline.presentation.pages import links
-    from compo_pipeline.provenance import page_facts
     from compo_pipeline.registry import tracking
 
     written = Path(paths["wise_ft_report"])

@@ -24,12 +24,7 @@ from filelock import FileLock, Timeout
 from compo_pipeline.registry import gate, tracking
 from compo_pipeline.registry.gate import Check
 from compo_pipeline.registry.scores import ScoresInvalid
-from compo_pipeline.registry.settings import (
-    CHAMPION,
-    PREVIOUS,
-    PromotionSettings,
-    SigningSettings,
-)
+from compo_pipeline.registry.settings import CHAMPION, PREVIOUS, PromotionSettings, SigningSettings
 from compo_pipeline.registry.verification import VersionError, verified
 from compo_pipeline.registry.version_scores import ScoresMissing, VersionScores
 from compo_pipeline.registry.versions import DECISION_TAG, OUTCOME

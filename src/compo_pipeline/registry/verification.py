@@ -99,10 +99,7 @@ class VerifiedVersion:
 
 
 def verified(
-    version: ModelVersion,
-    folder: Path,
-    signing: SigningSettings,
-    store: str | None = None,
+    version: ModelVersion, folder: Path, signing: SigningSettings, store: str | None = None
 ) -> VerifiedVersion:
     """Copy a version's files and check that they are the model that was scored.
 
