@@ -117,18 +117,11 @@ class Lock:
             query = sqlalchemy.text("SELECT pg_advisory_xact_lock(:key)")
             connection.execute(query, {"key": self._key})
 
-    def release(self) -> None:
+    def release(self, *error: object) -> None:
         """Release the lock, if it is held."""
         self._held.close()
 
-    def __enter__(self) -> Lock:
-        """Wait for the lock."""
-        self.acquire()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Release the lock."""
-        self.release()
+    __enter__, __exit__ = acquire, release
 
 
 @dataclass(frozen=True)

@@ -48,9 +48,10 @@ SCORE, STEPS, METRICS = "score", "steps", "figures"
 # Settings of a training that change no result.
 _NOT_FINGERPRINTED = ("device", "distributed", "microbatch", "workers", "log_every", "overwrite")
 # Loggers that are silenced during a trial.
-_LOGGERS = tuple(
-    f"compo_pipeline.{name}" for name in ("evaluation", "models", "progress", "training")
-)
+_LOGGERS = [
+    logging.getLogger(f"compo_pipeline.{name}")
+    for name in ("evaluation", "models", "progress", "training")
+]
 # Where Optuna stores constraints. `Trial.set_constraint` refuses to replace a value, but later
 # evaluations of the same trial are new measurements.
 _CONSTRAINT = "constraints:{}"
@@ -352,12 +353,11 @@ def _steps(views: Path, recipe: Mapping[str, Any]) -> int:
 @contextmanager
 def _silenced() -> Iterator[None]:
     """Log only warnings of training and scoring."""
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
+    levels = [logger.level for logger in _LOGGERS]
+    for logger in _LOGGERS:
         logger.setLevel(logging.WARNING)
     try:
         yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
+        for logger, level in zip(_LOGGERS, levels, strict=True):
             logger.setLevel(level)
