@@ -14,8 +14,9 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -117,7 +118,7 @@ def map_partitions(
     return map(function, partitions)
 
 
-def _in_order(
+def in_order(
     submit: Callable[[Partition], Any],
     result: Callable[[Any], Result],
     partitions: Iterable[Partition],
@@ -138,12 +139,7 @@ def _by_pool(
     workers: int,
 ) -> Iterator[Result]:
     try:
-        yield from _in_order(
-            lambda partition: pool.submit(function, partition),
-            lambda future: future.result(),
-            partitions,
-            2 * workers,
-        )
+        yield from in_order(partial(pool.submit, function), Future.result, partitions, 2 * workers)
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -200,9 +196,7 @@ def _by_ray(
     kind = "GPU" if gpus else "CPU"
     ahead = settings.workers or 2 * max(1, int(ray.cluster_resources().get(kind, 1)))
     try:
-        yield from _in_order(
-            lambda partition: task.remote(sent, folder, partition), ray.get, partitions, ahead
-        )
+        yield from in_order(partial(task.remote, sent, folder), ray.get, partitions, ahead)
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
     except ray.exceptions.RayError as error:

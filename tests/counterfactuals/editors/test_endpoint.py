@@ -331,8 +331,8 @@ OK = Reply(200, {}, json.dumps({"choices": [{"message": {"content": "fine"}}]}).
 
 
 def sent(url: str, headers: Headers | None = None, timeout: float = 5.0) -> Reply:
-    with httpx.Client(timeout=timeout) as client:
-        return post(client, url, b'{"a": 1}', headers or {}, timeout)
+    with httpx.Client(headers=headers, timeout=timeout) as client:
+        return post(client, url, b'{"a": 1}', timeout)
 
 
 def test_a_whole_reply(chat: Any) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -38,6 +37,7 @@ from compo_pipeline.counterfactuals.editors.requests import (
     with_retries,
 )
 from compo_pipeline.counterfactuals.settings import EndpointSettings
+from compo_pipeline.engines import in_order
 from compo_pipeline.stores import KeyValueStore
 
 # Requests that wait for their turn, for each that is under way.
@@ -50,17 +50,10 @@ _HOPELESS = {
 }
 
 
-class _Unanswered(NamedTuple):
-    """No answer: the server is `down`, or it refuses this request."""
+class _Answered(NamedTuple):
+    """What an answer gives, and whether the server was asked for it."""
 
-    failure: EditFailure
-    down: bool
-
-
-class _Result(NamedTuple):
-    """Result of a request, and whether the server was asked for it."""
-
-    answer: EditedCaption | EditFailure | _Unanswered
+    result: EditedCaption | EditFailure
     asked: bool
 
 
@@ -110,9 +103,18 @@ class EndpointEditor:
             SettingsError: no request can succeed: a wrong key, address or model, or `give_up`
                 captions in a row without an answer.
         """
-        headers = self._headers()
-        with httpx.Client(timeout=self._settings.timeout) as client:
-            yield from self._settled(self._results(requests, client, headers))
+        headers, stop = self._headers(), threading.Event()
+        with (
+            httpx.Client(headers=headers, timeout=self._settings.timeout) as client,
+            ThreadPoolExecutor(self._settings.in_flight, "endpoint") as pool,
+        ):
+            ask = partial(pool.submit, self._result, client, stop)
+            ahead = self._settings.in_flight * _AHEAD
+            try:
+                yield from self._settled(in_order(ask, Future.result, requests, ahead))
+            finally:
+                stop.set()
+                pool.shutdown(cancel_futures=True)
 
     def _headers(self) -> dict[str, str]:
         headers = {"Content-Type": "application/json"}
@@ -127,63 +129,45 @@ class EndpointEditor:
             headers["Authorization"] = f"Bearer {secret}"
         return headers
 
-    def _results(
-        self, requests: Sequence[EditRequest], client: httpx.Client, headers: Mapping[str, str]
-    ) -> Iterator[_Result]:
-        """Results in order, a bounded number of requests ahead."""
-        stop, waiting, rest = threading.Event(), deque[Future[_Result]](), iter(requests)
-        with ThreadPoolExecutor(self._settings.in_flight, "endpoint") as pool:
-            try:
-                for request in islice(rest, self._settings.in_flight * _AHEAD):
-                    waiting.append(pool.submit(self._result, request, client, headers, stop))
-                while waiting:
-                    yield waiting.popleft().result()
-                    for request in islice(rest, 1):
-                        waiting.append(pool.submit(self._result, request, client, headers, stop))
-            finally:
-                stop.set()
-                pool.shutdown(wait=True, cancel_futures=True)
-
-    def _settled(self, results: Iterator[_Result]) -> Iterator[EditedCaption | EditFailure]:
+    def _settled(
+        self, results: Iterable[_Answered | EditFailure]
+    ) -> Iterator[EditedCaption | EditFailure]:
         """Answers; failures of an unreachable server are held back until it answers again.
 
         So the failures of a server that is down are never stored as answers.
         """
         held: list[EditedCaption | EditFailure] = []
-        unanswered: list[_Unanswered] = []
+        unanswered: list[EditFailure] = []
         answers = False
-        for answer, asked in results:
-            if isinstance(answer, _Unanswered):
-                unanswered.append(answer)
-                held.append(answer.failure)
+        for each in results:
+            if isinstance(each, EditFailure):
+                unanswered.append(each)
+                held.append(each)
                 if len(unanswered) >= self._settings.give_up:
                     raise self._down(unanswered)
                 continue
-            held.append(answer)
-            if asked:
+            held.append(each.result)
+            if each.asked:
                 unanswered, answers = [], True
             if not unanswered:
                 yield from held
                 held = []
-        if not answers and any(one.down for one in unanswered):
+        # A refusal is final; what a server that is down did not answer is not.
+        if not answers and not all(failure.final for failure in unanswered):
             raise self._down(unanswered)
         yield from held
 
-    def _down(self, unanswered: Sequence[_Unanswered]) -> SettingsError:
+    def _down(self, unanswered: Sequence[EditFailure]) -> SettingsError:
         return SettingsError(
             f"{self._key}.url: {self._settings.url} answered none of {len(unanswered)} captions in "
-            f"a row; the last: {unanswered[-1].failure.reason}. Check that the server runs and the "
+            f"a row; the last: {unanswered[-1].reason}. Check that the server runs and the "
             f"settings under {self._key}; answers so far are stored"
         )
 
     def _result(
-        self,
-        request: EditRequest,
-        client: httpx.Client,
-        headers: Mapping[str, str],
-        stop: threading.Event,
-    ) -> _Result:
-        """Ask until an answer passes the checks."""
+        self, client: httpx.Client, stop: threading.Event, request: EditRequest
+    ) -> _Answered | EditFailure:
+        """Ask until an answer passes the checks; a failure where there is no answer."""
         asked = False
         for attempt in range(self._settings.attempts):
             body = self._body(request, attempt)
@@ -192,21 +176,19 @@ class EndpointEditor:
             if answer is None:
                 asked = True
                 try:
-                    new = self._asked(body, key, client, headers, stop)
+                    new = self._asked(body, key, client, stop)
                 except BrokenReply as error:
-                    failure = EditFailure(request, f"no answer: {error}", final=False)
-                    return _Result(_Unanswered(failure, True), asked)
+                    return EditFailure(request, f"no answer: {error}", final=False)
                 except RefusedRequest as error:
                     self._check_hope(error)
-                    failure = EditFailure(request, f"refused: {error}")
-                    return _Result(_Unanswered(failure, False), asked)
+                    return EditFailure(request, f"refused: {error}")
                 # The first answer to a request counts, whichever process got it.
                 self._answers.put({key: new}, replace=False)
                 answer = self._answers.get([key])[key]
             result = checked(request, answer, attempt, self._settings.checks)
             if isinstance(result, EditedCaption):
                 break
-        return _Result(result, asked)
+        return _Answered(result, asked)
 
     def _body(self, request: EditRequest, attempt: int) -> dict[str, Any]:
         own = self._settings
@@ -220,25 +202,14 @@ class EndpointEditor:
         return body | {"seed": attempt_seed(self._seed, request, attempt)} if own.seeded else body
 
     def _asked(
-        self,
-        body: Mapping[str, Any],
-        key: str,
-        client: httpx.Client,
-        headers: Mapping[str, str],
-        stop: threading.Event,
+        self, body: Mapping[str, Any], key: str, client: httpx.Client, stop: threading.Event
     ) -> Answer:
-        own, secret = self._settings, headers.get("Authorization", "").removeprefix("Bearer ")
+        own, secret = self._settings, client.headers.get("Authorization", "")[len("Bearer ") :]
         url = own.url.rstrip("/") + "/chat/completions"
-        content = json.dumps(body).encode()
+        send = partial(post, client, url, json.dumps(body).encode(), own.timeout)
         rng = seeding.rng(self._seed, key)
         try:
-            return with_retries(
-                lambda: post(client, url, content, headers, own.timeout),
-                own.retries,
-                rng,
-                stop,
-                pause=self._pause,
-            )
+            return with_retries(send, own.retries, rng, stop, pause=self._pause)
         except BrokenReply as error:
             raise BrokenReply(_without(secret, str(error))) from None
         except RefusedRequest as error:

@@ -50,9 +50,7 @@ class Reply(NamedTuple):
 Pause = Callable[[threading.Event, float], bool]
 
 
-def post(
-    client: httpx.Client, url: str, content: bytes, headers: Mapping[str, str], timeout: float
-) -> Reply:
+def post(client: httpx.Client, url: str, content: bytes, timeout: float) -> Reply:
     """Post a body and read the whole reply within `timeout` seconds after its start.
 
     Redirects are not followed: they would send the API key to another address.
@@ -62,7 +60,7 @@ def post(
     """
     body = b""
     try:
-        with client.stream("POST", url, content=content, headers=dict(headers)) as response:
+        with client.stream("POST", url, content=content) as response:
             deadline = time.monotonic() + timeout
             for piece in response.iter_bytes():
                 body += piece
