@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -39,12 +39,7 @@ from compo_pipeline.records import Caption, Counterfactual, Parse, Rejected
 from compo_pipeline.seeding import digest
 from compo_pipeline.stores import KeyValueStore
 from compo_pipeline.tables.files import PART
-from compo_pipeline.tables.rows import Table
-
-if TYPE_CHECKING:
-    pass
-
-Item = TypeVar("Item")
+from compo_pipeline.tables.rows import Table, grouped
 
 ROLES: tuple[Role, ...] = ("negative", "positive")
 _AT_ONCE = 4096  # edits that are in memory, with their parses
@@ -172,11 +167,9 @@ def _rows(
     editor, language = texts.editor, texts.parser.language
     generator = images.generator if images else None
     image_source = (generator.name, generator.settings_fingerprint) if generator else ("", "")
-    fingerprint = digest(
-        *(editor.name, editor.settings_fingerprint, language, *image_source),
-        *(settings.seed, settings.format),
-    )
-    for some in _batches(texts.of(jobs), _AT_ONCE):
+    source = (editor.name, editor.settings_fingerprint, language, *image_source)
+    fingerprint = digest(*source, settings.seed, settings.format)
+    for some in grouped(texts.of(jobs), _AT_ONCE):
         made = images.of(some) if images else [""] * len(some)
         for (job, (text, detail)), image in zip(some, made, strict=True):
             state, path = EDITED if text else FAILED, ""
@@ -198,11 +191,6 @@ def _rows(
                 state=state,
                 detail=detail,
             )
-
-
-def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    remaining = iter(items)
-    return iter(lambda: list(islice(remaining, size)), [])
 
 
 @contextmanager
@@ -236,33 +224,33 @@ class _Texts:
     def edit(self, jobs: Jobs, engine: PrepareSettings, *, retry: bool) -> None:
         """Edit the captions without a stored text; with `retry`, also those that failed."""
         with Meter(len(jobs), "editing captions") as meter:
-
-            def pending() -> Iterator[tuple[str, Job]]:
-                for some in _batches(jobs, _AT_ONCE):
-                    keyed = {job.key(*self._source): job for job in some}
-                    known = self._store.get(keyed)
-                    for key, job in keyed.items():
-                        if key not in known or (retry and not known[key].text):
-                            yield key, job
-                        else:
-                            meter.advance()
-
-            calls = _batches(pending(), _AT_ONCE)
+            calls = grouped(self._pending(jobs, meter, retry), _AT_ONCE)
             edit = partial(_edited, self.editor, self.parser)
             answers: Iterable[Iterable[tuple[str, TextOutcome, bool]]]
             if self.editor.concurrent and engine.engine != "local":
                 answers = map_partitions(partial(_listed, edit), calls, engine)
             else:
                 answers = map(edit, calls)
-            for some in _batches(chain.from_iterable(answers), _STORED_TOGETHER):
+            for some in grouped(chain.from_iterable(answers), _STORED_TOGETHER):
                 self._store.put({key: outcome for key, outcome, final in some if final})
                 self._unanswered |= {key: outcome for key, outcome, final in some if not final}
                 for _ in some:
                     meter.advance()
 
+    def _pending(self, jobs: Jobs, meter: Meter, retry: bool) -> Iterator[tuple[str, Job]]:
+        """The jobs to edit by their keys; the others are done."""
+        for some in grouped(jobs, _AT_ONCE):
+            keyed = {job.key(*self._source): job for job in some}
+            known = self._store.get(keyed)
+            for key, job in keyed.items():
+                if key not in known or (retry and not known[key].text):
+                    yield key, job
+                else:
+                    meter.advance()
+
     def of(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, TextOutcome]]:
         """Each job with its text, or why there is none."""
-        for some in _batches(jobs, _AT_ONCE):
+        for some in grouped(jobs, _AT_ONCE):
             keys = [job.key(*self._source) for job in some]
             known = self._store.get(keys)
             for key, job in zip(keys, some, strict=True):
@@ -285,7 +273,7 @@ def _edited(
             yield key, TextOutcome("", answer.reason), answer.final
 
 
-def _listed(function: Callable[[Any], Iterable[Item]], argument: Any) -> list[Item]:
+def _listed(function: Callable[[Any], Iterable[Any]], argument: Any) -> list[Any]:
     """What a function yields, as processes exchange it."""
     return list(function(argument))
 
@@ -311,7 +299,7 @@ class _Images:
             count: how many there are.
         """
         with Meter(count, "generating images") as meter:
-            for some in _batches(texts, _AT_ONCE):
+            for some in grouped(texts, _AT_ONCE):
                 keyed = {self._key(*one): one for one in some if one[1].text}
                 failed = {} if self._retry else self._failures.get(keyed)
                 pending = {

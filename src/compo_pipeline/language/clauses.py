@@ -32,13 +32,10 @@ _INVERSE = {
 _LONGEST = 4  # words of a preposition above
 # Verbs whose passive is said of what captions show.
 _PASSIVE = frozenset(
-    {"bite", "board", "brush", "build", "carry", "catch", "chase", "clean", "climb", "close"}
-    | {"cook", "cover", "cross", "cut", "decorate", "drag", "draw", "drink", "drive", "eat"}
-    | {"examine", "feed", "fix", "fly", "follow", "groom", "herd", "hit", "hold", "hug"}
-    | {"inspect", "kick", "kiss", "lead", "lick", "lift", "load", "milk", "open", "paint", "pet"}
-    | {"photograph", "play", "pour", "prepare", "pull", "push", "read", "repair", "ride", "sell"}
-    | {"serve", "slice", "surround", "throw", "touch", "unload", "use", "walk", "wash", "watch"}
-    | {"wear", "write"}
+    """bite board brush build carry catch chase clean climb close cook cover cross cut decorate drag
+    draw drink drive eat examine feed fix fly follow groom herd hit hold hug inspect kick kiss
+    lead lick lift load milk open paint pet photograph play pour prepare pull push read repair
+    ride sell serve slice surround throw touch unload use walk wash watch wear write""".split()
 )
 _BE = {"is": False, "are": True}  # the number that it agrees with: plural?
 _ENDS = frozenset({".", ";", "!"})

@@ -24,23 +24,21 @@ _PARTICIPLES = frozenset({"VBN", "VBG"})
 _RELATING = frozenset({"ADP", "VERB"})
 # Where something is, with these words alone before them: "in front", "on the left side of".
 _PLACES = frozenset(
-    {"back", "background", "bottom", "center", "centre", "distance", "foreground", "front", "half"}
-    | {"left", "middle", "right", "side", "sides", "top"}
+    """back background bottom center centre distance foreground front half left middle right side
+    sides top""".split()
 )
 _PLACING = frozenset({"the", "left", "right", "other", "far", "very", "each", "either", "both"})
 # How much, or what kind, of what follows their "of".
 _MEASURES = frozenset(
-    {"amount", "bit", "body", "bunch", "couple", "dozens", "handful", "hundreds", "kind", "kinds"}
-    | {"lot", "lots", "number", "pair", "part", "parts", "piece", "pieces", "plenty", "sort"}
-    | {"sorts", "type", "types", "variety"}
+    """amount bit body bunch couple dozens handful hundreds kind kinds lot lots number pair part
+    parts piece pieces plenty sort sorts type types variety""".split()
 )
 # Every image is one: they distinguish no two.
 _IMAGES = frozenset(
-    {"close-up", "closeup", "image", "photo", "photograph", "picture", "pictures", "shot", "view"}
+    """close-up closeup image photo photograph picture pictures shot view""".split()
 )
 _VAGUE = frozenset(
-    {"a", "all", "an", "any", "different", "large", "many", "several", "some", "the", "two"}
-    | {"various"}
+    """a all an any different large many several some the two various""".split()
 )
 # Of something that another phrase names.
 _PRONOMINAL = frozenset({"another", "each", "one", "ones", "other", "others", "some", "the"})

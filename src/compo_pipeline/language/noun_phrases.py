@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 _NOUNS = frozenset({"NOUN", "PROPN"})
 # Children to the left of the head that belong to its phrase: UD's labels, then ClearNLP's own.
 _PREMODIFIERS = frozenset(
-    {"det", "det:predet", "amod", "compound", "nummod", "nmod:poss"}
-    | {"predet", "poss", "quantmod", "nmod", "nn"}
+    """det det:predet amod compound nummod nmod:poss predet poss quantmod nmod nn""".split()
 )
 # They join the phrase only where a premodifier precedes them: "a very small dog".
 _BETWEEN = frozenset({"punct", "advmod", "cc", "conj"})

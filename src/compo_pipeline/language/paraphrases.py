@@ -41,15 +41,14 @@ _REFERRING = OWNED | {"other", "another", "others"}
 _FINITE = frozenset({"VBZ", "VBP", "VBD", "VB", "MD"})
 # Past participles that captions do not use as a past tense.
 _PARTICIPLES = frozenset(
-    {"parked", "filled", "covered", "surrounded", "seated", "decorated", "topped", "dressed"}
-    | {"made", "lined", "stacked", "mounted", "painted", "loaded", "piled", "displayed"}
-    | {"attached", "placed", "taken", "gathered", "shown", "set"}
+    """parked filled covered surrounded seated decorated topped dressed made lined stacked mounted
+    painted loaded piled displayed attached placed taken gathered shown set""".split()
 )
 _SOME = frozenset({"couple", "number", "lot", "few"})
 # What an image is, not what it shows; and pieces of expressions.
 _VIEWS = frozenset(
-    {"picture", "photo", "photograph", "image", "view", "shot", "close", "closeup", "close-up"}
-    | {"scene", "front", "top", "bit", "look"}
+    """picture photo photograph image view shot close closeup close-up scene front top bit
+    look""".split()
 )
 
 

@@ -24,8 +24,8 @@ _KEY = "language.model"
 # Components by their factory: they cost time and their results are not used. Each text is
 # given as one sentence, so sentence splitters have nothing to do either.
 _UNUSED = frozenset(
-    {"ner", "beam_ner", "entity_ruler", "entity_linker", "span_ruler", "spancat", "textcat"}
-    | {"textcat_multilabel", "lemmatizer", "trainable_lemmatizer", "senter", "sentencizer"}
+    """ner beam_ner entity_ruler entity_linker span_ruler spancat textcat textcat_multilabel
+    lemmatizer trainable_lemmatizer senter sentencizer""".split()
 )
 # spaCy's own components.
 _FACTORIES = _UNUSED | {

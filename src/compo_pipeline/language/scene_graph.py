@@ -47,8 +47,7 @@ _KINDS = {
 }
 # Verbs that take "at" for their aim: "looking at".
 _AIMING = frozenset(
-    {"look", "stare", "gaze", "glance", "peer", "point", "smile", "wave", "laugh", "bark", "aim"}
-    | {"throw", "swing", "work", "arrive"}
+    """look stare gaze glance peer point smile wave laugh bark aim throw swing work arrive""".split()
 )
 _PRONOUNS = {
     **dict.fromkeys(("he", "him", "his", "himself"), "he"),

@@ -36,7 +36,7 @@ from compo_pipeline.scenes.redrawing import imagine, redrawn, retold
 from compo_pipeline.scenes.render import SceneAdainSettings, cast, image, towards
 from compo_pipeline.scenes.world import Scene, World
 from compo_pipeline.seeding import digest, rng
-from compo_pipeline.storage import files_fingerprint
+from compo_pipeline.storage import code_fingerprint
 
 RETOLD = "retold"
 _Key = tuple[str, int, str]  # sample_id, sentence, role
@@ -173,10 +173,7 @@ class SceneCounterfactuals:
     def settings_fingerprint(self) -> str:
         """Of settings, world and code: a change of the scenes' code gives new edits."""
         values = json.dumps([asdict(self._settings), asdict(self._world)], sort_keys=True)
-        code = files_fingerprint(
-            (file.name, file) for file in sorted(Path(__file__).parent.glob("*.py"))
-        )
-        return f"{digest(self.name, values, code):016x}"[:12]
+        return f"{digest(self.name, values, code_fingerprint(['scenes'])):016x}"[:12]
 
     def edited(self, sample_id: str, sentence_: int, role: str) -> SceneEdit | str:
         """The edit of one sentence, or the reason why there is none."""

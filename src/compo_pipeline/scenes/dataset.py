@@ -24,7 +24,13 @@ from compo_pipeline.scenes.render import image
 from compo_pipeline.scenes.shapes import SHAPES
 from compo_pipeline.scenes.world import COLOURS, Scene, World
 from compo_pipeline.seeding import rng
-from compo_pipeline.storage import files_fingerprint, read_json_or_none, write_json, write_text
+from compo_pipeline.storage import (
+    code_fingerprint,
+    files_fingerprint,
+    read_json_or_none,
+    write_json,
+    write_text,
+)
 
 log = logging.getLogger(__name__)
 
@@ -140,13 +146,9 @@ def write(settings: SceneSettings, root: Path) -> dict[str, Any]:
 
 def _fingerprint(settings: SceneSettings, root: Path) -> list[str]:
     """Of settings, code, and all files below the root."""
-    code = sorted(Path(__file__).parent.glob("*.py"))
     files = ((str(file.relative_to(root)), file) for file in sorted(_visible(root)))
-    return [
-        json.dumps(asdict(settings), sort_keys=True),
-        files_fingerprint((file.name, file) for file in code),
-        files_fingerprint(files),
-    ]
+    values = json.dumps(asdict(settings), sort_keys=True)
+    return [values, code_fingerprint(["scenes"]), files_fingerprint(files)]
 
 
 def _render(settings: SceneSettings, world: World, root: Path) -> dict[str, Any]:
@@ -220,10 +222,13 @@ def _write_benchmarks(
         drawn = benchmark.items(subtask, order, world, random_)
         items = list(itertools.islice(drawn, settings.items))
         if len(items) < settings.items:
+            found = f"{len(items)} of the {settings.items} items of scenes.items"
             log.warning(
-                "The %s benchmark %s has %d of the %d items of scenes.items: "
-                "raise scenes.images (%d)",
-                *(split, subtask, len(items), settings.items, settings.images),
+                "The %s benchmark %s has %s: raise scenes.images (%d)",
+                split,
+                subtask,
+                found,
+                settings.images,
             )
         counts[subtask] = len(items)
         _write_items(items, subtask, folder)

@@ -316,10 +316,10 @@ def training_rows(captions: Iterable[Caption], split: str) -> Table[Caption]:
     return rows
 
 
-def grouped(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Rows in lists of at most 5,000."""
+def grouped(rows: Iterable[Row], size: int = GROUP) -> Iterator[list[Row]]:
+    """Rows in lists of at most `size`."""
     remaining = iter(rows)
-    return iter(lambda: list(islice(remaining, GROUP)), [])
+    return iter(lambda: list(islice(remaining, size)), [])
 
 
 def _write_arrow(sink: Any, batches: Iterable[pa.RecordBatch], columns: pa.Schema) -> None:

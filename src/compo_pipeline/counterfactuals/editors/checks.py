@@ -24,18 +24,14 @@ _LABEL = re.compile(
     re.IGNORECASE,
 )
 _BULLET = re.compile(r"^(?:[-*•>]|\(?\d{1,2}[.)])\s+")
-_WRAPPED = (
-    *(('"', '"'), ("“", "”"), ("'", "'"), ("‘", "’"), ("«", "»"), ("`", "`"), ("**", "**")),
-    *(("*", "*"), ("_", "_")),
-)
+_WRAPPED = tuple(zip("\" “ ' ‘ « ` ** * _".split(), "\" ” ' ’ » ` ** * _".split(), strict=True))
 _PREAMBLE = re.compile(
     r"^(?:sure|certainly|of course|okay|here(?: is|'s|’s) (?:a|an|the|my|your|one)\b.*"
     r"(?:caption|version|edit|sentence|paraphrase)|i'm sorry|i’m sorry|sorry|i am sorry"
     r"|i can(?:no|')t|i can’t|i am unable|as an ai)\b",
     re.IGNORECASE,
 )
-_MARKUP = ("**", "__", "`", "#", "|", "\\", "<", ">", "{", "}", "[", "]", "(", "->", "→", "�")
-_QUOTES = ('"', "“", "”", "«", "»")
+_MARKS = ("**", "__", *"`#|\\<>{}[](", "->", "→", "�", *'"“”«»')
 _CLOSING = re.compile(r"[\s.!?…]*$")
 _SPOKEN = re.compile(r"[^\W_]+")
 _BOUNDARY = re.compile(r"([.?!])[\"'”’)]* +[\"'“‘(]*(\S)")
@@ -74,7 +70,7 @@ def _form(caption: str, text: str, settings: CheckSettings) -> str:
         return "more than one line"
     if _PREAMBLE.match(text) and not _PREAMBLE.match(caption):
         return "talks about the task"
-    for mark in (*_MARKUP, *_QUOTES):
+    for mark in _MARKS:
         if text.count(mark) > caption.count(mark):
             return f"holds {mark!r}, which the caption does not"
     if _sentences(text) > max(1, _sentences(caption)):

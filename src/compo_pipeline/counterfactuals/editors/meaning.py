@@ -25,13 +25,12 @@ _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*|&")
 _OWNER = re.compile(r"['’]s?$")
 # Words that change a text without changing what it says of an image.
 _EMPTY = frozenset(
-    {"a", "an", "the", "is", "are", "was", "were", "be", "been", "being", "am", "s"}
-    | {"that", "which", "who", "there", "here", "it", "its", "they", "their", "this", "these"}
-    | {"those", "of", "to", "as", "also", "too", "some", "do", "does", "did"}
+    """a an the is are was were be been being am s that which who there here it its they their this
+    these those of to as also too some do does did""".split()
 )
 _JOINS = frozenset({"and", "or", "&"})
 _DENIALS = frozenset(
-    {"no", "not", "without", "never", "none", "nobody", "nothing", "cannot", "neither", "nor"}
+    """no not without never none nobody nothing cannot neither nor""".split()
 )
 _PRONOUNS = {
     **dict.fromkeys(("he", "him", "his", "himself"), "he"),

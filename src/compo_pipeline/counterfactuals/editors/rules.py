@@ -6,7 +6,6 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 from compo_pipeline import seeding
@@ -26,7 +25,7 @@ from compo_pipeline.language.reordering import swap_phrases
 from compo_pipeline.language.replacements import replacer
 from compo_pipeline.language.swaps import swap_within
 from compo_pipeline.language.units import related_otherwise
-from compo_pipeline.storage import files_fingerprint
+from compo_pipeline.storage import code_fingerprint
 
 _NOTHING = "no rule finds anything to change"
 
@@ -44,10 +43,7 @@ class RuleEditor:
     def settings_fingerprint(self) -> str:
         """Of settings, seed, lexicon and code: a changed rule gives new texts."""
         lexicon = (RESOURCES / "lexicon.tsv").read_text(encoding="utf-8")
-        package = Path(__file__).parents[2]
-        folders = (package / "language", package / "counterfactuals" / "editors")
-        files = sorted(file for folder in folders for file in folder.glob("*.py"))
-        code = files_fingerprint((file.name, file) for file in files)
+        code = code_fingerprint(["language", "counterfactuals/editors"])
         ratings = load(self._settings.concreteness, f"{self._key}.concreteness")
         return short_fingerprint(self.name, self._settings, self._seed, lexicon, code, ratings)
 

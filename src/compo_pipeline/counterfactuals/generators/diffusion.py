@@ -38,7 +38,9 @@ _SUFFIXES = (".json", ".txt", ".safetensors")
 
 
 class DiffusionGenerator:
-    """Generates images with a text-to-image pipeline of diffusers, loaded for the first request.
+    """Generates images with a text-to-image pipeline of diffusers.
+
+    Pipeline, image tower and VGG are loaded when each is first needed, and kept.
 
     Pipelines of one CLIP text encoder take injected features (Stable Diffusion 1 and 2, latent
     consistency models); with `injection` off Stable Diffusion XL will do too.
@@ -46,11 +48,7 @@ class DiffusionGenerator:
 
     name = "diffusion"
 
-    def __init__(
-        self,
-        settings: DiffusionSettings,
-        device: str = "cpu",
-    ) -> None:
+    def __init__(self, settings: DiffusionSettings, device: str = "cpu") -> None:
         self._settings, self._device = settings, device
         self._batch = settings.batch
 
@@ -109,7 +107,8 @@ class DiffusionGenerator:
         if filled:
             log.warning(
                 "%d of %d prompts fill the text encoder and took no features of their images.",
-                *(filled, len(requests)),
+                filled,
+                len(requests),
             )
 
     def _outputs(self, wanted: Sequence[tuple[ImageRequest, Image]]) -> list[DiffusionOutput]:
@@ -117,7 +116,7 @@ class DiffusionGenerator:
         import torch
 
         try:
-            return self._batches.generate(wanted)
+            return self._drawn(wanted)
         except torch.OutOfMemoryError as error:
             if len(wanted) == 1:
                 raise SettingsError(
@@ -136,54 +135,7 @@ class DiffusionGenerator:
             outputs += self._outputs(wanted[len(outputs) :][: self._batch])
         return outputs
 
-    @cached_property
-    def _folders(self) -> loading.ModelFolders:
-        own = self._settings
-        vision = None
-        pipeline = loading.locate(own.model, f"{KEY}.model")
-        if own.injection and own.vision is not None:
-            vision = loading.locate(own.vision, f"{KEY}.vision")
-        return loading.folders(pipeline, vision, own.injection)
-
-    @cached_property
-    def _batches(self) -> _BatchGenerator:
-        return _BatchGenerator(self._settings, self._folders, self._device)
-
-
-def _read(path: Path) -> Image | str:
-    """The real image, following links, or why it cannot be read."""
-    try:
-        return decoding.load(path.parent, path.name, decoding.Limits(follow_symlinks=True))
-    except decoding.ImageError as error:
-        return f"the real image: {error}"
-
-
-def _folder_fingerprint(folder: Path) -> str:
-    """Of the configuration and weights in a folder, nothing hidden among them."""
-    names = (path.relative_to(folder) for path in sorted(folder.rglob("*")))
-    return files_fingerprint(
-        (name.as_posix(), folder / name)
-        for name in names
-        if name.suffix in _SUFFIXES and not any(part.startswith(".") for part in name.parts)
-    )
-
-
-class DiffusionOutput(NamedTuple):
-    """An image, None where it is not finite; whether its prompt left no padding."""
-
-    image: Image | None
-    full: bool
-
-
-class _BatchGenerator:
-    """Loads pipeline, image tower and VGG when each is first needed, and keeps them."""
-
-    def __init__(
-        self, settings: DiffusionSettings, folders: loading.ModelFolders, device: str
-    ) -> None:
-        self._settings, self._folders, self._device = settings, folders, device
-
-    def generate(self, wanted: Sequence[tuple[ImageRequest, Image]]) -> list[DiffusionOutput]:
+    def _drawn(self, wanted: Sequence[tuple[ImageRequest, Image]]) -> list[DiffusionOutput]:
         """One output for each request with its real image, in one batch."""
         import torch
 
@@ -283,3 +235,37 @@ class _BatchGenerator:
 
         kinds = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
         return kinds[self._settings.precision]
+
+    @cached_property
+    def _folders(self) -> loading.ModelFolders:
+        own = self._settings
+        vision = None
+        pipeline = loading.locate(own.model, f"{KEY}.model")
+        if own.injection and own.vision is not None:
+            vision = loading.locate(own.vision, f"{KEY}.vision")
+        return loading.folders(pipeline, vision, own.injection)
+
+
+class DiffusionOutput(NamedTuple):
+    """An image, None where it is not finite; whether its prompt left no padding."""
+
+    image: Image | None
+    full: bool
+
+
+def _read(path: Path) -> Image | str:
+    """The real image, following links, or why it cannot be read."""
+    try:
+        return decoding.load(path.parent, path.name, decoding.Limits(follow_symlinks=True))
+    except decoding.ImageError as error:
+        return f"the real image: {error}"
+
+
+def _folder_fingerprint(folder: Path) -> str:
+    """Of the configuration and weights in a folder, nothing hidden among them."""
+    names = (path.relative_to(folder) for path in sorted(folder.rglob("*")))
+    return files_fingerprint(
+        (name.as_posix(), folder / name)
+        for name in names
+        if name.suffix in _SUFFIXES and not any(part.startswith(".") for part in name.parts)
+    )

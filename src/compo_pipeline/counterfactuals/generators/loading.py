@@ -22,8 +22,12 @@ if TYPE_CHECKING:
     from torch.nn import Sequential
 
 HUB_FILES = (
-    *("*.json", "*.txt", "model.safetensors", "text_encoder*/model.safetensors"),
-    *("unet/diffusion_pytorch_model.safetensors", "vae/diffusion_pytorch_model.safetensors"),
+    "*.json",
+    "*.txt",
+    "model.safetensors",
+    "text_encoder*/model.safetensors",
+    "unet/diffusion_pytorch_model.safetensors",
+    "vae/diffusion_pytorch_model.safetensors",
     "image_encoder/model.safetensors",
 )
 """Files to download from a repository of the hub: one of its several copies of the weights."""
@@ -90,8 +94,8 @@ def lacking(folder: Path) -> str:
     """What the folder of a pipeline, or of a CLIP, lacks of what is read; empty for nothing."""
     if (folder / _INDEX).is_file():
         index = _json(folder / _INDEX)
-        inside = (*_WEIGHTS, *(("text_encoder_2",) if "text_encoder_2" in index else ()))
-        towers = [folder / name for name in inside]
+        second = ["text_encoder_2"] if "text_encoder_2" in index else []
+        towers = [folder / name for name in [*_WEIGHTS, *second]]
     else:
         towers = [folder]
         if not (folder / "preprocessor_config.json").is_file():
