@@ -29,7 +29,7 @@ from rich.table import Table
 from compo_pipeline.language import parsing
 from compo_pipeline.language.paraphrases import paraphrase
 from compo_pipeline.language.reordering import shuffle_bigrams, swap_phrases
-from compo_pipeline.language.replacements import replace
+from compo_pipeline.language.replacements import replacer
 from compo_pipeline.language.swaps import swap_across, swap_within
 from compo_pipeline.records import Parse
 from compo_pipeline.seeding import rng
@@ -53,7 +53,7 @@ GENERATORS: dict[str, Work] = {
     "swap within": alone(swap_within),
     "negclip": alone(swap_phrases),
     "bigram": alone(shuffle_bigrams),
-    "replace": alone(replace),
+    "replace": alone(replacer()),
     "paraphrase": alone(paraphrase),
 }
 # Used in place of the rules above, so no part of the total.

@@ -149,12 +149,12 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WordNetCorpusRe
 
 @pytest.fixture(scope="module")
 def source(reader: WordNetCorpusReader) -> WordNetSource:
-    return WordNetSource(reader, load_lexicon())
+    return WordNetSource(reader)
 
 
 @pytest.fixture(scope="module")
 def cousins(reader: WordNetCorpusReader) -> WordNetCousins:
-    return WordNetCousins(reader, load_lexicon())
+    return WordNetCousins(reader)
 
 
 def words(source: Source, *word: str, conditions: frozenset[str] = NOTHING) -> set[str]:

@@ -16,7 +16,7 @@ from compo_pipeline.language.concreteness import (
     load,
 )
 from compo_pipeline.language.reordering import swap_phrases
-from compo_pipeline.language.replacements import shipped
+from compo_pipeline.language.replacements import replacer
 from compo_pipeline.language.swaps import swap_across, swap_within
 from compo_pipeline.language.units import foil, units
 from compo_pipeline.records import Parse
@@ -104,10 +104,10 @@ def _other(parse: Parse) -> Parse:
 
 
 def test_replacements_and_foils_change_concrete_words(parse: Parse) -> None:
-    replacer = replace(shipped(), concreteness=NOUNS)
+    rated = replace(replacer(), concreteness=NOUNS)
     relation = next(unit for unit in units(parse) if unit.category == "relation")
     for seed in range(20):
-        replaced = replacer(parse, random.Random(seed))
+        replaced = rated(parse, random.Random(seed))
         assert replaced and replaced.words[0] in ("dog", "horse")
-        made = foil(parse, relation, random.Random(seed), replacer)
+        made = foil(parse, relation, random.Random(seed), rated)
         assert made and made.words[0] in ("dog", "horse")

@@ -14,13 +14,15 @@ from compo_pipeline.language.alternatives import Alternative, LexiconSource
 from compo_pipeline.language.editing import Generated, Generator
 from compo_pipeline.language.lexicon import load_lexicon
 from compo_pipeline.language.parsing import parse
-from compo_pipeline.language.replacements import Replacer, replace, replacer
+from compo_pipeline.language.replacements import Replacer, replacer
 from compo_pipeline.records import Parse
 
 Tagged = Callable[[str], Parse]
 DOG = "[ A/DET/DT brown/ADJ/JJ dog/NOUN/NN ]"
 TABLE = "[ a/DET/DT table/NOUN/NN ]"
 ENDINGS = ("_./PUNCT/.", "_!/PUNCT/.", "_…/PUNCT/.", "_'s/PART/POS", "_\"/PUNCT/''")
+
+replace = replacer()
 
 
 class Given:
@@ -217,7 +219,7 @@ def test_settings_that_cannot_be() -> None:
 
 
 def test_relations_change_what_they_say() -> None:
-    source, lexicon = LexiconSource(load_lexicon()), load_lexicon()
+    source, lexicon = LexiconSource(), load_lexicon()
     anywhere = frozenset({"animate", "thing", "place", "room", "slope", "worn", "air", "bare"})
     for lemma in (one for one in lexicon.lemmas.values() if one.upos == "ADP"):
         found = {one.word for one in source.alternatives(lemma.name, "ADP", "IN", anywhere)}

@@ -18,7 +18,7 @@ TABLE = "[ the/DET/DT table/NOUN/NN ]"
 
 def graph(parse: Parse) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {"entity": [], "attribute": [], "relation": []}
-    for element in scene_graph(parse, load_lexicon()).elements:
+    for element in scene_graph(parse).elements:
         found[element.category].append(written(parse, element.start, element.end))
     return found
 
@@ -37,7 +37,7 @@ def test_prepositions_of_several_words_hide_their_nouns(tagged: Tagged) -> None:
     parse = tagged(f"{DOG} {left} {TABLE}")
     assert graph(parse)["relation"] == ["to the left of"]
     assert graph(parse)["entity"] == ["dog", "table"]
-    assert scene_graph(parse, load_lexicon()).entities == 2
+    assert scene_graph(parse).entities == 2
 
 
 def test_nouns_of_several_words_and_pieces_of_unknown_ones(tagged: Tagged) -> None:
@@ -45,7 +45,7 @@ def test_nouns_of_several_words_and_pieces_of_unknown_ones(tagged: Tagged) -> No
     bat = "[ a/DET/DT cricket/NOUN/NN club/NOUN/NN ]"
     parse = tagged(f"{hydrant} near/ADP/IN {bat}")
     assert graph(parse)["entity"] == ["fire hydrant"]
-    assert scene_graph(parse, load_lexicon()).entities == 2
+    assert scene_graph(parse).entities == 2
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_prepositions_that_are_no_relation_of_two_entities(tagged: Tagged, sourc
 def test_conditions(tagged: Tagged) -> None:
     def conditions(source: str) -> dict[str, frozenset[str]]:
         parsed = tagged(source)
-        elements = scene_graph(parsed, load_lexicon()).elements
+        elements = scene_graph(parsed).elements
         return {written(parsed, one.start, one.end): one.conditions for one in elements}
 
     found = conditions(f"{DOG} sits/VERB/VBZ on/ADP/IN {TABLE}")

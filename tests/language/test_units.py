@@ -6,9 +6,11 @@ from collections.abc import Callable
 import pytest
 
 from compo_pipeline.language.editing import written
+from compo_pipeline.language.replacements import replacer
 from compo_pipeline.language.units import Unit, foil, units
 from compo_pipeline.records import Parse
 
+REPLACER = replacer()
 Tagged = Callable[[str], Parse]
 DOG = "[ A/DET/DT brown/ADJ/JJ dog/NOUN/NN ]"
 HORSE = "[ a/DET/DT horse/NOUN/NN ]"
@@ -24,7 +26,7 @@ def read(parse: Parse) -> dict[str, list[str]]:
 
 def foils(parse: Parse, unit: Unit) -> dict[str, set[str]]:
     """Texts of many draws, by what they edit."""
-    drawn = [foil(parse, unit, random.Random(seed)) for seed in range(60)]
+    drawn = [foil(parse, unit, random.Random(seed), REPLACER) for seed in range(60)]
     found: dict[str, set[str]] = {}
     for one in drawn:
         if one is not None:
@@ -94,7 +96,7 @@ def test_foils_of_a_relation_change_a_part_or_exchange_subject_and_object(tagged
     swapped = next(
         one
         for seed in range(60)
-        if (one := foil(parse, relation, random.Random(seed))) and one.category == "swap"
+        if (one := foil(parse, relation, random.Random(seed), REPLACER)) and one.category == "swap"
     )
     assert [swapped.text[a:b] for a, b in swapped.spans] == ["A horse", "a brown dog"]
 
@@ -115,4 +117,4 @@ def test_the_article_before_a_new_word_is_right_within_the_unit(tagged: Tagged) 
 
 def test_a_unit_without_words_to_change_has_no_foil(tagged: Tagged) -> None:
     parse = tagged("[ xyzzy/NOUN/NN ]")
-    assert foil(parse, *units(parse), random.Random(0)) is None
+    assert foil(parse, *units(parse), random.Random(0), REPLACER) is None

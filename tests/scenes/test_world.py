@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -17,15 +18,16 @@ from compo_pipeline.images.composites import orientation
 from compo_pipeline.scenes.world import (
     CONTAINERS,
     INVERSE,
-    Edit,
     Scene,
     Thing,
     World,
-    counterfactual,
+    exchanged_colours,
+    exchanged_places,
     place,
     relation,
 )
 
+Exchange = Callable[[Scene], Scene | None]
 WORLD = World()
 
 
@@ -167,16 +169,16 @@ def test_places_of_hand_placed_things(x: int, y: int, expected: tuple[str, ...])
 PAIR = scene(thing(40, 70), thing(140, 72, 60, "star", "blue"), thing(90, 110, 20, "key", "green"))
 
 
-def edited(edit: Edit, before: Scene = PAIR) -> Scene:
-    after = counterfactual(before, edit, WORLD, random.Random(1))
+def exchanged(exchange: Exchange, before: Scene = PAIR) -> Scene:
+    after = exchange(before)
     assert after is not None
-    assert after.scene_id == f"hand-placed-{edit}"
+    assert after.scene_id != before.scene_id
     assert replace(after, scene_id=before.scene_id, things=before.things) == before
     return after
 
 
 def test_exchanged_places() -> None:
-    after = edited("exchange_places")
+    after = exchanged(exchanged_places)
     assert after.things == (
         replace(PAIR.things[0], x=140, y=72),
         replace(PAIR.things[1], x=40, y=70),
@@ -187,11 +189,11 @@ def test_exchanged_places() -> None:
 
 def test_a_thing_that_would_leave_the_image_is_moved_inwards() -> None:
     before = scene(thing(20, 70, 30), thing(140, 72, 60, "star", "blue"))
-    assert edited("exchange_places", before).things[1].x == 32
+    assert exchanged(exchanged_places, before).things[1].x == 32
 
 
 def test_exchanged_colours() -> None:
-    after = edited("exchange_colours")
+    after = exchanged(exchanged_colours)
     assert after.things == (
         replace(PAIR.things[0], colour="blue"),
         replace(PAIR.things[1], colour="red"),
@@ -199,44 +201,16 @@ def test_exchanged_colours() -> None:
     )
 
 
-@pytest.mark.parametrize(("edit", "field"), [("recolour", "colour"), ("replace_kind", "kind")])
-@pytest.mark.parametrize("seed", range(8))
-def test_one_thing_changes_in_one_property_to_something_new(
-    edit: Edit, field: str, seed: int
-) -> None:
-    after = counterfactual(PAIR, edit, WORLD, random.Random(seed))
-    assert after is not None
-    changed = [(a, b) for a, b in zip(PAIR.things, after.things, strict=True) if a != b]
-    assert len(changed) == 1
-    ((a, b),) = changed
-    assert replace(b, **{field: getattr(a, field)}) == a
-    assert getattr(b, field) not in {getattr(t, field) for t in PAIR.things}
-
-
-def test_a_thing_that_holds_another_becomes_one_that_can() -> None:
-    before = scene(thing(90, 72, 96), thing(90, 70, 30, "star", "blue"))
-    kinds = set()
-    for seed in range(40):
-        after = counterfactual(before, "replace_kind", WORLD, random.Random(seed))
-        assert after is not None
-        kinds.add(after.things[0].kind)
-    assert "ball" in kinds  # the other thing was drawn
-    assert kinds == set(CONTAINERS)
-
-
 NESTED = scene(thing(90, 72, 96), thing(90, 70, 30, "star", "blue"))
-SMALL = World(things=("ball", "star"), colours=("red", "blue"))
 
 
 @pytest.mark.parametrize(
-    ("before", "edit", "world"),
+    ("before", "exchange"),
     [
-        (scene(thing(90, 72)), "exchange_places", WORLD),
-        (scene(thing(90, 72)), "exchange_colours", WORLD),
-        (scene(thing(40, 70), thing(140, 70, kind="star")), "exchange_colours", WORLD),
-        (NESTED, "exchange_places", WORLD),
-        (NESTED, "recolour", SMALL),
-        (NESTED, "replace_kind", SMALL),
+        (scene(thing(90, 72)), exchanged_places),
+        (scene(thing(90, 72)), exchanged_colours),
+        (scene(thing(40, 70), thing(140, 70, kind="star")), exchanged_colours),
+        (NESTED, exchanged_places),
         # The large thing would cover the third one.
         (
             scene(
@@ -244,10 +218,9 @@ SMALL = World(things=("ball", "star"), colours=("red", "blue"))
                 thing(140, 90, 78, "star", "blue"),
                 thing(60, 60, 30, "key", "green"),
             ),
-            "exchange_places",
-            WORLD,
+            exchanged_places,
         ),
     ],
 )
-def test_nothing_to_change(before: Scene, edit: Edit, world: World) -> None:
-    assert counterfactual(before, edit, world, random.Random(0)) is None
+def test_nothing_to_exchange(before: Scene, exchange: Exchange) -> None:
+    assert exchange(before) is None

@@ -30,7 +30,7 @@ from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.progress import Meter, track
 from compo_pipeline.scenes.captions import alt_text
 from compo_pipeline.scenes.render import image
-from compo_pipeline.scenes.world import Relation, Scene, World, counterfactual, relation
+from compo_pipeline.scenes.world import Relation, Scene, World, exchanged_places, relation
 from compo_pipeline.seeding import rng
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ def pairs_of_scenes(world: World, count: int, seed: int) -> list[tuple[Scene, Sc
     drawn = []
     for _ in range(count):
         scene = next(stream)
-        twin = counterfactual(scene, "exchange_places", world, rng(seed, "twin", scene.scene_id))
+        twin = exchanged_places(scene)
         drawn.append((scene, twin if twin and twin.split == "train" else None))
     return drawn
 

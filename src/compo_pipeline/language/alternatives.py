@@ -9,12 +9,12 @@ lexicon.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.language.lexicon import Lemma, Lexicon, regular
+from compo_pipeline.language.lexicon import Lemma, load_lexicon, regular
 from compo_pipeline.language.scene_graph import MODIFYING
 
 if TYPE_CHECKING:
@@ -60,14 +60,13 @@ class Source(Protocol):
 class LexiconSource:
     """Alternatives from the caption lexicon: members of the same group, and opposites."""
 
-    def __init__(self, lexicon: Lexicon) -> None:
-        self._lexicon = lexicon
+    def __init__(self) -> None:
         self.alternatives = lru_cache(maxsize=20_000)(self._alternatives)
 
     def _alternatives(
         self, word: str, upos: str, tag: str, conditions: frozenset[str]
     ) -> tuple[Alternative, ...]:
-        lemma = self._lexicon.reading(word, upos, tag)
+        lemma = load_lexicon().reading(word, upos, tag)
         if lemma is None:
             return ()
         # "his" in the caption excludes "woman".
@@ -83,16 +82,17 @@ class LexiconSource:
         )
 
     def _others(self, lemma: Lemma, conditions: Set[str]) -> Iterator[Lemma]:
-        compatible = self._lexicon.compatible(lemma)
+        lexicon = load_lexicon()
+        compatible = lexicon.compatible(lemma)
         for group in lemma.groups:
             if _fits(lemma.upos, group, conditions):
-                for one in self._lexicon.group(group, lemma.upos):
+                for one in lexicon.group(group, lemma.upos):
                     if one.name not in compatible:
                         yield one
         for opposite in lemma.opposites:
             wanted = opposite.kinds or ({"transitive"} if lemma.upos == "VERB" else set())
             if not wanted or wanted & conditions:
-                yield self._lexicon.lemmas[opposite.lemma, lemma.upos]
+                yield lexicon.lemmas[opposite.lemma, lemma.upos]
 
 
 def _fits(upos: str, group: str, conditions: Set[str]) -> bool:
@@ -142,10 +142,8 @@ class WordNetSource:
     in any sense of the word.
     """
 
-    def __init__(self, reader: WordNetCorpusReader, lexicon: Lexicon) -> None:
-        self._reader = reader
-        self._lexicon = lexicon
-        self._fallback = LexiconSource(lexicon)
+    def __init__(self, reader: WordNetCorpusReader) -> None:
+        self._reader, self._fallback = reader, LexiconSource()
         self.alternatives = lru_cache(maxsize=20_000)(self._alternatives)
 
     def _alternatives(
@@ -158,16 +156,15 @@ class WordNetSource:
         senses = self._reader.synsets(base, pos) if base else []
         if not senses or (upos == "NOUN" and "before" in conditions):
             return ()
-        near = self._near(senses) | self._known(word, upos, tag)
+        near = self._near(senses)
+        if lemma := load_lexicon().reading(word, upos, tag):
+            near |= load_lexicon().compatible(lemma)
         weights: dict[str, int] = {}
         for lemma in self._others(base, senses[0], "transitive" in conditions):
             name = lemma.name().replace("_", " ")
             if name.islower() and name not in near and (upos == "NOUN" or " " not in name):
                 weights[name] = max(weights.get(name, 0), lemma.count() + 1)
-        formed = (
-            _formed(self._lexicon, name, upos, tag, weight) for name, weight in weights.items()
-        )
-        return tuple(one for one in formed if one)
+        return tuple(_formed(weights, upos, tag))
 
     def _others(self, base: str, sense: Any, transitive: bool) -> Iterator[Any]:
         """Lemmas of co-hyponyms and antonyms; an adjective's antonyms may be those of the head
@@ -195,10 +192,6 @@ class WordNetSource:
                 names |= {name.replace("_", " ") for name in synset.lemma_names()}
         return names
 
-    def _known(self, word: str, upos: str, tag: str) -> frozenset[str]:
-        lemma = self._lexicon.reading(word, upos, tag)
-        return self._lexicon.compatible(lemma) if lemma else frozenset()
-
 
 class WordNetCousins:
     """Antonyms, siblings and cousins of every sense of a word, as in FSC-CLIP's code.
@@ -209,9 +202,8 @@ class WordNetCousins:
     left as they are.
     """
 
-    def __init__(self, reader: WordNetCorpusReader, lexicon: Lexicon) -> None:
+    def __init__(self, reader: WordNetCorpusReader) -> None:
         self._reader = reader
-        self._lexicon = lexicon
         self.alternatives = lru_cache(maxsize=20_000)(self._alternatives)
         self._cousins = lru_cache(maxsize=20_000)(lambda sense: tuple(_cousins(sense)))
 
@@ -222,7 +214,7 @@ class WordNetCousins:
         if upos == "ADP":
             return tuple(
                 Alternative(lemma.name, 3**lemma.weight)
-                for (name, kind), lemma in self._lexicon.lemmas.items()
+                for (name, kind), lemma in load_lexicon().lemmas.items()
                 if kind == upos and name != word
             )
         if upos not in _POS_OF_ALL:
@@ -234,10 +226,8 @@ class WordNetCousins:
             for lemma in (*_antonyms(sense), *self._related(sense)):
                 if lemma not in own:
                     weights[lemma.name().replace("_", " ")] += max(lemma.count(), 1)
-        formed = (
-            _formed(self._lexicon, name, upos, tag, weight) for name, weight in weights.items()
-        )
-        return tuple(one._replace(countable=True, mass=True) for one in formed if one)
+        formed = _formed(weights, upos, tag)
+        return tuple(one._replace(countable=True, mass=True) for one in formed)
 
     def _related(self, sense: Any) -> Iterator[Any]:
         """Lemmas of siblings and cousins; of an adjective, through nouns derived from it."""
@@ -257,13 +247,14 @@ class WordNetCousins:
                         yield derived
 
 
-def _formed(lexicon: Lexicon, name: str, upos: str, tag: str, weight: int) -> Alternative | None:
-    """The word with its tag, None where the lexicon knows that it has no such form."""
-    lemma = lexicon.lemmas.get((name, upos))
-    if lemma is None:
-        return Alternative(regular(name, tag), weight, countable=True, mass=False)
-    form = lemma.forms.get(tag)
-    return Alternative(form, weight, lemma.countable, lemma.mass) if form else None
+def _formed(weights: Mapping[str, int], upos: str, tag: str) -> Iterator[Alternative]:
+    """The words with their tag, but those that have no such form by the lexicon."""
+    for name, weight in weights.items():
+        lemma = load_lexicon().lemmas.get((name, upos))
+        if lemma is None:
+            yield Alternative(regular(name, tag), weight, countable=True, mass=False)
+        elif form := lemma.forms.get(tag):
+            yield Alternative(form, weight, lemma.countable, lemma.mass)
 
 
 def _antonyms(synset: Any) -> Iterator[Any]:

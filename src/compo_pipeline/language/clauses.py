@@ -10,20 +10,24 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from compo_pipeline.language.editing import Edit, exchange, movable, noun_phrases_of, written
-from compo_pipeline.language.lexicon import Lexicon
+from compo_pipeline.language.lexicon import load_lexicon
 from compo_pipeline.language.scene_graph import kinds
 from compo_pipeline.records import Parse
 
 # Relations of the first thing to the second, and their inverses.
-_PAIRS = (
-    *(("above", "below"), ("over", "under"), ("in front of", "behind"), ("around", "inside")),
-    *(("to the left of", "to the right of"), ("left of", "right of")),
-    ("on the left of", "on the right of"),
-)
+_PAIRS = {
+    "above": "below",
+    "over": "under",
+    "in front of": "behind",
+    "around": "inside",
+    "to the left of": "to the right of",
+    "left of": "right of",
+    "on the left of": "on the right of",
+}
 EITHER_WAY = ("near", "close to", "next to", "beside", "alongside", "far from")
 _INVERSE = {
-    **dict(_PAIRS),
-    **{second: first for first, second in _PAIRS},
+    **_PAIRS,
+    **{second: first for first, second in _PAIRS.items()},
     **{word: word for word in EITHER_WAY},
     "beneath": "above",
     "underneath": "above",
@@ -32,10 +36,11 @@ _INVERSE = {
 _LONGEST = 4  # words of a preposition above
 # Verbs whose passive is said of what captions show.
 _PASSIVE = frozenset(
-    """bite board brush build carry catch chase clean climb close cook cover cross cut decorate drag
-    draw drink drive eat examine feed fix fly follow groom herd hit hold hug inspect kick kiss
-    lead lick lift load milk open paint pet photograph play pour prepare pull push read repair
-    ride sell serve slice surround throw touch unload use walk wash watch wear write""".split()
+    """bite board brush build carry catch chase clean climb close cook cover cross cut
+    decorate drag draw drink drive eat examine feed fix fly follow groom herd hit hold
+    hug inspect kick kiss lead lick lift load milk open paint pet photograph play pour
+    prepare pull push read repair ride sell serve slice surround throw touch unload use
+    walk wash watch wear write""".split()
 )
 _BE = {"is": False, "are": True}  # the number that it agrees with: plural?
 _ENDS = frozenset({".", ";", "!"})
@@ -78,12 +83,12 @@ def turned_relations(parse: Parse) -> Iterator[Turned]:
                 break
 
 
-def turned_voices(parse: Parse, lexicon: Lexicon) -> Iterator[Turned]:
+def turned_voices(parse: Parse) -> Iterator[Turned]:
     """Clauses like "A is riding B", as "B is being ridden by A", and the other way round."""
     for subject in _subjects(parse):
-        found = None if subject.start else _verb(parse, subject.end, lexicon)
+        found = None if subject.start else _verb(parse, subject.end)
         other = _nominal(parse, found.end) if found else None
-        if found and other and _shared(parse, other.end, lexicon):
+        if found and other and _shared(parse, other.end):
             new = found.plural if other.plural else found.singular
             yield _turned(parse, subject, Edit(subject.end, found.end, new), other)
 
@@ -96,7 +101,7 @@ class _Verb(NamedTuple):
     plural: str
 
 
-def _verb(parse: Parse, start: int, lexicon: Lexicon) -> _Verb | None:
+def _verb(parse: Parse, start: int) -> _Verb | None:
     """The words from the subject to the object, and what they become."""
     words = [word.lower() for word in parse.words[start : start + 4]]
     be = bool(words) and words[0] in _BE
@@ -105,7 +110,8 @@ def _verb(parse: Parse, start: int, lexicon: Lexicon) -> _Verb | None:
     if at >= len(parse.words) or parse.upos[at] != "VERB":
         return None
     tag = parse.tags[at]
-    lemma = lexicon.reading(parse.words[at].lower(), "VERB", "VB" if tag == "VBP" else tag)
+    word, base = parse.words[at].lower(), "VB" if tag == "VBP" else tag
+    lemma = load_lexicon().reading(word, "VERB", base)
     if lemma is None or lemma.name not in _PASSIVE or {"VBG", "VBN"} - lemma.forms.keys():
         return None
     done, doing = lemma.forms["VBN"], lemma.forms["VBG"]
@@ -169,7 +175,7 @@ def _ends(parse: Parse, place: int) -> bool:
     return words[:1] in (["on"], ["against"]) and last == "background"
 
 
-def _shared(parse: Parse, place: int, lexicon: Lexicon) -> bool:
+def _shared(parse: Parse, place: int) -> bool:
     """Whether the clause ends here, or goes on with where it all takes place: "on a beach"."""
     if _closed(parse, place):
         return True
@@ -177,8 +183,7 @@ def _shared(parse: Parse, place: int, lexicon: Lexicon) -> bool:
     end = phrases.get(place + 1)
     if end is None or parse.words[place].lower() not in ("on", "in", "at", "near"):
         return False
-    tag = parse.tags[end - 1]
-    noun = lexicon.reading(written(parse, end - 1, end).lower(), "NOUN", tag)
+    noun = load_lexicon().reading(parse.words[end - 1].lower(), "NOUN", parse.tags[end - 1])
     return "place" in kinds(noun) and _closed(parse, end)
 
 

@@ -13,13 +13,12 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from compo_pipeline.language.editing import Phrase, Span, extent, key, noun_phrases_of
+from compo_pipeline.language.editing import NOUNS, Phrase, extent, key, noun_phrases_of
 from compo_pipeline.records import Parse
 
 # Not part of a phrase when they are at its edge: "'s reflection".
 _EDGES = frozenset({"PART", "PUNCT"})
 _ARTICLES = frozenset({"a", "an", "the"})
-_NOUNS = frozenset({"NOUN", "PROPN"})
 _PARTICIPLES = frozenset({"VBN", "VBG"})
 _RELATING = frozenset({"ADP", "VERB"})
 # Where something is, with these words alone before them: "in front", "on the left side of".
@@ -34,12 +33,8 @@ _MEASURES = frozenset(
     parts piece pieces plenty sort sorts type types variety""".split()
 )
 # Every image is one: they distinguish no two.
-_IMAGES = frozenset(
-    """close-up closeup image photo photograph picture pictures shot view""".split()
-)
-_VAGUE = frozenset(
-    """a all an any different large many several some the two various""".split()
-)
+_IMAGES = frozenset("close-up closeup image photo photograph picture pictures shot view".split())
+_VAGUE = frozenset("a all an any different large many several some the two various".split())
 # Of something that another phrase names.
 _PRONOMINAL = frozenset({"another", "each", "one", "ones", "other", "others", "some", "the"})
 
@@ -59,7 +54,8 @@ def concepts(parse: Parse) -> tuple[Concept, ...]:
     closing marks.
     """
     found: dict[str, Concept] = {}
-    for start, end in _spans(parse):
+    for first, last in naming_phrases(parse):
+        start, end = extent(parse, first, last)
         text = parse.text[start:end]
         found.setdefault(key(text), Concept(text, start, end))
     return tuple(found.values()) or (_whole(parse.text),)
@@ -101,14 +97,9 @@ def relations(parse: Parse) -> tuple[str, ...]:
 def _objects(parse: Parse) -> Iterator[tuple[int, int]]:
     """The last noun of each phrase that names something, and the phrase's first word."""
     for first, last in naming_phrases(parse):
-        nouns = [place for place in range(first, last) if parse.upos[place] in _NOUNS]
+        nouns = [place for place in range(first, last) if parse.upos[place] in NOUNS]
         if nouns:
             yield nouns[-1], first
-
-
-def _spans(parse: Parse) -> Iterator[Span]:
-    for first, last in naming_phrases(parse):
-        yield extent(parse, first, last)
 
 
 def naming_phrases(parse: Parse) -> Iterator[Phrase]:

@@ -17,6 +17,7 @@ from compo_pipeline.records import Parse
 
 Span = tuple[int, int]  # half-open, in characters of a text
 Phrase = tuple[int, int]  # half-open, in tokens of a parse
+NOUNS = frozenset({"NOUN", "PROPN"})
 _ARTICLES = frozenset({"a", "an"})
 _VOWELS = "aeiou"
 # Words that sound unlike they are written: with a vowel first, or without one.

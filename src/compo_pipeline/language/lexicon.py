@@ -19,9 +19,7 @@ from importlib.resources.abc import Traversable
 
 RESOURCES = files("compo_pipeline") / "resources" / "language"
 
-COLUMNS = (
-    *("lemma", "upos", "forms", "unsure", "groups", "weight", "opposites", "synonyms", "also"),
-)
+COLUMNS = tuple("lemma upos forms unsure groups weight opposites synonyms also".split())
 # The fine tags that the lemmas of a part of speech have forms for.
 _PARADIGMS = {
     "NOUN": ("NN", "NNS"),

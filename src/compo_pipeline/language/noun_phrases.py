@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from compo_pipeline.language.editing import NOUNS
+
 if TYPE_CHECKING:
     from spacy.tokens import Doc, Token
 
-_NOUNS = frozenset({"NOUN", "PROPN"})
 # Children to the left of the head that belong to its phrase: UD's labels, then ClearNLP's own.
 _PREMODIFIERS = frozenset(
-    """det det:predet amod compound nummod nmod:poss predet poss quantmod nmod nn""".split()
+    "det det:predet amod compound nummod nmod:poss predet poss quantmod nmod nn".split()
 )
 # They join the phrase only where a premodifier precedes them: "a very small dog".
 _BETWEEN = frozenset({"punct", "advmod", "cc", "conj"})
@@ -44,21 +45,21 @@ def noun_phrases(doc: Doc) -> list[tuple[int, int]]:
 
 
 def _heads_a_phrase(token: Token) -> bool:
-    inner = token.dep_ in _INNER and token.head.pos_ in _NOUNS and token.head.i != token.i
-    return token.pos_ in _NOUNS and not inner
+    inner = token.dep_ in _INNER and token.head.pos_ in NOUNS and token.head.i != token.i
+    return token.pos_ in NOUNS and not inner
 
 
 def _compounds(doc: Doc, phrase: tuple[int, int], start: int) -> bool:
     """Whether what starts right behind a phrase goes on with it: "a zoo | enclosure", "a snow |
     covered slope", which a parser took for a subject and its verb, or for two objects.
     """
-    following = doc[start].pos_ in _NOUNS or doc[start].tag_ == "VBN"
+    following = doc[start].pos_ in NOUNS or doc[start].tag_ == "VBN"
     return start == phrase[1] and following and doc[start - 1].tag_ in _SINGULAR
 
 
 def _astray(token: Token) -> bool:
     """Whether a premodifier of nouns depends on something that is none."""
-    return token.dep_ in _PREMODIFIERS and token.head.pos_ not in _NOUNS and token.i < token.head.i
+    return token.dep_ in _PREMODIFIERS and token.head.pos_ not in NOUNS and token.i < token.head.i
 
 
 def _stands_before(token: Token) -> bool:
@@ -74,7 +75,7 @@ def _phrase(head: Token) -> tuple[int, int]:
     for child in reversed(list(head.lefts)):
         if child.dep_ in _PREMODIFIERS and child.right_edge.i < start:
             start = child.left_edge.i
-        elif child.dep_ not in _BETWEEN or child.pos_ in _NOUNS:
+        elif child.dep_ not in _BETWEEN or child.pos_ in NOUNS:
             break
     # A premodifier may include what precedes the phrase: "over | a pink arrow".
     while start < head.i and _outside(head.doc[start]):

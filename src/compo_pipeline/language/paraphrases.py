@@ -26,7 +26,7 @@ from compo_pipeline.language.editing import (
     upos_at,
     written,
 )
-from compo_pipeline.language.lexicon import Lexicon, load_lexicon
+from compo_pipeline.language.lexicon import load_lexicon
 from compo_pipeline.language.scene_graph import scene_graph
 from compo_pipeline.records import Parse
 
@@ -68,14 +68,11 @@ def paraphrase(parse: Parse, rng: random.Random) -> Generated | None:
     Returns:
         None where no rule applies.
     """
-    lexicon = load_lexicon()
-    drafts = [
-        *_orders(parse, lexicon),
-        *(_Draft("voice", *turned) for turned in turned_voices(parse, lexicon)),
-        *(_Draft("relation", *turned) for turned in turned_relations(parse)),
-        *_synonyms(parse, lexicon),
-    ]
-    return _drawn(parse, drafts, rng) or _drawn(parse, [*_there(parse)], rng)
+    drafts = list(_orders(parse))
+    drafts += (_Draft("voice", *turned) for turned in turned_voices(parse))
+    drafts += (_Draft("relation", *turned) for turned in turned_relations(parse))
+    drafts += _synonyms(parse)
+    return _drawn(parse, drafts, rng) or _drawn(parse, list(_there(parse)), rng)
 
 
 def _drawn(parse: Parse, drafts: list[_Draft], rng: random.Random) -> Generated | None:
@@ -87,7 +84,7 @@ def _drawn(parse: Parse, drafts: list[_Draft], rng: random.Random) -> Generated 
     return None
 
 
-def _orders(parse: Parse, lexicon: Lexicon) -> Iterator[_Draft]:
+def _orders(parse: Parse) -> Iterator[_Draft]:
     """Two noun phrases, or two adjectives, around "and" or "or"."""
     phrases = noun_phrases_of(parse)
     starts = dict(phrases)
@@ -96,7 +93,7 @@ def _orders(parse: Parse, lexicon: Lexicon) -> Iterator[_Draft]:
             continue
         for start, end in phrases:
             other = place + 1, starts.get(place + 1, 0)
-            if end == place and other[1] and _equals(parse, (start, end), other, lexicon):
+            if end == place and other[1] and _equals(parse, (start, end), other):
                 yield _exchange(parse, (start, end), other)
         one, other = (place - 1, place), (place + 1, place + 2)
         if upos_at(parse, place - 1) == upos_at(parse, place + 1) == "ADJ" and _plain(parse, place):
@@ -114,7 +111,7 @@ def _plain(parse: Parse, place: int) -> bool:
     return suits and around.isdisjoint({"ADV", "ADJ"})
 
 
-def _equals(parse: Parse, one: Phrase, other: Phrase, lexicon: Lexicon) -> bool:
+def _equals(parse: Parse, one: Phrase, other: Phrase) -> bool:
     """Whether two phrases are coordinated with one another, and share what is around them."""
     before, after = upos_at(parse, one[0] - 1), upos_at(parse, other[1])
     if after not in _AFTER or not all(movable(parse, *phrase) for phrase in (one, other)):
@@ -127,7 +124,7 @@ def _equals(parse: Parse, one: Phrase, other: Phrase, lexicon: Lexicon) -> bool:
     own = _determined(parse, other) or other[1] - other[0] > 1 or one[1] - one[0] == 1
     if _determined(parse, one) != _determined(parse, other) or not own:
         return False
-    return before in _BEFORE or (before == "ADP" and _alike(parse, one, other, lexicon))
+    return before in _BEFORE or (before == "ADP" and _alike(parse, one, other))
 
 
 def _determined(parse: Parse, phrase: Phrase) -> bool:
@@ -135,11 +132,12 @@ def _determined(parse: Parse, phrase: Phrase) -> bool:
     return parse.upos[phrase[0]] in ("DET", "NUM") or parse.words[phrase[0]].lower() in _COUNTS
 
 
-def _alike(parse: Parse, one: Phrase, other: Phrase, lexicon: Lexicon) -> bool:
+def _alike(parse: Parse, one: Phrase, other: Phrase) -> bool:
     """Whether two phrases name things of one group, so that a preposition governs both."""
     groups = []
     for _, end in (one, other):
-        lemma = lexicon.reading(parse.words[end - 1].lower(), "NOUN", parse.tags[end - 1])
+        word, tag = parse.words[end - 1].lower(), parse.tags[end - 1]
+        lemma = load_lexicon().reading(word, "NOUN", tag)
         groups.append(set(lemma.groups) if lemma else set())
     return bool(groups[0] & groups[1])
 
@@ -149,9 +147,10 @@ def _exchange(parse: Parse, one: Phrase, other: Phrase) -> _Draft:
     return _Draft("order", exchange(parse, one, other), words)
 
 
-def _synonyms(parse: Parse, lexicon: Lexicon) -> Iterator[_Draft]:
+def _synonyms(parse: Parse) -> Iterator[_Draft]:
+    lexicon = load_lexicon()
     said = f" {' '.join(parse.words).lower()} "
-    for element in scene_graph(parse, lexicon).elements:
+    for element in scene_graph(parse).elements:
         old = written(parse, element.start, element.end)
         lemma = lexicon.reading(old.lower(), element.upos, element.tag)
         between = upos_at(parse, element.start - 1) in ("NOUN", "PROPN", "AUX")

@@ -28,11 +28,11 @@ _UNUSED = frozenset(
     lemmatizer trainable_lemmatizer senter sentencizer""".split()
 )
 # spaCy's own components.
-_FACTORIES = _UNUSED | {
-    *("attribute_ruler", "doc_cleaner", "future_entity_ruler", "merge_entities"),
-    *("merge_noun_chunks", "merge_subtokens", "morphologizer", "parser", "beam_parser"),
-    *("span_finder", "spancat_singlelabel", "tagger", "tok2vec", "token_splitter"),
-}
+_FACTORIES = _UNUSED.union(
+    """attribute_ruler doc_cleaner future_entity_ruler merge_entities merge_noun_chunks
+    merge_subtokens morphologizer parser beam_parser span_finder spancat_singlelabel tagger
+    tok2vec token_splitter""".split()
+)
 _PROBE = "A small dog sits on the green sofa."
 # Sentences taken from the stream at a time, and results remembered: both bound the memory.
 _CHUNK = 10_000

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Set
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from compo_pipeline.configuration import SettingsError
@@ -30,7 +29,6 @@ from compo_pipeline.language.editing import (
     replace_words,
     written,
 )
-from compo_pipeline.language.lexicon import Lexicon, load_lexicon
 from compo_pipeline.language.scene_graph import Category, Element, scene_graph
 from compo_pipeline.records import Parse
 
@@ -53,14 +51,12 @@ class Replacer:
 
     Attributes:
         source: gives alternatives.
-        lexicon: what the scene graph is read with.
         categories: of elements that may be replaced.
         determiners: whether a determiner is an attribute, although nothing replaces it.
         concreteness: how the element that is replaced is drawn; None draws all alike.
     """
 
     source: Source
-    lexicon: Lexicon = field(default_factory=load_lexicon)
     categories: Set[Category] = CATEGORIES
     determiners: bool = False
     concreteness: Concreteness | None = None
@@ -72,9 +68,9 @@ class Replacer:
             None where the caption has fewer than two entities, or no attribute and no relation,
             or where no element has an alternative.
         """
-        graph = scene_graph(parse, self.lexicon)
-        modified = any(one.category != "entity" for one in graph.elements)
-        modified = modified or (self.determiners and "DET" in parse.upos)
+        graph = scene_graph(parse)
+        determined = self.determiners and "DET" in parse.upos
+        modified = determined or any(one.category != "entity" for one in graph.elements)
         if graph.entities < 2 or not modified:
             return None
         drawn = self.replacements(parse, graph.elements, rng)
@@ -151,23 +147,10 @@ def replacer(
     chosen = frozenset(one for one in CATEGORIES if one in wanted)
     if unknown := wanted - CATEGORIES:
         raise SettingsError(f"{sorted(unknown)} are no categories: expected {sorted(CATEGORIES)}")
-    lexicon = load_lexicon()
     if source == "lexicon":
-        return Replacer(LexiconSource(lexicon), lexicon, chosen)
+        return Replacer(LexiconSource(), chosen)
     if source == "wordnet":
-        return Replacer(WordNetSource(open_wordnet(key, source), lexicon), lexicon, chosen)
+        return Replacer(WordNetSource(open_wordnet(key, source)), chosen)
     if source == "wordnet_cousins":
-        cousins = WordNetCousins(open_wordnet(key, source), lexicon)
-        return Replacer(cousins, lexicon, chosen, determiners=True)
+        return Replacer(WordNetCousins(open_wordnet(key, source)), chosen, determiners=True)
     raise SettingsError(f"{key} is {source!r}: expected lexicon, wordnet or wordnet_cousins")
-
-
-@cache
-def shipped() -> Replacer:
-    """The generator with the shipped lexicon and all categories."""
-    return replacer()
-
-
-def replace(parse: Parse, rng: random.Random) -> Generated | None:
-    """A caption with one element replaced, by `shipped`."""
-    return shipped()(parse, rng)

@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from compo_pipeline.language.editing import noun_phrases_of, written
-from compo_pipeline.language.lexicon import Lemma, Lexicon
+from compo_pipeline.language.editing import NOUNS, noun_phrases_of, written
+from compo_pipeline.language.lexicon import Lemma, load_lexicon
 from compo_pipeline.records import Parse
 
 Category = Literal["entity", "attribute", "relation"]
 
-_NOUNS = frozenset({"NOUN", "PROPN"})
 _PREPOSITIONS = frozenset({"ADP", "ADV", "SCONJ"})
 # How a tagger may tag what the lexicon lists under another tag.
 _TAGS = {"NNP": "NN", "NNPS": "NNS", "VBP": "VB"}
@@ -47,9 +46,9 @@ _KINDS = {
 }
 # Verbs that take "at" for their aim: "looking at".
 _AIMING = frozenset(
-    """look stare gaze glance peer point smile wave laugh bark aim throw swing work arrive""".split()
+    "look stare gaze glance peer point smile wave laugh bark aim throw swing work arrive".split()
 )
-_PRONOUNS = {
+PRONOUNS = {
     **dict.fromkeys(("he", "him", "his", "himself"), "he"),
     **dict.fromkeys(("she", "her", "hers", "herself"), "she"),
 }
@@ -117,46 +116,49 @@ def _kinds(group: str) -> tuple[str, ...]:
     return _KINDS.get(group.partition(".")[0], ("thing",))
 
 
-def scene_graph(parse: Parse, lexicon: Lexicon) -> SceneGraph:
+def scene_graph(parse: Parse) -> SceneGraph:
     """The graph of a parsed caption, its elements in text order by category."""
     words = [word.lower() for word in parse.words]
-    found = list(_prepositions(parse, words, lexicon))
+    found = list(_prepositions(parse, words))
     covered = {index for start, end in found if end - start > 1 for index in range(start, end)}
-    phrases = list(_phrases(parse, lexicon, covered))
+    phrases = list(_phrases(parse, covered))
     elements = [
         *_entities(parse, phrases),
-        *_attributes(parse, words, phrases, lexicon),
-        *_between(parse, words, phrases, found, lexicon),
+        *_attributes(parse, words, phrases),
+        *_between(parse, words, phrases, found),
         *_verbs(parse, phrases),
     ]
     return SceneGraph(len(phrases), tuple(elements))
 
 
-def _prepositions(parse: Parse, words: list[str], lexicon: Lexicon) -> Iterator[tuple[int, int]]:
+def _tag(parse: Parse, index: int) -> str:
+    """The fine tag of a word, as the lexicon knows them."""
+    return _TAGS.get(parse.tags[index], parse.tags[index])
+
+
+def _prepositions(parse: Parse, words: list[str]) -> Iterator[tuple[int, int]]:
     """Prepositions of the lexicon, the longest at each place; several words in any tags."""
-    index = 0
+    lexicon, index = load_lexicon(), 0
     while index < len(words):
         end = index + 1
         longest = lexicon.longest.get(words[index], 0)
         for length in range(min(longest, len(words) - index), 0, -1):
-            name = " ".join(words[index : index + length])
-            if (name, "ADP") in lexicon.lemmas and (
-                length > 1 or parse.upos[index] in _PREPOSITIONS
-            ):
+            known = (" ".join(words[index : index + length]), "ADP") in lexicon.lemmas
+            if known and (length > 1 or parse.upos[index] in _PREPOSITIONS):
                 end = index + length
                 yield index, end
                 break
         index = end
 
 
-def _phrases(parse: Parse, lexicon: Lexicon, covered: set[int]) -> Iterator[_Phrase]:
+def _phrases(parse: Parse, covered: set[int]) -> Iterator[_Phrase]:
     """Noun phrases but those inside a preposition ("the left" of "to the left of")."""
     for start, end in noun_phrases_of(parse):
-        if parse.upos[end - 1] not in _NOUNS or covered & set(range(start, end)):
+        if parse.upos[end - 1] not in NOUNS or covered & set(range(start, end)):
             continue
-        tag = _TAGS.get(parse.tags[end - 1], parse.tags[end - 1])
         for head in range(start, end):
-            lemma = lexicon.reading(written(parse, head, end).lower(), "NOUN", tag)
+            name = written(parse, head, end).lower()
+            lemma = load_lexicon().reading(name, "NOUN", _tag(parse, end - 1))
             if lemma:
                 break
         yield _Phrase(start, end, head, lemma, kinds(lemma))
@@ -164,9 +166,9 @@ def _phrases(parse: Parse, lexicon: Lexicon, covered: set[int]) -> Iterator[_Phr
 
 def _entities(parse: Parse, phrases: list[_Phrase]) -> Iterator[Element]:
     """Heads of phrases, without their compounds: "bat" of "baseball bat" is no animal."""
-    named = {_PRONOUNS[word.lower()] for word in parse.words if word.lower() in _PRONOUNS}
+    named = {PRONOUNS[word.lower()] for word in parse.words if word.lower() in PRONOUNS}
     for phrase in phrases:
-        modified = _NOUNS & set(parse.upos[phrase.start : phrase.head])
+        modified = NOUNS & set(parse.upos[phrase.start : phrase.head])
         tag = _number(parse, phrase)
         if tag and not modified and not _measures(parse, phrase):
             yield Element("entity", phrase.head, phrase.end, "NOUN", tag, phrase.kinds | named)
@@ -178,16 +180,15 @@ def _measures(parse: Parse, phrase: _Phrase) -> bool:
     """
     groups = phrase.lemma.groups if phrase.lemma else ()
     of = parse.words[phrase.end : phrase.end + 1] == ("of",)
-    return (
-        of and "thing" in phrase.kinds and not any(group.startswith("kitchen.") for group in groups)
-    )
+    kitchen = any(group.startswith("kitchen.") for group in groups)
+    return of and "thing" in phrase.kinds and not kitchen
 
 
 def _number(parse: Parse, phrase: _Phrase) -> str | None:
     """The tag of the head, None where the phrase speaks against it: "a cats", "two giraffe"; and
     where nothing shows the number of a word that has one form for both.
     """
-    tag = _TAGS.get(parse.tags[phrase.end - 1], parse.tags[phrase.end - 1])
+    tag = _tag(parse, phrase.end - 1)
     first = parse.words[phrase.start].lower()
     single = first in _SINGLE
     counted = parse.upos[phrase.start] == "NUM" and first != "one"
@@ -197,24 +198,22 @@ def _number(parse: Parse, phrase: _Phrase) -> str | None:
     return None if forms.get("NN") == forms.get("NNS", "") else tag
 
 
-def _attributes(
-    parse: Parse, words: list[str], phrases: list[_Phrase], lexicon: Lexicon
-) -> Iterator[Element]:
+def _attributes(parse: Parse, words: list[str], phrases: list[_Phrase]) -> Iterator[Element]:
     for phrase in phrases:
         for index in range(phrase.start, phrase.head):
             upos, tag = parse.upos[index], parse.tags[index]
             counted = index > 0 and words[index] in _COUNTED and words[index - 1] == "a"
-            if counted or _behind_noun(parse, index) or _named(parse, index, lexicon):
+            behind_noun = index > 0 and parse.upos[index - 1] in NOUNS
+            if counted or behind_noun or _named(parse, index):
                 continue
             if upos in ("ADJ", "NUM"):
                 tag = "CD" if upos == "NUM" else "JJ"
                 yield Element("attribute", index, index + 1, upos, tag, phrase.kinds)
             elif upos == "NOUN" and index + 1 == phrase.head:
-                lemma = lexicon.reading(words[index], upos, tag)
+                lemma = load_lexicon().reading(words[index], upos, tag)
                 if lemma and MODIFYING.intersection(lemma.groups):
-                    yield Element(
-                        "attribute", index, index + 1, upos, tag, phrase.kinds | {"before"}
-                    )
+                    conditions = phrase.kinds | {"before"}
+                    yield Element("attribute", index, index + 1, upos, tag, conditions)
     inside = _covered(phrases)
     for index in range(1, len(words)):
         if parse.upos[index] == "ADJ" and index not in inside and words[index - 1] in _COPULAS:
@@ -223,39 +222,31 @@ def _attributes(
                 yield Element("attribute", index, index + 1, "ADJ", "JJ", before[-1].kinds)
 
 
-def _named(parse: Parse, index: int, lexicon: Lexicon) -> bool:
+def _named(parse: Parse, index: int) -> bool:
     """Whether a word begins a noun of several words: "hot" of "a hot dog stand"."""
     pair = written(parse, index, index + 2).lower()
-    return lexicon.reading(pair, "NOUN", "NN") is not None
+    return load_lexicon().reading(pair, "NOUN", "NN") is not None
 
 
 def _covered(phrases: list[_Phrase]) -> set[int]:
     return {index for phrase in phrases for index in range(phrase.start, phrase.end)}
 
 
-def _behind_noun(parse: Parse, index: int) -> bool:
-    return index > 0 and parse.upos[index - 1] in _NOUNS
-
-
 def _between(
-    parse: Parse,
-    words: list[str],
-    phrases: list[_Phrase],
-    found: list[tuple[int, int]],
-    lexicon: Lexicon,
+    parse: Parse, words: list[str], phrases: list[_Phrase], found: list[tuple[int, int]]
 ) -> Iterator[Element]:
     """Prepositions behind an entity and right before another one."""
     starts = {phrase.start: phrase for phrase in phrases}
     for start, end in found:
         follows = starts.get(end)
-        if follows and phrases[0].end <= start and not _bound(parse, start, end, lexicon):
+        if follows and phrases[0].end <= start and not _bound(parse, start, end):
             counted = words[end] in _COUNTED or parse.upos[end] == "NUM"
             bare = not counted and words[follows.end : follows.end + 1] != ["of"]
             conditions = follows.kinds | {"bare"} if bare else follows.kinds
             yield Element("relation", start, end, "ADP", "IN", conditions)
 
 
-def _bound(parse: Parse, start: int, end: int, lexicon: Lexicon) -> bool:
+def _bound(parse: Parse, start: int, end: int) -> bool:
     """Whether a preposition belongs to the word before it: "covered with", "in between"."""
     word, before = parse.words[start].lower(), start - 1
     if parse.upos[before] == "ADP":
@@ -263,8 +254,7 @@ def _bound(parse: Parse, start: int, end: int, lexicon: Lexicon) -> bool:
     if end - start > 1 or parse.upos[before] != "VERB":
         return False
     if word == "at":
-        tag = _TAGS.get(parse.tags[before], parse.tags[before])
-        verb = lexicon.reading(parse.words[before].lower(), "VERB", tag)
+        verb = load_lexicon().reading(parse.words[before].lower(), "VERB", _tag(parse, before))
         return verb is None or verb.name in _AIMING
     return word in _BOUND and parse.tags[before] == "VBN"
 
@@ -278,7 +268,7 @@ def _verbs(parse: Parse, phrases: list[_Phrase]) -> Iterator[Element]:
         if upos != "VERB" or index in inside or not phrases[0].end <= index < phrases[-1].start:
             continue
         before = [phrase for phrase in phrases if phrase.end <= index]
-        tag = _TAGS.get(parse.tags[index], parse.tags[index])
+        tag = _tag(parse, index)
         if index + 1 in starts:
             # "A plate holding a pizza" throws nothing.
             if any("animate" in one.kinds for one in before):

@@ -8,11 +8,18 @@ listed are function words.
 
 from __future__ import annotations
 
-from compo_pipeline.language.editing import Phrase, article, key, noun_phrases_of, upos_at, written
+from compo_pipeline.language.editing import (
+    NOUNS,
+    Phrase,
+    article,
+    key,
+    noun_phrases_of,
+    upos_at,
+    written,
+)
 from compo_pipeline.records import Parse
 
-_NOUNS = frozenset({"NOUN", "PROPN"})
-_NOMINAL = _NOUNS | {"DET", "ADJ", "PRON", "NUM"}
+_NOMINAL = NOUNS | {"DET", "ADJ", "PRON", "NUM"}
 # Between two phrases these words say as much the other way round.
 _EITHER_WAY = frozenset({"and", "or", ",", "&", "next", "to", "near", "beside", "alongside"})
 
@@ -28,10 +35,10 @@ def unit(parse: Parse, phrase: Phrase) -> Phrase | None:
     if end - start > 1:
         return phrase
     upos, after = parse.upos[start], upos_at(parse, end)
-    if upos in _NOUNS:
-        if after in _NOUNS or (after == "ADP" and parse.words[end].lower() == "of"):
+    if upos in NOUNS:
+        if after in NOUNS or (after == "ADP" and parse.words[end].lower() == "of"):
             return None
-        while upos_at(parse, start - 1) in _NOUNS:
+        while upos_at(parse, start - 1) in NOUNS:
             start -= 1
         return start, end
     apart = upos != "ADP" and not (upos == "ADV" and after in {"ADP", "ADJ", "ADV"})
@@ -60,7 +67,7 @@ def says_the_same(parse: Parse, one: Phrase, other: Phrase) -> bool:
     if second != other and _rest(parse, first, one) != _rest(parse, second, other):
         return False
     between = range(first[1], second[0])  # other members of the list may be there
-    listed = _NOMINAL if parse.upos[one[1] - 1] in _NOUNS else frozenset[str]()
+    listed = _NOMINAL if parse.upos[one[1] - 1] in NOUNS else frozenset[str]()
     return all(key(parse.words[at]) in _EITHER_WAY or parse.upos[at] in listed for at in between)
 
 

@@ -30,9 +30,7 @@ from compo_pipeline.language.editing import (
 from compo_pipeline.records import Parse
 
 # The paper's excluded categories, and what is no word at all.
-EXCLUDED_UPOS = frozenset(
-    """AUX CCONJ DET INTJ PART PUNCT SCONJ SYM X SPACE""".split()
-)
+EXCLUDED_UPOS = frozenset("AUX CCONJ DET INTJ PART PUNCT SCONJ SYM X SPACE".split())
 ANY = "any"
 
 

@@ -30,7 +30,7 @@ from compo_pipeline.language.editing import (
     written,
 )
 from compo_pipeline.language.lexicon import load_lexicon
-from compo_pipeline.language.replacements import Replacer, shipped
+from compo_pipeline.language.replacements import Replacer
 from compo_pipeline.language.scene_graph import scene_graph
 from compo_pipeline.records import Parse
 
@@ -103,9 +103,7 @@ def _related(parse: Parse, subject: Phrase, other: Phrase) -> bool:
     return (prepositions or "VERB" in kinds) and not kinds & _PARTING and not astray
 
 
-def foil(
-    parse: Parse, unit: Unit, rng: random.Random, replacer: Replacer | None = None
-) -> Generated | None:
+def foil(parse: Parse, unit: Unit, rng: random.Random, replacer: Replacer) -> Generated | None:
     """A text that is one word or one exchange away from a unit, and false where it is true.
 
     One of the kinds of edit that apply is drawn, then one edit of this kind: another entity,
@@ -116,12 +114,11 @@ def foil(
         parse: the caption.
         unit: one of its units.
         rng: random state; equal states give equal texts.
-        replacer: gives other words; by default those of the shipped lexicon.
+        replacer: gives other words.
 
     Returns:
         The foil, whose `spans` are of its own text; None where no edit applies.
     """
-    replacer = replacer or shipped()
     drafts = _drafts(parse, unit, unit.phrase, rng, replacer)
     if not drafts:
         return None
@@ -140,20 +137,18 @@ def _changed(draft: tuple[str, list[Edit], tuple[str, str]]) -> tuple[str, ...]:
     return words if kind == "swap" else words[:1]
 
 
-def related_otherwise(
-    parse: Parse, rng: random.Random, replacer: Replacer | None = None
-) -> Generated | None:
+def related_otherwise(parse: Parse, rng: random.Random, replacer: Replacer) -> Generated | None:
     """A caption with another relation: one replaced, or its subject and object exchanged.
 
     Args:
         parse: the caption.
         rng: random state; equal states give equal texts.
-        replacer: gives other words; by default those of the shipped lexicon.
+        replacer: gives other words.
 
     Returns:
         None where no relation can be edited.
     """
-    replacer, drafts = replacer or shipped(), dict[str, list[_Draft]]()
+    drafts: dict[str, list[_Draft]] = {}
     for unit in units(parse):
         if unit.category == "relation":
             found = _drafts(parse, unit, unit.parts[1], rng, replacer)
@@ -181,11 +176,7 @@ def _drafts(
 ) -> dict[str, list[_Draft]]:
     """Replacements of the elements within a phrase, and the exchange of a relation, by kind."""
     start, end = within
-    elements = [
-        one
-        for one in scene_graph(parse, replacer.lexicon).elements
-        if start <= one.start and one.end <= end
-    ]
+    elements = [one for one in scene_graph(parse).elements if start <= one.start and one.end <= end]
     drafts: dict[str, list[_Draft]] = {}
     for kind, edits, words in replacer.replacements(parse, elements, rng):
         drafts.setdefault(kind, []).append((edits, words))

@@ -6,9 +6,9 @@ from P1 by one replacement, swap or addition (N).
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from random import Random
 
 from compo_pipeline.scenes.captions import (
     JOINED,
@@ -21,17 +21,6 @@ from compo_pipeline.scenes.captions import (
     sentence,
 )
 from compo_pipeline.scenes.world import INVERSE, NESTED, Relation, Scene, Thing, World, relation
-
-SUGAR_CREPE = (
-    "replace_obj",
-    "replace_att",
-    "replace_rel",
-    "swap_obj",
-    "swap_att",
-    "add_obj",
-    "add_att",
-)
-SUGAR_CREPE_PP = SUGAR_CREPE[:5]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +43,18 @@ class Claim:
     added: Phrase | None = None
 
 
-Change = Callable[[Claim, Scene, World, random.Random], tuple[Claim, Claim] | None]
+Pair = tuple[Claim, Claim]
+"""A true claim and a false one."""
+
+Change = Callable[[Claim, Scene, World, Random], Pair | None]
 
 
-def _replace_object(
-    claim: Claim, scene: Scene, world: World, random_: random.Random
-) -> tuple[Claim, Claim]:
+def _replace_object(claim: Claim, scene: Scene, world: World, random_: Random) -> Pair:
     kind = random_.choice([k for k in world.things if k not in {t.kind for t in scene.things}])
     return claim, replace(claim, a=replace(claim.a, kind=kind))
 
 
-def _replace_attribute(
-    claim: Claim, scene: Scene, world: World, random_: random.Random
-) -> tuple[Claim, Claim]:
+def _replace_attribute(claim: Claim, scene: Scene, world: World, random_: Random) -> Pair:
     thing = scene.things[0]
     named = random_.random()
     if named < 0.25 and thing.pattern in PATTERN_WORDS:
@@ -82,40 +70,30 @@ def _replace_attribute(
     return claim, replace(claim, a=replace(claim.a, colour=colour))
 
 
-def _replace_relation(
-    claim: Claim, scene: Scene, world: World, random_: random.Random
-) -> tuple[Claim, Claim] | None:
+def _replace_relation(claim: Claim, scene: Scene, world: World, random_: Random) -> Pair | None:
     if claim.relation is None:
         return None
     return claim, replace(claim, relation=INVERSE[claim.relation])
 
 
-def _swap_objects(
-    claim: Claim, scene: Scene, world: World, random_: random.Random
-) -> tuple[Claim, Claim] | None:
+def _swap_objects(claim: Claim, scene: Scene, world: World, random_: Random) -> Pair | None:
     if claim.relation is None:
         return None
     return claim, replace(claim, a=claim.b, b=claim.a)
 
 
-def _swap_attributes(
-    claim: Claim, scene: Scene, world: World, random_: random.Random
-) -> tuple[Claim, Claim]:
+def _swap_attributes(claim: Claim, scene: Scene, world: World, random_: Random) -> Pair:
     a, b = claim.a, claim.b
     return claim, replace(claim, a=replace(a, colour=b.colour), b=replace(b, colour=a.colour))
 
 
-def _add_object(
-    claim: Claim, scene: Scene, world: World, random_: random.Random
-) -> tuple[Claim, Claim]:
+def _add_object(claim: Claim, scene: Scene, world: World, random_: Random) -> Pair:
     kind = random_.choice([k for k in world.things if k not in {t.kind for t in scene.things}])
     colour = random_.choice(world.colours) if random_.random() < 0.5 else None
     return claim, replace(claim, added=Phrase(kind, colour))
 
 
-def _add_attribute(
-    claim: Claim, scene: Scene, world: World, random_: random.Random
-) -> tuple[Claim, Claim]:
+def _add_attribute(claim: Claim, scene: Scene, world: World, random_: Random) -> Pair:
     thing = scene.things[0]
     if thing.size in SIZE_WORDS and random_.random() < 0.5:
         false = "small" if thing.size == "large" else "large"
@@ -133,9 +111,11 @@ CHANGES: dict[str, Change] = {
     "add_obj": _add_object,
     "add_att": _add_attribute,
 }
+SUGAR_CREPE = tuple(CHANGES)
+SUGAR_CREPE_PP = SUGAR_CREPE[:5]
 
 
-def _claim(subtask: str, a: Thing, b: Thing, random_: random.Random) -> Claim:
+def _claim(subtask: str, a: Thing, b: Thing, random_: Random) -> Claim:
     """The claim of the true captions.
 
     It names the relation where the subtask is about it or one thing is inside the other, else half
@@ -166,7 +146,7 @@ def _word(claim: Claim, form: int) -> str:
     return sentence(text)
 
 
-def _reword(claim: Claim, form: int, random_: random.Random) -> str:
+def _reword(claim: Claim, form: int, random_: Random) -> str:
     """The same claim from the other end, in another form and with synonyms."""
     a, b = claim.a.indefinite(random_), claim.b.indefinite(random_)
     if claim.relation:
@@ -174,7 +154,7 @@ def _reword(claim: Claim, form: int, random_: random.Random) -> str:
     return sentence(JOINED[(form + random_.randint(1, 4)) % len(JOINED)].format(a=b, b=a))
 
 
-def make_item(subtask: str, scene: Scene, world: World, random_: random.Random) -> SceneItem | None:
+def make_item(subtask: str, scene: Scene, world: World, random_: Random) -> SceneItem | None:
     """An item of a subtask about the first two things of a scene; None where there is none."""
     if len(scene.things) < 2 or scene.things[0].colour == scene.things[1].colour:
         return None
@@ -188,10 +168,7 @@ def make_item(subtask: str, scene: Scene, world: World, random_: random.Random) 
 
 
 def items(
-    subtask: str, scenes: Iterable[Scene], world: World, random_: random.Random
+    subtask: str, scenes: Iterable[Scene], world: World, random_: Random
 ) -> Iterator[SceneItem]:
     """The items of a subtask."""
-    for scene in scenes:
-        item = make_item(subtask, scene, world, random_)
-        if item is not None:
-            yield item
+    return filter(None, (make_item(subtask, scene, world, random_) for scene in scenes))

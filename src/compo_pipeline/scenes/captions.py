@@ -69,15 +69,13 @@ class Phrase:
 
     def bare(self, random_: random.Random | None) -> str:
         """The words without an article."""
-        words = []
-        if self.size:
-            words.append(word(SIZE_WORDS, self.size, random_))
-        if self.pattern:
-            words.append(word(PATTERN_WORDS, self.pattern, random_))
-        if self.colour:
-            words.append(word(COLOUR_WORDS, self.colour, random_))
-        words.append(word(THING_WORDS, self.kind, random_))
-        return " ".join(words)
+        named = (
+            (SIZE_WORDS, self.size),
+            (PATTERN_WORDS, self.pattern),
+            (COLOUR_WORDS, self.colour),
+            (THING_WORDS, self.kind),
+        )
+        return " ".join(word(table, name, random_) for table, name in named if name)
 
     def indefinite(self, random_: random.Random | None) -> str:
         """The words behind `a` or `an`."""

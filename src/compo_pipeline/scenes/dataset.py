@@ -17,7 +17,6 @@ from pydantic import NonNegativeFloat, PositiveInt
 
 from compo_pipeline.configuration import SettingsError, Share, settings
 from compo_pipeline.scenes import benchmark
-from compo_pipeline.scenes.benchmark import SUGAR_CREPE
 from compo_pipeline.scenes.captions import COLOUR_WORDS, RELATIONS, THING_WORDS, sentences
 from compo_pipeline.scenes.instances import instances
 from compo_pipeline.scenes.render import image
@@ -40,7 +39,7 @@ _OURS = re.compile(
     r"|annotations/((captions|instances)_(train|val|test)\.json|scenes_(train|val|test)\.jsonl)"
     r"|benchmarks/(?P<held_out>val|test)/("
     r"images/(?P=held_out)-(benchmark|classification)-\d{6,}\.jpg"
-    rf"|sugar_crepe(_pp)?/({'|'.join(SUGAR_CREPE)})\.json"
+    rf"|sugar_crepe(_pp)?/({'|'.join(benchmark.SUGAR_CREPE)})\.json"
     r"|zero_shot/(things|colours)\.json|benchmarks\.json)"
 )
 # The official benchmarks are about photographs: reports use other names for these.
@@ -72,8 +71,7 @@ class WorldSettings:
             ("scenes.world.things", self.things, SHAPES),
             ("scenes.world.colours", self.colours, COLOURS),
         ):
-            unknown = [name for name in chosen if name not in known]
-            if unknown:
+            if unknown := [name for name in chosen if name not in known]:
                 raise SettingsError(f"{key}: {unknown} cannot be drawn; allowed: {sorted(known)}")
             if len(set(chosen)) < len(chosen):
                 raise SettingsError(f"{key}: each name once, got {list(chosen)}")
@@ -223,13 +221,8 @@ def _write_benchmarks(
         items = list(itertools.islice(drawn, settings.items))
         if len(items) < settings.items:
             found = f"{len(items)} of the {settings.items} items of scenes.items"
-            log.warning(
-                "The %s benchmark %s has %s: raise scenes.images (%d)",
-                split,
-                subtask,
-                found,
-                settings.images,
-            )
+            raised = f"raise scenes.images ({settings.images})"
+            log.warning("The %s benchmark %s has %s: %s", split, subtask, found, raised)
         counts[subtask] = len(items)
         _write_items(items, subtask, folder)
     _write_images(scenes, folder / "images")

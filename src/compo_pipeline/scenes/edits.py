@@ -32,7 +32,8 @@ from compo_pipeline.scenes.world import (
     Scene,
     Thing,
     World,
-    counterfactual,
+    exchanged_colours,
+    exchanged_places,
     fit,
     put,
     relation,
@@ -155,7 +156,7 @@ def _replace_relation(
     caption: ParsedCaption, scene: Scene, world: World, random_: random.Random
 ) -> Candidates:
     for claim in caption.of_field("relation"):
-        after = _of_pair("exchange_places", claim.kinds, scene, world, random_)
+        after = _exchanged(exchanged_places, claim.kinds, scene)
         if after and claim.start < claim.end:
             yield caption.reworded(claim, _opposite(claim, caption, random_)), after
 
@@ -226,13 +227,11 @@ def _swap_colours(
     claims = caption.of_field("colour")
     pairs = [(a, b) for i, a in enumerate(claims) for b in claims[:i]]
     for a, b in _drawn(pairs, random_):
-        after = _of_pair("exchange_colours", (*a.kinds, *b.kinds), scene, world, random_)
+        after = _exchanged(exchanged_colours, (*a.kinds, *b.kinds), scene)
         if after:
-            said = [caption.text[word.start : word.end] for word in (a, b)]
-            yield (
-                caption.with_changes([(a.start, a.end, said[1]), (b.start, b.end, said[0])]),
-                after,
-            )
+            first, second = (caption.text[claim.start : claim.end] for claim in (a, b))
+            changes = [(a.start, a.end, second), (b.start, b.end, first)]
+            yield caption.with_changes(changes), after
 
 
 def _swap_things(
@@ -246,38 +245,30 @@ def _swap_things(
             kinds = [thing.kind for thing in scene.things]
             if all(kind in CONTAINERS for kind in kinds) and _alike_inside(*kinds):
                 yield swapped, _turned_inside_out(scene)
-        elif after := _of_pair("exchange_places", claim.kinds, scene, world, random_):
+        elif after := _exchanged(exchanged_places, claim.kinds, scene):
             yield swapped, after
 
 
 def _turned_inside_out(scene: Scene) -> Scene:
     """Exchange kind, colour and shade of the inner and the outer thing."""
     a, b = scene.things
-    return replace(
-        scene,
-        things=(
-            replace(a, kind=b.kind, colour=b.colour, shade=b.shade),
-            replace(b, kind=a.kind, colour=a.colour, shade=a.shade),
-        ),
-    )
+    inner = replace(a, kind=b.kind, colour=b.colour, shade=b.shade)
+    outer = replace(b, kind=a.kind, colour=a.colour, shade=a.shade)
+    return replace(scene, things=(inner, outer))
 
 
-def _of_pair(
-    edit: Literal["exchange_places", "exchange_colours"],
-    kinds: Sequence[str],
-    scene: Scene,
-    world: World,
-    random_: random.Random,
+def _exchanged(
+    exchange: Callable[[Scene], Scene | None], kinds: Sequence[str], scene: Scene
 ) -> Scene | None:
     """An exchange between two things of given kinds."""
     order = sorted(range(len(scene.things)), key=lambda i: scene.things[i].kind not in kinds)
     first = replace(scene, things=tuple(scene.things[i] for i in order))
-    after = counterfactual(first, edit, world, random_)
+    after = exchange(first)
     if after is None:
         return None
     back = sorted(zip(order, after.things, strict=True), key=lambda pair: pair[0])
     edited = replace(scene, things=tuple(thing for _, thing in back))
-    if edit == "exchange_colours":
+    if exchange is exchanged_colours:
         return edited
     before, now = ({(one.x, one.y) for one in of.things[:2]} for of in (first, after))
     free = all(_is_free(edited.things[i], _without(edited, i), scene) for i in order[:2])

@@ -139,12 +139,8 @@ def imagine(
     for _ in range(_TRIES):
         things = _placed(_dressed(parsed, count, world, random_), scene, random_)
         backgrounds = [word.value for word in parsed.of_field("background")] or list(BACKGROUNDS)
-        after = replace(
-            scene,
-            background=random_.choice(backgrounds),
-            things=things,
-            shade=random_.randint(-8, 8),
-        )
+        background, shade = random_.choice(backgrounds), random_.randint(-8, 8)
+        after = replace(scene, background=background, things=things, shade=shade)
         if (
             len(things) == count
             and after.split == scene.split

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import combinations
 from typing import Any, Literal
 
 from compo_pipeline.seeding import digest, rng
@@ -244,46 +245,24 @@ def place(thing: Thing, scene: Scene) -> tuple[str, ...]:
     return tuple(words)
 
 
-Edit = Literal["exchange_places", "exchange_colours", "recolour", "replace_kind"]
+def exchanged_places(scene: Scene) -> Scene | None:
+    """The scene with its first two things in each other's places; None where they do not fit."""
+    if len(scene.things) < 2 or relation(*scene.things[:2]) in NESTED:
+        return None
+    a, b, *others = scene.things
+    things = (fit(a, b, scene), fit(b, a, scene), *others)
+    if any(one.overlaps(other, 0) for one, other in combinations(things, 2)):
+        return None
+    return replace(scene, scene_id=f"{scene.scene_id}-exchange_places", things=things)
 
 
-def counterfactual(scene: Scene, edit: Edit, world: World, random_: random.Random) -> Scene | None:
-    """The scene with one change; None where the change is not possible.
-
-    `exchange_places` and `exchange_colours` act on the first two things, the others on one drawn.
-    """
-    things = list(scene.things)
-    if edit in ("exchange_places", "exchange_colours"):
-        if len(things) < 2:
-            return None
-        a, b = things[:2]
-        if edit == "exchange_colours":
-            if a.colour == b.colour:
-                return None
-            things[:2] = [replace(a, colour=b.colour), replace(b, colour=a.colour)]
-        else:
-            if relation(a, b) in ("inside", "around"):
-                return None
-            things[:2] = [fit(a, b, scene), fit(b, a, scene)]
-            if any(p.overlaps(q, 0) for i, p in enumerate(things) for q in things[:i]):
-                return None
-    else:
-        index = random_.randrange(len(things))
-        thing = things[index]
-        if edit == "recolour":
-            taken = {t.colour for t in things}
-            free = [c for c in world.colours if c not in taken]
-            if not free:
-                return None
-            things[index] = replace(thing, colour=random_.choice(free))
-        else:
-            used = {t.kind for t in things}
-            holds = len(things) == 2 and relation(thing, things[1 - index]) == "around"
-            free = [k for k in world.things if k not in used and (k in CONTAINERS or not holds)]
-            if not free:
-                return None
-            things[index] = replace(thing, kind=random_.choice(free))
-    return replace(scene, scene_id=f"{scene.scene_id}-{edit}", things=tuple(things))
+def exchanged_colours(scene: Scene) -> Scene | None:
+    """The scene with the colours of its first two things exchanged; None where they are equal."""
+    if len(scene.things) < 2 or scene.things[0].colour == scene.things[1].colour:
+        return None
+    a, b, *others = scene.things
+    things = (replace(a, colour=b.colour), replace(b, colour=a.colour), *others)
+    return replace(scene, scene_id=f"{scene.scene_id}-exchange_colours", things=things)
 
 
 def fit(thing: Thing, spot: Thing, scene: Scene) -> Thing:

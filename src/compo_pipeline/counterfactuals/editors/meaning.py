@@ -19,6 +19,7 @@ from typing import NamedTuple
 from compo_pipeline.language.clauses import turned_relations, turned_voices
 from compo_pipeline.language.editing import bare, edited
 from compo_pipeline.language.lexicon import Lemma, load_lexicon
+from compo_pipeline.language.scene_graph import PRONOUNS
 from compo_pipeline.records import Parse
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*|&")
@@ -29,13 +30,7 @@ _EMPTY = frozenset(
     these those of to as also too some do does did""".split()
 )
 _JOINS = frozenset({"and", "or", "&"})
-_DENIALS = frozenset(
-    """no not without never none nobody nothing cannot neither nor""".split()
-)
-_PRONOUNS = {
-    **dict.fromkeys(("he", "him", "his", "himself"), "he"),
-    **dict.fromkeys(("she", "her", "hers", "herself"), "she"),
-}
+_DENIALS = frozenset("no not without never none nobody nothing cannot neither nor".split())
 _PRONOUN = "PRON"
 _DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _THINGS = frozenset({"NOUN", "ADJ", "NUM"})
@@ -116,10 +111,8 @@ def _content(word: str) -> Content:
         return Content("and" if word == "&" else word, joins=True)
     if word in _DENIALS or word.endswith(("n't", "n’t")):
         return Content("not", denies=True)
-    if word in _PRONOUNS:
-        return Content(
-            _PRONOUNS[word], frozenset({Reading(_PRONOUNS[word], _PRONOUN, False, True)})
-        )
+    if pronoun := PRONOUNS.get(word):
+        return Content(pronoun, frozenset({Reading(pronoun, _PRONOUN, False, True)}))
     if word.isdecimal() and int(word) < len(_DIGITS):
         word = _DIGITS[int(word)]
     return Content(word, _index().readings.get(word, frozenset()))
@@ -247,7 +240,7 @@ def altered(caption: Parse, text: str) -> str:
 
 def _turned(caption: Parse, text: str) -> bool:
     """Whether a rule turns the caption round into this text."""
-    clauses = chain(turned_voices(caption, load_lexicon()), turned_relations(caption))
+    clauses = chain(turned_voices(caption), turned_relations(caption))
     return any(bare(edited(caption, one.edits)[0]) == bare(text) for one in clauses)
 
 
