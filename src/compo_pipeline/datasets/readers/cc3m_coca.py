@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 from compo_pipeline.datasets.readers import img2dataset
 from compo_pipeline.datasets.readers.record import RawCaption
@@ -21,19 +20,9 @@ _COLUMN = "coca_captions"
 _MARKED = re.compile(r"^\s*<start_of_text>|<end_of_text>.*$", re.DOTALL)
 
 
-def caption_files(data: DataSettings, source: str) -> list[Path]:
-    """The split's metadata files."""
-    return img2dataset.caption_files(data, source)
-
-
-def image_folder(data: DataSettings, source: str) -> Path:
-    """The folder that holds the shards."""
-    return img2dataset.image_folder(data, source)
-
-
-def count(data: DataSettings, source: str) -> int:
-    """Records of a split."""
-    return img2dataset.count(data, source)
+caption_files = img2dataset.caption_files
+image_folder = img2dataset.image_folder
+count = img2dataset.count
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:

@@ -30,9 +30,8 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
     found = source_files(data, f"annotations/{_PREFIX}{glob.escape(source)}.json")
     if not found:
         folder = data.root / "annotations"
-        others = sorted(
-            other.stem.removeprefix(_PREFIX) for other in folder.glob(f"{_PREFIX}*.json")
-        )
+        paths = folder.glob(f"{_PREFIX}*.json")
+        others = sorted(path.stem.removeprefix(_PREFIX) for path in paths)
         raise SourceError(
             f"there is no {folder / f'{_PREFIX}{source}.json'}: "
             + (f"set data.splits to {', '.join(others)}" if others else "set data.root")
@@ -55,8 +54,7 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
     content = _load(data, source)
     files: dict[Any, str] = {}
     for entry in content["images"]:
-        problem = _image_problem(entry, files)
-        if problem:
+        if problem := _image_problem(entry, files):
             yield rejected(_field(entry, "id"), _field(entry, "file_name"), problem)
         else:
             files[entry["id"]] = entry["file_name"]
@@ -65,8 +63,7 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
         if not _caption_problem(entry, files):
             of_image.setdefault(entry["image_id"], []).append(entry)
     for entry in content["annotations"]:
-        problem = _caption_problem(entry, files)
-        if problem:
+        if problem := _caption_problem(entry, files):
             yield rejected(_field(entry, "id"), _field(entry, "image_id"), problem)
             continue
         image = entry["image_id"]

@@ -14,15 +14,8 @@ from compo_pipeline.datasets.readers.record import RawCaption, checked, rejected
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.records import Rejected
 
-
-def caption_files(data: DataSettings, source: str) -> list[Path]:
-    """The split's CSV files."""
-    return table.caption_files(data, source)
-
-
-def image_folder(data: DataSettings, source: str) -> Path:
-    """The folder that holds the images."""
-    return table.image_folder(data, source)
+caption_files = table.caption_files
+image_folder = table.image_folder
 
 
 def count(data: DataSettings, source: str) -> int:

@@ -13,7 +13,6 @@ are not read, because everything after ingest reads images as files below the ro
 
 from __future__ import annotations
 
-import string
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from compo_pipeline.datasets.readers.record import (
     RawCaption,
     SourceError,
     checked,
+    no_files,
     rejected,
     source_files,
 )
@@ -44,9 +44,7 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
     found = source_files(data, source)
     _refuse_packed(found, data.root)
     if not found:
-        raise SourceError(
-            f"no file below {data.root} matches '{source}': set data.root or data.splits"
-        )
+        raise no_files(data, source)
     for path in found:
         if path.suffix not in (".parquet", ".json"):
             raise SourceError(f"{path} is neither .parquet nor .json; set data.splits")
@@ -109,6 +107,7 @@ class _Shard:
         self.data, self.path = data, path
         self.text = data.columns.caption or caption
         self.image = data.columns.image or f"{{{_KEY}}}.jpg"
+        self.named = table.named_columns(self.image)
         self.id = data.columns.id or _KEY
         is_table = path.suffix == ".parquet"
         folder = path.with_suffix("") if is_table else path.parent
@@ -129,14 +128,14 @@ class _Shard:
         with table.parquet_file(self.path) as file:
             there = file.schema_arrow.names
             self._check(there)
-            wanted = [self.id, _STATUS, _ERROR, self.text, _KEY, *_fields(self.image)]
+            wanted = [self.id, _STATUS, _ERROR, self.text, _KEY, *self.named]
             columns = [name for name in dict.fromkeys(wanted) if name in there]
             yield from table.parquet_rows(file, columns)
 
     def _check(self, there: list[str]) -> None:
         if _PIXELS in there:
             raise SourceError(f"{self.path} holds images: download with --output_format files")
-        missing = [name for name in (self.id, *_fields(self.image)) if name not in there]
+        missing = [name for name in (self.id, *self.named) if name not in there]
         if self.text not in there and not (self.texts.is_dir() and _KEY in there):
             missing.append(self.text)
         if missing:
@@ -162,22 +161,18 @@ class _Shard:
         if status != _SUCCESS:
             detail = f"{status}: {values.get(_ERROR)}"
             return rejected(sample_id, "", detail, NOT_DOWNLOADED)
-        missing = [name for name in (self.id, *_fields(self.image)) if values.get(name) is None]
+        missing = [name for name in (self.id, *self.named) if values.get(name) is None]
         if missing:
-            return rejected(
-                sample_id, "", f"nothing in {', '.join(missing)}; found {shown(values)}"
-            )
+            detail = f"nothing in {', '.join(missing)}; found {shown(values)}"
+            return rejected(sample_id, "", detail)
         try:
             image = f"{self.images}/{self.image.format_map(values)}"
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             detail = f"data.columns.image '{self.image}' does not fit {shown(values)}: {error}"
             return rejected(sample_id, "", detail)
-        if self.text in values:
-            text = values[self.text]
-        else:
-            text = self._first_line(values.get(_KEY))
-            if text is None:
-                return rejected(sample_id, image, f"neither a {self.text} nor a text file of it")
+        text = values[self.text] if self.text in values else self._first_line(values.get(_KEY))
+        if text is None and self.text not in values:
+            return rejected(sample_id, image, f"neither a {self.text} nor a text file of it")
         return checked(sample_id, f"{split}-{image}", image, (text,), (), split)
 
     def _first_line(self, key: Any) -> str | None:
@@ -189,8 +184,3 @@ class _Shard:
                 return file.readline().decode("utf-8", "surrogateescape").strip()
         except (OSError, ValueError):
             return None
-
-
-def _fields(pattern: str) -> list[str]:
-    """Columns that a pattern names."""
-    return [name for _, name, _, _ in string.Formatter().parse(pattern) if name]

@@ -12,27 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 from compo_pipeline.datasets.readers import table
 from compo_pipeline.datasets.readers.record import RawCaption
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.records import Rejected
 
-
-def caption_files(data: DataSettings, source: str) -> list[Path]:
-    """The split's files."""
-    return table.caption_files(data, source)
-
-
-def image_folder(data: DataSettings, source: str) -> Path:
-    """The folder from which the paths in the file start."""
-    return table.image_folder(data, source)
-
-
-def count(data: DataSettings, source: str) -> int:
-    """Captions of a split."""
-    return table.count(data, source)
+caption_files = table.caption_files
+image_folder = table.image_folder
+count = table.count
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:

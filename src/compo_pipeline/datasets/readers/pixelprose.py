@@ -9,27 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 from compo_pipeline.datasets.readers import table
 from compo_pipeline.datasets.readers.record import RawCaption
 from compo_pipeline.datasets.settings import Columns, DataSettings
 from compo_pipeline.records import Rejected
 
-
-def caption_files(data: DataSettings, source: str) -> list[Path]:
-    """The split's parquet files."""
-    return table.caption_files(data, source)
-
-
-def image_folder(data: DataSettings, source: str) -> Path:
-    """The folder that holds the images."""
-    return table.image_folder(data, source)
-
-
-def count(data: DataSettings, source: str) -> int:
-    """Records of a split."""
-    return table.count(data, source)
+caption_files = table.caption_files
+image_folder = table.image_folder
+count = table.count
 
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:

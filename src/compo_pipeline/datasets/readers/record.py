@@ -75,6 +75,13 @@ def source_files(data: DataSettings, pattern: str) -> list[Path]:
         ) from error
 
 
+def no_files(data: DataSettings, source: str) -> SourceError:
+    """The error of a split for which `source_files` finds none."""
+    return SourceError(
+        f"no file below {data.root} matches '{source}': set data.root or data.splits"
+    )
+
+
 def rejected(sample_id: Any, image: Any, detail: str, rule: str = UNPARSEABLE) -> Rejected:
     """A rejected record; values that a table cannot hold are escaped."""
     return Rejected(-1, _storable(sample_id), _storable(image), rule, _storable(detail))
@@ -92,8 +99,7 @@ def checked(
     if not image.strip():
         return rejected(sample_id, image, f"the image's name is {image!r}")
     for text in (sample_id, image_id, image, *own, *further):
-        problem = text_problem(text)
-        if problem:
+        if problem := text_problem(text):
             return rejected(sample_id, image, problem)
     return RawCaption(sample_id, image_id, image, tuple(own), tuple(further), split)
 

@@ -20,6 +20,7 @@ from compo_pipeline.datasets.readers.record import (
     RawCaption,
     SourceError,
     checked,
+    no_files,
     rejected,
     source_files,
 )
@@ -45,9 +46,7 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
     """The split's files, in the order of their names."""
     found = source_files(data, source)
     if not found:
-        raise SourceError(
-            f"no file below {data.root} matches '{source}': set data.root or data.splits"
-        )
+        raise no_files(data, source)
     for path in found:
         if path.suffix not in _RECORDS:
             raise SourceError(
@@ -104,16 +103,16 @@ class _Meaning:
     def of(cls, data: DataSettings) -> _Meaning:
         given = data.columns
         # A pattern of columns; one name alone is the simplest of them.
-        image = _as_pattern(given.image or "image")
+        image = given.image or "image"
+        image = image if "{" in image else f"{{{image}}}"
         text = given.sentences or given.caption or "caption"
-        in_image = [name for _, name, _, _ in string.Formatter().parse(image) if name]
         return cls(
             folder=f"{data.images.rstrip('/')}/" if data.images else "",
             id=given.id,
             image=image,
             text=text,
             listed=bool(given.sentences),
-            columns=list(dict.fromkeys([*([given.id] if given.id else []), *in_image, text])),
+            columns=list(dict.fromkeys(filter(None, [given.id, *named_columns(image), text]))),
         )
 
     def record(self, values: Mapping[str, Any], split: str, number: int) -> RawCaption | Rejected:
@@ -133,9 +132,8 @@ class _Meaning:
         text = values[self.text]
         own = _sentences(text) if self.listed else (text,)
         if not own:
-            return rejected(
-                sample_id, image, f"{self.text} is {shown(text)}, expected a list of texts"
-            )
+            detail = f"{self.text} is {shown(text)}, expected a list of texts"
+            return rejected(sample_id, image, detail)
         return checked(sample_id, f"{split}-{image}", image, own, (), split)
 
 
@@ -181,9 +179,8 @@ class _Division:
         if self.column and isinstance(record, RawCaption):
             named = _trimmed(values.get(self.column))
             if named not in self.splits:
-                detail = (
-                    f"{self.column} is {shown(named)}, expected one of {', '.join(self.splits)}"
-                )
+                splits = ", ".join(self.splits)
+                detail = f"{self.column} is {shown(named)}, expected one of {splits}"
                 return rejected(record.sample_id, record.image, detail)
         return record
 
@@ -213,8 +210,9 @@ def _names(path: Path) -> list[str]:
     return list(first) if isinstance(first, Mapping) else []
 
 
-def _as_pattern(image: str) -> str:
-    return image if "{" in image else f"{{{image}}}"
+def named_columns(pattern: str) -> list[str]:
+    """Columns that a pattern names."""
+    return [name for _, name, _, _ in string.Formatter().parse(pattern) if name]
 
 
 def _sentences(value: Any) -> tuple[Any, ...]:
@@ -242,8 +240,7 @@ def _csv_records(path: Path, columns: list[str]) -> Iterator[Values]:
         if isinstance(row, UnreadableRecord):
             yield row
         elif len(row) != len(header):
-            found = f"{len(row)} fields, expected {len(header)}: {shown(row)}"
-            yield UnreadableRecord(found)
+            yield UnreadableRecord(f"{len(row)} fields, expected {len(header)}: {shown(row)}")
         else:
             yield dict(zip(header, row, strict=True))
 

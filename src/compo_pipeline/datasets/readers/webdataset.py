@@ -14,6 +14,7 @@ from compo_pipeline.datasets.readers.record import (
     RawCaption,
     SourceError,
     checked,
+    no_files,
     rejected,
     source_files,
 )
@@ -29,9 +30,7 @@ def caption_files(data: DataSettings, source: str) -> list[Path]:
     """The split's shards, in the order of their names."""
     found = source_files(data, source)
     if not found:
-        raise SourceError(
-            f"no file below {data.root} matches '{source}': set data.root or data.splits"
-        )
+        raise no_files(data, source)
     for path in found:
         if path.suffix != ".tar":
             raise SourceError(f"{path} is no .tar shard; set data.splits")
@@ -64,7 +63,7 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
             yield rejected(name, shard, f"{shard} is not a tar archive")
             continue
         for key, members in samples.items():
-            yield _record(data, split, f"{name}/{key}", path, shard, members)
+            yield _record(data, split, f"{name}/{key}", path, members)
         if archives.scan(path).cut:
             yield rejected(name, shard, f"{shard} is cut off: what followed is missing")
 
@@ -82,20 +81,14 @@ def _samples(path: Path) -> dict[str, dict[str, str]] | None:
 
 
 def _record(
-    data: DataSettings,
-    split: str,
-    sample_id: str,
-    path: Path,
-    shard: str,
-    members: Mapping[str, str],
+    data: DataSettings, split: str, sample_id: str, path: Path, members: Mapping[str, str]
 ) -> RawCaption | Rejected:
     """A record, or why the members of a sample make none."""
     member = next((members[ending] for ending in _IMAGES if ending in members), None)
     if member is None:
-        return rejected(
-            sample_id, "", f"no image ({', '.join(_IMAGES)}) among {', '.join(members)}"
-        )
-    image = f"{shard}/{member}"
+        detail = f"no image ({', '.join(_IMAGES)}) among {', '.join(members)}"
+        return rejected(sample_id, "", detail)
+    image = f"{path.relative_to(data.root).as_posix()}/{member}"
     try:
         given, text = _texts(data, path, members)
     except ValueError as error:
