@@ -139,7 +139,12 @@ def _by_pool(
     workers: int,
 ) -> Iterator[Result]:
     try:
-        yield from in_order(partial(pool.submit, function), Future.result, partitions, 2 * workers)
+        yield from in_order(
+            lambda partition: pool.submit(function, partition),
+            Future.result,
+            partitions,
+            2 * workers,
+        )
     finally:
         pool.shutdown(cancel_futures=True)
 

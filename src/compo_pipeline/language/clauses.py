@@ -116,19 +116,21 @@ def _verb(parse: Parse, start: int) -> _Verb | None:
         return None
     done, doing = lemma.forms["VBN"], lemma.forms["VBG"]
     if tag == "VBG" and not being:
-        passive = f"being {done} by"
-        return _Verb(at + 1, f"is {passive}", f"are {passive}") if be else _both(at + 1, passive)
+        return _turned_verb(at + 1, f"being {done} by", be)
     if tag in ("VBZ", "VBP") and not be:
         return _Verb(at + 1, f"is {done} by", f"are {done} by")
     if tag != "VBN" or parse.words[at + 1 : at + 2] != ("by",):
         return None
     if being:
-        return _Verb(at + 2, f"is {doing}", f"are {doing}") if be else _both(at + 2, doing)
+        return _turned_verb(at + 2, doing, be)
     return _Verb(at + 2, lemma.forms["VBZ"], lemma.forms["VB"]) if be else None
 
 
-def _both(end: int, text: str) -> _Verb:
-    return _Verb(end, text, text)
+def _turned_verb(end: int, participle: str, be: bool) -> _Verb:
+    """A participle, behind "is" or "are" where the caption has one of them."""
+    if be:
+        return _Verb(end, f"is {participle}", f"are {participle}")
+    return _Verb(end, participle, participle)
 
 
 def _subjects(parse: Parse) -> Iterator[_Nominal]:

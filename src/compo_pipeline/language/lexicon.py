@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
@@ -29,6 +29,7 @@ _PARADIGMS = {
     "ADP": ("IN",),
     "NUM": ("CD",),
 }
+_SUFFIXES = {"VBG": "ing", "VBD": "ed", "VBN": "ed", "JJR": "er", "JJS": "est"}
 _ALL = "all"
 _MASS, _BOTH = "mass", "both"
 _PRONOUNS = ("he", "she")
@@ -227,6 +228,7 @@ def _lemma(row: dict[str, str]) -> Lemma:
     unsure = forms.keys() if row["unsure"] == _ALL else set(row["unsure"].split())
     if unsure - forms.keys():
         raise ValueError(f"unsure of forms that do not exist: {sorted(unsure - forms.keys())}")
+    opposites = (part.split("/") for part in _listed(row["opposites"]))
     weight = row["weight"] or "0"
     if weight not in "0123":
         raise ValueError("a weight is 0 to 3")
@@ -240,7 +242,7 @@ def _lemma(row: dict[str, str]) -> Lemma:
         next((one for one in _PRONOUNS if one in flags), ""),
         tuple(row["groups"].split()),
         int(weight),
-        tuple(_opposites(_listed(row["opposites"]))),
+        tuple(Opposite(other, frozenset(kinds)) for other, *kinds in opposites),
         tuple(_listed(row["synonyms"])),
         tuple(_listed(row["also"])),
     )
@@ -258,12 +260,6 @@ def _forms(name: str, upos: str, given: set[str]) -> dict[str, str]:
 
 def _listed(cell: str) -> list[str]:
     return [part.strip() for part in cell.split(",") if part.strip()]
-
-
-def _opposites(parts: list[str]) -> Iterator[Opposite]:
-    for part in parts:
-        lemma, *kinds = part.split("/")
-        yield Opposite(lemma, frozenset(kinds))
 
 
 def _check(lemmas: list[Lemma], path: Traversable) -> None:
@@ -289,15 +285,7 @@ def regular(lemma: str, tag: str) -> str:
     """
     if tag in ("NNS", "VBZ"):
         return _with_s(lemma)
-    if tag == "VBG":
-        return _with_suffix(lemma, "ing")
-    if tag in ("VBD", "VBN"):
-        return _with_suffix(lemma, "ed")
-    if tag == "JJR":
-        return _with_suffix(lemma, "er")
-    if tag == "JJS":
-        return _with_suffix(lemma, "est")
-    return lemma
+    return _with_suffix(lemma, _SUFFIXES[tag]) if tag in _SUFFIXES else lemma
 
 
 def _with_s(word: str) -> str:

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import as_file
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from compo_pipeline.configuration import SettingsError, leaves
 from compo_pipeline.language.lexicon import RESOURCES
@@ -120,16 +120,6 @@ def _check(nlp: Language, model: str) -> None:
         )
 
 
-class _Annotation(NamedTuple):
-    """The fields of a `Parse` that depend on its text alone."""
-
-    words: tuple[str, ...]
-    offsets: tuple[int, ...]
-    upos: tuple[str, ...]
-    tags: tuple[str, ...]
-    noun_phrases: tuple[int, ...]
-
-
 def parse(
     nlp: Language, items: Iterable[tuple[str, int, str]], batch_size: int = 256
 ) -> Iterator[Parse]:
@@ -141,8 +131,8 @@ def parse(
             case. The text is one sentence, whatever a sentence splitter would make of it.
         batch_size: texts that go through the pipeline's networks together.
     """
+    known: dict[str, tuple[Any, ...]] = {}
     stream = iter(items)
-    known: dict[str, _Annotation] = {}
     while chunk := list(islice(stream, _CHUNK)):
         if len(known) > _REMEMBERED:
             known.clear()
@@ -199,12 +189,15 @@ def one_sentence(doc: Doc) -> Doc:
     return doc
 
 
-def _annotation(doc: Doc) -> _Annotation:
-    """Whitespace that the tokenizer keeps as a token is SPACE, whatever the tagger guessed."""
-    return _Annotation(
-        words=tuple(token.text for token in doc),
-        offsets=tuple(token.idx for token in doc),
-        upos=tuple("SPACE" if token.is_space else token.pos_ for token in doc),
-        tags=tuple("_SP" if token.is_space else token.tag_ for token in doc),
-        noun_phrases=tuple(place for span in noun_phrases(doc) for place in span),
+def _annotation(doc: Doc) -> tuple[Any, ...]:
+    """The fields of a `Parse` that depend on its text alone: words to noun phrases.
+
+    Whitespace that the tokenizer keeps as a token is SPACE, whatever the tagger guessed.
+    """
+    return (
+        tuple(token.text for token in doc),
+        tuple(token.idx for token in doc),
+        tuple("SPACE" if token.is_space else token.pos_ for token in doc),
+        tuple("_SP" if token.is_space else token.tag_ for token in doc),
+        tuple(place for span in noun_phrases(doc) for place in span),
     )

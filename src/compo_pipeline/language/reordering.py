@@ -112,12 +112,8 @@ def _pairs(parse: Parse, phrases: list[Phrase], careful: bool) -> Iterator[tuple
         phrases = [unit for unit in units if unit and movable(parse, *unit)]
     keys = {phrase: key(written(parse, *phrase)) for phrase in phrases}
     for one, other in combinations(phrases, 2):
-        if keys[one] != keys[other] and (not careful or _makes_sense(parse, one, other)):
+        if keys[one] != keys[other] and (not careful or sense.exchangeable(parse, one, other)):
             yield one, other
-
-
-def _makes_sense(parse: Parse, one: Phrase, other: Phrase) -> bool:
-    return sense.fits(parse, one, parse, other) and not sense.says_the_same(parse, one, other)
 
 
 def shuffle_bigrams(parse: Parse, rng: random.Random) -> Generated | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal, NamedTuple
 
 from compo_pipeline.configuration import SettingsError
@@ -154,3 +155,9 @@ def replacer(
     if source == "wordnet_cousins":
         return Replacer(WordNetCousins(open_wordnet(key, source)), chosen, determiners=True)
     raise SettingsError(f"{key} is {source!r}: expected lexicon, wordnet or wordnet_cousins")
+
+
+@cache
+def shipped() -> Replacer:
+    """The generator with the shipped lexicon and all categories."""
+    return replacer()

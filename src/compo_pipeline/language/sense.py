@@ -55,6 +55,13 @@ def fits(parse: Parse, phrase: Phrase, source: Parse, taken: Phrase) -> bool:
     )
 
 
+def exchangeable(parse: Parse, one: Phrase, other: Phrase) -> bool:
+    """Whether two phrases, the earlier one first, can change places so that the caption stays
+    English and says something else.
+    """
+    return fits(parse, one, parse, other) and not says_the_same(parse, one, other)
+
+
 def says_the_same(parse: Parse, one: Phrase, other: Phrase) -> bool:
     """Whether a caption says the same when two of its phrases, the earlier one first, change
     places: both qualify one noun ("a big red car"), or are in one list and differ in nothing

@@ -143,10 +143,7 @@ def swap_within(
         pairs = (
             (a, b)
             for a, b in combinations(_sensible(parse, words, excluded), 2)
-            if a.upos == b.upos
-            and a.key != b.key
-            and sense.fits(parse, a.phrase, parse, b.phrase)
-            and not sense.says_the_same(parse, a.phrase, b.phrase)
+            if a.upos == b.upos and a.key != b.key and sense.exchangeable(parse, a.phrase, b.phrase)
         )
         category, drawn = _draw_sensible(pairs, rng, concreteness)
     else:
@@ -177,23 +174,21 @@ def _draw(
 
     Words that both sentences share make no category.
     """
-    groups = [_by_category(side, excluded, shared) for side in (ours, theirs)]
+    mine, yours = (_by_category(side, excluded, shared) for side in (ours, theirs))
     common = [
         name
-        for name in sorted(groups[0].keys() & groups[1].keys())
-        if len({word.key for group in groups for word in group[name]}) > 1
+        for name in sorted(mine.keys() & yours.keys())
+        if len({word.key for word in (*mine[name], *yours[name])}) > 1
     ]
     if concreteness is not None:
-        grouped = [
-            pair for name in common for pair in product(groups[0][name], groups[1][name])
-        ] or product(ours, theirs)
-        pairs = [(a, b) for a, b in grouped if a.key != b.key]
+        grouped = [pair for name in common for pair in product(mine[name], yours[name])]
+        pairs = [(a, b) for a, b in grouped or product(ours, theirs) if a.key != b.key]
         drawn = draw(rng, pairs, _keys, concreteness) if pairs else None
         return (drawn[0].upos if drawn and common else ANY), drawn
     if not common:
         return ANY, _draw_pair(ours, theirs, rng)
     category = rng.choice(common)
-    return category, _draw_pair(groups[0][category], groups[1][category], rng)
+    return category, _draw_pair(mine[category], yours[category], rng)
 
 
 def _sensible(
@@ -210,9 +205,7 @@ def _sensible(
 
 
 def _draw_sensible(
-    pairs: Iterable[tuple[_Word, _Word]],
-    rng: random.Random,
-    concreteness: Concreteness | None = None,
+    pairs: Iterable[tuple[_Word, _Word]], rng: random.Random, concreteness: Concreteness | None
 ) -> tuple[str, tuple[_Word, _Word] | None]:
     """A category that has pairs, and one of these; nothing else will do."""
     groups: dict[str, list[tuple[_Word, _Word]]] = {}

@@ -87,15 +87,10 @@ def _units(record: Mapping[str, Any]) -> Iterator[WrittenUnit]:
     for relation in record.get("relations") or ():
         subject, name, other = (_text(relation.get(part)) for part in _PARTS)
         text = _sentence(subject, name, other)
-        foils = tuple(
-            dict.fromkeys(
-                foil
-                for foil in _relation_foils(relation, subject, name, other, others)
-                if foil != text
-            )
-        )
+        foils = dict.fromkeys(_relation_foils(relation, subject, name, other, others))
+        foils.pop(text, None)
         if subject and name and other and foils:
-            yield WrittenUnit("relation", text, foils)
+            yield WrittenUnit("relation", text, tuple(foils))
 
 
 def _relation_foils(

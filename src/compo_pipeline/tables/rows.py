@@ -316,10 +316,10 @@ def training_rows(captions: Iterable[Caption], split: str) -> Table[Caption]:
     return rows
 
 
-def grouped(rows: Iterable[Row], size: int = GROUP) -> Iterator[list[Row]]:
-    """Rows in lists of at most `size`."""
+def grouped(rows: Iterable[Row], size: int | None = None) -> Iterator[list[Row]]:
+    """Rows in lists of at most `size`, by default 5,000."""
     remaining = iter(rows)
-    return iter(lambda: list(islice(remaining, size)), [])
+    return iter(lambda: list(islice(remaining, size or GROUP)), [])
 
 
 def _write_arrow(sink: Any, batches: Iterable[pa.RecordBatch], columns: pa.Schema) -> None:

@@ -108,10 +108,14 @@ class EndpointEditor:
             httpx.Client(headers=headers, timeout=self._settings.timeout) as client,
             ThreadPoolExecutor(self._settings.in_flight, "endpoint") as pool,
         ):
-            ask = partial(pool.submit, self._result, client, stop)
-            ahead = self._settings.in_flight * _AHEAD
+            results = in_order(
+                lambda request: pool.submit(self._result, client, stop, request),
+                Future.result,
+                requests,
+                self._settings.in_flight * _AHEAD,
+            )
             try:
-                yield from self._settled(in_order(ask, Future.result, requests, ahead))
+                yield from self._settled(results)
             finally:
                 stop.set()
                 pool.shutdown(cancel_futures=True)

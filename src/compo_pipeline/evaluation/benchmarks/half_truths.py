@@ -26,6 +26,7 @@ from compo_pipeline.evaluation.benchmarks.items import (
     subtasks_of,
 )
 from compo_pipeline.language.editing import Phrase, written
+from compo_pipeline.language.replacements import shipped
 from compo_pipeline.language.units import foil, units
 from compo_pipeline.records import Caption, HalfTruth, Parse
 from compo_pipeline.seeding import rng
@@ -96,7 +97,7 @@ def _entity(parse: Parse) -> tuple[str, str, str] | None:
     """Anchor, full truth and half truth of the first two entities of which one has a foil."""
     entities = [unit for unit in units(parse) if unit.category == "entity"]
     for anchor, other in permutations(entities, 2):
-        if wrong := foil(parse, other, rng(NAME, parse.text)):
+        if wrong := foil(parse, other, rng(NAME, parse.text), shipped()):
             start, detail = (_text(parse, unit.phrase) for unit in (anchor, other))
             return start, f"{start} and {detail}", f"{start} and {wrong.text.lower()}"
     return None
@@ -108,7 +109,7 @@ def _relation(parse: Parse) -> tuple[str, str, str] | None:
         if unit.category == "relation":
             anchor = _text(parse, unit.parts[0])
             for draw in range(_DRAWS):
-                wrong = foil(parse, unit, rng(NAME, parse.text, draw))
+                wrong = foil(parse, unit, rng(NAME, parse.text, draw), shipped())
                 text = wrong.text.lower() if wrong else ""
                 if wrong and (wrong.category == "swap" or text.startswith(f"{anchor} ")):
                     return anchor, _text(parse, unit.phrase), text
