@@ -217,10 +217,8 @@ def verify_checksum(path: Path) -> str:
     return recorded.decode()
 
 
-@contextmanager
-def _mapped(file: BinaryIO) -> Iterator[mmap.mmap]:
-    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        yield content
+def _mapped(file: BinaryIO) -> mmap.mmap:
+    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _checksums(content: mmap.mmap) -> tuple[int, bytes, bytes]:

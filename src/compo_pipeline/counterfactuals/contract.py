@@ -110,6 +110,17 @@ class ImageFailure:
     reason: str
 
 
+def real_image(request: ImageRequest) -> Image | ImageFailure:
+    """The real image of a request, following links; a failure where it cannot be read."""
+    from compo_pipeline.images import decoding
+
+    folder, name = request.image.parent, request.image.name
+    try:
+        return decoding.load(folder, name, decoding.Limits(follow_symlinks=True))
+    except decoding.ImageError as error:
+        return ImageFailure(request, f"the real image: {error}")
+
+
 class ImageGenerator(Protocol):
     """Generates images of edited captions."""
 

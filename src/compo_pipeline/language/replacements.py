@@ -22,14 +22,7 @@ from compo_pipeline.language.alternatives import (
     open_wordnet,
 )
 from compo_pipeline.language.concreteness import Concreteness, draw
-from compo_pipeline.language.editing import (
-    Edit,
-    Generated,
-    edited,
-    movable,
-    replace_words,
-    written,
-)
+from compo_pipeline.language.editing import Edit, Generated, edited, movable, replace_words, written
 from compo_pipeline.language.scene_graph import Category, Element, scene_graph
 from compo_pipeline.records import Parse
 
@@ -145,7 +138,7 @@ def replacer(
         SettingsError: unknown names, or WordNet is wanted and not there.
     """
     wanted = set(categories)
-    chosen = frozenset(one for one in CATEGORIES if one in wanted)
+    chosen = CATEGORIES.intersection(wanted)
     if unknown := wanted - CATEGORIES:
         raise SettingsError(f"{sorted(unknown)} are no categories: expected {sorted(CATEGORIES)}")
     if source == "lexicon":

@@ -111,9 +111,7 @@ def kinds(lemma: Lemma | None) -> frozenset[str]:
 
 
 def _kinds(group: str) -> tuple[str, ...]:
-    if group in _KINDS:
-        return _KINDS[group]
-    return _KINDS.get(group.partition(".")[0], ("thing",))
+    return _KINDS.get(group) or _KINDS.get(group.partition(".")[0], ("thing",))
 
 
 def scene_graph(parse: Parse) -> SceneGraph:

@@ -9,7 +9,6 @@ of hard negatives the foils.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
@@ -65,7 +64,7 @@ class Unit(NamedTuple):
 
 def units(parse: Parse) -> tuple[Unit, ...]:
     """Entities, then relations, each in text order; of units that read alike the first."""
-    phrases = list(_entities(parse))
+    phrases = _entities(parse)
     found = [Unit("entity", (phrase,)) for phrase in phrases]
     found += (
         Unit("relation", (subject, (subject[1], other[0]), other))
@@ -76,18 +75,14 @@ def units(parse: Parse) -> tuple[Unit, ...]:
     return tuple(unit for unit in found if unit in distinct.values())
 
 
-def _entities(parse: Parse) -> Iterator[Phrase]:
+def _entities(parse: Parse) -> list[Phrase]:
     """Phrases that name something, joined where only "of" is between: "a group of people"."""
-    start, end = -1, -1
-    for phrase in naming_phrases(parse):
-        if end >= 0 and [key(word) for word in parse.words[end : phrase[0]]] == ["of"]:
-            end = phrase[1]
-            continue
-        if end >= 0:
-            yield start, end
-        start, end = phrase
-    if end >= 0:
-        yield start, end
+    found: list[Phrase] = []
+    for start, end in naming_phrases(parse):
+        if found and [key(word) for word in parse.words[found[-1][1] : start]] == ["of"]:
+            start, _ = found.pop()
+        found.append((start, end))
+    return found
 
 
 def _related(parse: Parse, subject: Phrase, other: Phrase) -> bool:

@@ -68,27 +68,9 @@ def ingest(
     sampled = None
     if sample.rows is not None:
         records, sampled = draw_sample(records, sample)
-
-    def prepared() -> Iterator[Caption]:
-        for record in records:
-            if isinstance(record, Rejected):
-                unparseable.append(record)
-                continue
-            counted = preparation.sentences(record)
-            words.add([count for _, count in counted])
-            yield Caption(
-                sample_id=record.sample_id,
-                image_id=record.image_id,
-                image=record.image,
-                width=0,  # until the image is measured
-                height=0,
-                sentences=tuple(sentence for sentence, _ in counted),
-                source=source["format"],
-                split=record.split,
-            )
-
     folder = settings.journal and settings.journal.parent
-    rows = Table.spilled(prepared(), Caption, folder)
+    captions = _captions(records, source["format"], preparation, words, unparseable)
+    rows = Table.spilled(captions, Caption, folder)
     measured = Table.spilled(_measured(rows, root, settings, engine), DecodedImage, folder)
     shown = measured.take(rows.codes("image"))
     rows = rows.with_columns(width=shown.column("width"), height=shown.column("height"))
@@ -114,6 +96,32 @@ def ingest(
         report=report,
         manifest=manifest_of(root, annotations, measured),
     )
+
+
+def _captions(
+    records: Iterable[RawCaption | Rejected],
+    source: str,
+    preparation: Preparation,
+    words: Words,
+    unparseable: list[Rejected],
+) -> Iterator[Caption]:
+    """Caption rows without their images' sizes; rejected records go to `unparseable`."""
+    for record in records:
+        if isinstance(record, Rejected):
+            unparseable.append(record)
+            continue
+        counted = preparation.sentences(record)
+        words.add([count for _, count in counted])
+        yield Caption(
+            sample_id=record.sample_id,
+            image_id=record.image_id,
+            image=record.image,
+            width=0,  # until the image is measured
+            height=0,
+            sentences=tuple(sentence for sentence, _ in counted),
+            source=source,
+            split=record.split,
+        )
 
 
 def _measured(
@@ -252,12 +260,7 @@ def manifest_of(
     for batch in every.to_batches(max_chunksize=PART):
         for name, sha256 in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             listing.update(f"{sha256}  {name}\n".encode())
-    return {
-        "data_hash": listing.hexdigest(),
-        "count": len(every),
-        "bytes": size,
-        "files": files,
-    }
+    return {"data_hash": listing.hexdigest(), "count": len(every), "bytes": size, "files": files}
 
 
 def _downloads(splits: Mapping[str, Any], unparseable: list[Rejected]) -> dict[str, float]:

@@ -26,8 +26,8 @@ from compo_pipeline.counterfactuals.contract import (
     GeneratedImage,
     ImageFailure,
     ImageRequest,
+    real_image,
 )
-from compo_pipeline.images import decoding
 from compo_pipeline.records import Caption
 from compo_pipeline.remote import read_bytes
 from compo_pipeline.scenes.edits import EDITS, EditKind
@@ -272,11 +272,9 @@ class SceneCounterfactuals:
         if settings.cast:
             drawn = cast(drawn, settings.cast, rng(settings.seed, "cast", request.seed))
         if settings.adain.space == "pixels":
-            file, limits = request.image, decoding.Limits(follow_symlinks=True)
-            try:
-                real = decoding.load(file.parent, file.name, limits)
-            except decoding.ImageError as error:
-                return ImageFailure(request, f"the real image: {error}")
+            real = real_image(request)
+            if isinstance(real, ImageFailure):
+                return real
             drawn = towards(drawn, real, settings.adain.weight)
         return GeneratedImage(request, drawn)
 

@@ -188,12 +188,7 @@ def _write_captions(
     for number, scene in enumerate(scenes, 1):
         text = " ".join(sentences(scene, rng(seed, "caption", scene.scene_id), relations=relations))
         images.append(
-            {
-                "id": number,
-                "file_name": _file(scene),
-                "width": scene.width,
-                "height": scene.height,
-            }
+            {"id": number, "file_name": _file(scene), "width": scene.width, "height": scene.height}
         )
         annotations.append({"id": number, "image_id": number, "caption": text})
     info = {"description": "Rendered compositional scenes", "split": split}

@@ -14,14 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
-from compo_pipeline.records import (
-    Caption,
-    check_columns,
-    decoded,
-    decoded_row,
-    schema,
-    to_table,
-)
+from compo_pipeline.records import Caption, check_columns, decoded, decoded_row, schema, to_table
 from compo_pipeline.seeding import digest
 from compo_pipeline.storage import (
     NO_CHECKSUM,

@@ -5,7 +5,7 @@ Shapes: B captions of a batch, T tokens of the prompt, N new ones, V size of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -52,13 +52,9 @@ class TransformersEditor:
         """Of all that changes the texts, the model's files included."""
         own = self._settings
         parameters = (own.temperature, own.max_tokens, own.attempts, own.dtype)
+        model = self._model_fingerprint
         return short_fingerprint(
-            self.name,
-            parameters,
-            own.checks,
-            self._seed,
-            self._model_fingerprint,
-            prompts_fingerprint(),
+            self.name, parameters, own.checks, self._seed, model, prompts_fingerprint()
         )
 
     def edit(self, requests: Sequence[EditRequest]) -> Iterator[EditedCaption | EditFailure]:
@@ -106,7 +102,7 @@ class TransformersEditor:
 
     def _answer_key(self, request: EditRequest, attempt: int) -> str:
         own = self._settings
-        asked: Mapping[str, Any] = {
+        asked = {
             "model": self._model_fingerprint,
             "messages": messages(request.caption, request.role),
             "temperature": own.temperature,

@@ -17,11 +17,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.counterfactuals.contract import GeneratedImage, ImageFailure, ImageRequest
+from compo_pipeline.counterfactuals.contract import (
+    GeneratedImage,
+    ImageFailure,
+    ImageRequest,
+    real_image,
+)
 from compo_pipeline.counterfactuals.generators import loading
 from compo_pipeline.counterfactuals.generators.loading import KEY
 from compo_pipeline.counterfactuals.settings import DiffusionSettings
-from compo_pipeline.images import decoding, vgg
+from compo_pipeline.images import vgg
 from compo_pipeline.images.injection import has_padding, inject
 from compo_pipeline.images.style import adain
 from compo_pipeline.seeding import digest
@@ -91,12 +96,12 @@ class DiffusionGenerator:
         while start < len(requests):
             some = requests[start : start + self._batch]
             start += len(some)
-            pairs = [(request, _read(request.image)) for request in some]
-            wanted = [(request, real) for request, real in pairs if not isinstance(real, str)]
+            pairs = [(request, real_image(request)) for request in some]
+            wanted = [(one, real) for one, real in pairs if not isinstance(real, ImageFailure)]
             outputs = iter(self._outputs(wanted) if wanted else ())
             for request, real in pairs:
-                if isinstance(real, str):
-                    yield ImageFailure(request, real)
+                if isinstance(real, ImageFailure):
+                    yield real
                     continue
                 output = next(outputs)
                 filled += output.full
@@ -251,14 +256,6 @@ class DiffusionOutput(NamedTuple):
 
     image: Image | None
     full: bool
-
-
-def _read(path: Path) -> Image | str:
-    """The real image, following links, or why it cannot be read."""
-    try:
-        return decoding.load(path.parent, path.name, decoding.Limits(follow_symlinks=True))
-    except decoding.ImageError as error:
-        return f"the real image: {error}"
 
 
 def _folder_fingerprint(folder: Path) -> str:

@@ -234,14 +234,11 @@ def load_vgg(adain: DiffusionAdainSettings) -> tuple[Sequential, Sequential]:
     Raises:
         SettingsError: their files cannot be read.
     """
-    encoder, decoder = (
-        vgg.load(layers, Path(file or "").expanduser(), f"{KEY}.adain.{name}")
-        for name, file, layers in (
-            ("vgg", adain.vgg, vgg.encoder()),
-            ("decoder", adain.decoder, vgg.decoder()),
-        )
+    encoder, decoder = Path(adain.vgg or "").expanduser(), Path(adain.decoder or "").expanduser()
+    return (
+        vgg.load(vgg.encoder(), encoder, f"{KEY}.adain.vgg"),
+        vgg.load(vgg.decoder(), decoder, f"{KEY}.adain.decoder"),
     )
-    return encoder, decoder
 
 
 def _loaded(kind: Any, folder: Path, key: str, **how: Any) -> Any:
