@@ -8,7 +8,7 @@ true of the new scene.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeVar
 
@@ -52,6 +52,9 @@ EditKind = Literal[
 ]
 Candidates = Iterator[tuple[str, Scene]]
 Edit = Callable[[ParsedCaption, Scene, World, random.Random], Candidates]
+Look = Literal["kind", "colour", "pattern", "size"]
+# The thing at an index of a scene with other looks, in random order.
+Changed = Callable[[Scene, int, World, random.Random], Iterator[Thing]]
 
 _SPOTS = 10  # places tried for a thing that moves; `put` looks for a free one each time
 _MIRROR = {"left": "right", "right": "left", "top": "bottom", "bottom": "top"}
@@ -87,60 +90,55 @@ def _alike_inside(one: str, other: str) -> bool:
     return DROPS.get(one) == DROPS.get(other)
 
 
-def _replace_kind(
-    caption: ParsedCaption, scene: Scene, world: World, random_: random.Random
-) -> Candidates:
-    shown = {thing.kind for thing in scene.things}
-    for claim in _drawn(caption.of_field("kind"), random_):
-        index = _index(scene, claim)
-        fits: Sequence[str] = world.things
-        if _nested(scene, index) == "around":
-            fits = [kind for kind in CONTAINERS if _alike_inside(kind, scene.things[index].kind)]
-        for kind in _drawn([k for k in world.things if k in fits and k not in shown], random_):
-            after = _with(scene, index, replace(scene.things[index], kind=kind))
-            yield caption.reworded(claim, word(THING_WORDS, kind, random_)), after
+def _replaced(field: Look, words: Mapping[str, tuple[str, ...]], changed: Changed) -> Edit:
+    """The edit that changes one look of a thing, and its word in the caption."""
+
+    def edit(
+        caption: ParsedCaption, scene: Scene, world: World, random_: random.Random
+    ) -> Candidates:
+        for claim in _drawn(caption.of_field(field), random_):
+            index = _index(scene, claim)
+            for thing in changed(scene, index, world, random_):
+                said = word(words, getattr(thing, field), random_)
+                yield caption.reworded(claim, said), _with(scene, index, thing)
+
+    return edit
 
 
-def _replace_colour(
-    caption: ParsedCaption, scene: Scene, world: World, random_: random.Random
-) -> Candidates:
+def _kinds(scene: Scene, index: int, world: World, random_: random.Random) -> Iterator[Thing]:
+    """A kind that is not in the scene; one that holds a thing as the old one does, if that did."""
+    thing, shown = scene.things[index], {each.kind for each in scene.things}
+    kinds = [kind for kind in world.things if kind not in shown]
+    if _nested(scene, index) == "around":
+        kinds = [kind for kind in kinds if kind in CONTAINERS and _alike_inside(kind, thing.kind)]
+    for kind in _drawn(kinds, random_):
+        yield replace(thing, kind=kind)
+
+
+def _colours(scene: Scene, index: int, world: World, random_: random.Random) -> Iterator[Thing]:
+    """A colour that is not in the scene."""
     shown = {thing.colour for thing in scene.things}
-    for claim in _drawn(caption.of_field("colour"), random_):
-        index = _index(scene, claim)
-        for colour in _drawn([c for c in world.colours if c not in shown], random_):
-            after = _with(scene, index, replace(scene.things[index], colour=colour))
-            yield caption.reworded(claim, word(COLOUR_WORDS, colour, random_)), after
+    for colour in _drawn([c for c in world.colours if c not in shown], random_):
+        yield replace(scene.things[index], colour=colour)
 
 
-def _replace_pattern(
-    caption: ParsedCaption, scene: Scene, world: World, random_: random.Random
-) -> Candidates:
+def _patterns(scene: Scene, index: int, world: World, random_: random.Random) -> Iterator[Thing]:
     """Another pattern; a thing that holds another one must stay plain."""
-    for claim in _drawn(caption.of_field("pattern"), random_):
-        index = _index(scene, claim)
-        thing = scene.things[index]
-        if _nested(scene, index) == "around":
-            continue
+    thing = scene.things[index]
+    if _nested(scene, index) != "around":
         for pattern in _drawn([p for p in PATTERN_WORDS if p != thing.pattern], random_):
-            after = _with(scene, index, replace(thing, pattern=pattern))
-            yield caption.reworded(claim, word(PATTERN_WORDS, pattern, random_)), after
+            yield replace(thing, pattern=pattern)
 
 
-def _replace_size(
-    caption: ParsedCaption, scene: Scene, world: World, random_: random.Random
-) -> Candidates:
+def _sizes(scene: Scene, index: int, world: World, random_: random.Random) -> Iterator[Thing]:
     """Another size in the same place; of three things none is large."""
-    for claim in _drawn(caption.of_field("size"), random_):
-        index = _index(scene, claim)
-        thing, others = scene.things[index], _without(scene, index)
-        if _nested(scene, index):
-            continue
+    thing, others = scene.things[index], _without(scene, index)
+    if not _nested(scene, index):
         known = [size for size in SIZE_WORDS if size != "large" or len(scene.things) < 3]
         for size in _drawn([size for size in known if size != thing.size], random_):
             grown = replace(thing, size=size, size_px=random_.randint(*SIZES[size]))
             if _is_free(grown, others, scene):
-                after = _with(scene, index, grown)
-                yield caption.reworded(claim, word(SIZE_WORDS, size, random_)), after
+                yield grown
 
 
 def _is_free(thing: Thing, others: Sequence[Thing], scene: Scene) -> bool:
@@ -276,10 +274,10 @@ def _exchanged(
 
 
 EDITS: dict[EditKind, Edit] = {
-    "replace_kind": _replace_kind,
-    "replace_colour": _replace_colour,
-    "replace_pattern": _replace_pattern,
-    "replace_size": _replace_size,
+    "replace_kind": _replaced("kind", THING_WORDS, _kinds),
+    "replace_colour": _replaced("colour", COLOUR_WORDS, _colours),
+    "replace_pattern": _replaced("pattern", PATTERN_WORDS, _patterns),
+    "replace_size": _replaced("size", SIZE_WORDS, _sizes),
     "replace_relation": _replace_relation,
     "replace_place": _replace_place,
     "replace_background": _replace_background,

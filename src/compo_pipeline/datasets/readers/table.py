@@ -10,7 +10,6 @@ import csv
 import string
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from io import BufferedReader, TextIOWrapper
 from itertools import accumulate
 from pathlib import Path
@@ -73,10 +72,10 @@ def count(data: DataSettings, source: str) -> int:
 
 def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | Rejected]:
     """One record per row of the split's files; of a file of several splits, the split's own."""
-    meaning = _Meaning.of(data)
+    meaning = _Meaning(data)
     number = 0
     for path in caption_files(data, source):
-        division = _Division.of(data, source, path)
+        division = _Division(data, source, path)
         for values in _RECORDS[path.suffix](path, [*meaning.columns, *division.columns]):
             record: RawCaption | Rejected
             if isinstance(values, UnreadableRecord):
@@ -88,32 +87,19 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
                 yield record
 
 
-@dataclass(frozen=True)
 class _Meaning:
     """How a row's values become a record; `columns` are all those that are read."""
 
-    folder: str
-    id: str | None
-    image: str
-    text: str
-    listed: bool
-    columns: list[str]
-
-    @classmethod
-    def of(cls, data: DataSettings) -> _Meaning:
+    def __init__(self, data: DataSettings) -> None:
         given = data.columns
         # A pattern of columns; one name alone is the simplest of them.
         image = given.image or "image"
-        image = image if "{" in image else f"{{{image}}}"
-        text = given.sentences or given.caption or "caption"
-        return cls(
-            folder=f"{data.images.rstrip('/')}/" if data.images else "",
-            id=given.id,
-            image=image,
-            text=text,
-            listed=bool(given.sentences),
-            columns=list(dict.fromkeys(filter(None, [given.id, *named_columns(image), text]))),
-        )
+        self.image = image if "{" in image else f"{{{image}}}"
+        self.folder = f"{data.images.rstrip('/')}/" if data.images else ""
+        self.id, self.listed = given.id, bool(given.sentences)
+        self.text = given.sentences or given.caption or "caption"
+        named = filter(None, [given.id, *named_columns(self.image), self.text])
+        self.columns = list(dict.fromkeys(named))
 
     def record(self, values: Mapping[str, Any], split: str, number: int) -> RawCaption | Rejected:
         """A record, or why these values make none."""
@@ -137,35 +123,28 @@ class _Meaning:
         return checked(sample_id, f"{split}-{image}", image, own, (), split)
 
 
-@dataclass(frozen=True)
 class _Division:
     """Which record of a file is of which of its splits. Records that cannot be used are of the
     first.
     """
 
-    splits: list[str]
-    column: str | None
-    shares: Mapping[str, float]
-    seed: int
-
-    @classmethod
-    def of(cls, data: DataSettings, source: str, path: Path) -> _Division:
+    def __init__(self, data: DataSettings, source: str, path: Path) -> None:
         """The division of one of a source's files.
 
         Raises:
             SourceError: neither a column nor shares say how the file is divided.
         """
-        splits, column = data.sharing(source), data.columns.split
-        if column is None and len(splits) > 1 and _SPLIT in _names(path):
-            column = _SPLIT
-        missing = [split for split in splits if split not in data.shares]
-        if column is None and len(splits) > 1 and missing:
+        self.splits, self.column = data.sharing(source), data.columns.split
+        self.shares, self.seed = data.shares, data.shares_seed
+        if self.column is None and len(self.splits) > 1 and _SPLIT in _names(path):
+            self.column = _SPLIT
+        missing = [split for split in self.splits if split not in self.shares]
+        if self.column is None and len(self.splits) > 1 and missing:
             raise SourceError(
-                f"{path} serves the splits {', '.join(splits)}, and data.shares has none of "
+                f"{path} serves the splits {', '.join(self.splits)}, and data.shares has none of "
                 f"{', '.join(missing)}: set it, or data.columns.split to the column that says "
                 "which record is of which split"
             )
-        return cls(splits, column, data.shares, data.shares_seed)
 
     @property
     def columns(self) -> list[str]:
