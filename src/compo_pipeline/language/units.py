@@ -41,7 +41,8 @@ _SYMMETRIC = {"by", "touching", "with"} | {word for name in EITHER_WAY for word 
 
 
 Category = Literal["entity", "relation"]
-_Draft = tuple[list[Edit], tuple[str, str]]  # edits, and the words they take and give
+# The kind of an edit, the edits, and the words that they take and give.
+_Draft = tuple[str, list[Edit], tuple[str, str]]
 
 
 class Unit(NamedTuple):
@@ -120,13 +121,12 @@ def foil(parse: Parse, unit: Unit, rng: random.Random, replacer: Replacer) -> Ge
     category, edits, words = _drawn(drafts, rng, replacer)
     start, end = unit.phrase
     part = _part(parse, start, end)
-    text, spans = edited(
-        part, [Edit(a - start, b - start, new) for a, b, new in edits if a >= start]
-    )
+    own = [Edit(a - start, b - start, new) for a, b, new in edits if a >= start]
+    text, spans = edited(part, own)
     return Generated(text, "foil", category, words, spans)
 
 
-def _changed(draft: tuple[str, list[Edit], tuple[str, str]]) -> tuple[str, ...]:
+def _changed(draft: _Draft) -> tuple[str, ...]:
     """The texts that leave their place: of a replacement the old one."""
     kind, _, words = draft
     return words if kind == "swap" else words[:1]
@@ -143,42 +143,37 @@ def related_otherwise(parse: Parse, rng: random.Random, replacer: Replacer) -> G
     Returns:
         None where no relation can be edited.
     """
-    drafts: dict[str, list[_Draft]] = {}
+    drafts: list[_Draft] = []
     for unit in units(parse):
         if unit.category == "relation":
-            found = _drafts(parse, unit, unit.parts[1], rng, replacer)
-            for kind, edits in found.items():
-                drafts.setdefault(kind, []).extend(edits)
+            drafts += _drafts(parse, unit, unit.parts[1], rng, replacer)
     if not drafts:
         return None
-    category, made, words = _drawn(drafts, rng, replacer)
-    text, spans = edited(parse, made)
+    category, edits, words = _drawn(drafts, rng, replacer)
+    text, spans = edited(parse, edits)
     return Generated(text, "relation", category, words, spans)
 
 
-def _drawn(
-    drafts: dict[str, list[_Draft]], rng: random.Random, replacer: Replacer
-) -> tuple[str, list[Edit], tuple[str, str]]:
-    """A kind of edit and one of its drafts; with ratings one of all drafts by concreteness."""
-    by = replacer.concreteness
-    kinds = [rng.choice(sorted(drafts))] if by is None else sorted(drafts)
-    options = [(kind, *draft) for kind in kinds for draft in drafts[kind]]
-    return draw(rng, options, _changed, by)
+def _drawn(drafts: list[_Draft], rng: random.Random, replacer: Replacer) -> _Draft:
+    """One of the drafts of a kind that is drawn; with ratings one of all, by concreteness."""
+    kinds = sorted({kind for kind, _, _ in drafts})
+    if replacer.concreteness is None:
+        kinds = [rng.choice(kinds)]
+    options = [draft for kind in kinds for draft in drafts if draft[0] == kind]
+    return draw(rng, options, _changed, replacer.concreteness)
 
 
 def _drafts(
     parse: Parse, unit: Unit, within: Phrase, rng: random.Random, replacer: Replacer
-) -> dict[str, list[_Draft]]:
-    """Replacements of the elements within a phrase, and the exchange of a relation, by kind."""
+) -> list[_Draft]:
+    """Replacements of the elements within a phrase, and the exchange of a relation."""
     start, end = within
     elements = [one for one in scene_graph(parse).elements if start <= one.start and one.end <= end]
-    drafts: dict[str, list[_Draft]] = {}
-    for kind, edits, words in replacer.replacements(parse, elements, rng):
-        drafts.setdefault(kind, []).append((edits, words))
+    drafts: list[_Draft] = [*replacer.replacements(parse, elements, rng)]
     if unit.category == "relation" and _reversible(parse, unit):
         subject, _, other = unit.parts
         exchanged = written(parse, *subject), written(parse, *other)
-        drafts["swap"] = [(exchange(parse, subject, other), exchanged)]
+        drafts.append(("swap", exchange(parse, subject, other), exchanged))
     return drafts
 
 

@@ -11,15 +11,14 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import httpx
+from httpx import codes
 
 from compo_pipeline.counterfactuals.editors.llm import Answer
 from compo_pipeline.counterfactuals.settings import RetrySettings
 from compo_pipeline.untrusted import parse_json
 
 _MOST = 2**24  # bytes of a reply
-_OK = 200
-_SERVER_ERROR, _NOT_IMPLEMENTED = 500, 501
-_RETRIED = frozenset({408, 409, 425, 429})  # and server errors
+_RETRIED = frozenset({408, 409, 425, 429})  # and server errors but one
 
 
 class BrokenReply(Exception):
@@ -118,12 +117,12 @@ def with_retries(
         requested = 0.0
         try:
             reply = send()
-            if reply.status == _OK:
+            if reply.status == codes.OK:
                 return read_answer(reply)
             text = " ".join(reply.body.decode(errors="replace").split())[:300]
             reason = f"{reply.status}: {text}"
-            server_error = reply.status >= _SERVER_ERROR and reply.status != _NOT_IMPLEMENTED
-            if reply.status not in _RETRIED and not server_error:
+            passing = codes.is_server_error(reply.status) and reply.status != codes.NOT_IMPLEMENTED
+            if reply.status not in _RETRIED and not passing:
                 raise RefusedRequest(reply.status, reason)
             requested = _retry_after(reply.headers, now())
         except BrokenReply as error:
