@@ -109,10 +109,10 @@ def _scan(path: Path, size: int, modified_ns: int) -> Archive:
     if index and not known:
         write_text(index, json.dumps([members, cut]))
     last = max((place + length for place, length in members.values()), default=0)
-    # An empty block follows the last member.
     # Of an array of names each takes as much as the longest.
     longest = max(map(len, members), default=0)
     held = _Members(members) if longest <= _LONG else members
+    # An empty block follows the last member.
     return Archive(held, cut or last > size - _BLOCK)
 
 

@@ -1,7 +1,7 @@
 """Row types of the tables on disk, and their arrow schemas: the interface between the packages.
 
-Every table is parquet with exactly the columns named here, in this order; `tables.py` has the way
-to disk and back.
+Every table is parquet with exactly the columns named here, in this order; `tables` writes and reads
+them.
 """
 
 from __future__ import annotations

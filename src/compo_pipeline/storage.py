@@ -185,9 +185,9 @@ def read_json_or_none(path: Path) -> Any:
         return None
 
 
-def write_json(path: Path, value: Any, *, indent: int | None = 2) -> None:
+def write_json(path: Path, value: Any) -> None:
     """Write a value as a JSON file atomically."""
-    write_text(path, json.dumps(value, indent=indent, ensure_ascii=False) + "\n")
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def write_checksum(path: Path) -> None:

@@ -148,8 +148,8 @@ class TensorStore:
         with FileLock(self.folder / "in_use.lock"):
             yield
 
-    def parts(self, device: str = "cpu") -> Iterator[tuple[list[str], dict[str, Tensor]]]:
-        """Keys and tensors of each file, on a device; a damaged file is deleted."""
+    def parts(self) -> Iterator[tuple[list[str], dict[str, Tensor]]]:
+        """Keys and tensors of each file; a damaged file is deleted."""
         from safetensors import safe_open
 
         for file in self._files():
@@ -159,7 +159,7 @@ class TensorStore:
                 log.warning("%s; its rows are computed again.", error.message)
                 file.unlink()
                 continue
-            with safe_open(file, framework="pt", device=device) as part:
+            with safe_open(file, framework="pt") as part:
                 keys = json.loads(part.metadata()["keys"])
                 yield keys, {name: part.get_tensor(name) for name in part.keys()}  # noqa: SIM118
 

@@ -20,7 +20,6 @@ from compo_pipeline.counterfactuals.contract import (
     EditedCaption,
     EditFailure,
     EditRequest,
-    GeneratedImage,
     ImageFailure,
     ImageRequest,
 )
@@ -74,9 +73,9 @@ class Upper:
             assert one.parse.text == one.caption
             self.log.step("text", one.sample_id, one.sentence, one.role)
             if (one.sample_id, one.role) == ("no image", "positive"):
-                yield EditFailure(one, "nothing to say")
+                yield EditFailure("nothing to say")
             else:
-                yield EditedCaption(one, f"{one.caption.upper()} {one.role}", "capitals")
+                yield EditedCaption(f"{one.caption.upper()} {one.role}", "capitals")
 
 
 @dataclass
@@ -87,16 +86,14 @@ class Painter:
     settings_fingerprint: str = "m1"
     name: str = "painter"
 
-    def generate(self, requests: Sequence[ImageRequest]) -> Iterator[GeneratedImage | ImageFailure]:
+    def generate(self, requests: Sequence[ImageRequest]) -> Iterator[Image.Image | ImageFailure]:
         for one in requests:
             self.log.step("image", one.sample_id, one.sentence, one.role)
             if one.sample_id == "no image":
-                yield ImageFailure(one, "no paint")
+                yield ImageFailure("no paint")
             else:
                 shade = one.seed % 256
-                yield GeneratedImage(
-                    one, Image.new("RGB", (8, 6), (shade, 255 - shade, len(one.text)))
-                )
+                yield Image.new("RGB", (8, 6), (shade, 255 - shade, len(one.text)))
 
 
 def parser() -> Parser:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.counterfactuals.contract import GeneratedImage, ImageFailure, ImageRequest
+from compo_pipeline.counterfactuals.contract import ImageFailure, ImageRequest
 from compo_pipeline.records import Caption
 from compo_pipeline.scenes.captions import sentences
 from compo_pipeline.scenes.counterfactuals import (
@@ -57,25 +58,19 @@ def asked(generator: SceneCounterfactuals) -> list[ImageRequest]:
 def test_the_generator_draws_the_edited_scenes(is_true: IsTrue) -> None:
     requests = asked(editor())
     answers = list(editor().generate(requests))
-    assert [answer.request for answer in answers] == requests
+    assert len(answers) == len(requests)
     for request, answer in zip(requests, answers, strict=True):
-        assert isinstance(answer, GeneratedImage)
+        assert isinstance(answer, Image.Image)
         edited = editor().edited(request.sample_id, 0, request.role)
         assert isinstance(edited, SceneEdit)
         assert is_true(request.text, edited.scene)
-        assert np.array_equal(np.asarray(answer.image), render(edited.scene))
+        assert np.array_equal(np.asarray(answer), render(edited.scene))
 
 
 def test_the_generator_answers_the_same_in_any_order() -> None:
     requests = asked(editor())
-    forth = [
-        np.asarray(a.image) for a in editor().generate(requests) if isinstance(a, GeneratedImage)
-    ]
-    back = [
-        np.asarray(a.image)
-        for a in editor().generate(requests[::-1])
-        if isinstance(a, GeneratedImage)
-    ]
+    forth = [np.asarray(a) for a in editor().generate(requests) if isinstance(a, Image.Image)]
+    back = [np.asarray(a) for a in editor().generate(requests[::-1]) if isinstance(a, Image.Image)]
     assert len(forth) == len(requests)
     assert all(np.array_equal(a, b) for a, b in zip(forth, back[::-1], strict=True))
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.counterfactuals.contract import GeneratedImage, ImageFailure, ImageRequest
+from compo_pipeline.counterfactuals.contract import ImageFailure, ImageRequest
 from compo_pipeline.records import Caption
 from compo_pipeline.scenes import counterfactuals
 from compo_pipeline.scenes.captions import sentences
@@ -86,7 +86,7 @@ def requests(root: Path) -> list[ImageRequest]:
 def made(generator: SceneCounterfactuals, root: Path) -> list[NDArray[np.uint8]]:
     answers = list(generator.generate(requests(root)))
     assert len(answers) == 12
-    return [np.asarray(answer.image) for answer in answers if isinstance(answer, GeneratedImage)]
+    return [np.asarray(answer) for answer in answers if isinstance(answer, Image.Image)]
 
 
 def test_what_is_off_leaves_images_as_they_were(root: Path) -> None:
@@ -164,7 +164,7 @@ def test_no_image_leaves_its_split() -> None:
 def test_images_are_the_same_in_any_order(root: Path) -> None:
     forth = made(SceneCounterfactuals(SCENES, ROWS, ALL), root)
     backwards = SceneCounterfactuals(SCENES, ROWS, ALL).generate(requests(root)[::-1])
-    back = [np.asarray(answer.image) for answer in backwards if isinstance(answer, GeneratedImage)]
+    back = [np.asarray(answer) for answer in backwards if isinstance(answer, Image.Image)]
     assert len(forth) == len(back) == 12
     assert all(np.array_equal(a, b) for a, b in zip(forth, back[::-1], strict=True))
 
@@ -173,7 +173,7 @@ def test_a_cast_is_drawn_from_the_requests_seed(root: Path) -> None:
     request = requests(root)[0]
     generator = editor(cast=0.5)
     asked = [request, request, replace(request, seed=99)]
-    one, same, other = (a.image for a in generator.generate(asked) if isinstance(a, GeneratedImage))
+    one, same, other = (a for a in generator.generate(asked) if isinstance(a, Image.Image))
     assert one == same
     assert one != other
 
@@ -200,7 +200,7 @@ def test_a_real_image_that_cannot_be_read_gives_none(root: Path) -> None:
     assert isinstance(answer, ImageFailure)
     assert answer.reason.startswith("the real image: missing")
     (answer,) = editor(cast=0.5).generate([request])
-    assert isinstance(answer, GeneratedImage)
+    assert isinstance(answer, Image.Image)
 
 
 def test_an_edit_is_made_once_for_its_text_and_its_image(

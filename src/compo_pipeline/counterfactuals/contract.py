@@ -37,19 +37,17 @@ class EditRequest:
 class EditedCaption:
     """An edited caption that passed all checks; `detail` names the edit."""
 
-    request: EditRequest
     text: str
     detail: str
 
 
 @dataclass(frozen=True, slots=True)
 class EditFailure:
-    """A request without an edited caption, and the reason.
+    """The reason why a request has no edited caption.
 
     `final` is false where the same request may succeed later: no server answered it.
     """
 
-    request: EditRequest
     reason: str
     final: bool = True
 
@@ -95,30 +93,20 @@ class ImageRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class GeneratedImage:
-    """An RGB image and its request."""
-
-    request: ImageRequest
-    image: Image
-
-
-@dataclass(frozen=True, slots=True)
 class ImageFailure:
-    """A request without an image, and the reason."""
+    """The reason why a request has no image."""
 
-    request: ImageRequest
     reason: str
 
 
-def real_image(request: ImageRequest) -> Image | ImageFailure:
+def real_image(path: Path) -> Image | ImageFailure:
     """The real image of a request, following links; a failure where it cannot be read."""
     from compo_pipeline.images import decoding
 
-    folder, name = request.image.parent, request.image.name
     try:
-        return decoding.load(folder, name, decoding.Limits(follow_symlinks=True))
+        return decoding.load(path.parent, path.name, decoding.Limits(follow_symlinks=True))
     except decoding.ImageError as error:
-        return ImageFailure(request, f"the real image: {error}")
+        return ImageFailure(f"the real image: {error}")
 
 
 class ImageGenerator(Protocol):
@@ -132,8 +120,8 @@ class ImageGenerator(Protocol):
     def settings_fingerprint(self) -> str:
         """Equal fingerprints, equal images (up to rounding)."""
 
-    def generate(self, requests: Sequence[ImageRequest]) -> Iterator[GeneratedImage | ImageFailure]:
-        """One answer for each request, in the requests' order, as soon as it is there."""
+    def generate(self, requests: Sequence[ImageRequest]) -> Iterator[Image | ImageFailure]:
+        """An RGB image for each request, in the requests' order, as soon as it is there."""
 
 
 def short_fingerprint(*parts: Any) -> str:

@@ -25,7 +25,7 @@ from compo_pipeline.counterfactuals.contract import (
     CaptionEditor,
     EditedCaption,
     EditRequest,
-    GeneratedImage,
+    ImageFailure,
     ImageGenerator,
     ImageRequest,
     Role,
@@ -311,10 +311,10 @@ class _Images:
                     meter.advance()
                 answers = self.generator.generate(list(pending.values())) if pending else ()
                 for key, answer in zip(pending, answers, strict=True):
-                    if isinstance(answer, GeneratedImage):
-                        self.store.save(key, answer.image)
-                    else:
+                    if isinstance(answer, ImageFailure):
                         self._failures.put({key: answer.reason})
+                    else:
+                        self.store.save(key, answer)
                     meter.advance()
 
     def of(self, texts: Sequence[tuple[Job, TextOutcome]]) -> list[Path | str]:

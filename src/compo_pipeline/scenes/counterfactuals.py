@@ -23,7 +23,6 @@ from compo_pipeline.counterfactuals.contract import (
     EditedCaption,
     EditFailure,
     EditRequest,
-    GeneratedImage,
     ImageFailure,
     ImageRequest,
     real_image,
@@ -198,20 +197,19 @@ class SceneCounterfactuals:
         for request in requests:
             found = self.edited(request.sample_id, request.sentence, request.role)
             if isinstance(found, str):
-                yield EditFailure(request, found)
+                yield EditFailure(found)
             else:
-                yield EditedCaption(request, found.text, found.kind)
+                yield EditedCaption(found.text, found.kind)
 
-    def generate(self, requests: Sequence[ImageRequest]) -> Iterator[GeneratedImage | ImageFailure]:
+    def generate(self, requests: Sequence[ImageRequest]) -> Iterator[Image.Image | ImageFailure]:
         """The rendered image of each request, in their order."""
         for request in requests:
             key = (request.sample_id, request.sentence, request.role)
             edited = self._edited(key)
             if isinstance(edited, str):
-                yield ImageFailure(request, edited)
+                yield ImageFailure(edited)
             elif edited.text != request.text:
-                why = f"these settings give '{edited.text}', not '{request.text}'"
-                yield ImageFailure(request, why)
+                yield ImageFailure(f"these settings give '{edited.text}', not '{request.text}'")
             else:
                 yield self._finished(request, image(self._shown(edited, key).scene))
 
@@ -266,17 +264,17 @@ class SceneCounterfactuals:
         scene = parsed and imagine(parsed, found.scene, self._world, random_, read(untrue))
         return replace(found, scene=scene or found.scene)
 
-    def _finished(self, request: ImageRequest, drawn: Image.Image) -> GeneratedImage | ImageFailure:
+    def _finished(self, request: ImageRequest, drawn: Image.Image) -> Image.Image | ImageFailure:
         """The image in its style."""
         settings = self._settings
         if settings.cast:
             drawn = cast(drawn, settings.cast, rng(settings.seed, "cast", request.seed))
         if settings.adain.space == "pixels":
-            real = real_image(request)
+            real = real_image(request.image)
             if isinstance(real, ImageFailure):
                 return real
             drawn = towards(drawn, real, settings.adain.weight)
-        return GeneratedImage(request, drawn)
+        return drawn
 
 
 def read_scenes(root: Path) -> dict[str, Scene]:

@@ -85,7 +85,6 @@ def test_answers_in_order(chat: Any, editor: Any, captions: list[EditRequest]) -
     chat.script = slow_first
     made = list(editor(in_flight=3).edit(captions))
     assert texts(made) == [f"A cat on {number} mats." for number in range(12)]
-    assert [one.request for one in made] == captions
 
 
 def test_what_is_sent(chat: Any, editor: Any, captions: list[EditRequest]) -> None:
@@ -156,7 +155,7 @@ def test_lies_are_asked_again_with_another_seed(
 
     chat.script = once
     (made,) = editor().edit(captions[:1])
-    assert made == EditedCaption(captions[0], "A cat on 0 mats.", "attempt 2")
+    assert made == EditedCaption("A cat on 0 mats.", "attempt 2")
     assert chat.seen[0][2]["seed"] != chat.seen[1][2]["seed"]
 
     chat.script = lambda turn, number, body: turn.say(lie)
@@ -251,7 +250,7 @@ def test_one_caption_that_the_server_refuses(
 
     chat.script = script
     made = list(editor().edit(captions))
-    assert made[1] == EditFailure(captions[1], "refused: 400: content filter")
+    assert made[1] == EditFailure("refused: 400: content filter")
     assert len(texts([made[0], *made[2:]])) == 11
     # It was no answer: a later run asks for it again, and for nothing else.
     asked = len(chat.seen)

@@ -64,7 +64,7 @@ def test_the_next_rule_where_one_finds_nothing(tagged: Tagged) -> None:
     caption = tagged("[ red/ADJ/JJ xyzzy/NOUN/NN ] _,/PUNCT/, [ blue/ADJ/JJ plugh/NOUN/NN ]")
     settings = RulesSettings(negatives=("negclip", "replace"), order="given")
     (made,) = write(settings, requests(tagged(f"{MAN} ./PUNCT/."), "negative"))
-    assert made == EditFailure(made.request, "no rule finds anything to change")
+    assert made == EditFailure("no rule finds anything to change")
     (made,) = write(settings, requests(caption, "negative"))
     assert isinstance(made, EditedCaption)
 
@@ -81,7 +81,7 @@ def test_equal_seeds_equal_texts(parsed: Parsed) -> None:
     captions = [parsed(text) for text in ("Two dogs near a red car.", "A man sits on a couch.")]
     asked = [one for caption in captions for one in requests(caption, "negative", 10)]
     made = write(RulesSettings(), asked)
-    assert [one.request for one in made] == asked
+    assert len(made) == len(asked)
     assert write(RulesSettings(), asked) == made
     assert write(RulesSettings(), asked[::-1]) == made[::-1]
     assert write(RulesSettings(), asked, seed=1) != made
@@ -119,7 +119,6 @@ def test_any_text(
 ) -> None:
     (request,) = requests(data.draw(parses), role)
     (made,) = write(RulesSettings(), [request], seed)
-    assert made.request is request
     if isinstance(made, EditedCaption):
         assert refusal(request, made.text, CheckSettings()) == ""
     else:

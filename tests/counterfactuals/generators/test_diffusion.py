@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.counterfactuals.contract import GeneratedImage, ImageFailure, ImageRequest
+from compo_pipeline.counterfactuals.contract import ImageFailure, ImageRequest
 from compo_pipeline.counterfactuals.generators.diffusion import DiffusionGenerator
 from compo_pipeline.counterfactuals.settings import DiffusionAdainSettings, DiffusionSettings
 from compo_pipeline.images import vgg
@@ -72,9 +72,9 @@ def settings(folder: Path, **changes: Any) -> DiffusionSettings:
 
 def pixels(generator: DiffusionGenerator, requests: Sequence[ImageRequest]) -> list[np.ndarray]:
     answers = list(generator.generate(requests))
-    assert [answer.request for answer in answers] == list(requests)
-    assert all(isinstance(answer, GeneratedImage) for answer in answers), answers
-    return [np.asarray(answer.image, np.int16) for answer in answers]  # type: ignore[union-attr]
+    assert len(answers) == len(requests)
+    assert all(isinstance(answer, Image.Image) for answer in answers), answers
+    return [np.asarray(answer, np.int16) for answer in answers]
 
 
 def apart(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> list[int]:
@@ -212,9 +212,8 @@ def test_a_real_image_that_cannot_be_read_gives_none(
 ) -> None:
     lost = replace(requests[1], image=tmp_path / "lost.jpg")
     answers = list(DiffusionGenerator(settings(folder)).generate([requests[0], lost, requests[2]]))
-    assert [type(answer) for answer in answers] == [GeneratedImage, ImageFailure, GeneratedImage]
-    assert answers[1] == ImageFailure(lost, "the real image: missing: no file at 'lost.jpg'")
-    assert [answer.request for answer in answers] == [requests[0], lost, requests[2]]
+    assert [isinstance(answer, ImageFailure) for answer in answers] == [False, True, False]
+    assert answers[1] == ImageFailure("the real image: missing: no file at 'lost.jpg'")
 
 
 def test_half_precision_makes_an_image(folder: Path, requests: list[ImageRequest]) -> None:
@@ -304,7 +303,7 @@ def test_numbers_that_make_no_image(
 
     monkeypatch.setattr(generator, "_decoded", spoiled)
     answers = list(generator.generate(requests))
-    assert [type(answer) for answer in answers] == [GeneratedImage, ImageFailure, GeneratedImage]
+    assert [isinstance(answer, ImageFailure) for answer in answers] == [False, True, False]
     assert "counterfactuals.diffusion.precision" in answers[1].reason  # type: ignore[union-attr]
 
 

@@ -182,10 +182,10 @@ class EndpointEditor:
                 try:
                     new = self._asked(body, key, client, stop)
                 except BrokenReply as error:
-                    return EditFailure(request, f"no answer: {error}", final=False)
+                    return EditFailure(f"no answer: {error}", final=False)
                 except RefusedRequest as error:
                     self._check_hope(error)
-                    return EditFailure(request, f"refused: {error}")
+                    return EditFailure(f"refused: {error}")
                 # The first answer to a request counts, whichever process got it.
                 self._answers.put({key: new}, replace=False)
                 answer = self._answers.get([key])[key]

@@ -117,7 +117,6 @@ def checked(
     text = cleaned(answer.text, request.caption)
     refused = "cut off by max_tokens" if answer.cut else refusal(request, text, settings)
     if not refused:
-        return EditedCaption(request, text, f"attempt {attempt + 1}")
+        return EditedCaption(text, f"attempt {attempt + 1}")
     asked = "asked once" if attempt == 0 else f"asked {attempt + 1} times"
-    reason = f"{asked}; the last answer was refused: {refused} ({text[:200]!r})"
-    return EditFailure(request, reason)
+    return EditFailure(f"{asked}; the last answer was refused: {refused} ({text[:200]!r})")

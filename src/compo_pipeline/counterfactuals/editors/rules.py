@@ -82,11 +82,9 @@ class RuleEditor:
             refused = refusal(request, draft.text, self._settings.checks)
             if not refused:
                 words = " > ".join(draft.words)
-                return EditedCaption(
-                    request, draft.text, f"{draft.generator}, {draft.category}: {words}"
-                )
+                return EditedCaption(draft.text, f"{draft.generator}, {draft.category}: {words}")
             reason = f"the last draft was refused: {refused} ({draft.text!r})"
-        return EditFailure(request, reason)
+        return EditFailure(reason)
 
     def _drafts(
         self, request: EditRequest, rules: Mapping[Rule, Generator], rng: random.Random

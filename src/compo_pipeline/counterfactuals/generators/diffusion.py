@@ -17,12 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.counterfactuals.contract import (
-    GeneratedImage,
-    ImageFailure,
-    ImageRequest,
-    real_image,
-)
+from compo_pipeline.counterfactuals.contract import ImageFailure, ImageRequest, real_image
 from compo_pipeline.counterfactuals.generators import loading
 from compo_pipeline.counterfactuals.generators.loading import KEY
 from compo_pipeline.counterfactuals.settings import DiffusionSettings
@@ -84,7 +79,7 @@ class DiffusionGenerator:
             style |= {"vgg": files_fingerprint(files), "decoder": None}
         return f"{digest(self.name, json.dumps(values, sort_keys=True)):016x}"[:12]
 
-    def generate(self, requests: Sequence[ImageRequest]) -> Iterator[GeneratedImage | ImageFailure]:
+    def generate(self, requests: Sequence[ImageRequest]) -> Iterator[Image | ImageFailure]:
         """An image for each request, in their order; a real image that cannot be read gives
         none.
 
@@ -96,19 +91,16 @@ class DiffusionGenerator:
         while start < len(requests):
             some = requests[start : start + self._batch]
             start += len(some)
-            pairs = [(request, real_image(request)) for request in some]
+            pairs = [(request, real_image(request.image)) for request in some]
             wanted = [(one, real) for one, real in pairs if not isinstance(real, ImageFailure)]
             outputs = iter(self._outputs(wanted) if wanted else ())
-            for request, real in pairs:
+            for _, real in pairs:
                 if isinstance(real, ImageFailure):
                     yield real
                     continue
                 output = next(outputs)
                 filled += output.full
-                if output.image:
-                    yield GeneratedImage(request, output.image)
-                else:
-                    yield ImageFailure(request, f"not finite; see {KEY}.precision")
+                yield output.image or ImageFailure(f"not finite; see {KEY}.precision")
         if filled:
             log.warning(
                 "%d of %d prompts fill the text encoder and took no features of their images.",
