@@ -139,17 +139,16 @@ def _scan_parquet(path: Path, size: int, modified_ns: int) -> Archive:
 
     try:
         with open_file(path) as opened, pq.ParquetFile(opened) as file:
-            types = {field.name: field.type for field in file.schema_arrow}
+            columns = [
+                field.name
+                for field in file.schema_arrow
+                if pa.types.is_struct(field.type) and field.type.get_field_index("bytes") >= 0
+            ]
             rows = sum(file.metadata.row_group(k).num_rows for k in range(file.num_row_groups))
     except (OSError, pa.ArrowException) as error:
         raise ValueError(f"{path} cannot be read as Parquet: {error}") from error
     if rows > size:
         raise ValueError(f"{path} names {rows} rows in {size} bytes")
-    columns = [
-        name
-        for name, kind in types.items()
-        if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0
-    ]
     return Archive({f"{name}/{row}": (row, 0) for name in columns for row in range(rows)}, False)
 
 

@@ -3,7 +3,7 @@
 import itertools
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -107,6 +107,6 @@ def test_records_are_read_from_all_splits(tmp_path: Path) -> None:
         read_scenes(tmp_path)
     (tmp_path / "annotations").mkdir()
     for split, part in (("train", SOME[:3]), ("val", SOME[3:5])):
-        lines = "".join(json.dumps(scene.as_dict()) + "\n" for scene in part)
+        lines = "".join(json.dumps(asdict(scene)) + "\n" for scene in part)
         (tmp_path / "annotations" / f"scenes_{split}.jsonl").write_text(lines)
     assert read_scenes(tmp_path) == {scene.scene_id: scene for scene in SOME[:5]}

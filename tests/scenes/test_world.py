@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import given
@@ -42,7 +42,7 @@ def scene(*things: Thing, width: int = 192, height: int = 144) -> Scene:
 @given(st.integers(0, 10_000))
 def test_a_record_survives_json(seed: int) -> None:
     drawn = WORLD.draw(random.Random(seed), f"scene-{seed}")
-    back = Scene.from_dict(json.loads(json.dumps(drawn.as_dict())))
+    back = Scene.from_dict(json.loads(json.dumps(asdict(drawn))))
     assert back == drawn
     assert back.split == drawn.split
     assert hash(back) == hash(drawn)

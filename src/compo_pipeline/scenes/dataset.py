@@ -198,7 +198,7 @@ def _write_captions(
     _write_json(
         instances(scenes, images), root / "annotations" / f"instances_{split}.json", indent=None
     )
-    records = "".join(json.dumps(scene.as_dict()) + "\n" for scene in scenes)
+    records = "".join(json.dumps(asdict(scene)) + "\n" for scene in scenes)
     write_text(root / "annotations" / f"scenes_{split}.jsonl", records)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Literal
 
@@ -101,13 +101,9 @@ class Scene:
             digest("split", repr(self.content)) % 6
         ]
 
-    def as_dict(self) -> dict[str, Any]:
-        """A JSON-ready mapping; `from_dict` reads it back."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Scene:
-        """The scene of such a mapping."""
+        """The scene of what `asdict` gave, read back from JSON."""
         things = tuple(
             Thing(**{**thing, "shade": tuple(thing["shade"])}) for thing in values["things"]
         )

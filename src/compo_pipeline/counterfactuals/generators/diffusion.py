@@ -91,10 +91,11 @@ class DiffusionGenerator:
         while start < len(requests):
             some = requests[start : start + self._batch]
             start += len(some)
-            pairs = [(request, real_image(request.image)) for request in some]
+            reals = [real_image(request.image) for request in some]
+            pairs = zip(some, reals, strict=True)
             wanted = [(one, real) for one, real in pairs if not isinstance(real, ImageFailure)]
             outputs = iter(self._outputs(wanted) if wanted else ())
-            for _, real in pairs:
+            for real in reals:
                 if isinstance(real, ImageFailure):
                     yield real
                     continue

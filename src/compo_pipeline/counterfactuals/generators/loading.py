@@ -133,16 +133,17 @@ def folders(pipeline: Path, vision: Path | None, injection: bool) -> ModelFolder
             f"{KEY}.model: features are injected into the prompt of one CLIP text encoder, {kind} "
             f"has another; choose a model with one ({', '.join(_ONE_ENCODER)}), {_OFF}"
         )
-    tower, preprocessing = vision or pipeline / "image_encoder", vision
     if vision is None:
-        preprocessing = pipeline / "feature_extractor"
+        tower, preprocessing = pipeline / "image_encoder", pipeline / "feature_extractor"
         if not tower.is_dir() or not preprocessing.is_dir():
             raise SettingsError(
                 f"{KEY}.vision: the model brings no image_encoder with a feature_extractor; name "
                 f"the CLIP that its text encoder belongs to, {_OFF}"
             )
-    elif lack := lacking(vision):
-        raise SettingsError(f"{KEY}.vision: '{vision}' is no CLIP, it has no {lack}")
+    else:
+        tower = preprocessing = vision
+        if lack := lacking(vision):
+            raise SettingsError(f"{KEY}.vision: '{vision}' is no CLIP, it has no {lack}")
     _check_width(pipeline, tower)
     return ModelFolders(pipeline, tower, preprocessing)
 
