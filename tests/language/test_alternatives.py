@@ -12,7 +12,6 @@ import pytest
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.language.alternatives import (
-    Source,
     WordNetCousins,
     WordNetSource,
     open_wordnet,
@@ -157,7 +156,9 @@ def cousins(reader: WordNetCorpusReader) -> WordNetCousins:
     return WordNetCousins(reader)
 
 
-def words(source: Source, *word: str, conditions: frozenset[str] = NOTHING) -> set[str]:
+def words(
+    source: WordNetSource | WordNetCousins, *word: str, conditions: frozenset[str] = NOTHING
+) -> set[str]:
     return {one.word for one in source.alternatives(*word, conditions)}
 
 
@@ -247,15 +248,15 @@ def test_a_determiner_is_an_attribute_as_in_the_authors_code(
     from random import Random
 
     parse = tagged("[ a/DET/DT dog/NOUN/NN ] and/CCONJ/CC [ a/DET/DT cat/NOUN/NN ]")
-    assert Replacer(cousins)(parse, Random(0)) is None
-    assert Replacer(cousins, determiners=True)(parse, Random(0)) is not None
+    assert Replacer(cousins.alternatives)(parse, Random(0)) is None
+    assert Replacer(cousins.alternatives, determiners=True)(parse, Random(0)) is not None
 
 
 def test_replacements_with_it(source: WordNetSource, tagged: Callable[[str], Parse]) -> None:
     from random import Random
 
     parse = tagged("[ a/DET/DT huge/ADJ/JJ dog/NOUN/NN ] near/ADP/IN [ xyzzy/PROPN/NNP ]")
-    made = {Replacer(source)(parse, Random(seed)).text for seed in range(300)}
+    made = {Replacer(source.alternatives)(parse, Random(seed)).text for seed in range(300)}
     assert {"a small dog near xyzzy", "a huge cat near xyzzy"} <= made
 
 

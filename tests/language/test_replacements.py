@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from spacy.language import Language
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.language.alternatives import Alternative, LexiconSource
+from compo_pipeline.language.alternatives import Alternative, from_lexicon
 from compo_pipeline.language.editing import Generated, Generator
 from compo_pipeline.language.lexicon import load_lexicon
 from compo_pipeline.language.parsing import parse
@@ -31,7 +31,7 @@ class Given:
     def __init__(self, word: str, *alternatives: Alternative) -> None:
         self.word, self.found = word, alternatives
 
-    def alternatives(
+    def __call__(
         self, word: str, upos: str, tag: str, conditions: frozenset[str]
     ) -> Sequence[Alternative]:
         return self.found if word == self.word else ()
@@ -173,7 +173,7 @@ def test_frequent_alternatives_are_drawn_more_often(tagged: Tagged) -> None:
 
 def test_an_element_has_no_more_than_two_candidates(tagged: Tagged) -> None:
     class Both(Given):
-        def alternatives(
+        def __call__(
             self, word: str, upos: str, tag: str, conditions: frozenset[str]
         ) -> Sequence[Alternative]:
             one = (Alternative("one", 1),)
@@ -219,12 +219,12 @@ def test_settings_that_cannot_be() -> None:
 
 
 def test_relations_change_what_they_say() -> None:
-    source, lexicon = LexiconSource(), load_lexicon()
+    lexicon = load_lexicon()
     anywhere = frozenset({"animate", "thing", "place", "room", "slope", "worn", "air", "bare"})
     for lemma in (one for one in lexicon.lemmas.values() if one.upos == "ADP"):
-        found = {one.word for one in source.alternatives(lemma.name, "ADP", "IN", anywhere)}
+        found = {one.word for one in from_lexicon(lemma.name, "ADP", "IN", anywhere)}
         assert found.isdisjoint(lexicon.compatible(lemma))
-    assert source.alternatives("of", "ADP", "IN", anywhere) == ()
+    assert from_lexicon("of", "ADP", "IN", anywhere) == ()
 
 
 @st.composite

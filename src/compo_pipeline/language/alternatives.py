@@ -9,9 +9,9 @@ lexicon.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.language.lexicon import Lemma, load_lexicon, regular
@@ -41,58 +41,44 @@ class Alternative(NamedTuple):
     mass: bool = True
 
 
-class Source(Protocol):
-    """A source of alternatives."""
-
-    def alternatives(
-        self, word: str, upos: str, tag: str, conditions: frozenset[str]
-    ) -> Sequence[Alternative]:
-        """Forms with the same tag that cannot be true of the same thing.
-
-        Args:
-            word: one word or several in lower case, as `scene_graph.Element` spans them.
-            upos: its part of speech.
-            tag: its fine tag.
-            conditions: as in `scene_graph.Element`.
-        """
+Source = Callable[[str, str, str, frozenset[str]], Sequence[Alternative]]
+"""Gives forms with the same tag that cannot be true of the same thing: of a word (one or several in
+lower case), its part of speech, its fine tag, and the conditions of `scene_graph.Element`."""
 
 
-class LexiconSource:
+@lru_cache(maxsize=20_000)
+def from_lexicon(
+    word: str, upos: str, tag: str, conditions: frozenset[str]
+) -> tuple[Alternative, ...]:
     """Alternatives from the caption lexicon: members of the same group, and opposites."""
+    lemma = load_lexicon().reading(word, upos, tag)
+    if lemma is None:
+        return ()
+    # "his" in the caption excludes "woman".
+    unfit = {"he", "she"} - conditions if {"he", "she"} & conditions else set()
+    found = {
+        one.name: one
+        for one in _others(lemma, conditions)
+        if tag in one.forms and one.pronoun not in unfit
+    }
+    return tuple(
+        Alternative(one.forms[tag], 3**one.weight, one.countable, one.mass)
+        for one in found.values()
+    )
 
-    def __init__(self) -> None:
-        self.alternatives = lru_cache(maxsize=20_000)(self._alternatives)
 
-    def _alternatives(
-        self, word: str, upos: str, tag: str, conditions: frozenset[str]
-    ) -> tuple[Alternative, ...]:
-        lemma = load_lexicon().reading(word, upos, tag)
-        if lemma is None:
-            return ()
-        # "his" in the caption excludes "woman".
-        unfit = {"he", "she"} - conditions if {"he", "she"} & conditions else set()
-        found = {
-            one.name: one
-            for one in self._others(lemma, conditions)
-            if tag in one.forms and one.pronoun not in unfit
-        }
-        return tuple(
-            Alternative(one.forms[tag], 3**one.weight, one.countable, one.mass)
-            for one in found.values()
-        )
-
-    def _others(self, lemma: Lemma, conditions: Set[str]) -> Iterator[Lemma]:
-        lexicon = load_lexicon()
-        compatible = lexicon.compatible(lemma)
-        for group in lemma.groups:
-            if _fits(lemma.upos, group, conditions):
-                for one in lexicon.group(group, lemma.upos):
-                    if one.name not in compatible:
-                        yield one
-        for opposite in lemma.opposites:
-            wanted = opposite.kinds or ({"transitive"} if lemma.upos == "VERB" else set())
-            if not wanted or wanted & conditions:
-                yield lexicon.lemmas[opposite.lemma, lemma.upos]
+def _others(lemma: Lemma, conditions: Set[str]) -> Iterator[Lemma]:
+    lexicon = load_lexicon()
+    compatible = lexicon.compatible(lemma)
+    for group in lemma.groups:
+        if _fits(lemma.upos, group, conditions):
+            for one in lexicon.group(group, lemma.upos):
+                if one.name not in compatible:
+                    yield one
+    for opposite in lemma.opposites:
+        wanted = opposite.kinds or ({"transitive"} if lemma.upos == "VERB" else set())
+        if not wanted or wanted & conditions:
+            yield lexicon.lemmas[opposite.lemma, lemma.upos]
 
 
 def _fits(upos: str, group: str, conditions: Set[str]) -> bool:
@@ -143,14 +129,14 @@ class WordNetSource:
     """
 
     def __init__(self, reader: WordNetCorpusReader) -> None:
-        self._reader, self._fallback = reader, LexiconSource()
+        self._reader = reader
         self.alternatives = lru_cache(maxsize=20_000)(self._alternatives)
 
     def _alternatives(
         self, word: str, upos: str, tag: str, conditions: frozenset[str]
     ) -> tuple[Alternative, ...]:
         if upos not in _POS:
-            return self._fallback.alternatives(word, upos, tag, conditions)
+            return from_lexicon(word, upos, tag, conditions)
         pos = _POS[upos]
         base = self._reader.morphy(word.replace(" ", "_"), pos)
         senses = self._reader.synsets(base, pos) if base else []

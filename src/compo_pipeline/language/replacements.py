@@ -15,10 +15,10 @@ from typing import Literal, NamedTuple
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.language.alternatives import (
-    LexiconSource,
     Source,
     WordNetCousins,
     WordNetSource,
+    from_lexicon,
     open_wordnet,
 )
 from compo_pipeline.language.concreteness import Concreteness, draw
@@ -88,7 +88,7 @@ class Replacer:
     def _candidates(self, parse: Parse, element: Element, rng: random.Random) -> list[str]:
         """Up to two alternatives, drawn by weight; none that the caption already names."""
         word = written(parse, element.start, element.end).lower()
-        found = self.source.alternatives(word, element.upos, element.tag, element.conditions)
+        found = self.source(word, element.upos, element.tag, element.conditions)
         said = f" {' '.join(parse.words).lower()} "
         use = _use(parse, element)
         pool = [
@@ -142,11 +142,12 @@ def replacer(
     if unknown := wanted - CATEGORIES:
         raise SettingsError(f"{sorted(unknown)} are no categories: expected {sorted(CATEGORIES)}")
     if source == "lexicon":
-        return Replacer(LexiconSource(), chosen)
+        return Replacer(from_lexicon, chosen)
     if source == "wordnet":
-        return Replacer(WordNetSource(open_wordnet(key, source)), chosen)
+        return Replacer(WordNetSource(open_wordnet(key, source)).alternatives, chosen)
     if source == "wordnet_cousins":
-        return Replacer(WordNetCousins(open_wordnet(key, source)), chosen, determiners=True)
+        cousins = WordNetCousins(open_wordnet(key, source))
+        return Replacer(cousins.alternatives, chosen, determiners=True)
     raise SettingsError(f"{key} is {source!r}: expected lexicon, wordnet or wordnet_cousins")
 
 
