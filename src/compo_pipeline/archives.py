@@ -23,6 +23,7 @@ import numpy as np
 
 from compo_pipeline.remote import open_file, read_range, sidecar
 from compo_pipeline.storage import read_json_or_none, write_text
+from compo_pipeline.untrusted import parquet_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -134,19 +135,15 @@ def _headers(path: Path, size: int) -> tuple[dict[str, tuple[int, int]], bool]:
 
 @lru_cache(_SCANNED)
 def _scan_parquet(path: Path, size: int, modified_ns: int) -> Archive:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    from pyarrow.types import is_struct
 
-    try:
-        with open_file(path) as opened, pq.ParquetFile(opened) as file:
-            columns = [
-                field.name
-                for field in file.schema_arrow
-                if pa.types.is_struct(field.type) and field.type.get_field_index("bytes") >= 0
-            ]
-            rows = sum(file.metadata.row_group(k).num_rows for k in range(file.num_row_groups))
-    except (OSError, pa.ArrowException) as error:
-        raise ValueError(f"{path} cannot be read as Parquet: {error}") from error
+    with parquet_file(path) as file:
+        columns = [
+            field.name
+            for field in file.schema_arrow
+            if is_struct(field.type) and field.type.get_field_index("bytes") >= 0
+        ]
+        rows = sum(file.metadata.row_group(k).num_rows for k in range(file.num_row_groups))
     if rows > size:
         raise ValueError(f"{path} names {rows} rows in {size} bytes")
     return Archive({f"{name}/{row}": (row, 0) for name in columns for row in range(rows)}, False)
@@ -180,20 +177,12 @@ def _cell(path: Path, column: str, row: str) -> bytes:
 @lru_cache(_SCANNED)
 def _row_groups(path: Path, size: int, modified_ns: int) -> list[int]:
     """The first row of each row group."""
-    import pyarrow.parquet as pq
-
-    with open_file(path) as opened, pq.ParquetFile(opened) as file:
+    with parquet_file(path) as file:
         counts = [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
     return [0, *accumulate(counts)][:-1]
 
 
 @lru_cache(2)
 def _row_group(path: Path, size: int, modified_ns: int, column: str, group: int) -> pa.ChunkedArray:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with open_file(path) as opened, pq.ParquetFile(opened) as file:
-            return file.read_row_group(group, columns=[f"{column}.bytes"]).column(column)
-    except (OSError, pa.ArrowException) as error:
-        raise ValueError(f"{path} cannot be read as Parquet: {error}") from error
+    with parquet_file(path) as file:
+        return file.read_row_group(group, columns=[f"{column}.bytes"]).column(column)

@@ -7,10 +7,15 @@ import io
 import json
 import os
 import reprlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from compo_pipeline.remote import open_file, read_bytes
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 _DEEPEST = 100  # levels of nested JSON
 _SHORT = reprlib.Repr()
@@ -119,17 +124,30 @@ def read_parquet(path: Path) -> list[dict[str, Any]]:
     Raises:
         ValueError: it cannot be read; one line with the path.
     """
+    from pyarrow.types import is_struct
+
+    with parquet_file(path) as file:
+        plain = [each.name for each in file.schema_arrow if not is_struct(each.type)]
+        rows: list[dict[str, Any]] = file.read(columns=plain).to_pylist()
+    return rows
+
+
+@contextmanager
+def parquet_file(path: Path) -> Iterator[pq.ParquetFile]:
+    """Open a Parquet file.
+
+    Raises:
+        ValueError: it cannot be read, now or later; one line with the path.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         with open_file(path) as opened, pq.ParquetFile(opened) as file:
-            plain = [each.name for each in file.schema_arrow if not pa.types.is_struct(each.type)]
-            rows: list[dict[str, Any]] = file.read(columns=plain).to_pylist()
+            yield file
     except (OSError, ValueError, OverflowError, pa.ArrowException) as error:
         problem = " ".join(str(error).split())
         raise ValueError(f"{path} cannot be read as Parquet: {problem}") from error
-    return rows
 
 
 def _bytes(path: Path) -> bytes:

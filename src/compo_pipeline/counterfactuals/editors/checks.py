@@ -31,7 +31,7 @@ _PREAMBLE = re.compile(
     r"|i can(?:no|')t|i can’t|i am unable|as an ai)\b",
     re.IGNORECASE,
 )
-_MARKS = ("**", "__", *"`#|\\<>{}[](", "->", "→", "�", *'"“”«»')
+_MARKS = '** __ ` # | \\ < > { } [ ] ( -> → � " “ ” « »'.split()
 _CLOSING = re.compile(r"[\s.!?…]*$")
 _SPOKEN = re.compile(r"[^\W_]+")
 _BOUNDARY = re.compile(r"([.?!])[\"'”’)]* +[\"'“‘(]*(\S)")
