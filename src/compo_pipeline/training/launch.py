@@ -90,6 +90,7 @@ def join(inputs: TrainingInputs, jobs: Sequence[Job]) -> None:
             f"{settings.node_rank} of {settings.nnodes}; host 0 is the one that runs the pipeline"
         )
     _launch(inputs, jobs, None)
+    log.info("the training has ended; its results are on host 0")
 
 
 def processes_here(settings: DistributedSettings) -> int:
