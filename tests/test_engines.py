@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -168,6 +169,18 @@ def test_every_engine_gives_equal_bytes(
 ) -> None:
     local = prepared(captions, tmp_path / "local", LOCAL)
     assert prepared(captions, tmp_path / "other", engine) == local
+
+
+def test_a_cluster_that_refuses_is_an_error_by_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(*_: Any, **__: Any) -> None:
+        raise SystemExit("no token")
+
+    ray = SimpleNamespace(is_initialized=lambda: False, init=init)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(engines, "check", lambda _: None)
+    refused = r"prepare.address: Ray at head:6379 cannot be used: no token; .*RAY_AUTH_MODE=token"
+    with pytest.raises(SettingsError, match=refused):
+        list(map_partitions(abs, [1], PrepareSettings("ray", address="head:6379")))
 
 
 @pytest.mark.slow

@@ -233,6 +233,8 @@ def _connected(settings: PrepareSettings) -> Any:
         # Ray ends the process where a cluster's versions or tokens differ.
         except (Exception, SystemExit) as error:  # noqa: BLE001
             reason = " ".join(str(error).split())
+            if settings.address:
+                reason += "; a cluster with tokens needs RAY_AUTH_MODE=token on every host"
             raise SettingsError(
                 f"{KEY}.address: Ray at {settings.address or 'this machine'} cannot be used: "
                 f"{reason}"
