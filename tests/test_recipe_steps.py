@@ -146,6 +146,7 @@ RECIPES = {
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("bootstrapped")
 @pytest.mark.parametrize("env", RECIPES)
 def test_two_steps_on_data_in_the_recipes_own_format(
     workspace, request, tmp_path, monkeypatch, env

@@ -27,7 +27,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-from torch.distributed.elastic.rendezvous.api import RendezvousError
+from torch.distributed.elastic.rendezvous.api import RendezvousClosedError, RendezvousError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from torch.distributed.rendezvous import rendezvous
 
@@ -42,7 +42,6 @@ from compo_pipeline.training.settings import DistributedSettings
 KEY = "training.distributed"
 Report = Callable[[str, Point], None]
 
-_RUN_ID = "compo_pipeline"
 _ONE_HOST = "localhost:0"  # any free port
 _SECONDS_BETWEEN_LOOKS = 0.5
 _AGENT = "torch.distributed.elastic"
@@ -108,7 +107,7 @@ def _launch(inputs: TrainingInputs, jobs: Sequence[Job], points: Path | None) ->
         min_nodes=settings.nnodes,
         max_nodes=settings.nnodes,
         nproc_per_node=processes_here(settings),
-        run_id=_RUN_ID,
+        run_id=settings.rdzv_id,
         rdzv_backend=settings.rdzv_backend,
         rdzv_endpoint=settings.rdzv_endpoint or _ONE_HOST,
         rdzv_configs={
@@ -133,6 +132,11 @@ def _launch(inputs: TrainingInputs, jobs: Sequence[Job], points: Path | None) ->
         raise KeyboardInterrupt from error
     except ChildFailedError as error:
         raise _first_failure(error, settings) from None
+    except RendezvousClosedError:
+        raise TrainingError(
+            f"{KEY}.rdzv_id: a training named '{settings.rdzv_id}' has ended at "
+            f"{settings.rdzv_endpoint}; expected a new name, the same on all hosts"
+        ) from None
     except RendezvousError as error:
         raise _did_not_meet(settings, error) from None
     return returned

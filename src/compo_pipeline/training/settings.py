@@ -154,6 +154,9 @@ class DistributedSettings:
     rdzv_endpoint: str | None = None
     """Where they meet: host:port, as every host reaches it; one host alone needs none."""
 
+    rdzv_id: str = "compo_pipeline"
+    """Name of this training at an etcd server, which takes no name a second time."""
+
     rdzv_timeout: PositiveInt = 600
     """Seconds within which all hosts must have met."""
 
