@@ -20,6 +20,7 @@ import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.distributed.elastic.rendezvous.api import RendezvousClosedError
 
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
@@ -423,6 +424,17 @@ def test_an_endpoint_is_a_host_and_a_port(endpoint: str) -> None:
     given = {"nnodes": 2, "rdzv_endpoint": endpoint}
     with pytest.raises(SettingsError, match=r"training.distributed.*rdzv_endpoint.*host:port"):
         parse(DistributedSettings, given, "training.distributed")
+
+
+def test_a_name_that_an_etcd_server_had_before_is_refused_by_key(
+    plan: TrainingInputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def launched(*_: Any) -> None:
+        raise RendezvousClosedError
+
+    monkeypatch.setattr(launch, "elastic_launch", lambda *_: launched)
+    with pytest.raises(TrainingError, match=r"training.distributed.rdzv_id: a training named '7'"):
+        train(on(2, plan, tmp_path, distributed={"rdzv_id": "7"}))
 
 
 def test_the_host_of_the_pipeline_is_no_further_one(plan: TrainingInputs, tmp_path: Path) -> None:
