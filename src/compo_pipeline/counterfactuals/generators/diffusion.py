@@ -40,7 +40,7 @@ _SUFFIXES = (".json", ".txt", ".safetensors")
 class DiffusionGenerator:
     """Generates images with a text-to-image pipeline of diffusers.
 
-    Pipeline, image tower and VGG are loaded when each is first needed, and kept.
+    Pipeline, image tower and VGG are loaded when each is first needed, and cached.
 
     Pipelines of one CLIP text encoder take injected features (Stable Diffusion 1 and 2, latent
     consistency models); with `injection` off Stable Diffusion XL will do too.
