@@ -129,7 +129,7 @@ def _after_registration(alias: str | None, parameters: Mapping[str, Any]) -> lis
         return browse
     promotion = kedro_run("promotion", **parameters["command"])
     compare = f"compo-pipeline try --alias {alias}{options(**parameters['command'])}"
-    needs = "" if find_spec("gradio") else ", needs pip install -e '.[ui]'"
+    needs = "" if find_spec("gradio") else ", needs pip install -c constraints.txt -e '.[ui]'"
     return [
         (promotion, "make it the champion if it passes the gate"),
         (compare, f"base and model in a browser{needs}"),

@@ -262,7 +262,7 @@ def test_replacements_with_it(source: WordNetSource, tagged: Callable[[str], Par
 
 def test_nltk_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nltk.corpus", None)
-    with pytest.raises(SettingsError, match=r"views.source.*pip install 'compo-pipeline\[wordnet"):
+    with pytest.raises(SettingsError, match=r"views.source.*pip install .*\[wordnet"):
         replacer("wordnet", key="views.source")
 
 

@@ -324,7 +324,7 @@ def test_a_missing_package_is_told_with_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hf_export, "find_spec", lambda name: None)
-    with pytest.raises(SettingsError, match=r"pip install 'compo-pipeline\[siglip\]'"):
+    with pytest.raises(SettingsError, match=r"pip install .* -e '\.\[siglip\]'"):
         to_hugging_face(BASE, tmp_path / "hf")
 
 

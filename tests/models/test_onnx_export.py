@@ -153,7 +153,7 @@ def test_missing_packages_are_told_with_the_command(
     tiny_clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(onnx_export, "find_spec", lambda name: None)
-    with pytest.raises(SettingsError, match=r"onnxscript.*pip install 'compo-pipeline\[onnx\]'"):
+    with pytest.raises(SettingsError, match=r"onnxscript.*pip install .* -e '\.\[onnx\]'"):
         to_onnx(tiny_clip, tmp_path / "onnx")
 
 

@@ -79,7 +79,7 @@ def test_a_version_is_loaded_beside_its_base(
 
 def test_without_gradio_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "find_spec", lambda name: None)
-    with pytest.raises(SettingsError, match=r"pip install 'compo-pipeline\[ui\]'"):
+    with pytest.raises(SettingsError, match=r"pip install -c constraints.txt -e '\.\[ui\]'"):
         page.require_gradio()
 
 

@@ -107,7 +107,8 @@ def open_wordnet(key: str, source: str = "wordnet") -> WordNetCorpusReader:
         from nltk.corpus import wordnet
     except ImportError as error:
         raise SettingsError(
-            f"{key} is {source}, and nltk is not installed: pip install 'compo-pipeline[wordnet]', "
+            f"{key} is {source}, and nltk is not installed: "
+            "pip install -c constraints.txt -e '.[wordnet]', "
             f"then python -m nltk.downloader wordnet; {instead}"
         ) from error
     try:

@@ -42,7 +42,7 @@ def needs() -> None:
     if find_spec("transformers") is None:
         raise SettingsError(
             "export.hugging_face: the package transformers is not installed: "
-            "pip install 'compo-pipeline[siglip]'"
+            "pip install -c constraints.txt -e '.[siglip]'"
         )
 
 

@@ -60,7 +60,8 @@ def needs() -> None:
     missing = [name for name in _PACKAGES if find_spec(name) is None]
     if missing:
         raise SettingsError(
-            f"export.onnx: not installed: {', '.join(missing)}: pip install 'compo-pipeline[onnx]'"
+            f"export.onnx: not installed: {', '.join(missing)}: "
+            "pip install -c constraints.txt -e '.[onnx]'"
         )
 
 

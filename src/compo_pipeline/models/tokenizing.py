@@ -77,7 +77,7 @@ def _hugging_face(plan: ModelSource, configured: str | None, text_cfg: dict[str,
     if find_spec("transformers") is None:
         raise SettingsError(
             f"model '{plan.name}': its tokenizer needs the package transformers: "
-            "pip install 'compo-pipeline[siglip]'"
+            "pip install -c constraints.txt -e '.[siglip]'"
         )
     repository = text_cfg.get("hf_tokenizer_name")
     source = _source(plan, configured, repository)

@@ -149,5 +149,5 @@ def _require_library() -> None:
     if find_spec("model_signing") is None:
         raise SettingsError(
             "registration.signing needs the package model-signing: "
-            "pip install 'compo-pipeline[signing]'"
+            "pip install -c constraints.txt -e '.[signing]'"
         )

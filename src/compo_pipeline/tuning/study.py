@@ -255,7 +255,8 @@ def _open(url: URL, settings: StorageSettings, **options: Any) -> Storage:
             )
     except (ImportError, NoSuchModuleError):
         raise SettingsError(
-            f"{STUDY}.storage.url: {shown} needs a driver: pip install 'compo-pipeline[postgres]'"
+            f"{STUDY}.storage.url: {shown} needs a driver: "
+            "pip install -c constraints.txt -e '.[postgres]'"
         ) from None
     except (StorageInternalError, OperationalError) as error:
         cause = str(error.__cause__ or error).splitlines()[0]

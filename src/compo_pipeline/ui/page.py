@@ -58,7 +58,7 @@ def require_gradio() -> None:
     """
     if find_spec("gradio") is None:
         raise SettingsError(
-            "compo-pipeline try needs the package gradio: pip install 'compo-pipeline[ui]'"
+            "compo-pipeline try needs the package gradio: pip install -c constraints.txt -e '.[ui]'"
         )
 
 

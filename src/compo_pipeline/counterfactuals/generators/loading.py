@@ -123,7 +123,7 @@ def folders(pipeline: Path, vision: Path | None, injection: bool) -> ModelFolder
     if find_spec("diffusers") is None or find_spec("transformers") is None:
         raise SettingsError(
             "counterfactuals.image_generator: 'diffusion' needs the packages diffusers and "
-            "transformers: pip install 'compo-pipeline[diffusion]'"
+            "transformers: pip install -c constraints.txt -e '.[diffusion]'"
         )
     kind = _checked_pipeline(pipeline)
     if not injection:
