@@ -246,6 +246,7 @@ def test_everything_that_is_wrong_is_told_at_once(problems: Problems, tmp_path: 
         ({"model": {"name": "local-dir:/nowhere"}}, "model.name: "),
         ({"benchmarks": {"retrieval": {"split": None}}}, "benchmarks: nothing is scored"),
         ({"benchmarks": {"root": "/nowhere"}}, "there is no folder /nowhere/sugar_crepe"),
+        ({"benchmarks": {"root": "/nowhere"}}, "where there are none, benchmarks.root=null"),
         (
             {"training": {"validation": {"every": 5, "split": "dev"}}},
             "training.validation.split: 'dev' is no split",

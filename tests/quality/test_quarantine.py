@@ -170,7 +170,13 @@ def result_of(bad: int, records: int, unparseable: int = 0) -> dict[str, Any]:
         "tolerated_share": 0.1,
         "unparseable": unparseable,
         "rules": {
-            "width": {"column": "width", "expected": "at least 32", "broken_by": 2, "rows": [3, 7]},
+            "width": {
+                "column": "width",
+                "expected": "at least 32",
+                "means": "too narrow",
+                "broken_by": 2,
+                "rows": [3, 7],
+            },
             "no_leak": {"column": "leaks", "expected": "False", "broken_by": 0, "rows": []},
         },
     }
@@ -182,7 +188,8 @@ def test_only_more_than_the_tolerated_share_stops_a_run() -> None:
         refuse_too_many(result_of(11, 100, unparseable=9))
     message = str(raised.value)
     assert "11 of 100 records are bad (11.0%), validation.tolerated_share allows 10.0%" in message
-    assert "validation.rules.width (expected width at least 32): 2 rows, such as 3, 7" in message
+    rule = "validation.rules.width (expected width at least 32): 2 rows, such as 3, 7: too narrow"
+    assert rule in message
     assert "unparseable: 9 records" in message
     assert "no_leak" not in message
 

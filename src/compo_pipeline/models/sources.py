@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -91,11 +92,13 @@ def _refuse_second_weights(settings: ModelSettings) -> None:
         )
     # A tag comes from an environment written for another model.name: naming a model that has
     # its own weights on the command line is clear enough.
-    log.warning(
-        "model.pretrained=%s is not used: '%s' brings its own weights",
-        settings.pretrained,
-        settings.name,
-    )
+    _report_unused(settings.pretrained, settings.name)
+
+
+@cache
+def _report_unused(tag: str, name: str) -> None:
+    """Warn once in a process: a run loads its base several times."""
+    log.warning("model.pretrained=%s is not used: '%s' brings its own weights", tag, name)
 
 
 def _of_folder(folder: Path, name: str, settings: ModelSettings) -> ModelSource:

@@ -138,6 +138,7 @@ def refuse_too_many(result: Mapping[str, Any]) -> None:
     lines = [
         f"  validation.rules.{name} (expected {rule['column']} {rule['expected']}): "
         f"{rule['broken_by']} rows, such as {', '.join(map(str, rule['rows']))}"
+        + (f": {rule['means']}" if rule["means"] else "")
         for name, rule in result["rules"].items()
         if rule["broken_by"]
     ]

@@ -164,10 +164,11 @@ def load_place(place: Place, settings: BenchmarksSettings) -> list[Subtask]:
     name, load = place.benchmark.name, place.benchmark.load
     assert load is not None, f"{name} is not read from files"
     if not place.exists:
+        others = "" if place.files.root else "; where there are none, benchmarks.root=null"
         raise SettingsError(
             f"benchmarks.sets.{name}: there is no folder {place.root}. Expected: "
             f"{place.benchmark.source}. Name the folder at benchmarks.sets.{name}.root, or leave "
-            f"the benchmark out by benchmarks.sets.{name}=null"
+            f"the benchmark out by benchmarks.sets.{name}=null{others}"
         )
     # A folder that is named by itself may be a link, one below `benchmarks.root` may not.
     base = place.root if place.files.root else place.root.parent
