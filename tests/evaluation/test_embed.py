@@ -98,6 +98,20 @@ def test_a_folder_without_a_readable_image_is_an_error(
         Embedder([subtasks[0], elsewhere], EXACT)(load(tiny_model(0)), "base")
 
 
+def test_a_folder_counts_images_that_another_subtask_names_too(
+    tiny_model: Callable[..., Path], subtasks: list[Subtask]
+) -> None:
+    folder = subtasks[0].images
+    inner = (Item("a", "0.png", ("a",), ("b",)), Item("b", "absent.png", ("a",), ("b",)))
+    outer = (Item("c", f"{folder.name}/0.png", ("a",), ("b",)),)
+    named = [
+        replace(subtasks[0], items=inner),
+        replace(subtasks[1], images=folder.parent, items=outer),
+    ]
+    embedded = Embedder(named, EXACT)(load(tiny_model(0)), "base")
+    assert list(embedded.unreadable) == [str(folder / "absent.png")]
+
+
 def test_links_out_of_the_folder_are_read_where_the_subtask_allows_them(
     tiny_model: Callable[..., Path], subtasks: list[Subtask], tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ n images, K texts, T token positions, D width.
 from __future__ import annotations
 
 import hashlib
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -124,12 +124,15 @@ class Embedder:
         return Embedded(images, unreadable, texts, tokens)
 
     def _encode_images(self, loaded: LoadedModel, name: str) -> tuple[Vectors, Mapping[str, str]]:
-        wanted = {
-            str(place[0] / place[1]): place
-            for task in self.subtasks
-            for item in task.items
-            for place in task.places(item)
-        }
+        wanted: dict[str, ImagePlace] = {}
+        # A file may be of several: retrieval names COCO's, SugarCrepe its val2017.
+        folders: defaultdict[Path, set[str]] = defaultdict(set)
+        for place in (
+            p for task in self.subtasks for item in task.items for p in task.places(item)
+        ):
+            path = str(place[0] / place[1])
+            wanted[path] = place
+            folders[place[0]].add(path)
         known = self._known(loaded, name, loaded.image_fingerprint, self.settings.image_precision)
         keys: dict[str, str] = {}
         unreadable: dict[str, str] = {}
@@ -147,12 +150,12 @@ class Embedder:
                 waiting = {}
         if waiting:
             known.add(waiting, keys, self._forward(loaded, waiting.values()))
-        readable = {root for path, (root, *_) in wanted.items() if path in keys}
-        for path, (root, *_) in wanted.items():
-            if root not in readable:
+        for folder, paths in folders.items():
+            if paths.isdisjoint(keys):
+                path = min(paths)
                 raise SettingsError(
-                    f"benchmarks.images: none of the images below {root} that the items name can "
-                    f"be read (such as {path}: {unreadable[path]})"
+                    f"benchmarks.images: none of the images below {folder} that the items name "
+                    f"can be read (such as {path}: {unreadable[path]})"
                 )
         return known.vectors(keys), unreadable
 
