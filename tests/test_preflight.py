@@ -271,6 +271,18 @@ def test_the_tag_of_weights_gets_the_nearest(problems: Problems) -> None:
     assert "did you mean 'openai'?" in line
 
 
+def test_a_model_of_a_list_is_named_by_its_own_key(problems: Problems) -> None:
+    listed = {
+        "file": {"name": "ViT-B-32-quickgelu", "pretrained": "weights/none.pt"},
+        "folder": {"name": "local-dir:/nowhere"},
+    }
+    lines = problems("benchmark", models="mine", model_lists={"mine": listed})
+    assert [line.partition(":")[0] for line in lines if "model" in line] == [
+        "model_lists.mine.file.pretrained",
+        "model_lists.mine.folder.name",
+    ]
+
+
 def test_images_of_a_benchmark_must_be_there(problems: Problems, tmp_path: Path) -> None:
     (tmp_path / "sugar_crepe").mkdir()
     item = {"filename": "1.jpg", "caption": "A dog.", "negative_caption": "A cat."}

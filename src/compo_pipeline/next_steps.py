@@ -26,6 +26,7 @@ _RESULTS = {
     "tuning_report": ("Study", "*.html"),
     "wise_ft_report": ("WiSE-FT", "*.html"),
     "suite_report": ("Benchmarks", "*.html"),
+    "benchmark_diff_report": ("Differences", "*.html"),
     "comparison_report": ("Comparison", "*.html"),
     "promotion_report": ("Decision", "promotion.*"),
     "export": ("Model", ""),

@@ -90,8 +90,10 @@ def _problems(
     if "model_lists" in read:
         from compo_pipeline.evaluation.suite import listed_models
 
-        for model in listed_models(parameters["models"], parameters["model_lists"]).values():
-            yield from _model(asdict(model), tracking=parameters["tracking"])
+        chosen = parameters["models"]
+        for name, model in listed_models(chosen, parameters["model_lists"]).items():
+            key = f"model_lists.{chosen}.{name}"
+            yield from _model(asdict(model), key, tracking=parameters["tracking"])
     yield from _folders(outputs, catalog)
 
 
@@ -262,12 +264,13 @@ def _language(model: str) -> Iterator[str]:
 
 
 def _model(
-    values: Mapping[str, Any], *, tracking: Mapping[str, Any] | None = None
+    values: Mapping[str, Any], key: str = "model", *, tracking: Mapping[str, Any] | None = None
 ) -> Iterator[str]:
     """The files of a model, or the registered version where the pipeline reads those.
 
     Args:
         values: of the model's settings.
+        key: the YAML key of these settings.
         tracking: settings of the registry; None where registered versions are not read.
     """
     from compo_pipeline.models import sources
@@ -275,7 +278,7 @@ def _model(
 
     settings = parse(ModelSettings, values, "model")
     if settings.tokenizer is not None and not Path(settings.tokenizer).exists():
-        yield f"model.tokenizer: there is no file or folder '{settings.tokenizer}'"
+        yield f"{key}.tokenizer: there is no file or folder '{settings.tokenizer}'"
     check: Callable[[], object] = partial(sources.find_source, settings)
     if tracking is not None and settings.name.startswith(REGISTRY_PREFIX):
         from compo_pipeline.registry.settings import TrackingSettings
@@ -288,7 +291,8 @@ def _model(
         check()
     except SettingsError as error:
         # Faults of a folder name no key: checkpoints are read by the same code.
-        yield error.message if error.message.startswith("model.") else f"model.name: {error}"
+        fault = error.message.removeprefix("model.")
+        yield f"{key}.{fault}" if fault != error.message else f"{key}.name: {fault}"
 
 
 def _folders(outputs: set[str], catalog: CatalogProtocol[Any, Any]) -> Iterator[str]:
