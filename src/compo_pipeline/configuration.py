@@ -95,6 +95,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
+def pip_install(extra: str) -> str:
+    """The command that installs an optional extra, for errors."""
+    return f"pip install -c constraints.txt -e '.[{extra}]'"
+
+
 def parse(cls: type[Settings], values: Mapping[str, Any], key: str) -> Settings:
     """Build frozen settings from a mapping, refusing unknown keys and wrong types.
 

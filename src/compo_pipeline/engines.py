@@ -25,7 +25,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field, PositiveInt
 
 from compo_pipeline import compute
-from compo_pipeline.configuration import SettingsError, settings
+from compo_pipeline.configuration import SettingsError, pip_install, settings
 
 Partition = TypeVar("Partition")
 Result = TypeVar("Result")
@@ -72,7 +72,7 @@ def check(settings: PrepareSettings) -> None:
         return
     if find_spec("ray") is None:
         raise SettingsError(
-            f"{KEY}.engine: ray is not installed; pip install -c constraints.txt -e '.[scale]', or "
+            f"{KEY}.engine: ray is not installed; {pip_install('scale')}, or "
             "choose local or processes"
         )
     if settings.address is not None:

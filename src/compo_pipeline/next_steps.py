@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from compo_pipeline.configuration import leaves, masked
+from compo_pipeline.configuration import leaves, masked, pip_install
 from compo_pipeline.console import terminal
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _after_registration(alias: str | None, parameters: Mapping[str, Any]) -> lis
         return browse
     promotion = kedro_run("promotion", **parameters["command"])
     compare = f"compo-pipeline try --alias {alias}{options(**parameters['command'])}"
-    needs = "" if find_spec("gradio") else ", needs pip install -c constraints.txt -e '.[ui]'"
+    needs = "" if find_spec("gradio") else f", needs {pip_install('ui')}"
     return [
         (promotion, "make it the champion if it passes the gate"),
         (compare, f"base and model in a browser{needs}"),

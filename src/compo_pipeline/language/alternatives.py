@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration import SettingsError, pip_install
 from compo_pipeline.language.lexicon import Lemma, load_lexicon, regular
 from compo_pipeline.language.scene_graph import MODIFYING
 
@@ -108,7 +108,7 @@ def open_wordnet(key: str, source: str = "wordnet") -> WordNetCorpusReader:
     except ImportError as error:
         raise SettingsError(
             f"{key} is {source}, and nltk is not installed: "
-            "pip install -c constraints.txt -e '.[wordnet]', "
+            f"{pip_install('wordnet')}, "
             f"then python -m nltk.downloader wordnet; {instead}"
         ) from error
     try:

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration import SettingsError, pip_install
 from compo_pipeline.models.encoding import encode_images, encode_texts
 from compo_pipeline.models.hf_preprocessing import image_processor, tokenizer
 from compo_pipeline.models.hf_towers import Tower, image_tower, refused, text_part
@@ -42,7 +42,7 @@ def needs() -> None:
     if find_spec("transformers") is None:
         raise SettingsError(
             "export.hugging_face: the package transformers is not installed: "
-            "pip install -c constraints.txt -e '.[siglip]'"
+            f"{pip_install('siglip')}"
         )
 
 

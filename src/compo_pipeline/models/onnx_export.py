@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration import SettingsError, pip_install
 from compo_pipeline.models.hf_preprocessing import fast_tokenizer
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.weights import PROBES
@@ -60,8 +60,7 @@ def needs() -> None:
     missing = [name for name in _PACKAGES if find_spec(name) is None]
     if missing:
         raise SettingsError(
-            f"export.onnx: not installed: {', '.join(missing)}: "
-            "pip install -c constraints.txt -e '.[onnx]'"
+            f"export.onnx: not installed: {', '.join(missing)}: {pip_install('onnx')}"
         )
 
 

@@ -19,7 +19,7 @@ import torch
 from open_clip import SimpleTokenizer
 from open_clip.tokenizer import HFTokenizer
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration import SettingsError, pip_install
 from compo_pipeline.models import foreign, hub
 from compo_pipeline.models.sources import ModelSource
 from compo_pipeline.models.weights import tokenizer_fingerprint
@@ -77,7 +77,7 @@ def _hugging_face(plan: ModelSource, configured: str | None, text_cfg: dict[str,
     if find_spec("transformers") is None:
         raise SettingsError(
             f"model '{plan.name}': its tokenizer needs the package transformers: "
-            "pip install -c constraints.txt -e '.[siglip]'"
+            f"{pip_install('siglip')}"
         )
     repository = text_cfg.get("hf_tokenizer_name")
     source = _source(plan, configured, repository)

@@ -13,6 +13,7 @@ from kedro.pipeline import Pipeline, node
 from compo_pipeline.configuration import leaves, parse
 from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
 from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.next_steps import kedro_run
 from compo_pipeline.provenance import page_facts
 from compo_pipeline.records import Caption, Fact, Rejected, Score
 
@@ -134,7 +135,7 @@ def write_report(
         attention=attention if scoring.attention else None,
         facts=_facts(found, run, command, settings.get("training", {}), wanted.root),
         settings=settings,
-        links=_links(folder, paths),
+        links=_links(folder, paths, command),
     )
     written = report.write(inputs, folder)
     with tracking.adopt(run["run_id"]) as record:
@@ -178,7 +179,7 @@ def _main_settings(training: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {found[key]}" for key in keys if found.get(key) is not None)
 
 
-def _links(folder: Path, paths: Mapping[str, str]) -> list[Link]:
+def _links(folder: Path, paths: Mapping[str, str], command: Mapping[str, Any]) -> list[Link]:
     """Pages of the same dataset and run; some are written by other pipelines, later or never."""
     from compo_pipeline.presentation.pages import links
 
@@ -193,7 +194,7 @@ def _links(folder: Path, paths: Mapping[str, str]) -> list[Link]:
     return links(
         folder,
         {
-            label: (Path(paths[entry]) / page, f"kedro run --pipeline={pipeline}")
+            label: (Path(paths[entry]) / page, kedro_run(pipeline, **command))
             for label, (entry, page, pipeline) in pages.items()
         },
     )

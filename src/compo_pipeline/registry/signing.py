@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration import SettingsError, pip_install
 from compo_pipeline.registry.settings import SigningSettings
 
 if TYPE_CHECKING:
@@ -148,6 +148,5 @@ def _hashing() -> Hashing:
 def _require_library() -> None:
     if find_spec("model_signing") is None:
         raise SettingsError(
-            "registration.signing needs the package model-signing: "
-            "pip install -c constraints.txt -e '.[signing]'"
+            f"registration.signing needs the package model-signing: {pip_install('signing')}"
         )

@@ -24,7 +24,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.engine import URL, Connection, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError
 
-from compo_pipeline.configuration import SettingsError, masked
+from compo_pipeline.configuration import SettingsError, masked, pip_install
 from compo_pipeline.seeding import digest
 from compo_pipeline.tuning.settings import (
     STUDY,
@@ -255,8 +255,7 @@ def _open(url: URL, settings: StorageSettings, **options: Any) -> Storage:
             )
     except (ImportError, NoSuchModuleError):
         raise SettingsError(
-            f"{STUDY}.storage.url: {shown} needs a driver: "
-            "pip install -c constraints.txt -e '.[postgres]'"
+            f"{STUDY}.storage.url: {shown} needs a driver: {pip_install('postgres')}"
         ) from None
     except (StorageInternalError, OperationalError) as error:
         cause = str(error.__cause__ or error).splitlines()[0]

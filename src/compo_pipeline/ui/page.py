@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from click import ClickException
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration import SettingsError, pip_install
 from compo_pipeline.images.decoding import ImageError, Limits, load
 from compo_pipeline.models.dense import NoPatches
 from compo_pipeline.presentation.pages import render, thumbnail
@@ -57,9 +57,7 @@ def require_gradio() -> None:
         SettingsError: gradio is not installed.
     """
     if find_spec("gradio") is None:
-        raise SettingsError(
-            "compo-pipeline try needs the package gradio: pip install -c constraints.txt -e '.[ui]'"
-        )
+        raise SettingsError(f"compo-pipeline try needs the package gradio: {pip_install('ui')}")
 
 
 def serve(pair: VersionPair, examples: Sequence[PageExample], host: str, port: int) -> None:

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration import SettingsError, pip_install
 from compo_pipeline.counterfactuals.settings import DiffusionAdainSettings
 from compo_pipeline.images import vgg
 from compo_pipeline.models import foreign, hub
@@ -123,7 +123,7 @@ def folders(pipeline: Path, vision: Path | None, injection: bool) -> ModelFolder
     if find_spec("diffusers") is None or find_spec("transformers") is None:
         raise SettingsError(
             "counterfactuals.image_generator: 'diffusion' needs the packages diffusers and "
-            "transformers: pip install -c constraints.txt -e '.[diffusion]'"
+            f"transformers: {pip_install('diffusion')}"
         )
     kind = _checked_pipeline(pipeline)
     if not injection:
