@@ -139,8 +139,12 @@ def experiment_id() -> str:
     return str(_get_experiment_id())
 
 
-def registered_model(name: str) -> RegisteredModel:
+def registered_model(name: str, key: str = "registration.name") -> RegisteredModel:
     """A registered model of the configured store.
+
+    Args:
+        name: of the model.
+        key: the setting or option that names it, for errors.
 
     Raises:
         SettingsError: the store has no such model, does not answer, or denies access.
@@ -152,7 +156,7 @@ def registered_model(name: str) -> RegisteredModel:
             if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                 raise
     raise SettingsError(
-        f"registration.name: the registry has no model '{name}'; register one first (kedro run "
+        f"{key}: the registry has no model '{name}'; register one first (kedro run "
         "--pipeline=registration), or set tracking.uri to the registry that has it"
     )
 

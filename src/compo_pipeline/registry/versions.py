@@ -64,7 +64,7 @@ def find(name: str, alias: str, number: int | None, key: str | None = None) -> M
     Raises:
         SettingsError: there is none; the message lists the aliases.
     """
-    aliases = tracking.registered_model(name).aliases
+    aliases = tracking.registered_model(name, key or "registration.name").aliases
     client = mlflow.MlflowClient()
     if number is not None:
         try:
