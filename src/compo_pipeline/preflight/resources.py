@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 # Formats whose first records can be read without reading whole files.
 _STREAMED = ("table", "pixelprose", "cogvlm_laion", "img2dataset", "cc3m_coca")
 _RECORDS = 100
+# A key of `model` in an error's message.
+_MODEL_KEY = re.compile(r"(?<![\w./])model\.(?=name\b|pretrained\b|tokenizer\b)")
 
 
 def check_resources(
@@ -90,8 +93,10 @@ def _problems(
     if "model_lists" in read:
         from compo_pipeline.evaluation.suite import listed_models
 
-        for model in listed_models(parameters["models"], parameters["model_lists"]).values():
-            yield from _model(asdict(model), tracking=parameters["tracking"])
+        models = parameters["models"]
+        for name, model in listed_models(models, parameters["model_lists"]).items():
+            for problem in _model(asdict(model), tracking=parameters["tracking"]):
+                yield _MODEL_KEY.sub(f"model_lists.{models}.{name}.", problem)
     yield from _folders(outputs, catalog)
 
 
