@@ -53,6 +53,14 @@ def test_a_registered_run_names_its_pages_and_what_comes_next(catalog: DataCatal
     assert "  mlflow ui --backend-store-uri sqlite:///mlruns/mlflow.db" in lines
 
 
+def test_the_champion_is_served_without_what_promoted_it(catalog: DataCatalog) -> None:
+    catalog["promotion_report"] = catalog["report"]
+    typed = {"env": "smoke", "params": {"seed": 1, "promotion": {"action": "rollback"}}}
+    parameters = {"command": typed, "promotion": {"dry_run": False, "action": "rollback"}}
+    lines = printed(catalog, parameters, "promotion_report")
+    assert "  compo-pipeline serve --env=smoke --params seed=1" in lines
+
+
 def test_a_server_needs_no_page_of_its_own(catalog: DataCatalog) -> None:
     parameters = {**PARAMETERS, "tracking": {"uri": "https://runs.example"}}
     assert "mlflow" not in "".join(printed(catalog, parameters, "registered"))

@@ -233,6 +233,12 @@ def test_everything_that_is_wrong_is_told_at_once(problems: Problems, tmp_path: 
     assert model.startswith("model.name: 'ViT-B-23' is unknown; did you mean 'ViT-B-32'?")
 
 
+def test_a_model_of_a_list_is_named_by_its_key(problems: Problems) -> None:
+    listed = {"mine": {"a": {"name": "scenes-base"}, "b": {"name": "ViT-B-23"}}}
+    lines = problems("benchmark", models="mine", model_lists=listed)
+    assert lines[-1].startswith("model_lists.mine.b.name: 'ViT-B-23' is unknown")
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [

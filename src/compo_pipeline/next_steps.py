@@ -27,6 +27,8 @@ _RESULTS = {
     "wise_ft_report": ("WiSE-FT", "*.html"),
     "suite_report": ("Benchmarks", "*.html"),
     "benchmark_diff_report": ("Differences", "*.html"),
+    "attention_report": ("Attention", "*/*.html"),
+    "half_truths": ("Half-truths", ""),
     "comparison_report": ("Comparison", "*.html"),
     "promotion_report": ("Decision", "promotion.*"),
     "export": ("Model", ""),
@@ -141,7 +143,10 @@ def _after_registration(alias: str | None, parameters: Mapping[str, Any]) -> lis
 def _after_promotion(parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
     if parameters["promotion"]["dry_run"] or parameters["promotion"]["action"] == "copy":
         return []
-    given = options(**parameters["command"])
+    env, params = parameters["command"]["env"], parameters["command"]["params"]
+    # What this command did is not to be repeated: a rollback, another gate.
+    kept = {name: value for name, value in leaves(params) if not name.startswith("promotion.")}
+    given = options(env, kept)
     return [
         (f"compo-pipeline serve{given}", "the champion over HTTP"),
         (f"compo-pipeline try{given}", "base and champion in a browser"),

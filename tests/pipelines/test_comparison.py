@@ -55,6 +55,11 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
     def run(command: list[str], *, check: bool) -> subprocess.CompletedProcess[str]:
         commands.append(command)
+        given = params_of(command)
+        place = Path("out", given["method"], given["variant"], f"seed={given['seed']}")
+        place.mkdir(parents=True, exist_ok=True)
+        for result in ("scores.parquet", "comparison.json"):
+            (place / result).write_text("")
         return subprocess.CompletedProcess(command, int("seed=1" in command[-1]))
 
     monkeypatch.setattr(comparison.subprocess, "run", run)
@@ -98,6 +103,8 @@ def test_finished_runs_are_run_again_only_where_something_changed(
     assert seeds() == ["0", "1", "0", "1"]
     assert seeds() == ["1", "1"]  # those that failed
     assert seeds(data_hash="other") == ["0", "1", "0", "1"]
+    Path("out/clic/low/seed=0/scores.parquet").unlink()
+    assert seeds(data_hash="other") == ["1", "0", "1"]
     # Which cells there are is no matter of those that were run.
     Path("conf/smoke/parameters_comparison.yml").write_text("comparison_sets: {}")
     assert seeds(data_hash="other") == ["1", "1"]
@@ -136,6 +143,10 @@ def test_a_cell_of_another_environment_is_of_the_same_dataset(started: list[list
         SettingsError, match=r"comparison_sets.other.cells.FSC.env: .*'scenes'.*'few'"
     ):
         ask("other")
+    missing = {"s": {"cells": {"x": {"env": "fcs"}}}}
+    key = r"comparison_sets.s.cells.x.env: .*conf/fcs; did you mean 'fsc'\?"
+    with pytest.raises(SettingsError, match=key):
+        run_cells("s", missing, "few", {"data_hash": "d"}, None, COMMAND, "out", {"store": None})
 
 
 def test_unknown_sets_and_values_without_a_label_are_refused(started: list[list[str]]) -> None:

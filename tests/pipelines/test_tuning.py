@@ -42,3 +42,7 @@ def test_missing_validation_questions_name_their_key(tmp_path: Path) -> None:
     benchmarks = {"root": str(tmp_path), "images": str(tmp_path)}
     with pytest.raises(SettingsError, match=r"^tuning.benchmarks, the validation items of a study"):
         tuning._validation_items(benchmarks, benchmarks, [], tmp_path, 1)
+    benchmarks |= {"sets": {"sugar_crepe": {}}}
+    remedy = "the folder at tuning.benchmarks.sets.sugar_crepe.root, or leave .* tuning.benchmarks"
+    with pytest.raises(SettingsError, match=remedy):
+        tuning._validation_items(benchmarks, benchmarks, [], tmp_path, 1)

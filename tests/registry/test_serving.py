@@ -452,6 +452,23 @@ def test_a_busy_port_is_reported_in_one_line() -> None:
     serving.require_free("127.0.0.1", port)
 
 
+@pytest.mark.parametrize("host", ["192.0.2.1", "no.such.name.invalid"])
+def test_an_address_of_another_machine_is_no_fault_of_the_port(host: str) -> None:
+    with pytest.raises(ClickException, match=rf"^--host: cannot listen on {host}:5001 \("):
+        serving.require_free(host, 5001)
+
+
+def test_an_image_root_may_be_relative(
+    loaded: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("root").mkdir()
+    Path("root/red.png").write_bytes(base64.b64decode(IMAGES[0]))
+    client = serving_client(loaded, ServingSettings(image_root=Path("root")))
+    of_path = answers(client, payload({"image": "red.png"}, task="embed"))
+    assert of_path == answers(client, payload(ROWS[0], task="embed"))
+
+
 def test_a_version_is_served_by_alias_number_or_uri(
     configure: Callable[[str], None],
     version_files: Callable[..., dict[str, str]],

@@ -14,10 +14,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from click import ClickException
 from kedro.pipeline import Pipeline, node
 
 import compo_pipeline
-from compo_pipeline.configuration import SettingsError, leaves
+from compo_pipeline.configuration import SettingsError, leaves, nearest
 from compo_pipeline.evaluation.settings import ComparisonSet
 from compo_pipeline.next_steps import arguments, kedro_run, options
 from compo_pipeline.provenance import page_facts
@@ -33,6 +34,10 @@ SCORES, COMPARISON = "scores.parquet", "comparison.json"
 _CONF = Path("conf")
 _SETS = "parameters_comparison.yml"
 _COMMAND = "kedro run --pipelines=counterfactuals,views,training,evaluation"
+
+
+class CellsFailed(ClickException, RuntimeError):
+    """Runs of a set failed; each has printed its own error."""
 
 
 def run_cells(
@@ -53,7 +58,7 @@ def run_cells(
 
     Raises:
         RemoteError: the storage cannot be reached, or refuses.
-        RuntimeError: cells failed.
+        CellsFailed: cells failed.
         SettingsError: there is no such set, or a cell cannot be run on this dataset.
     """
     from compo_pipeline.evaluation.suite import named_set
@@ -75,7 +80,7 @@ def run_cells(
             folders.append(str(place))
         cells.append({"label": label, **cell, "folders": folders})
     if failed:
-        raise RuntimeError(
+        raise CellsFailed(
             f"{KEY}.{name}: {len(failed)} of {len(cells) * chosen.seeds} runs failed, the others "
             "are stored; the failed ones:\n  " + "\n  ".join(failed)
         )
@@ -142,11 +147,12 @@ def _cells(
     shared = {key: value for key, value in command["params"].items() if key not in ("set", KEY)}
     own = dict(leaves(shared))
     for label, cell in chosen.cells.items():
-        named = _named(cell.env) if cell.env else {"dataset": dataset}
+        key = f"{KEY}.{name}.cells.{label}.env"
+        named = _named(cell.env, key) if cell.env else {"dataset": dataset}
         if named["dataset"] != dataset:
             raise SettingsError(
-                f"{KEY}.{name}.cells.{label}.env: the dataset of conf/{cell.env} is "
-                f"'{named['dataset']}', expected '{dataset}', that of this run"
+                f"{key}: the dataset of conf/{cell.env} is '{named['dataset']}', expected "
+                f"'{dataset}', that of this run"
             )
         params = {
             **own,
@@ -158,12 +164,15 @@ def _cells(
         yield label, {"env": cell.env or command["env"], "params": params}
 
 
-def _named(env: str) -> dict[str, Any]:
-    """What globals.yml of an environment names: dataset, method, variant."""
+def _named(env: str, key: str) -> dict[str, Any]:
+    """What globals.yml of an environment, which a YAML key names, says of dataset and method."""
     from compo_pipeline.parameters import keys
 
     if not (_CONF / env).is_dir():
-        raise SettingsError(f"{KEY}: there is no folder conf/{env}")
+        known = sorted(folder.name for folder in _CONF.iterdir() if folder.is_dir())
+        raise SettingsError(
+            f"{key}: there is no folder conf/{env}{nearest(env, known)} (known: {', '.join(known)})"
+        )
     return {
         key: value
         for folder in (_CONF / "base", _CONF / env)
@@ -198,6 +207,7 @@ def _run(
     there = all(each.exists() for each in stored)
     for each in stored if there else ():
         each.fetch()
+    there = there and all((place / result).is_file() for result in (SCORES, COMPARISON))
     if there and read_json_or_none(place / DONE) == wanted:
         log.info("%s is done.", place)
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from compo_pipeline.tuning.results import TunedRun
     from compo_pipeline.tuning.space import Space
     from compo_pipeline.tuning.trial import TrialInputs
+
+log = logging.getLogger(__name__)
 
 
 def search_space(
@@ -94,6 +97,7 @@ def confirm_best(
     settings = parse(TuningSettings, tuning, "tuning")
     count = settings.confirmation.seeds
     if reason := _nothing_to_confirm(study, count):
+        log.info("No confirmation: %s.", reason)
         return {"reason": reason}
     inputs = _inputs(**shared)
     reported = parse(BenchmarksSettings, shared["benchmarks"], "benchmarks")
@@ -184,7 +188,8 @@ def _validation_items(
     try:
         items = adapters.gather(parse(BenchmarksSettings, validation, key), captions, root)
     except SettingsError as error:
-        raise SettingsError(f"{key}, the validation items of a study: {error}") from None
+        found = adapters.with_key(error.message, key)
+        raise SettingsError(f"{key}, the validation items of a study: {found}") from None
     published = adapters.gather(parse(BenchmarksSettings, reported, "benchmarks"), captions, root)
     return without_reported(items, published, workers, key)
 

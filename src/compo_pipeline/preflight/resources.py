@@ -195,7 +195,7 @@ def _benchmarks(
     values: Mapping[str, Any], key: str, data: DataSettings, *, rendered: bool
 ) -> Iterator[str]:
     """Files and images of the enabled benchmarks, and the split for retrieval."""
-    from compo_pipeline.evaluation.benchmarks import from_files
+    from compo_pipeline.evaluation.benchmarks import from_files, with_key
     from compo_pipeline.evaluation.settings import BenchmarksSettings
     from compo_pipeline.images.decoding import is_there
 
@@ -206,7 +206,8 @@ def _benchmarks(
     try:
         subtasks = from_files(settings)
     except ValueError as error:
-        yield str(error) if key == "benchmarks" else f"{key}: {error}"
+        message = with_key(str(error), key)
+        yield message if message.startswith(key) else f"{key}: {message}"
         return
     except RemoteError as error:
         yield f"{key}: {error}"

@@ -17,7 +17,7 @@ from compo_pipeline.registry import tracking
 from compo_pipeline.registry.scores import OVERLAPS, SCORES
 from compo_pipeline.registry.settings import CopySettings, SigningSettings
 from compo_pipeline.registry.verification import VersionError, verified
-from compo_pipeline.registry.versions import DECISION_TAG
+from compo_pipeline.registry.versions import DECISION_TAG, find
 
 _MODEL = "model"
 # Tags that versions of the same model have in common.
@@ -81,18 +81,18 @@ def copy_version(
     if settings.to is None:
         raise SettingsError("promotion.copy.to: expected the other registry's URI, got null")
     tracking.registered_model(name)
-    try:
-        version = mlflow.MlflowClient().get_model_version_by_alias(name, settings.alias)
-    except MlflowException as error:
-        raise SettingsError(
-            f"promotion.copy.alias: no version of {name} has '{settings.alias}' ({error.message})"
-        ) from None
+    version = find(name, settings.alias, None, "promotion.copy.alias")
     with tempfile.TemporaryDirectory() as temporary:
         files = verified(version, Path(temporary), signing).folder
         with tracking.store_errors(settings.to, "promotion.copy.to"):
             target = mlflow.MlflowClient(tracking_uri=settings.to, registry_uri=settings.to)
             existing = same_model(target, name, version.tags, signing, settings.to)
         if dry_run:
+            known = "a new version" if existing is None else f"version {existing.version}"
+            log.info(
+                "Dry run: %s version %s would be %s there, with the alias '%s'.",
+                *(name, version.version, known, settings.gives),
+            )
             return int(existing.version) if existing else None
         experiment = tracking.experiment_in(settings.to, settings.experiment, "promotion.copy.to")
         copied = existing or _copied(target, version, files, experiment)

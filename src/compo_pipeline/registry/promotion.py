@@ -279,7 +279,11 @@ def _judged(decision: Decision, scorer: VersionScores, settings: PromotionSettin
     else:
         overlaps = scorer.overlaps(challenger)
         checks = gate.judge(ours, theirs, overlaps, settings.gate, scorer.titles, scorer.slices)
-    failed = [f"{check.rule} ({check.subject})" for check in checks if not check.passed]
+    failed = [
+        f"{check.rule} ({check.subject})" if check.subject else check.rule
+        for check in checks
+        if not check.passed
+    ]
     return replace(
         decision,
         outcome="refused" if failed else "promoted",

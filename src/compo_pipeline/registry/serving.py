@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import errno
 import io
 import json
 import logging
@@ -122,13 +123,13 @@ def run(
     else:
         tracking.connect(parse(TrackingSettings, parameters["tracking"], "tracking"), Path.cwd())
         registration = parse(RegistrationSettings, parameters["registration"], "registration")
-        name = registration.name
         if model is not None:
-            name, alias, version = versions.named(model, "--model")
-        found = versions.find(name, alias or CHAMPION, version)
+            found = versions.version_of(model, "--model")
+        else:
+            found = versions.find(registration.name, alias or CHAMPION, version)
         with tempfile.TemporaryDirectory() as folder:
             loaded = verified(found, Path(folder), registration.signing).model.to(device)
-        served = Served(name, int(found.version), loaded.fingerprint)
+        served = Served(found.name, int(found.version), loaded.fingerprint)
     application = build(loaded, served, settings)
     label = served.model if served.version is None else f"{served.model} version {served.version}"
     log.info("%s answers at http://%s:%d/invocations (Ctrl+C ends it)", label, host, port)
@@ -159,7 +160,9 @@ def build(loaded: LoadedModel, served: Served, settings: ServingSettings) -> Sta
     from compo_pipeline.registry.model import ImageTextModel, RequestLimits
 
     model = ImageTextModel()
-    limits = RequestLimits(**asdict(settings.limits), root=settings.image_root)
+    # Absolute and without links, as the model compares paths.
+    root = None if settings.image_root is None else settings.image_root.resolve()
+    limits = RequestLimits(**asdict(settings.limits), root=root)
     model.use(loaded.model, loaded.preprocess, loaded.tokenize, limits)
     pool = ThreadPoolExecutor(_THREADS)
 
@@ -221,9 +224,13 @@ def require_free(host: str, port: int) -> None:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
     except OSError as error:
+        # Of the address itself: no such name, or not of this machine.
+        wrong_host = isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL
+        option, other = "--host", "127.0.0.1, or 0.0.0.0 for all of this machine's addresses"
+        if not wrong_host:
+            option, other = "--port", f"another one, such as --port {port % 65535 + 1}"
         raise ClickException(
-            f"--port: cannot listen on {host}:{port} ({error.strerror}); give another one, "
-            f"such as --port {port + 1}"
+            f"{option}: cannot listen on {host}:{port} ({error.strerror}); give {other}"
         ) from None
 
 

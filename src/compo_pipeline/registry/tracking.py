@@ -140,7 +140,11 @@ def experiment_id() -> str:
 
 
 def registered_model(name: str, key: str = "registration.name") -> RegisteredModel:
-    """A registered model of the configured store; `key` is the setting that names it.
+    """A registered model of the configured store.
+
+    Args:
+        name: of the model.
+        key: the setting or option that names it, for errors.
 
     Raises:
         SettingsError: the store has no such model, does not answer, or denies access.

@@ -6,6 +6,7 @@ A new benchmark is a module with a `BENCHMARK` and a line in `BENCHMARKS`.
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -68,6 +69,9 @@ BENCHMARKS: dict[str, Benchmark] = {
     )
 }
 
+# A key of `benchmarks` in an error's message.
+_KEY = re.compile(r"(?<![\w./])benchmarks\.(?=sets\.|root|images|retrieval\.|follow_symlinks)")
+
 log = logging.getLogger(__name__)
 
 
@@ -114,6 +118,11 @@ class Place(NamedTuple):
     def exists(self) -> bool:
         """Whether the folder of its annotation files is there."""
         return self.root.is_dir()
+
+
+def with_key(message: str, key: str) -> str:
+    """A message about `benchmarks`, where these settings are those of another YAML key."""
+    return _KEY.sub(f"{key}.", message)
 
 
 def places(settings: BenchmarksSettings) -> list[Place]:
