@@ -326,9 +326,28 @@ def test_edits_of_scenes_are_refused_for_photos(problems: Problems) -> None:
                 },
             },
         ),
+        (
+            "clic.views.concreteness.table",
+            {"clic": {"views": {"concreteness": {"table": "no/such/folder/ratings.csv"}}}},
+        ),
+        (
+            "cs_clip.views.unit_files",
+            {"method": "cs_clip", "cs_clip": {"views": {"unit_files": "no/such/folder"}}},
+        ),
+        (
+            "counterfactuals.rules.concreteness.table",
+            {
+                "method": "sparcl",
+                "counterfactuals": {
+                    "caption_editor": "rules",
+                    "image_generator": None,
+                    "rules": {"concreteness": {"table": "no/such/folder/ratings.csv"}},
+                },
+            },
+        ),
     ],
 )
-def test_folders_of_models_must_be_there(
+def test_folders_and_files_must_be_there(
     problems: Problems, key: str, changes: dict[str, Any]
 ) -> None:
     (line,) = problems(**changes)

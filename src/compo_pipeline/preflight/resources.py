@@ -79,8 +79,7 @@ def _problems(
         yield from _language(parameters["language"]["model"])
     if f"{METHOD_SETTINGS}.views" in read:
         views = parameters[METHOD_SETTINGS]["views"]
-        key = f"{parameters['method']}.views.replacements"
-        yield from _refusal(_check_word_source, views.get("replacements", "lexicon"), key)
+        yield from _words(views, f"{parameters['method']}.views")
     if "model" in read and not promotes:
         yield from _model(parameters["model"])
     if "comparison_sets" in read:
@@ -171,8 +170,8 @@ def _counterfactuals(parameters: Mapping[str, Any], data: DataSettings) -> Itera
             yield f"counterfactuals.{key}: 'scenes' is for rendered scenes; expected {other}"
     try:
         if chosen["caption_editor"] == "rules":
-            key = "counterfactuals.rules.replacements"
-            yield from _refusal(_check_word_source, value_at(parameters, key), key)
+            key = "counterfactuals.rules"
+            yield from _words(value_at(parameters, key), key)
         if chosen["caption_editor"] == "transformers":
             from compo_pipeline.counterfactuals.editors.local import check_folder
 
@@ -235,10 +234,19 @@ def _validation(values: Mapping[str, Any], data: DataSettings, *, rendered: bool
         yield from _benchmarks(asdict(files), f"{KEY}.benchmarks", data, rendered=rendered)
 
 
-def _check_word_source(source: str, key: str) -> None:
+def _words(values: Mapping[str, Any], key: str) -> Iterator[str]:
+    """The sources of the words that rules write: WordNet, ratings, units of a caption."""
+    from compo_pipeline.language import concreteness, unit_files
     from compo_pipeline.language.replacements import replacer
 
-    replacer(source, key=key)
+    source = values.get("replacements", "lexicon")
+    yield from _refusal(lambda: replacer(source, key=f"{key}.replacements"))
+    if "concreteness" in values:
+        place = f"{key}.concreteness"
+        chosen = parse(concreteness.ConcretenessSettings, values["concreteness"], place)
+        yield from _refusal(concreteness.load, chosen, place)
+    if folder := values.get("unit_files"):
+        yield from _refusal(unit_files.files, Path(folder), f"{key}.unit_files")
 
 
 def _language(model: str) -> Iterator[str]:
