@@ -251,6 +251,10 @@ def test_everything_that_is_wrong_is_told_at_once(problems: Problems, tmp_path: 
             "training.validation.split: 'dev' is no split",
         ),
         (
+            {"training": {"validation": {"every": 5, "split": "train"}}},
+            "training.validation.split: expected a split of its own, got 'train'",
+        ),
+        (
             {"training": {"validation": {"every": 5, "figure": "zero_shot/top1/things"}}},
             "training.validation.benchmarks.root: expected the folder that holds zero_shot/",
         ),

@@ -69,7 +69,7 @@ def _problems(
     if edits_captions(read, parameters):
         yield from _counterfactuals(parameters, data)
     if "training" in read:
-        yield from _validation(parameters["training"], data, rendered=rendered)
+        yield from _validation(parameters, data, rendered=rendered)
     # Training reads `benchmarks` only to exclude their items from validation.
     scored = {"benchmarks": {"benchmarks", "evaluation"}, "tuning.benchmarks": {"tuning"}}
     for key, needed in scored.items():
@@ -221,15 +221,19 @@ def _benchmarks(
             )
 
 
-def _validation(values: Mapping[str, Any], data: DataSettings, *, rendered: bool) -> Iterator[str]:
+def _validation(
+    parameters: Mapping[str, Any], data: DataSettings, *, rendered: bool
+) -> Iterator[str]:
     """The split and the benchmarks that training is validated on."""
     from compo_pipeline.training.settings import TrainingSettings
-    from compo_pipeline.training.validation import KEY, benchmark_files
+    from compo_pipeline.training.validation import KEY, benchmark_files, check_split
 
-    settings = parse(TrainingSettings, values, "training").validation
+    settings = parse(TrainingSettings, parameters["training"], "training").validation
     if settings.every is None:
         return
     yield from _split(settings.split, f"{KEY}.split", data)
+    reported = value_at(parameters, "benchmarks.retrieval.split")
+    yield from _refusal(check_split, settings, parameters["views"]["split"], reported)
     if (files := benchmark_files(settings)) is not None:
         yield from _benchmarks(asdict(files), f"{KEY}.benchmarks", data, rendered=rendered)
 
