@@ -51,10 +51,12 @@ def configure(
     Raises:
         SettingsError: a URL holds a password, or stands where a folder must be local.
     """
-    for key, value in leaves(parameters):
+    # Some URLs are made of others: errors name the shortest, which was given.
+    urls = [(key, str(value)) for key, value in leaves(parameters) if is_url(value)]
+    for key, value in sorted(urls, key=lambda each: len(each[1])):
         local = key.startswith("paths.")
         named = key.rpartition(".")[2] in _FOLDERS or key == "remote.store"
-        if is_url(value) and (local or named):
+        if local or named:
             _check_url(value, key, local=local)
             _set_options(value.partition("://")[0], credentials)
     os.environ[LIMIT] = str(int(remote.cache_gb * 10**9))
