@@ -255,6 +255,10 @@ def test_everything_that_is_wrong_is_told_at_once(problems: Problems, tmp_path: 
             "training.validation.split: expected a split of its own, got 'train'",
         ),
         (
+            {"training": {"batch_size": 16, "distributed": {"nproc_per_node": 3}}},
+            "training.distributed: 3 processes cannot share a batch of 16 rows",
+        ),
+        (
             {"training": {"validation": {"every": 5, "figure": "zero_shot/top1/things"}}},
             "training.validation.benchmarks.root: expected the folder that holds zero_shot/",
         ),

@@ -70,6 +70,8 @@ def _problems(
         yield from _counterfactuals(parameters, data)
     if "training" in read:
         yield from _validation(parameters, data, rendered=rendered)
+    if "checkpoint" in outputs:
+        yield from _refusal(_check_processes, parameters["training"])
     # Training reads `benchmarks` only to exclude their items from validation.
     scored = {"benchmarks": {"benchmarks", "evaluation"}, "tuning.benchmarks": {"tuning"}}
     for key, needed in scored.items():
@@ -236,6 +238,17 @@ def _validation(
     yield from _refusal(check_split, settings, parameters["views"]["split"], reported)
     if (files := benchmark_files(settings)) is not None:
         yield from _benchmarks(asdict(files), f"{KEY}.benchmarks", data, rendered=rendered)
+
+
+def _check_processes(values: Mapping[str, Any]) -> None:
+    from compo_pipeline.training.ranks import Ranks
+    from compo_pipeline.training.settings import TrainingSettings
+
+    settings = parse(TrainingSettings, values, "training")
+    nodes, processes = settings.distributed.nnodes, settings.distributed.nproc_per_node
+    if processes != "auto":
+        ranks = Ranks(0, nodes * processes)
+        ranks.refuse_uneven(settings.batch_size, settings.contrast_group)
 
 
 def _words(values: Mapping[str, Any], key: str) -> Iterator[str]:
