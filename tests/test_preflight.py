@@ -258,6 +258,14 @@ def test_a_model_of_a_list_is_named_by_its_key(problems: Problems) -> None:
             "training.validation.split: 'dev' is no split",
         ),
         (
+            {"training": {"validation": {"every": 5, "split": "train"}}},
+            "training.validation.split: expected a split of its own, got 'train'",
+        ),
+        (
+            {"training": {"batch_size": 16, "distributed": {"nproc_per_node": 3}}},
+            "training.distributed: 3 processes cannot share a batch of 16 rows",
+        ),
+        (
             {"training": {"validation": {"every": 5, "figure": "zero_shot/top1/things"}}},
             "training.validation.benchmarks.root: expected the folder that holds zero_shot/",
         ),
@@ -345,9 +353,28 @@ def test_edits_of_scenes_are_refused_for_photos(problems: Problems) -> None:
                 },
             },
         ),
+        (
+            "clic.views.concreteness.table",
+            {"clic": {"views": {"concreteness": {"table": "no/such/folder/ratings.csv"}}}},
+        ),
+        (
+            "cs_clip.views.unit_files",
+            {"method": "cs_clip", "cs_clip": {"views": {"unit_files": "no/such/folder"}}},
+        ),
+        (
+            "counterfactuals.rules.concreteness.table",
+            {
+                "method": "sparcl",
+                "counterfactuals": {
+                    "caption_editor": "rules",
+                    "image_generator": None,
+                    "rules": {"concreteness": {"table": "no/such/folder/ratings.csv"}},
+                },
+            },
+        ),
     ],
 )
-def test_folders_of_models_must_be_there(
+def test_folders_and_files_must_be_there(
     problems: Problems, key: str, changes: dict[str, Any]
 ) -> None:
     (line,) = problems(**changes)
@@ -402,8 +429,9 @@ def test_object_storage_is_reached_before_the_first_node(context: Context, bucke
     with pytest.raises(SettingsError, match=r"^remote\.store: s3://neither/x: there is no such"):
         refresh_all(parameters, read_parameters(pipelines["raw"]))
     parameters = context(data=urls["data"], remote={"store": f"s3://{bucket.name}/runs"}).params
-    with pytest.raises(SettingsError, match=r"^data\.root: s3://no-such-bucket/scenes: "):
-        refresh_all(parameters, read_parameters(pipelines["raw"]))
+    for pipeline in ("raw", "train_eval"):  # the second one reads benchmarks below the data too
+        with pytest.raises(SettingsError, match=r"^data\.root: s3://no-such-bucket/scenes: "):
+            refresh_all(parameters, read_parameters(pipelines[pipeline]))
 
 
 def test_captions_that_object_storage_withholds_are_an_error_of_their_split(

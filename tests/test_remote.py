@@ -294,6 +294,14 @@ def test_what_is_not_there_is_named_with_its_key(
     refresh_all(configured, {"benchmarks"})  # nothing of it is read
 
 
+def test_a_password_in_a_url_is_refused_by_the_key_that_was_given(tmp_path: Path) -> None:
+    url = "s3://me:hunter2@bucket/x"
+    parameters = {"benchmarks": {"root": f"{url}/benchmarks/test"}, "data": {"root": url}}
+    with pytest.raises(SettingsError, match=r"^data\.root: .* without password") as caught:
+        configure(parameters, RemoteSettings(tmp_path), {})
+    assert "hunter2" not in caught.value.message
+
+
 def test_storage_that_does_not_answer_or_refuses_is_an_error_soon(
     bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,20 +50,28 @@ class Compute:
 
     @contextmanager
     def autocast(self) -> Iterator[None]:
-        """Run matrix products in this precision, and attention by this device's fastest kernel.
+        """Run matrix products in this precision, and `attention` by the kernel of this device."""
+        import torch
+
+        low = self.precision != "fp32"
+        with (
+            torch.autocast(self.device.type, self.dtype if low else None, enabled=low),
+            self.attention() if torch.is_grad_enabled() else nullcontext(),
+        ):
+            yield
+
+    @contextmanager
+    def attention(self) -> Iterator[None]:
+        """Run attention that is trained by this device's fastest kernel.
 
         That is torch's own choice, the fused kernel, except for gradients in bf16 on a CPU: its
         backward pass takes two to five times as long as plain matrix products on 20 to 50 tokens.
+        The backward pass needs this too, where it computes checkpointed layers again.
         """
-        import torch
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
-        low = self.precision != "fp32"
-        plain = low and self.device.type == "cpu" and torch.is_grad_enabled()
-        with (
-            torch.autocast(self.device.type, self.dtype if low else None, enabled=low),
-            sdpa_kernel(SDPBackend.MATH) if plain else nullcontext(),
-        ):
+        plain = self.precision != "fp32" and self.device.type == "cpu"
+        with sdpa_kernel(SDPBackend.MATH) if plain else nullcontext():
             yield
 
     def facts(self) -> dict[str, str | int]:

@@ -56,7 +56,9 @@ class PrepareSettings:
     def __post_init__(self) -> None:
         """Only Ray has an address."""
         if self.address is not None and self.engine != "ray":
-            raise ValueError(f"address: expected null with the engine {self.engine}")
+            raise ValueError(
+                f"address: expected null with the engine {self.engine}, got '{self.address}'"
+            )
 
 
 LOCAL = PrepareSettings()

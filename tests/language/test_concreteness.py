@@ -1,5 +1,6 @@
 """Words drawn by their concreteness, by every generator; without a table as before."""
 
+import math
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -43,18 +44,27 @@ def table(folder: Path, text: str) -> ConcretenessSettings:
 def test_ratings_of_a_table(tmp_path: Path, header: str) -> None:
     ratings = load(table(tmp_path, f"{header}\ndog,4.0\nIdea,2.0\nred dog,3.0\n"), "key")
     assert ratings is not None
-    assert [ratings.weight([text]) for text in ("Dog", "dogs", "idea", "zzz")] == [
-        4.0,
-        4.0,
-        2.0,
-        2.0,
-    ]
-    assert ratings.weight(["a brown dog"]) == 4.0 and ratings.weight(["red dog"]) == 3.0
-    assert ratings.weight(["dog", "idea"]) == 8.0
+    for texts, weight in (
+        (["Dog"], 4.0),
+        (["dogs"], 4.0),
+        (["idea"], 2.0),
+        (["zzz"], 2.0),
+        (["a brown dog"], 4.0),
+        (["red dog"], 3.0),
+        (["dog", "idea"], 8.0),
+    ):
+        assert math.exp(ratings.log_weight(texts)) == pytest.approx(weight)
     drawn = Counter(
         draw(random.Random(n), ["dog", "idea"], lambda o: [o], ratings) for n in range(600)
     )
     assert drawn["dog"] / 600 == pytest.approx(2 / 3, abs=0.06)
+
+
+@pytest.mark.parametrize("power", [0.0, 1e6])
+def test_any_power_can_be_drawn_by(power: float) -> None:
+    ratings = Concreteness({"dog": 5.0, "idea": 2.0}, power, least=2.0)
+    drawn = {draw(random.Random(n), ["dog", "idea"], lambda o: [o], ratings) for n in range(20)}
+    assert drawn == ({"dog"} if power else {"dog", "idea"})
 
 
 @pytest.mark.parametrize(

@@ -60,3 +60,11 @@ def test_records_that_cannot_be_read_are_counted(
 def test_a_folder_without_records_is_refused(tmp_path: Path, files: list[Any]) -> None:
     with pytest.raises(SettingsError, match=r"cs_clip\.views\.unit_files: no"):
         read(written(tmp_path, *files), "cs_clip.views.unit_files")
+
+
+def test_a_file_that_is_no_json_is_named_with_the_key(tmp_path: Path) -> None:
+    (written(tmp_path, [RECORD]) / "cut.json").write_text("[{")
+    with pytest.raises(
+        SettingsError, match=r"cs_clip\.views\.unit_files: .*cut\.json is not valid"
+    ):
+        read(tmp_path, "cs_clip.views.unit_files")

@@ -51,7 +51,7 @@ def test_what_could_not_be_made_is_told(
     method = Clic(ClicViews(), ClicObjective())
     with caplog.at_level(logging.INFO):
         write(method, [*rows[:3], tall], ViewContext(parses, "x", 0, 0), 1, tmp_path / "views")
-    assert "3 views of 4 captions an epoch, 0 negatives could not be made" in caplog.text
+    assert "3 views of 4 captions an epoch; negatives that could not be made: 0" in caplog.text
     assert "1 captions have no view: no other image has their orientation" in caplog.text
 
 

@@ -322,6 +322,7 @@ def test_hosts_that_do_not_meet_are_an_error_in_time(
     with pytest.raises(TrainingError, match="2 hosts did not meet at localhost") as error:
         train(missing) if rank == 0 else launch.join(missing, jobs(missing))
     assert time.monotonic() - began < 30 and "\n" not in str(error.value)
+    assert "; )" not in str(error.value) and str(error.value).endswith("with node_rank 1")
     assert not (missing.resume / "clic.safetensors").exists()
 
 

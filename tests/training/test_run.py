@@ -511,6 +511,17 @@ def test_settings_reach_the_run(plan: TrainingInputs, tmp_path: Path) -> None:
     assert progress.step == 3
 
 
+def test_layers_are_computed_again_by_the_same_attention_kernel(
+    plan: TrainingInputs, tmp_path: Path
+) -> None:
+    changes = {"precision": "bf16", "gradient_checkpointing": True, "max_steps": 2}
+    settings = replace(plan.settings, **changes)
+    progress = Trainer(replace(plan, settings=settings)).train(
+        CLIC, "clic", tmp_path / "clic", lambda _: None
+    )
+    assert progress.step == 2
+
+
 @pytest.mark.parametrize(
     "changes",
     [{"microbatch": 3, "gradient_checkpointing": True}, slow({"compile": True})],

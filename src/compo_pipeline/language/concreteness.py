@@ -50,11 +50,11 @@ class Concreteness:
     power: float
     least: float
 
-    def weight(self, texts: Iterable[str]) -> float:
-        """Of an option that changes these texts: the product over them, each as concrete as its
-        most concrete word.
+    def log_weight(self, texts: Iterable[str]) -> float:
+        """Logarithm of the weight of an option that changes these texts: the product over them,
+        each as concrete as its most concrete word.
         """
-        return math.prod(math.pow(self._rating(text.lower()), self.power) for text in texts)
+        return self.power * sum(math.log(self._rating(text.lower())) for text in texts)
 
     def _rating(self, text: str) -> float:
         if text in self.ratings:
@@ -71,7 +71,9 @@ def draw(
     """One of the options: uniformly, or by the concreteness of the texts that each changes."""
     if by is None:
         return rng.choice(options)
-    (one,) = rng.choices(options, [by.weight(texts(option)) for option in options])
+    logs = [by.log_weight(texts(option)) for option in options]
+    largest = max(logs)  # relative to it no power is too large for a float
+    (one,) = rng.choices(options, [math.exp(each - largest) for each in logs])
     return one
 
 

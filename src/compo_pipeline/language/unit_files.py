@@ -43,6 +43,22 @@ class WrittenUnits:
     swaps: tuple[str, ...]
 
 
+def files(folder: Path, key: str) -> list[Path]:
+    """The files below a folder.
+
+    Args:
+        folder: searched for *.json.
+        key: the YAML key of the folder, for errors.
+
+    Raises:
+        SettingsError: there is none.
+    """
+    found = files_below(folder, "*.json") if folder.is_dir() else []
+    if not found:
+        raise SettingsError(f"{key}: no *.json in the folder {folder}")
+    return found
+
+
 def read(folder: Path, key: str) -> dict[str, WrittenUnits]:
     """The records of a folder by their caption, without case and closing punctuation.
 
@@ -53,15 +69,16 @@ def read(folder: Path, key: str) -> dict[str, WrittenUnits]:
         key: the YAML key of the folder, for errors.
 
     Raises:
-        SettingsError: there is no file, or no record can be read.
+        SettingsError: there is no file, one is no JSON, or no record can be read.
     """
-    files = files_below(folder, "*.json") if folder.is_dir() else []
-    if not files:
-        raise SettingsError(f"{key}: no *.json in the folder {folder}")
+    paths = files(folder, key)
     found: dict[str, WrittenUnits] = {}
     refused: list[str] = []
-    for file in files:
-        records = read_json(file)
+    for file in paths:
+        try:
+            records = read_json(file)
+        except ValueError as error:
+            raise SettingsError(f"{key}: {error}") from error
         for place, record in enumerate(records if isinstance(records, list) else [records]):
             try:
                 found[bare(_text(record.get("original_caption") or record["caption"]))] = (
@@ -70,7 +87,7 @@ def read(folder: Path, key: str) -> dict[str, WrittenUnits]:
             except (AttributeError, KeyError, TypeError) as error:
                 refused.append(f"{file}, record {place}: {error!r}")
     if not found:
-        raise SettingsError(f"{key}: no record of units can be read ({refused[:1] or files[:1]})")
+        raise SettingsError(f"{key}: no record of units can be read ({refused[:1] or paths[:1]})")
     if refused:
         log.warning("%d records of units cannot be read, the first: %s", len(refused), refused[0])
     return found

@@ -204,7 +204,7 @@ def _log_counts(method: Method, captions: Sequence[Caption], file: Path) -> None
             f"'{method.name}': composites need two images of one orientation"
         )
     name, views, lost, rows = method.name, counts["views"], counts["lost"], len(captions)
-    text = "%s: %d views of %d captions an epoch, %d negatives could not be made."
+    text = "%s: %d views of %d captions an epoch; negatives that could not be made: %d."
     log.info(text, name, views, rows, lost)
     short = sum(len(caption.sentences) < method.sentences for caption in captions)
     if short:

@@ -51,10 +51,12 @@ def configure(
     Raises:
         SettingsError: a URL holds a password, or stands where a folder must be local.
     """
-    for key, value in leaves(parameters):
+    # Some URLs are made of others: errors name the shortest, which was given.
+    urls = [(key, str(value)) for key, value in leaves(parameters) if is_url(value)]
+    for key, value in sorted(urls, key=lambda each: len(each[1])):
         local = key.startswith("paths.")
         named = key.rpartition(".")[2] in _FOLDERS or key == "remote.store"
-        if is_url(value) and (local or named):
+        if local or named:
             _check_url(value, key, local=local)
             _set_options(value.partition("://")[0], credentials)
     os.environ[LIMIT] = str(int(remote.cache_gb * 10**9))
@@ -107,14 +109,19 @@ def refresh_all(parameters: Mapping[str, Any], read: set[str]) -> None:
     if store := parameters["remote"]["store"]:
         with _key_in_errors("remote.store"):
             check_bucket(store)
-    listed: list[Path] = []
+    folders: list[tuple[Path, str]] = []
     for key, value in leaves(parameters):
         parents = {key[:end] for end, each in enumerate(f"{key}.") if each == "."}
         if key.rpartition(".")[2] not in _FOLDERS or not parents & read:
             continue
         # A URL itself is part of the command line, for messages.
         folder = Path(value) if isinstance(value, str) and not is_url(value) else Path()
-        if url_of(folder) and not any(folder.is_relative_to(each) for each in listed):
+        if url_of(folder):
+            folders.append((folder, key))
+    # The one that holds others comes first, and is what errors name.
+    listed: list[Path] = []
+    for folder, key in sorted(folders, key=lambda each: len(each[0].parts)):
+        if not any(folder.is_relative_to(each) for each in listed):
             with _key_in_errors(key):
                 refresh(folder)
             listed.append(folder)

@@ -69,7 +69,9 @@ def _problems(
     if edits_captions(read, parameters):
         yield from _counterfactuals(parameters, data)
     if "training" in read:
-        yield from _validation(parameters["training"], data, rendered=rendered)
+        yield from _validation(parameters, data, rendered=rendered)
+    if "checkpoint" in outputs:
+        yield from _refusal(_check_processes, parameters["training"])
     # Training reads `benchmarks` only to exclude their items from validation.
     scored = {"benchmarks": {"benchmarks", "evaluation"}, "tuning.benchmarks": {"tuning"}}
     for key, needed in scored.items():
@@ -79,8 +81,7 @@ def _problems(
         yield from _language(parameters["language"]["model"])
     if f"{METHOD_SETTINGS}.views" in read:
         views = parameters[METHOD_SETTINGS]["views"]
-        key = f"{parameters['method']}.views.replacements"
-        yield from _refusal(_check_word_source, views.get("replacements", "lexicon"), key)
+        yield from _words(views, f"{parameters['method']}.views")
     if "model" in read and not promotes:
         yield from _model(parameters["model"])
     if "comparison_sets" in read:
@@ -173,8 +174,8 @@ def _counterfactuals(parameters: Mapping[str, Any], data: DataSettings) -> Itera
             yield f"counterfactuals.{key}: 'scenes' is for rendered scenes; expected {other}"
     try:
         if chosen["caption_editor"] == "rules":
-            key = "counterfactuals.rules.replacements"
-            yield from _refusal(_check_word_source, value_at(parameters, key), key)
+            key = "counterfactuals.rules"
+            yield from _words(value_at(parameters, key), key)
         if chosen["caption_editor"] == "transformers":
             from compo_pipeline.counterfactuals.editors.local import check_folder
 
@@ -225,23 +226,47 @@ def _benchmarks(
             )
 
 
-def _validation(values: Mapping[str, Any], data: DataSettings, *, rendered: bool) -> Iterator[str]:
+def _validation(
+    parameters: Mapping[str, Any], data: DataSettings, *, rendered: bool
+) -> Iterator[str]:
     """The split and the benchmarks that training is validated on."""
     from compo_pipeline.training.settings import TrainingSettings
-    from compo_pipeline.training.validation import KEY, benchmark_files
+    from compo_pipeline.training.validation import KEY, benchmark_files, check_split
 
-    settings = parse(TrainingSettings, values, "training").validation
+    settings = parse(TrainingSettings, parameters["training"], "training").validation
     if settings.every is None:
         return
     yield from _split(settings.split, f"{KEY}.split", data)
+    reported = value_at(parameters, "benchmarks.retrieval.split")
+    yield from _refusal(check_split, settings, parameters["views"]["split"], reported)
     if (files := benchmark_files(settings)) is not None:
         yield from _benchmarks(asdict(files), f"{KEY}.benchmarks", data, rendered=rendered)
 
 
-def _check_word_source(source: str, key: str) -> None:
+def _check_processes(values: Mapping[str, Any]) -> None:
+    from compo_pipeline.training.ranks import Ranks
+    from compo_pipeline.training.settings import TrainingSettings
+
+    settings = parse(TrainingSettings, values, "training")
+    nodes, processes = settings.distributed.nnodes, settings.distributed.nproc_per_node
+    if processes != "auto":
+        ranks = Ranks(0, nodes * processes)
+        ranks.refuse_uneven(settings.batch_size, settings.contrast_group)
+
+
+def _words(values: Mapping[str, Any], key: str) -> Iterator[str]:
+    """The sources of the words that rules write: WordNet, ratings, units of a caption."""
+    from compo_pipeline.language import concreteness, unit_files
     from compo_pipeline.language.replacements import replacer
 
-    replacer(source, key=key)
+    source = values.get("replacements", "lexicon")
+    yield from _refusal(lambda: replacer(source, key=f"{key}.replacements"))
+    if "concreteness" in values:
+        place = f"{key}.concreteness"
+        chosen = parse(concreteness.ConcretenessSettings, values["concreteness"], place)
+        yield from _refusal(concreteness.load, chosen, place)
+    if folder := values.get("unit_files"):
+        yield from _refusal(unit_files.files, Path(folder), f"{key}.unit_files")
 
 
 def _language(model: str) -> Iterator[str]:

@@ -145,7 +145,7 @@ def embed(
         gpus = int(device.type == "cuda")
         found = map(load_tensors, map_partitions(own, range(len(chunks)), engine, gpus=gpus))
     parts: list[dict[str, Tensor]] = []
-    for tensors in track(found, len(chunks), f"embedding {len(images)} images"):
+    for tensors in track(found, len(chunks), f"embedding {len(images)} images, batches"):
         parts.append({name: tensor.to(device) for name, tensor in tensors.items()})
         if len(parts) == 1:
             needed = sum(tensor[0].nbytes for tensor in parts[0].values())

@@ -191,10 +191,12 @@ def _interface_of(address: str | None) -> str | None:
 
 
 def _did_not_meet(settings: DistributedSettings, error: Exception) -> TrainingError:
+    reason = f"; {error}" if str(error) else ""  # torch's timeout says nothing
+    others = "1" if settings.nnodes == 2 else f"1 to {settings.nnodes - 1}"
     return TrainingError(
         f"{KEY}: {settings.nnodes} hosts did not meet at {settings.rdzv_endpoint} within "
-        f"{settings.rdzv_timeout} s (rdzv_timeout; {error}); start `kedro run` on host 0, and "
-        f"`compo-pipeline worker` on each further host, with node_rank 1 to {settings.nnodes - 1}"
+        f"{settings.rdzv_timeout} s (rdzv_timeout{reason}); start `kedro run` on host 0, and "
+        f"`compo-pipeline worker` on each further host, with node_rank {others}"
     )
 
 

@@ -169,6 +169,7 @@ class AmpOptimizer:
         ranks: Ranks = ALONE,
     ) -> None:
         self._optimizer, self._clip_norm, self._ranks = optimizer, clip_norm, ranks
+        self._compute = compute
         self._trained = [p for group in optimizer.param_groups for p in group["params"]]
         self._scaler = torch.amp.GradScaler(
             compute.device.type, enabled=compute.precision == "fp16"
@@ -187,7 +188,8 @@ class AmpOptimizer:
             # A loss that is not finite may have a finite gradient: that is made NaN too, so that
             # one check of the gradient covers both.
             slope = torch.where(loss.isfinite(), 1.0, float("nan"))
-            self._scaler.scale(loss).backward(slope)  # type: ignore[no-untyped-call]
+            with self._compute.attention():
+                self._scaler.scale(loss).backward(slope)  # type: ignore[no-untyped-call]
         self._ranks.sum_gradients(self._trained)
         self._scaler.unscale_(self._optimizer)
         norm = nn.utils.get_total_norm([p.grad for p in self._trained if p.grad is not None])

@@ -70,6 +70,27 @@ class HeldOut:
         return f"{digest(items_fingerprint(self.subtasks), *averages, *rows):016x}"
 
 
+def check_split(settings: ValidationSettings, trains: str, reported: str | None) -> None:
+    """Check that nothing trains on the split of validation, and nothing is reported on it.
+
+    Args:
+        settings: of validation.
+        trains: the split that trains.
+        reported: the split of the final evaluation's retrieval.
+
+    Raises:
+        SettingsError: it is one of these.
+    """
+    taken = {trains: "trains (views.split)"}
+    if reported is not None:
+        taken[reported] = "is reported on (benchmarks.retrieval.split)"
+    if settings.split in taken:
+        raise SettingsError(
+            f"{KEY}.split: expected a split of its own, got '{settings.split}', which "
+            f"{taken[settings.split]}"
+        )
+
+
 def held_out(
     settings: ValidationSettings,
     captions: Sequence[Caption],
@@ -92,14 +113,7 @@ def held_out(
     """
     if settings.every is None:
         return None
-    taken = {trains: "trains (views.split)"}
-    if reported.retrieval.split is not None:
-        taken[reported.retrieval.split] = "is reported on (benchmarks.retrieval.split)"
-    if settings.split in taken:
-        raise SettingsError(
-            f"{KEY}.split: expected a split of its own, got '{settings.split}', which "
-            f"{taken[settings.split]}"
-        )
+    check_split(settings, trains, reported.retrieval.split)
     held = list(split_rows(captions, settings.split))
     first = {row.image_id: row for row in reversed(held)}
     if len(first) < 2:
