@@ -8,6 +8,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -135,9 +136,7 @@ def check(state: Path, fingerprint: Mapping[str, Any], *, overwrite: bool) -> di
     if not differing:
         return saved
     if overwrite:
-        log.warning(
-            "%s is of another configuration (%s): starting afresh.", state, ", ".join(differing)
-        )
+        _report_overwriting(state, ", ".join(differing))
         return None
     shown = ", ".join(f"{key}: {old} -> {new}" for key, (old, new) in differing.items())
     first = ",".join(f"{key}={differing[key][0]}" for key in _RESOLVED if key in differing)
@@ -147,3 +146,9 @@ def check(state: Path, fingerprint: Mapping[str, Any], *, overwrite: bool) -> di
         "a name of its own with --params variant=<name>, or start afresh with "
         "--params training.overwrite=true"
     )
+
+
+@cache
+def _report_overwriting(state: Path, differing: str) -> None:
+    """Warn once in a process: a run checks its state several times."""
+    log.warning("%s is of another configuration (%s): starting afresh.", state, differing)
