@@ -78,7 +78,7 @@ def test_annotations_without_a_record(coco: DataSettings) -> None:
 
 def test_a_split_without_a_record(tmp_path: Path) -> None:
     splits = {"train": "t.csv", "test": "t.csv"}
-    data = DataSettings(tmp_path, "table", splits, columns=Columns(image="image"))
+    data = DataSettings(tmp_path, "table", splits, shares=dict.fromkeys(splits, 0.5))
     (tmp_path / "t.csv").write_text("image,caption,split\na.jpg,A dog.,train\n")
     with pytest.raises(SourceError, match=r"splits\.test: .*no record of this split; name it in"):
         locate(data)
