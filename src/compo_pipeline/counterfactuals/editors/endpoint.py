@@ -209,10 +209,10 @@ class EndpointEditor:
     def _check_hope(self, error: RefusedRequest) -> None:
         """Stop where no other caption can succeed."""
         if wrong := _HOPELESS.get(error.status):
+            held = f" (now {self._settings.key_variable or 'null'})"
             raise SettingsError(
                 f"{self._key}: {self._settings.url} refuses every request ({error}); "
-                f"check {self._key}.{wrong}"
-                + (f" (now {self._settings.key_variable or 'null'})" if wrong == "key_variable" else "")
+                f"check {self._key}.{wrong}" + (held if wrong == "key_variable" else "")
             )
 
 
