@@ -327,6 +327,20 @@ def test_edits_of_scenes_are_refused_for_photos(problems: Problems) -> None:
     assert problems(method="clip", counterfactuals={"caption_editor": "scenes"}) == []
 
 
+def test_the_api_key_is_there_before_the_first_request(problems: Problems, tmp_path: Path) -> None:
+    edits = {
+        "caption_editor": "endpoint",
+        "image_generator": None,
+        "endpoint": {"url": "http://host/v1", "model": "one", "key_variable": "NO_SUCH_KEY"},
+    }
+    wanted = {"paths": {"counterfactuals_state": str(tmp_path)}, "counterfactuals": edits}
+    (line,) = problems(method="triplet_clip", **wanted)
+    assert line.startswith("counterfactuals.endpoint.key_variable: ")
+    # Stored answers may be all that the run needs.
+    (tmp_path / "endpoint.sqlite").touch()
+    assert problems(method="triplet_clip", **wanted) == []
+
+
 @pytest.mark.parametrize(
     ("key", "changes"),
     [

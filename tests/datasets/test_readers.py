@@ -76,6 +76,17 @@ def test_annotations_without_a_record(coco: DataSettings) -> None:
         locate(coco)
 
 
+def test_a_split_without_a_record(tmp_path: Path) -> None:
+    splits = {"train": "t.csv", "test": "t.csv"}
+    data = DataSettings(tmp_path, "table", splits, shares=dict.fromkeys(splits, 0.5))
+    (tmp_path / "t.csv").write_text("image,caption,split\na.jpg,A dog.,train\n")
+    with pytest.raises(SourceError, match=r"splits\.test: .*no record of this split; name it in"):
+        locate(data)
+    (tmp_path / "t.csv").write_text("image,caption\n")
+    with pytest.raises(SourceError, match=r"splits\.train: .*t\.csv holds no record$"):
+        locate(data)
+
+
 def test_a_table(tmp_path: Path) -> None:
     (tmp_path / "images" / "deep").mkdir(parents=True)
     (tmp_path / "images" / "deep" / "a.jpg").touch()

@@ -188,6 +188,8 @@ def test_images_of_a_run_come_once_and_further_ones_last(
     images = batches.images([there, new, new])
     assert list(images) == [*batches.images(), new] and list(images[-2:])[1] == new
     assert images.keys.tolist() == keys_of(images).tolist()
+    # Worker processes of a training on several processes are spawned.
+    assert list(ForkingPickler.loads(ForkingPickler.dumps(images))) == list(images)
     rows = ImageRows(images.keys[:5])
     assert rows.of(images[2:4]).tolist() == [2, 3] and rows.keys.tolist() == list(images.keys[:5])
     assert list(images.without(rows)) == list(images)[5:]

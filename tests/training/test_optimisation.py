@@ -167,3 +167,11 @@ def test_batch_norms_whose_weights_are_frozen_keep_their_means(frozen: tuple[str
     assert any(name.endswith("running_mean") for name in before)
     loaded.model.encode_image(torch.randn(2, 3, 64, 64))
     assert all(before[name].equal(value) for name, value in loaded.model.named_buffers())
+
+
+def test_a_frozen_module_of_another_tower_s_name_is_hinted_at() -> None:
+    tower = torch.nn.Module()
+    tower.text = torch.nn.Module()
+    tower.text.token_embedding = torch.nn.Embedding(4, 2)
+    with pytest.raises(SettingsError, match=r"'token_embedding'; .*'text\.token_embedding'\?"):
+        freeze(tower, {"text"}, frozen=["token_embedding"])

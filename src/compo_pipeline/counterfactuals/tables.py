@@ -108,11 +108,14 @@ def refuse_too_many(rows: Sequence[Counterfactual], tolerated: float, preview: P
         if failed < count and share <= tolerated:
             continue
         reasons = [one for one in failure_reasons(rows) if one.role == role][:_REASONS]
+        allowed = f"counterfactuals.tolerated_share allows {tolerated:.1%}"
+        otherwise = "counterfactuals.retry, or raise counterfactuals.tolerated_share"
+        if share <= tolerated:
+            allowed, otherwise = "expected one at least that did not", "counterfactuals.retry"
         raise TooManyFailures(
-            f"counterfactuals: {failed} of {count} {role} edits failed ({share:.1%}), "
-            f"counterfactuals.tolerated_share allows {tolerated:.1%}:\n"
+            f"counterfactuals: {failed} of {count} {role} edits failed ({share:.1%}), {allowed}:\n"
             + "\n".join(f"  {one.times} times, as: {one.example}" for one in reasons)
             + f"\nThe table counterfactuals_quarantine holds each with its reason, {preview} shows "
             "some; fix the settings of the caption editor or the image generator, try again with "
-            "counterfactuals.retry, or raise counterfactuals.tolerated_share."
+            f"{otherwise}."
         )

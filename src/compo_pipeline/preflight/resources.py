@@ -161,7 +161,11 @@ def _split(name: str | None, key: str, data: DataSettings) -> Iterator[str]:
 
 def _counterfactuals(parameters: Mapping[str, Any], data: DataSettings) -> Iterator[str]:
     """Whether editor and generator fit the data, and the folders of their models."""
-    from compo_pipeline.counterfactuals.settings import DiffusionSettings, TransformersSettings
+    from compo_pipeline.counterfactuals.settings import (
+        DiffusionSettings,
+        EndpointSettings,
+        TransformersSettings,
+    )
 
     chosen = {key: parameters["counterfactuals"][key] for key in CHOICES}
     for key, name in chosen.items():
@@ -176,6 +180,13 @@ def _counterfactuals(parameters: Mapping[str, Any], data: DataSettings) -> Itera
         if chosen["caption_editor"] == "rules":
             key = "counterfactuals.rules"
             yield from _words(value_at(parameters, key), key)
+        # Stored answers need no key: of those only a request asks for it.
+        state = Path(value_at(parameters, "paths.counterfactuals_state"))
+        if chosen["caption_editor"] == "endpoint" and not (state / "endpoint.sqlite").exists():
+            from compo_pipeline.counterfactuals.editors.endpoint import headers_of
+
+            key = "counterfactuals.endpoint"
+            headers_of(parse(EndpointSettings, value_at(parameters, key), key), key)
         if chosen["caption_editor"] == "transformers":
             from compo_pipeline.counterfactuals.editors.local import check_folder
 

@@ -9,7 +9,7 @@ import logging
 from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -208,11 +208,8 @@ class Batches(Picklable, Dataset[Collated]):
             found = _first_ones(found, np.fromiter(self._shown(steps), _SHOWN))
         more = [(key_of(image), -1 - place) for place, image in enumerate(further)]
         found = _first_ones(found, np.array(more, _SHOWN))
-
-        def make(place: int) -> ImageInput:
-            return self._image(place) if place >= 0 else further[-1 - place]
-
-        return Images(found["key"], found["place"], make)
+        # A partial, since worker processes that are spawned get it pickled.
+        return Images(found["key"], found["place"], partial(self._image, further))
 
     def _shown(self, steps: range) -> Iterator[tuple[int, int]]:
         """Hash and place of each image that steps show."""
@@ -222,8 +219,10 @@ class Batches(Picklable, Dataset[Collated]):
                 for number, image in enumerate(self.method.images(example, step)):
                     yield key_of(image), place + number
 
-    def _image(self, place: int) -> ImageInput:
-        """The image of a place."""
+    def _image(self, further: Sequence[ImageInput], place: int) -> ImageInput:
+        """The image of a place; places of further ones are below 0."""
+        if place < 0:
+            return further[-1 - place]
         row, number = divmod(place, _MOST_IMAGES)
         step, index = divmod(row, self.batch_size)
         return self.method.images(self._example(step, index), step)[number]

@@ -45,10 +45,11 @@ def freeze(
     names = [name for name, _ in model.named_parameters()]
     for prefix in frozen:
         if not any(_below(name, prefix) for name in names):
+            modules = [name for name, _ in model.named_modules()]
             parts = sorted({name.split(".")[0] for name in names})
             raise SettingsError(
-                f"training.frozen: the model has no parameter '{prefix}'"
-                f"{nearest(prefix, names + parts)} (modules: {', '.join(parts)})"
+                f"training.frozen: the model has no parameter or module '{prefix}'"
+                f"{nearest(prefix, [*modules, *names])} (it has: {', '.join(parts)})"
             )
     adapted = set(adapter_names(model))
     for name, parameter in model.named_parameters():

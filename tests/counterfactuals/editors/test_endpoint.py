@@ -232,6 +232,16 @@ def test_no_key_in_the_environment(editor: Any, captions: list[EditRequest], cha
     assert chat.seen == []
 
 
+@pytest.mark.parametrize("held", ["schlüssel", "two\nlines"])
+def test_a_key_that_no_header_can_hold(
+    editor: Any, captions: list[EditRequest], chat: Any, monkeypatch: pytest.MonkeyPatch, held: str
+) -> None:
+    monkeypatch.setenv("FAKE_KEY", held)
+    with pytest.raises(SettingsError, match=rf"{KEY}\.key_variable: .*'FAKE_KEY'") as caught:
+        list(editor(key_variable="FAKE_KEY").edit(captions))
+    assert held not in str(caught.value) and chat.seen == []
+
+
 @pytest.mark.parametrize(("status", "mends"), [(404, "url or model"), (307, "url"), (402, "key_v")])
 def test_what_no_caption_would_change(
     chat: Any, editor: Any, captions: list[EditRequest], status: int, mends: str

@@ -226,3 +226,16 @@ def test_code_of_the_folder_is_not_run(
     with pytest.raises(SettingsError, match=rf"{KEY}\.folder: .*{file}: auto_map"):
         list(editor(folder=str(folder)).edit(captions))
     assert not marker.exists()
+
+
+def test_weights_that_are_cut_off(
+    editor: Callable[..., TransformersEditor],
+    captions: list[EditRequest],
+    model: Path,
+    tmp_path: Path,
+) -> None:
+    folder = shutil.copytree(model, tmp_path / "cut")
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:3000])
+    with pytest.raises(SettingsError, match=rf"{KEY}\.folder: cannot load a causal"):
+        list(editor(folder=str(folder)).edit(captions))

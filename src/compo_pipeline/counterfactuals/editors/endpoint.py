@@ -103,7 +103,7 @@ class EndpointEditor:
             SettingsError: no request can succeed: a wrong key, address or model, or `give_up`
                 captions in a row without an answer.
         """
-        headers, stop = self._headers(), threading.Event()
+        headers, stop = headers_of(self._settings, self._key), threading.Event()
         with (
             httpx.Client(headers=headers, timeout=self._settings.timeout) as client,
             ThreadPoolExecutor(self._settings.in_flight, "endpoint") as pool,
@@ -119,19 +119,6 @@ class EndpointEditor:
             finally:
                 stop.set()
                 pool.shutdown(cancel_futures=True)
-
-    def _headers(self) -> dict[str, str]:
-        headers = {"Content-Type": "application/json"}
-        variable = self._settings.key_variable
-        if variable is not None:
-            secret = os.environ.get(variable, "").strip()
-            if not secret:
-                raise SettingsError(
-                    f"{self._key}.key_variable: expected the API key in the environment variable "
-                    f"{variable!r}, which is not set; set it, or null where no key is needed"
-                )
-            headers["Authorization"] = f"Bearer {secret}"
-        return headers
 
     def _settled(
         self, results: Iterable[_Answered | EditFailure]
@@ -222,11 +209,35 @@ class EndpointEditor:
     def _check_hope(self, error: RefusedRequest) -> None:
         """Stop where no other caption can succeed."""
         if wrong := _HOPELESS.get(error.status):
+            held = f" (now {self._settings.key_variable or 'null'})"
             raise SettingsError(
                 f"{self._key}: {self._settings.url} refuses every request ({error}); "
-                f"check {self._key}.{wrong}"
-                + (f" (now {self._settings.key_variable})" if wrong == "key_variable" else "")
+                f"check {self._key}.{wrong}" + (held if wrong == "key_variable" else "")
             )
+
+
+def headers_of(settings: EndpointSettings, key: str) -> dict[str, str]:
+    """Headers of all requests, with the API key where one is needed.
+
+    Raises:
+        SettingsError: the environment lacks it, or holds what no header can; names the YAML key.
+    """
+    headers = {"Content-Type": "application/json"}
+    variable = settings.key_variable
+    if variable is not None:
+        secret = os.environ.get(variable, "").strip()
+        if not secret:
+            raise SettingsError(
+                f"{key}.key_variable: expected the API key in the environment variable "
+                f"{variable!r}, which is not set; set it, or null where no key is needed"
+            )
+        if not (secret.isascii() and secret.isprintable()):
+            raise SettingsError(
+                f"{key}.key_variable: expected a key of printable ASCII characters in the "
+                f"environment variable {variable!r}, got others"
+            )
+        headers["Authorization"] = f"Bearer {secret}"
+    return headers
 
 
 def _without(secret: str, text: str) -> str:

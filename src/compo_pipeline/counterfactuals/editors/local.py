@@ -146,6 +146,7 @@ class _Model:
 
     def __init__(self, settings: TransformersSettings, key: str) -> None:
         import torch
+        from safetensors import SafetensorError
 
         try:
             from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -166,7 +167,7 @@ class _Model:
                 settings.folder, use_safetensors=True, dtype=settings.dtype, **safe
             )
             self._network = self._network.to(self._device).eval()
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
+        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
             raise SettingsError(
                 f"{key}.folder: cannot load a causal language model from {settings.folder!r} "
                 f"({error})"

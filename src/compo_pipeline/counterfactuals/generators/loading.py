@@ -243,10 +243,12 @@ def load_vgg(adain: DiffusionAdainSettings) -> tuple[Sequential, Sequential]:
 
 
 def _loaded(kind: Any, folder: Path, key: str, **how: Any) -> Any:
+    from safetensors import SafetensorError
+
     try:
         safe = {"use_safetensors": True, "local_files_only": True, "trust_remote_code": False}
         return kind.from_pretrained(folder, **safe, **how)
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise SettingsError(f"{KEY}.{key}: '{folder}' cannot be loaded ({error})") from error
 
 

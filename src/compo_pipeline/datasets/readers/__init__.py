@@ -42,6 +42,11 @@ READERS: dict[str, Reader] = {
 }
 """Rendered scenes are written in COCO's own layout."""
 
+_REMEDY = (
+    "name it in the column data.columns.split (by default 'split') where the file has one, else "
+    "raise data.shares.{split}; data.splits.{split}=null leaves the split out"
+)
+
 
 def reader(data: DataSettings) -> Reader:
     """The reader of the configured format.
@@ -92,10 +97,10 @@ def locate(data: DataSettings) -> dict[str, Any]:
         except SourceError as error:
             raise SourceError(f"data.splits.{split}: {error}") from error
         if not records:
-            shared = len(data.sharing(source)) > 1
+            shared = len(data.sharing(source)) > 1 and chosen.count(data, source)
             raise SourceError(
                 f"data.splits.{split}: {', '.join(map(str, annotations))} holds no record"
-                + (f" of this split; raise data.shares.{split}" if shared else "")
+                + (f" of this split; {_REMEDY.format(split=split)}" if shared else "")
             )
         folder = _image_folder(data, split, source)
         if folder not in files_in:
