@@ -355,12 +355,12 @@ def _warm_start(storage: Storage, plan: StudyPlan) -> list[Values]:
         maximize = earlier.direction == optuna.study.StudyDirection.MAXIMIZE
         best.sort(key=lambda trial: float(trial.values[0]), reverse=maximize)
     fitting = [trial.params for trial in best if plan.space.fits(trial.params)][: warm.trials]
-    fitting = [values for values in fitting if values != dict(plan.configured)]
+    chosen: list[Values] = [values for values in fitting if values != dict(plan.configured)]
     log.info(
         "warm start with %d of the %d best trials of '%s'; the configured values, and those "
         "outside the space, are left out",
-        len(fitting),
+        len(chosen),
         len(best),
         warm.study,
     )
-    return fitting
+    return chosen
