@@ -77,6 +77,19 @@ def test_missing_value_and_wrong_shape_are_named():
         parse(Recipe, 5, "training")  # type: ignore[arg-type]
 
 
+@dataclass(frozen=True)
+class Gate:
+    rules: dict[str, Recipe]
+
+
+def test_an_entry_without_its_fields_names_the_nearest_complete_one():
+    given = {"rules": {"retrieval": {"name": "r"}, "retreival": {"schedule": {"steps": 3}}}}
+    with pytest.raises(SettingsError) as error:
+        parse(Gate, given, "gate")
+    expected = "gate.rules.retreival: a new name needs name too; did you mean 'retrieval'?"
+    assert str(error.value) == f"{expected} (known: retrieval)"
+
+
 def test_no_suggestion_where_nothing_is_close():
     assert nearest("quux", ["schedule", "rate"]) == ""
     assert nearest("sheduel", ["schedule", "rate"]) == "; did you mean 'schedule'?"

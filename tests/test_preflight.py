@@ -315,10 +315,9 @@ def test_scenes_that_the_run_renders_need_not_be_there(problems: Problems, tmp_p
         "benchmarks": {"root": f"{root}/benchmarks/test", "sets": {"sugar_crepe": {}}},
     }
     assert problems(**scenes) == []
-    assert [line.split(":")[0] for line in problems("evaluation", **scenes)] == [
-        "data.root",
-        "benchmarks.sets.sugar_crepe",
-    ]
+    told = problems("evaluation", **scenes)
+    assert [line.split(":")[0] for line in told] == ["data.root", "benchmarks.root"]
+    assert all("`kedro run --pipeline=train_eval`" in line for line in told)
 
 
 def test_edits_of_scenes_are_refused_for_photos(problems: Problems) -> None:

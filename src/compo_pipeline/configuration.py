@@ -8,7 +8,7 @@ import math
 import re
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field, fields, is_dataclass
+from dataclasses import MISSING, field, fields, is_dataclass
 from types import UnionType
 from typing import (
     Annotated,
@@ -211,12 +211,30 @@ def _refuse_unknown(hint: Any, value: Any, key: str) -> None:
     elif isinstance(value, Mapping) and _is_mapping(hint):
         for name, item in value.items():
             _refuse_unknown(inner[-1], item, _dotted(key, name))
+        _refuse_incomplete(inner[-1], value, key)
     elif isinstance(value, list | tuple) and inner and not _is_union(hint):
         for index, item in enumerate(value):
             _refuse_unknown(inner[0], item, _dotted(key, index))
     elif _is_union(hint) and bool not in inner:
         for option in inner:
             _refuse_unknown(option, value, key)
+
+
+def _refuse_incomplete(hint: Any, values: Mapping[str, Any], key: str) -> None:
+    """Refuse entries without a required field: their names may be misspelt ones."""
+    if not is_dataclass(hint):
+        return
+    required = {
+        each.name for each in fields(hint) if each.default is each.default_factory is MISSING
+    }
+    entries = {name: item for name, item in values.items() if isinstance(item, Mapping)}
+    complete = [name for name, item in entries.items() if required <= item.keys()]
+    for name, item in entries.items():
+        if missing := sorted(required - item.keys()):
+            raise SettingsError(
+                f"{_dotted(key, name)}: a new name needs {' and '.join(missing)} too"
+                f"{nearest(str(name), complete)} (known: {', '.join(complete) or 'none'})"
+            )
 
 
 def _dotted(*parts: Any) -> str:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import mlflow
 import pytest
+from mlflow.exceptions import MlflowException
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.contamination import Overlap
@@ -28,6 +29,7 @@ from compo_pipeline.registry.promotion import (
     roll_back,
 )
 from compo_pipeline.registry.settings import SigningSettings
+from compo_pipeline.registry.verification import VersionError
 from compo_pipeline.registry.version_scores import ScoresMissing
 
 SCRIPT = Path(__file__).with_name("promoting.py")
@@ -162,6 +164,37 @@ def test_missing_scores_refuse(model: str, missing: int) -> None:
     assert decided.outcome == "refused"
     assert f"version {missing}: no scores" in decided.checks[0].finding
     assert at(model)["champion"] == 1
+
+
+def test_a_champion_with_changed_files_can_lose_its_alias(model: str) -> None:
+    put(model, champion=1)
+
+    class Changed(Known):
+        def of(self, version: Any) -> list[Any]:
+            if version.version == 1:
+                raise VersionError("model.safetensors was changed")
+            return super().of(version)
+
+    decided = promoted(model, Changed({3: 36}))
+    assert decided.outcome == "refused"
+    assert "delete the alias 'champion'" in decided.checks[0].finding
+
+
+def test_a_tag_that_another_process_writes_first_is_written_again(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(model, champion=1)
+    write, refused = mlflow.MlflowClient.set_model_version_tag, []
+
+    def late(client: mlflow.MlflowClient, *tag: str) -> None:
+        if not refused:
+            refused.append(tag)
+            raise MlflowException("UNIQUE constraint failed: model_version_tags.key")
+        write(client, *tag)
+
+    monkeypatch.setattr(mlflow.MlflowClient, "set_model_version_tag", late)
+    assert promoted(model, Known({1: 10, 3: 36})).outcome == "promoted"
+    assert refused and tags(model, 3)["promotion.outcome"] == "promoted"
 
 
 def test_contamination_is_taken_from_the_challengers_run(model: str) -> None:

@@ -155,6 +155,34 @@ def test_csv_of_pairs(server: TestClient) -> None:
     assert response.json()["predictions"] == answers(server, TABLES[0])
 
 
+@pytest.mark.parametrize("server", ["serve"], indirect=True)
+def test_csv_of_a_spreadsheet_begins_with_a_mark(server: TestClient) -> None:
+    lines = "\n".join(",".join(pair) for pair in PAIRS)
+    marked = f"\ufeffimage,text\n{lines}\n".encode()
+    response = server.post("/invocations", content=marked, headers={"content-type": "text/csv"})
+    assert response.json()["predictions"] == answers(server, TABLES[0])
+
+
+@pytest.mark.parametrize("server", ["serve"], indirect=True)
+def test_nothing_of_a_request_is_dropped_in_silence(server: TestClient) -> None:
+    headers = {"content-type": "text/csv"}
+    unquoted = f"image,text\n{PAIRS[0][0]},a heart, and a key\n"
+    response = server.post("/invocations", content=unquoted, headers=headers)
+    assert response.status_code == 400
+    assert "row 0 has 3 cells in 2 columns" in response.json()["message"]
+    misspelt = {"dataframe_records": payload(*ROWS)["dataframe_records"], "parms": {}}
+    response = server.post("/invocations", json=misspelt)
+    assert response.status_code == 400
+    expected = "the keys parms are unknown, expected dataframe_records and params"
+    assert response.json()["message"] == expected
+
+
+@pytest.mark.parametrize("server", ["serve"], indirect=True)
+def test_a_path_outside_names_the_setting_of_this_server(server: TestClient) -> None:
+    response = server.post("/invocations", json=payload({"image": "nowhere.jpg"}, texts=TEXTS))
+    assert "below serving.image_root" in response.json()["message"]
+
+
 def test_each_image_is_scored_with_each_text(server: TestClient, loaded: LoadedModel) -> None:
     u, t = vectors(loaded, TEXTS)
     found = answers(server, payload(*ROWS, texts=TEXTS))

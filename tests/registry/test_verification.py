@@ -189,8 +189,9 @@ def test_a_changed_version_is_not_used(
 ) -> None:
     make, named = CHANGES[change]
     make(files)
-    with pytest.raises(VersionError, match=rf"{version.name} version 1 .*{named}"):
+    with pytest.raises(VersionError, match=rf"{version.name} version 1 .*{named}") as refusal:
         verified(version, tmp_path / "copy", UNSIGNED)
+    assert str(tmp_path / "copy") not in refusal.value.message
 
 
 def test_an_intact_version_is_a_model_and_its_folder(version: ModelVersion, tmp_path: Path) -> None:

@@ -35,6 +35,13 @@ def plan(folder: Path, name: str = "s", **options: Any) -> StudyPlan:
     return StudyPlan(settings, folder, SPACE, {"x": 0.5}, ("minimize",), fingerprint)
 
 
+def test_workers_of_a_new_postgresql_database_begin_at_once(tmp_path: Path, postgres: str) -> None:
+    settings = StorageSettings(postgres)
+    with ThreadPoolExecutor(4) as threads:
+        opened = list(threads.map(lambda _: connect(settings, tmp_path), range(4)))
+    assert [optuna.get_all_study_names(storage) for storage in opened] == [[]] * 4
+
+
 def queued(plan: StudyPlan) -> list[Any]:
     return [trial.system_attrs["fixed_params"] for trial in open_study(plan).study.trials]
 

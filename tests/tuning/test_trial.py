@@ -374,6 +374,16 @@ def test_images_are_embedded_once_before_the_first_trial(
     assert embedded == ["embedded", "negclip", "negclip"]
 
 
+def test_an_unknown_figure_ends_a_study_before_its_first_trial(
+    world: Any, tmp_path: Path, recorder: Any
+) -> None:
+    objective = world.objective(tmp_path)
+    wrong = replace(objective, settings=ObjectiveSettings(("a/m/yy",), (), NONE, NONE))
+    with pytest.raises(SettingsError, match=r"^tuning\.objective\.maximise: 'a/m/yy'"):
+        search(wrong, world.plan(wrong, tmp_path, 1e-6, 1e-3), recorder)
+    assert recorder.runs == {}
+
+
 @pytest.mark.parametrize(
     ("change", "differs"),
     [

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # Formats whose first records can be read without reading whole files.
 _STREAMED = ("table", "pixelprose", "cogvlm_laion", "img2dataset", "cc3m_coca")
 _RECORDS = 100
+_RENDERED = "`kedro run --pipeline=train_eval` with the same --env renders the scenes"
 
 
 def check_resources(
@@ -63,7 +64,8 @@ def _problems(
     if "source" in outputs and not rendered:
         yield from _data(data)
     elif "valid_captions" in pipeline.inputs() and not data.root.is_dir():
-        yield f"data.root: there is no folder '{data.root}' (seen from {Path.cwd()})"
+        how = f"; {_RENDERED}" if data.rendered and not rendered else ""
+        yield f"data.root: there is no folder '{data.root}' (seen from {Path.cwd()}){how}"
     if {"views", "views.split"} & read:
         yield from _split(parameters["views"]["split"], "views.split", data)
     if edits_captions(read, parameters):
@@ -213,8 +215,12 @@ def _benchmarks(
 
     settings = parse(BenchmarksSettings, values, key)
     yield from _split(settings.retrieval.split, f"{key}.retrieval.split", data)
-    if settings.root is not None and rendered and data.root in Path(settings.root).parents:
-        return
+    if settings.root is not None and data.root in Path(settings.root).parents:
+        if rendered:
+            return
+        if data.rendered and not Path(settings.root).is_dir():
+            yield f"{key}.root: there is no folder {settings.root}; {_RENDERED}"
+            return
     try:
         subtasks = from_files(settings)
     except ValueError as error:

@@ -85,7 +85,7 @@ def _plots(study: Study) -> Iterator[StudyPlot]:
         yield _plot(
             "Trade-off",
             "Each point is a finished trial; no trial is better than the red ones, the Pareto "
-            "front, in every objective.",
+            "front, in every objective: the means of `tuning.objective.maximise` and `.second`.",
             _missing(study, 1),
             lambda: visualization.plot_pareto_front(study, target_names=names),
         )

@@ -20,7 +20,10 @@ from typing import Literal
 import mlflow
 from click import ClickException
 from filelock import FileLock, Timeout
+from mlflow.entities.model_registry import ModelVersion
+from mlflow.exceptions import MlflowException
 
+from compo_pipeline.records import Score
 from compo_pipeline.registry import gate, tracking
 from compo_pipeline.registry.gate import Check
 from compo_pipeline.registry.scores import ScoresInvalid
@@ -271,7 +274,7 @@ def _judged(decision: Decision, scorer: VersionScores, settings: PromotionSettin
     try:
         scorer.verified(challenger)
         ours = scorer.of(challenger)
-        theirs = scorer.of(champion) if champion else scorer.base_of(challenger)
+        theirs = _champions(champion, scorer) if champion else scorer.base_of(challenger)
     except (ScoresMissing, ScoresInvalid) as error:
         checks: tuple[Check, ...] = (Check("scores", "", False, error.message),)
     except VersionError as error:
@@ -293,6 +296,16 @@ def _judged(decision: Decision, scorer: VersionScores, settings: PromotionSettin
     )
 
 
+def _champions(champion: ModelVersion, scorer: VersionScores) -> list[Score]:
+    try:
+        return scorer.of(champion)
+    except VersionError as error:
+        raise VersionError(
+            f"{error.message}; or delete the alias '{CHAMPION}', and the challenger is compared "
+            "with its base"
+        ) from error
+
+
 def _moved(decision: Decision, aliases: Aliases) -> Decision:
     try:
         aliases.expect(CHAMPION, decision.previous, "after the versions were compared")
@@ -309,7 +322,12 @@ def _moved(decision: Decision, aliases: Aliases) -> Decision:
 def _write_tags(decision: Decision) -> None:
     client = mlflow.MlflowClient()
     for key, value in decision.tags().items():
-        client.set_model_version_tag(decision.name, str(decision.version), key, value)
+        tag = (decision.name, str(decision.version), key, value)
+        try:
+            client.set_model_version_tag(*tag)
+        except MlflowException:
+            # Of two first writes at once, a server refuses the later one.
+            client.set_model_version_tag(*tag)
 
 
 def _now() -> str:

@@ -268,7 +268,9 @@ def _answer(model: ImageTextModel, body: bytes, content_type: str) -> str:
         predictions = model.predict(None, table, params)
     except RequestError as error:
         status = ERROR_CODE_TO_HTTP_STATUS[error.error_code]
-        raise Refusal(status, error.args[0], error.error_code) from None
+        # The variable is that of MLflow's server.
+        reason = error.args[0].replace("COMPO_CLIP_IMAGE_ROOT", "serving.image_root")
+        raise Refusal(status, reason, error.error_code) from None
     answer = io.StringIO()
     predictions_to_json(predictions, answer)  # type: ignore[no-untyped-call]
     return answer.getvalue()
@@ -288,7 +290,7 @@ def _read_table(
         if kind == _JSON:
             columns, lines, params = _read_json(json.loads(body))
         elif kind == _CSV:
-            lines = filter(None, csv.reader(io.StringIO(body.decode(), newline="")))
+            lines = filter(None, csv.reader(io.StringIO(body.decode("utf-8-sig"), newline="")))
             columns, params = list(next(lines, [])), None
         else:
             raise Refusal(415, f"the content type is '{kind}', expected {_JSON} or {_CSV}")
@@ -300,6 +302,10 @@ def _read_table(
     if len(rows) > most:
         reason = f"the table has more rows than are answered at once, at most {most}: split it"
         raise Refusal(400, reason)
+    for number, row in enumerate(rows):
+        if len(row) > len(columns):
+            reason = f"row {number} has {len(row)} cells in {len(columns)} columns"
+            raise Refusal(400, f"{reason}: a comma within a cell of CSV needs quotes around it")
     places = {name: columns.index(name) for name in _COLUMNS if name in columns}
     cells = {
         name: [row[place] if place < len(row) else None for row in rows]
@@ -314,6 +320,8 @@ def _read_json(content: Any) -> tuple[list[Any], Iterator[Sequence[Any]], dict[s
     if len(forms) != 1:
         raise Refusal(400, f"expected an object with exactly one of the keys {', '.join(_FORMS)}")
     (form,) = forms
+    if unknown := sorted(set(content) - {form, "params"}):
+        raise Refusal(400, f"the keys {', '.join(unknown)} are unknown, expected {form} and params")
     table: Any = content[form]
     params = content.get("params")
     if not isinstance(params, dict | None):

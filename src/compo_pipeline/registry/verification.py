@@ -136,6 +136,7 @@ def verified(
     except Exception as error:
         # Damaged files raise errors of several libraries.
         reason = error.message if isinstance(error, ClickException) else str(error)
+        reason = reason.replace(f"{folder}/", "")
         raise VersionError(
             f"registration.name: {name} is not the model that was registered and scored: {reason}. "
             "`kedro run --pipeline=registration` registers its checkpoint as a new version"

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 import sqlite3
 import warnings
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -47,6 +47,8 @@ ORIGIN = "origin"
 # System attribute of a retry that Optuna's tools know: number of the first attempt.
 FIRST_ATTEMPT = "failed_trial"
 _FILE = "study.db"
+# Held until the end of its transaction; keys are signed.
+_PG_LOCK = "SELECT pg_advisory_xact_lock(:key)"
 # How long a process waits for its turn to write; sqlite's own default is to give up at once.
 _BUSY_SECONDS = 120
 
@@ -105,7 +107,7 @@ class Lock:
 
     def __init__(self, storage: Storage, study: str) -> None:
         self._engine = storage.engine
-        self._key = digest("tuning lock", study) - 2**63  # PostgreSQL's keys are signed
+        self._key = digest("tuning lock", study) - 2**63
         self._held = ExitStack()
 
     def acquire(self) -> None:
@@ -114,8 +116,7 @@ class Lock:
             self._held.enter_context(FileLock(f"{self._engine.url.database}.lock"))
         else:
             connection = self._held.enter_context(self._engine.connect())
-            query = sqlalchemy.text("SELECT pg_advisory_xact_lock(:key)")
-            connection.execute(query, {"key": self._key})
+            connection.execute(sqlalchemy.text(_PG_LOCK), {"key": self._key})
 
     def release(self, *error: object) -> None:
         """Release the lock, if it is held."""
@@ -245,7 +246,7 @@ def _open(url: URL, settings: StorageSettings, **options: Any) -> Storage:
     template = url.render_as_string(hide_password=False).replace("{", "{{").replace("}", "}}")
     shown = url.render_as_string(hide_password=True)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _alone(url):
             warnings.simplefilter("ignore", ExperimentalWarning)
             return Storage(
                 template,
@@ -260,6 +261,22 @@ def _open(url: URL, settings: StorageSettings, **options: Any) -> Storage:
     except (StorageInternalError, OperationalError) as error:
         cause = str(error.__cause__ or error).splitlines()[0]
         raise SettingsError(f"{STUDY}.storage.url: cannot use {shown}: {cause}") from None
+
+
+@contextmanager
+def _alone(url: URL) -> Iterator[None]:
+    """Lock a PostgreSQL database, in which two processes cannot create the tables at once."""
+    if url.get_backend_name() != "postgresql":
+        yield
+        return
+    engine = sqlalchemy.create_engine(url)
+    try:
+        with engine.connect() as connection:
+            key = digest("tables of studies") - 2**63
+            connection.execute(sqlalchemy.text(_PG_LOCK), {"key": key})
+            yield
+    finally:
+        engine.dispose()
 
 
 def _serialise(storage: Storage) -> None:
@@ -338,7 +355,12 @@ def _warm_start(storage: Storage, plan: StudyPlan) -> list[Values]:
         maximize = earlier.direction == optuna.study.StudyDirection.MAXIMIZE
         best.sort(key=lambda trial: float(trial.values[0]), reverse=maximize)
     fitting = [trial.params for trial in best if plan.space.fits(trial.params)][: warm.trials]
+    chosen: list[Values] = [values for values in fitting if values != dict(plan.configured)]
     log.info(
-        "warm start with %d of the %d best trials of '%s'", len(fitting), len(best), warm.study
+        "warm start with %d of the %d best trials of '%s'; the configured values, and those "
+        "outside the space, are left out",
+        len(chosen),
+        len(best),
+        warm.study,
     )
-    return [values for values in fitting if values != dict(plan.configured)]
+    return chosen

@@ -211,6 +211,14 @@ class TrialObjective:
         base = load(training.model, Trainer(training).device)
         return Scorer(self.items, self.inputs.evaluation, self.settings, base)
 
+    def score_base(self) -> None:
+        """Score the base, unless this process has.
+
+        Raises:
+            SettingsError: a figure of the objective is no metric of the items.
+        """
+        _ = self.scorer
+
     def plan(
         self, settings: StudySettings, configured: Mapping[str, Any], folder: Path
     ) -> StudyPlan:
@@ -319,12 +327,14 @@ def search(
         on_progress: called with the study from time to time.
 
     Raises:
-        SettingsError: the storage cannot be used, it holds another study of this name, or every
-            trial ends with a configuration error.
+        SettingsError: the storage cannot be used, it holds another study of this name, a figure
+            of the objective is not scored, or every trial ends with a configuration error.
         KeyboardInterrupt: interrupted; the same call continues the study.
     """
     # Embedding takes minutes; a storage that cannot be used is reported before.
     connect(plan.settings.storage, plan.folder).engine.dispose()
+    # A figure that the items do not have would fail every trial.
+    objective.score_base()
     method, recipe = objective.inputs.build()
     Trainer(replace(objective.inputs.training, settings=recipe)).store_features(method)
     prepare = partial(compute.use_cores, plan.settings.workers or 1)
