@@ -85,9 +85,10 @@ def _problems(
     if "model" in read and not promotes:
         yield from _model(parameters["model"])
     if "comparison_sets" in read:
-        from compo_pipeline.evaluation.suite import named_set
+        from compo_pipeline.pipelines.comparison import find_cells
 
-        named_set(parameters["set"], parameters["comparison_sets"])
+        named = ("set", "comparison_sets", "dataset", "command")
+        yield from _refusal(find_cells, *(parameters[name] for name in named))
     if "model_lists" in read:
         from compo_pipeline.evaluation.suite import listed_models
 
