@@ -59,7 +59,7 @@ def _run(**given: Any) -> None:
 
 
 def _check_selection(given: Mapping[str, Any]) -> None:
-    """Refuse a runner that Kedro does not have, and options that select no nodes.
+    """Refuse a runner that does not exist, and options that select no nodes.
 
     Raises:
         SettingsError: naming the options.
@@ -67,14 +67,17 @@ def _check_selection(given: Mapping[str, Any]) -> None:
     from kedro import runner
     from kedro.framework.project import pipelines
     from kedro.pipeline import Pipeline
+    from kedro.utils import load_obj
 
-    wished = given["runner"]
-    if wished and "." not in wished and not hasattr(runner, wished):
+    wished = given["runner"] or "SequentialRunner"
+    try:
+        load_obj(wished, "kedro.runner")
+    except (ImportError, AttributeError, ValueError):
         runners = sorted(set(runner.__all__) - {"AbstractRunner"})
         raise SettingsError(
-            f"--runner: Kedro has no '{wished}'{nearest(wished, runners)} "
-            f"(known: {', '.join(runners)})"
-        )
+            f"--runner: there is no '{wished}'{nearest(wished, runners)} "
+            f"(known: {', '.join(runners)}, or the import path of a class)"
+        ) from None
     chosen = {option: given[option] for option in _SELECTION if given.get(option)}
     if not chosen:
         return
