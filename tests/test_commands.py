@@ -1,6 +1,7 @@
 """Kedro's own commands work on the project, and mistakes on the command line are told plainly."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -84,6 +85,23 @@ def test_a_misspelt_pipeline_is_told_in_one_line(kedro):
     done = kedro("run", "--pipeline=train_evl")
     assert done.exit_code == 1
     assert done.stderr.startswith("Error: --pipeline: no 'train_evl'; did you mean 'train_eval'?")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--from-nodes=views.bild_views"], "--from-nodes=views.bild_views: .*did you mean"),
+        (["--tags=none"], "--tags=none: Pipeline contains no nodes"),
+        (["--namespaces=trainin"], "--namespaces=trainin: .*'trainin'"),
+        (["--runner=ThreadRunnr"], "--runner: there is no 'ThreadRunnr'; did you mean 'Thread"),
+        (["--runner=no.Runner"], "--runner: there is no 'no.Runner'"),
+    ],
+)
+def test_options_that_select_nothing_are_told_in_one_line(kedro, options, told):
+    done = kedro("run", *options)
+    assert done.exit_code == 1
+    assert re.match(f"Error: {told}", done.stderr), done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

@@ -5,6 +5,7 @@ from typing import Literal
 
 import pytest
 
+from compo_pipeline.analysis.settings import SweepSettings
 from compo_pipeline.configuration import SettingsError, nearest, parse
 
 
@@ -93,3 +94,8 @@ def test_an_entry_without_its_fields_names_the_nearest_complete_one():
 def test_no_suggestion_where_nothing_is_close():
     assert nearest("quux", ["schedule", "rate"]) == ""
     assert nearest("sheduel", ["schedule", "rate"]) == "; did you mean 'schedule'?"
+
+
+def test_a_single_value_instead_of_a_list_is_told_in_words_of_yaml() -> None:
+    with pytest.raises(SettingsError, match=r"^wise_ft.ratios: Input should be a valid list"):
+        parse(SweepSettings, {"ratios": 0.5}, "wise_ft")

@@ -394,6 +394,29 @@ def test_folders_and_files_must_be_there(
     assert line.startswith(f"{key}: ") and "no/such/folder" in line
 
 
+@pytest.mark.parametrize(
+    ("pipeline", "changes", "told"),
+    [
+        (
+            "attention",
+            {"attention": {"images": "no/such/folder", "phrases": "a dog"}},
+            "attention.images: there is no file or folder no/such/folder",
+        ),
+        ("attention", {"attention": {"split": "tset"}}, "attention.split: 'tset' is no split"),
+        (
+            "half_truths",
+            {"benchmarks": {"retrieval": {"split": "tset"}}},
+            "benchmarks.retrieval.split: 'tset' is no split of the data; expected one of train",
+        ),
+    ],
+)
+def test_what_a_later_pipeline_analyses_must_be_there(
+    problems: Problems, pipeline: str, changes: dict[str, Any], told: str
+) -> None:
+    (line,) = problems(pipeline, **changes)
+    assert line.startswith(told)
+
+
 def test_a_folder_of_a_language_pipeline_is_looked_at(problems: Problems, tmp_path: Path) -> None:
     folder = tmp_path / "spacy"
     folder.mkdir()

@@ -16,10 +16,22 @@ from compo_pipeline import console, offline
 from compo_pipeline.configuration import SettingsError, nearest, parse
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kedro.framework.startup import ProjectMetadata
 
 # Exit status of a program that Ctrl+C ended.
 _INTERRUPTED = 130
+# Options of `kedro run` that select nodes, by the names that Kedro's functions have for them.
+_SELECTION = {
+    "tags": "tags",
+    "from_nodes": "from_nodes",
+    "to_nodes": "to_nodes",
+    "node_names": "node_names",
+    "from_inputs": "from_inputs",
+    "to_outputs": "to_outputs",
+    "namespaces": "node_namespaces",
+}
 
 offline.disable_telemetry()
 console.log_lines_off_terminals()
@@ -31,18 +43,60 @@ def cli() -> None:
 
 
 def _run(**given: Any) -> None:
-    """Kedro's `run`, with one-line messages for a misspelt pipeline and for Ctrl+C."""
+    """Kedro's `run`, with one-line messages for a misspelt option and for Ctrl+C."""
     from compo_pipeline.pipeline_registry import NAMES
 
     for name in filter(None, [given["pipeline"], *given["pipelines"]]):
         if name not in NAMES:
             hint = nearest(name, NAMES)
             raise SettingsError(f"--pipeline: no '{name}'{hint} (known: {', '.join(NAMES)})")
+    _check_selection(given)
     try:
         click.get_current_context().invoke(kedro_run, **given)
     except KeyboardInterrupt:
         click.echo("\nInterrupted. The same command resumes; saved work is reused.", err=True)
         raise click.exceptions.Exit(_INTERRUPTED) from None
+
+
+def _check_selection(given: Mapping[str, Any]) -> None:
+    """Refuse a runner that does not exist, and options that select no nodes.
+
+    Raises:
+        SettingsError: naming the options.
+    """
+    from kedro import runner
+    from kedro.framework.project import pipelines
+    from kedro.pipeline import Pipeline
+    from kedro.utils import load_obj
+
+    wished = given["runner"] or "SequentialRunner"
+    try:
+        load_obj(wished, "kedro.runner")
+    except (ImportError, AttributeError, ValueError):
+        runners = sorted(set(runner.__all__) - {"AbstractRunner"})
+        raise SettingsError(
+            f"--runner: there is no '{wished}'{nearest(wished, runners)} "
+            f"(known: {', '.join(runners)}, or the import path of a class)"
+        ) from None
+    chosen = {option: given[option] for option in _SELECTION if given.get(option)}
+    if not chosen:
+        return
+    names = given["pipelines"] or [given["pipeline"] or "__default__"]
+    whole = sum((pipelines[name] for name in names), Pipeline([]))
+    # Each alone, then all together: the message names what selects nothing.
+    for options in (*({option} for option in chosen), set(chosen)):
+        try:
+            whole.filter(**{_SELECTION[option]: chosen[option] for option in options})
+        except ValueError as error:
+            shown = ", ".join(
+                f"--{option.replace('node_names', 'nodes').replace('_', '-')}={','.join(value)}"
+                for option, value in chosen.items()
+                if option in options
+            )
+            known = {node.name for node in whole.nodes}
+            wanted = [each for option in options if "node" in option for each in chosen[option]]
+            hint = "".join(nearest(each, known) for each in wanted if each not in known)
+            raise SettingsError(f"{shown}: {str(error).rstrip('.')}{hint}") from None
 
 
 cli.add_command(click.Command("run", callback=_run, params=kedro_run.params, help=kedro_run.help))

@@ -50,6 +50,8 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     }.items():
         (tmp_path / "conf" / name).mkdir(parents=True)
         (tmp_path / "conf" / name / "globals.yml").write_text(text)
+    own = "training: {epochs: 2, workers: 0}\ncomparison_sets: {}\n_open: [comparison_sets]"
+    (tmp_path / "conf" / "base" / "parameters.yml").write_text(own)
     monkeypatch.chdir(tmp_path)
     commands: list[list[str]] = []
 
@@ -134,6 +136,38 @@ def test_with_a_store_finished_runs_are_those_whose_results_are_there(
     shutil.rmtree("out")  # another machine
     assert seeds() == ["1", "1"]
     assert {Path(file).read_bytes() for file in files} == {b"content"}
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ({"method": "clicc"}, r"cells.x.method: 'clicc' is unknown; did you mean 'clic'\?"),
+        (
+            {"method": "clic", "variant": "v", "params": {"training.epochz": 1}},
+            r"cells.x.params: unknown key 'training.epochz'; did you mean 'epochs'\?",
+        ),
+        (
+            {"method": "clic", "variant": "v", "params": {"seed": 1}},
+            r"cells.x.params.seed: not among params",
+        ),
+        ({"method": "clic", "env": "smoke"}, r"cells.x.variant: .*the cell 'first' already"),
+    ],
+)
+def test_all_cells_are_checked_before_the_first_one_runs(
+    started: list[list[str]], cell: dict[str, Any], message: str
+) -> None:
+    sets = {"s": {"cells": {"first": {"method": "clic"}, "x": cell}}}
+    with pytest.raises(SettingsError, match=message):
+        run_cells("s", sets, "few", {"data_hash": "d"}, None, COMMAND, "out", {"store": None})
+    assert not started
+
+
+@pytest.mark.parametrize("name", ["method", "variant", "seed"])
+def test_what_each_cell_has_of_its_own_is_no_option(started: list[list[str]], name: str) -> None:
+    command = {**COMMAND, "params": {"set": "two", name: 1}}
+    with pytest.raises(SettingsError, match=rf"^{name}: .*got {name}=1"):
+        run_cells("two", SETS, "few", {"data_hash": "d"}, None, command, "out", {"store": None})
+    assert not started
 
 
 def test_a_cell_of_another_environment_is_of_the_same_dataset(started: list[list[str]]) -> None:

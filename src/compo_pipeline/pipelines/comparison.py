@@ -10,7 +10,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,8 @@ DONE = "cell.json"
 SCORES, COMPARISON = "scores.parquet", "comparison.json"
 _CONF = Path("conf")
 _SETS = "parameters_comparison.yml"
+# What the cells of a set say of their runs; a run's seeds are counted.
+_OF_CELLS = frozenset({"method", "variant", "seed"})
 _COMMAND = "kedro run --pipelines=counterfactuals,views,training,evaluation"
 
 
@@ -61,16 +63,14 @@ def run_cells(
         CellsFailed: cells failed.
         SettingsError: there is no such set, or a cell cannot be run on this dataset.
     """
-    from compo_pipeline.evaluation.suite import named_set
-
     del valid_captions  # they must be there
-    chosen = named_set(name, sets)
+    chosen, wanted = find_cells(name, sets, dataset, command)
     code = Path(compo_pipeline.__file__).parent
     state = {"conf": _hash(_CONF), "code": _hash(code), "data": manifest["data_hash"]}
     store = remote["store"]
     shared = {"remote.store": store} if store else {}
     cells, failed = [], []
-    for label, cell in _cells(name, chosen, dataset, command):
+    for label, cell in wanted.items():
         folders = []
         for seed in range(chosen.seeds):
             params = {**cell["params"], **shared, "seed": seed}
@@ -139,29 +139,80 @@ def log_cells(cells_metrics: Mapping[str, Any], page: Path, name: str, dataset: 
     tracking.log_figures(f"comparison-{dataset}-{name}", tags, cells_metrics, page)
 
 
-def _cells(
-    name: str, chosen: ComparisonSet, dataset: str, command: Mapping[str, Any]
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Label of each cell, and the options of its runs: environment and parameters but the seed."""
+def _command_of_cells(command: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The options of a comparison's command that are those of its runs, by dotted key.
+
+    Raises:
+        SettingsError: an option that each cell has of its own.
+    """
+    if own := sorted(_OF_CELLS & command["params"].keys()):
+        raise SettingsError(
+            f"{own[0]}: the cells of {KEY}.{name} say which methods, variants and seeds run, got "
+            f"{own[0]}={command['params'][own[0]]} for all of them"
+        )
     # What says which cells there are is no option of a cell: more seeds repeat no finished run.
-    shared = {key: value for key, value in command["params"].items() if key not in ("set", KEY)}
-    own = dict(leaves(shared))
+    return dict(
+        leaves({key: value for key, value in command["params"].items() if key not in ("set", KEY)})
+    )
+
+
+def find_cells(
+    name: str, sets: Mapping[str, Any], dataset: str, command: Mapping[str, Any]
+) -> tuple[ComparisonSet, dict[str, dict[str, Any]]]:
+    """A set, and by cell the options of its runs: environment and parameters but the seed.
+
+    Raises:
+        SettingsError: there is no such set, or a cell cannot be run so on this dataset.
+    """
+    from compo_pipeline.evaluation.suite import named_set
+    from compo_pipeline.methods import registry
+    from compo_pipeline.parameters import keys
+
+    chosen = named_set(name, sets)
+    shared = _command_of_cells(command, name)
+    cells: dict[str, dict[str, Any]] = {}
+    labels: dict[tuple[str, str], str] = {}
     for label, cell in chosen.cells.items():
-        key = f"{KEY}.{name}.cells.{label}.env"
-        named = _named(cell.env, key) if cell.env else {"dataset": dataset}
+        key = f"{KEY}.{name}.cells.{label}"
+        named = _named(cell.env, f"{key}.env") if cell.env else {"dataset": dataset}
         if named["dataset"] != dataset:
             raise SettingsError(
-                f"{key}: the dataset of conf/{cell.env} is '{named['dataset']}', expected "
+                f"{key}.env: the dataset of conf/{cell.env} is '{named['dataset']}', expected "
                 f"'{dataset}', that of this run"
             )
-        params = {
-            **own,
-            **dict(leaves(cell.params)),
-            "dataset": dataset,
-            "method": cell.method or named["method"],  # one of both has it
-            "variant": cell.variant or named.get("variant", "default"),
-        }
-        yield label, {"env": cell.env or command["env"], "params": params}
+        given = dict(leaves(cell.params))
+        if own := sorted((_OF_CELLS | {"dataset"}) & given.keys()):
+            raise SettingsError(f"{key}.params.{own[0]}: not among params; cells have keys for it")
+        method = cell.method or named["method"]  # one of both has it
+        variant = cell.variant or named.get("variant", "default")
+        env = cell.env or command["env"]
+        try:
+            registry.find(method)
+            keys.check(_CONF, env or "base", _nested(given))
+        except SettingsError as error:
+            problem = error.message.replace("--params: ", f"{key}.params: ")
+            raise SettingsError(problem.replace("method: ", f"{key}.method: ", 1)) from None
+        other = labels.setdefault((method, variant), label)
+        if other != label:
+            raise SettingsError(
+                f"{key}.variant: '{variant}' of {method} is the cell '{other}' already; expected "
+                "another label, which names the folder of its runs"
+            )
+        params = {**shared, **given, "dataset": dataset, "method": method, "variant": variant}
+        cells[label] = {"env": env, "params": params}
+    return chosen, cells
+
+
+def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by dotted key as nested mappings."""
+    result: dict[str, Any] = {}
+    for key, value in values.items():
+        *parents, last = key.split(".")
+        place = result
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[last] = value
+    return result
 
 
 def _named(env: str, key: str) -> dict[str, Any]:

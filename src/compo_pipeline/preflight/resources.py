@@ -86,10 +86,16 @@ def _problems(
         yield from _words(views, f"{parameters['method']}.views")
     if "model" in read and not promotes:
         yield from _model(parameters["model"])
+    if "half_truths" in outputs:
+        key = "benchmarks.retrieval.split"
+        yield from _split(value_at(parameters, key), key, data)
+    if "attention" in read:
+        yield from _attention(parameters["attention"], data)
     if "comparison_sets" in read:
-        from compo_pipeline.evaluation.suite import named_set
+        from compo_pipeline.pipelines.comparison import find_cells
 
-        named_set(parameters["set"], parameters["comparison_sets"])
+        named = ("set", "comparison_sets", "dataset", "command")
+        yield from _refusal(find_cells, *(parameters[name] for name in named))
     if "model_lists" in read:
         from compo_pipeline.evaluation.suite import listed_models
 
@@ -158,6 +164,20 @@ def _split(name: str | None, key: str, data: DataSettings) -> Iterator[str]:
         yield (
             f"{key}: '{name}' is no split of the data; expected one of {', '.join(data.sources)} "
             "(data.splits)"
+        )
+
+
+def _attention(values: Mapping[str, Any], data: DataSettings) -> Iterator[str]:
+    """The split or the images that are analysed."""
+    from compo_pipeline.analysis.settings import AttentionSettings
+
+    settings = parse(AttentionSettings, values, "attention")
+    if settings.images is None:
+        yield from _split(settings.split, "attention.split", data)
+    elif not Path(settings.images).expanduser().exists():
+        yield (
+            f"attention.images: there is no file or folder {settings.images} (seen from "
+            f"{Path.cwd()})"
         )
 
 
