@@ -126,7 +126,7 @@ def test_without_the_extra(
     monkeypatch.setattr(
         "compo_pipeline.counterfactuals.generators.loading.find_spec", lambda name: None
     )
-    with pytest.raises(SettingsError, match=r"compo-pipeline\[diffusion\]"):
+    with pytest.raises(SettingsError, match=r"pip install .*\[diffusion\]"):
         check(folder)
 
 
