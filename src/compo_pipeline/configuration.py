@@ -148,6 +148,18 @@ def leaves(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield f"{prefix}{name}", value
 
 
+def overlay(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by dotted key as nested mappings, as configuration files have them."""
+    nested: dict[str, Any] = {}
+    for name, value in values.items():
+        *parents, last = name.split(".")
+        mapping = nested
+        for parent in parents:
+            mapping = mapping.setdefault(parent, {})
+        mapping[last] = value
+    return nested
+
+
 def _message(key: str, problem: Mapping[str, Any]) -> str:
     """One line for an error of pydantic's, with its YAML key."""
     path = _dotted(key, *problem["loc"])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kedro.framework.cli.utils import _split_params
 from kedro.framework.session import KedroSession
 
+from compo_pipeline.configuration import overlay
 from compo_pipeline.tuning import results
 from compo_pipeline.tuning.results import (
     TunedRun,
@@ -23,7 +24,6 @@ from compo_pipeline.tuning.results import (
     summary,
     write,
 )
-from compo_pipeline.tuning.space import overlay
 
 BOTH = ("maximize", "maximize")
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from optuna.distributions import FloatDistribution
 
-from compo_pipeline.configuration import SettingsError, parse, with_values
-from compo_pipeline.tuning.space import at, overlay, read
+from compo_pipeline.configuration import SettingsError, overlay, parse, with_values
+from compo_pipeline.tuning.space import at, read
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 

@@ -18,7 +18,7 @@ from click import ClickException
 from kedro.pipeline import Pipeline, node
 
 import compo_pipeline
-from compo_pipeline.configuration import SettingsError, leaves, nearest
+from compo_pipeline.configuration import SettingsError, leaves, nearest, overlay
 from compo_pipeline.evaluation.settings import ComparisonSet
 from compo_pipeline.next_steps import arguments, kedro_run, options
 from compo_pipeline.provenance import page_facts
@@ -188,7 +188,7 @@ def find_cells(
         env = cell.env or command["env"]
         try:
             registry.find(method)
-            keys.check(_CONF, env or "base", _nested(given))
+            keys.check(_CONF, env or "base", overlay(given))
         except SettingsError as error:
             problem = error.message.replace("--params: ", f"{key}.params: ")
             raise SettingsError(problem.replace("method: ", f"{key}.method: ", 1)) from None
@@ -201,18 +201,6 @@ def find_cells(
         params = {**shared, **given, "dataset": dataset, "method": method, "variant": variant}
         cells[label] = {"env": env, "params": params}
     return chosen, cells
-
-
-def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by dotted key as nested mappings."""
-    result: dict[str, Any] = {}
-    for key, value in values.items():
-        *parents, last = key.split(".")
-        place = result
-        for parent in parents:
-            place = place.setdefault(parent, {})
-        place[last] = value
-    return result
 
 
 def _named(env: str, key: str) -> dict[str, Any]:

@@ -156,18 +156,6 @@ def at(parameters: Mapping[str, Any], name: str) -> Any:
         raise SettingsError(message) from None
 
 
-def overlay(values: Mapping[str, Value]) -> dict[str, Any]:
-    """Values by dotted key as nested mappings, as in configuration files."""
-    nested: dict[str, Any] = {}
-    for name, value in values.items():
-        *parents, last = name.split(".")
-        mapping = nested
-        for parent in parents:
-            mapping = mapping.setdefault(parent, {})
-        mapping[last] = value
-    return nested
-
-
 def searchable(method: str) -> dict[str, type]:
     """Types of the searchable settings by YAML key; all trials share one method's views."""
     from compo_pipeline.methods.registry import method_type
