@@ -145,8 +145,8 @@ def _after_promotion(parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
         return []
     env, params = parameters["command"]["env"], parameters["command"]["params"]
     # What this command did is not to be repeated: a rollback, another gate.
-    kept = {name: value for name, value in leaves(params) if not name.startswith("promotion.")}
-    given = options(env, kept)
+    others = {name: value for name, value in leaves(params) if not name.startswith("promotion.")}
+    given = options(env, others)
     return [
         (f"compo-pipeline serve{given}", "the champion over HTTP"),
         (f"compo-pipeline try{given}", "base and champion in a browser"),
