@@ -1,43 +1,61 @@
-"""The schedule by hand, what decays, and what trains."""
+"""The schedules of the authors' code, what decays, and what trains."""
 
-import math
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from open_clip_train.scheduler import cosine_lr
 
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.models import lora
 from compo_pipeline.models.loading import LoadedModel, give_bias, load
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.training.optimisation import adamw, adapter_names, freeze, learning_rate
+from compo_pipeline.training.optimisation import (
+    adamw,
+    adapter_names,
+    freeze,
+    learning_rate,
+    refuse_long_warmup,
+)
 from compo_pipeline.training.settings import OptimizerSettings, TrainingSettings
 
 PAPER = OptimizerSettings(lr=1e-6, lr_start=1e-7, lr_end=1e-8, warmup=0.2)
 LINEAR = {"lr": 1.0, "lr_start": 1.0, "lr_end": 1.0}
 
 
-def test_the_papers_schedule_by_hand() -> None:
-    rates = [learning_rate(step, 101, PAPER) for step in range(101)]
-    assert rates[0] == 1e-7
-    assert rates[10] == pytest.approx(5.5e-7)
-    assert rates[20] == pytest.approx(1e-6)
-    assert rates[40] == pytest.approx(1e-8 + 9.9e-7 * (1 + math.cos(math.pi / 4)) / 2)
-    assert rates[60] == pytest.approx((1e-6 + 1e-8) / 2)
-    assert rates[100] == pytest.approx(1e-8)
-    assert rates[:21] == sorted(rates[:21]) and rates[20:] == sorted(rates[20:], reverse=True)
+def test_the_schedule_of_clics_code() -> None:
+    """AmitPeleg/CLIC utils/train_utils.py, cosine_scheduler: equal intervals, then a cosine."""
+    cosine = 1e-8 + (1e-6 - 1e-8) / 2 * (1 + np.cos(np.pi * np.arange(120) / 120))
+    expected = np.concatenate([np.linspace(1e-7, 1e-6, 30), cosine])
+    rates = [learning_rate(step, 150, PAPER) for step in range(150)]
+    np.testing.assert_allclose(rates, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("warmup", [1, 2, 50])
+def test_the_schedule_of_open_clip(warmup: int) -> None:
+    """FSC-CLIP and C2LIP train by it; their `lr_start` is the rate of its first step."""
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([parameter], lr=1.0)
+    adjust = cosine_lr(optimizer, 5e-6, warmup, 300)
+    recipe = OptimizerSettings(lr=5e-6, lr_start=5e-6 / warmup, lr_end=0.0, warmup_steps=warmup)
+    for step in range(300):
+        adjust(step)
+        rate = optimizer.param_groups[0]["lr"]
+        assert learning_rate(step, 300, recipe) == pytest.approx(rate, rel=1e-12)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 5])
 def test_short_runs_stay_within_the_rates(steps: int) -> None:
     rates = [learning_rate(step, steps, PAPER) for step in range(steps)]
     assert all(1e-8 <= rate <= 1e-6 for rate in rates)
-    assert max(rates) == 1e-6
+    assert max(rates) == pytest.approx(1e-6)
 
 
 def test_without_warm_up_the_first_step_is_the_highest() -> None:
     plain = OptimizerSettings(lr=1.0, lr_start=0.5, lr_end=0.0, warmup=0)
-    assert [learning_rate(step, 3, plain) for step in range(3)] == pytest.approx([1, 0.5, 0])
+    assert [learning_rate(step, 3, plain) for step in range(3)] == pytest.approx([1, 0.75, 0.25])
 
 
 def test_matrices_decay_and_nothing_else_does(tiny: LoadedModel) -> None:
@@ -126,14 +144,12 @@ def test_a_setting_out_of_bounds_is_refused_by_key(given: dict[str, Any], messag
         parse(TrainingSettings, {**plain, **given}, "training")
 
 
-def test_a_warm_up_of_so_many_steps_takes_the_place_of_a_share() -> None:
-    """Fifty steps of any run, as FSC-CLIP's recipe has it; all but the last where it is shorter."""
-    recipe = OptimizerSettings(lr=50.0, lr_start=0.0, lr_end=0.0, warmup=0.2, warmup_steps=50)
-    assert [learning_rate(step, 1000, recipe) for step in (0, 1, 49, 50)] == [0.0, 1.0, 49.0, 50.0]
-    assert learning_rate(999, 1000, recipe) == pytest.approx(0.0)
-    assert learning_rate(5, 6, recipe) == 50.0
-    none = OptimizerSettings(lr=50.0, lr_start=0.0, lr_end=0.0, warmup=0.2, warmup_steps=0)
-    assert learning_rate(0, 1000, none) == 50.0
+def test_a_warm_up_as_long_as_the_training_is_refused() -> None:
+    recipe = OptimizerSettings(lr=1.0, lr_start=0.0, lr_end=0.0, warmup=0.2, warmup_steps=50)
+    refuse_long_warmup(51, recipe)
+    with pytest.raises(SettingsError, match=r"^training\.optimizer\.warmup_steps: .*\(50\)"):
+        refuse_long_warmup(50, recipe)
+    refuse_long_warmup(1, replace(recipe, warmup_steps=None))
 
 
 def test_of_a_model_with_adapters_they_alone_train(tiny: LoadedModel) -> None:

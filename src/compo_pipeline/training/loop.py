@@ -35,6 +35,7 @@ from compo_pipeline.training.optimisation import (
     learning_rate,
     non_finite,
     refuse_batch_norm,
+    refuse_long_warmup,
     refuse_non_finite,
     summed,
 )
@@ -99,8 +100,10 @@ class Training:
         """Freeze what does not train, make the optimiser of the rest, and share the batches.
 
         Raises:
-            SettingsError: the model cannot be trained on parts of a batch.
+            SettingsError: the model cannot be trained on parts of a batch, or the warm-up is as
+                long as the training.
         """
+        refuse_long_warmup(len(self.batches), self.settings.optimizer)
         settings, group = self.settings, self.settings.contrast_group
         self._freeze()
         if self.ranks.world > 1 or settings.microbatch is not None:

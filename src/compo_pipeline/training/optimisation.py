@@ -138,18 +138,41 @@ def adamw(model: nn.Module, settings: OptimizerSettings) -> torch.optim.AdamW:
 
 
 def learning_rate(step: int, steps: int, settings: OptimizerSettings) -> float:
-    """The rate at a step of `steps`: linear warm-up, then cosine.
+    """The rate at a step of `steps`, counted from 0: linear warm-up, then cosine.
 
-    Source: CLIC paper, App. C.
+    The last step of the warm-up and the one after it have the peak rate; the cosine would reach
+    `lr_end` one step after the last.
+
+    Source: CLIC paper, App. C, as its code and open_clip's (FSC-CLIP, C2LIP) compute it.
     """
-    if settings.warmup_steps is None:
-        rising = int(settings.warmup * steps)
-    else:
-        rising = min(settings.warmup_steps, steps - 1)
+    rising = _warmup_length(steps, settings)
     if step < rising:
-        return settings.lr_start + (settings.lr - settings.lr_start) * step / rising
-    fallen = (step - rising) / max(1, steps - 1 - rising)
+        risen = step / max(1, rising - 1)
+        return settings.lr_start + (settings.lr - settings.lr_start) * risen
+    fallen = (step - rising) / (steps - rising)
     return settings.lr_end + (settings.lr - settings.lr_end) * (1 + math.cos(math.pi * fallen)) / 2
+
+
+def refuse_long_warmup(steps: int, settings: OptimizerSettings) -> None:
+    """Refuse a training of `steps` whose rate would rise until its end.
+
+    Raises:
+        SettingsError: the warm-up is as long as the training.
+    """
+    rising = _warmup_length(steps, settings)
+    if rising >= steps:
+        raise SettingsError(
+            f"training.optimizer.warmup_steps: expected fewer than the training's {steps} steps, "
+            f"got {rising}; train longer (training.epochs, data.sample.rows), or set it to null, "
+            "which leaves the warm-up to the share of all steps in training.optimizer.warmup"
+        )
+
+
+def _warmup_length(steps: int, settings: OptimizerSettings) -> int:
+    """Number of the first steps, of `steps`, in which the rate rises."""
+    if settings.warmup_steps is None:
+        return int(settings.warmup * steps)
+    return settings.warmup_steps
 
 
 class AmpOptimizer:

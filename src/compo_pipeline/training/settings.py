@@ -24,7 +24,7 @@ class OptimizerSettings:
     """Learning rate of the first step."""
 
     lr_end: NonNegativeFloat
-    """Learning rate of the last step."""
+    """Learning rate that the cosine would reach one step after the last."""
 
     warmup: _BelowOne = 0.2
     """Share of all steps in which the learning rate rises."""
