@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -233,6 +234,22 @@ def test_the_seed_draws_a_and_nothing_else(build: Any) -> None:
         assert torch.rand(1) == torch.rand(1, generator=torch.Generator().manual_seed(5))
     same = [all(map(torch.equal, drawn[0], other)) for other in drawn[1:]]
     assert same == [True, False]
+
+
+def test_a_has_the_distribution_of_loralib(build: Any) -> None:
+    """ytaek-oh/fsc-clip src/training/models/lora_utils/lora_layers.py: `_reset_parameters` of the
+    attention, `reset_parameters` of linear layers.
+    """
+    model = build("tok")
+    attach(model, 16, "tiny", BOTH, seed=0, convolution="loralib")
+    for key in (name for name in adapter_names(model) if "lora_A" in name):
+        value = model.get_parameter(key).detach()
+        if key.endswith("attn.lora_A.default.weight"):
+            theirs = nn.init.xavier_uniform_(torch.empty_like(value))
+        else:
+            theirs = nn.init.kaiming_uniform_(torch.empty_like(value), a=math.sqrt(5))
+        # The largest of hundreds of uniform draws is nearly the bound of their distribution.
+        assert value.abs().max().item() == pytest.approx(theirs.abs().max().item(), rel=0.05), key
 
 
 def test_training_states_and_exports_go_on_as_before(tiny_clip: Path, tmp_path: Path) -> None:

@@ -204,6 +204,15 @@ class FusedAttention(MultiheadAttention):
     weights during the call alone.
     """
 
+    def reset_lora_parameters(self, adapter_name: str, init_lora_weights: Any) -> None:
+        """Make the in-projection's A (Xavier-uniform) and B (zero).
+
+        Source: A as in loralib's attention, which SPARCL's, FSC-CLIP's and SVLC's code has; of
+        other layers A is Kaiming-uniform, there and here.
+        """
+        super().reset_lora_parameters(adapter_name, init_lora_weights)
+        nn.init.xavier_uniform_(self.lora_A[adapter_name].weight)
+
     def forward(self, query: Tensor, *args: Any, **kwargs: Any) -> Any:
         """What attention gives for a query [K, T, W], with the adapted weights."""
         base = self.get_base_layer()
