@@ -164,7 +164,7 @@ FILES = {
     "valse": "existence.json",
     "whatsup": "controlled_images_dataset.json",
     "crepe": "swap/prod_vg_hard_negs_swap_complexity_4.csv",
-    "vl_checklist": "corpus/v1/Object/a.yaml",
+    "vl_checklist": "corpus/v1/Object/Size/small/hake.yaml",
     "coco": "captions_val2017.json",
     "flickr30k": "dataset_flickr30k.json",
     "docci": "docci_descriptions.jsonlines",

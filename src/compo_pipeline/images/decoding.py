@@ -13,8 +13,9 @@ ever touched. What every image becomes is 8-bit RGB:
 - An array of numpy (`.npy`) is 8-bit [height, width, 3] in BGR, as OpenCV writes frames of videos.
 
 A name may end in a W3C media fragment, `123.jpg#xywh=10,20,30,40`: the image is the box of that
-left edge, top edge, width and height, in pixels of the upright image, clipped to it. A name may
-lead into a tar archive or a Parquet file: `0.tar/000012.jpg` (`archives.py`).
+left edge, top edge, width and height, in pixels of the upright image, black where the box is
+outside of it. A name may lead into a tar archive or a Parquet file: `0.tar/000012.jpg`
+(`archives.py`).
 
 `registry/model.py` decodes by the same rules, in code of its own.
 """
@@ -172,7 +173,7 @@ def load(root: Path, relative: str, limits: Limits) -> Image.Image:
         ImageError: with the reason why it cannot be used.
     """
     with open_file(root, relative, limits) as file:
-        return _cropped(_decode(file, limits), relative)
+        return _cropped(_decode(file, limits), relative, limits)
 
 
 def inspect(root: Path, relative: str, limits: Limits) -> DecodedImage:
@@ -184,7 +185,7 @@ def inspect(root: Path, relative: str, limits: Limits) -> DecodedImage:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             size = file.seek(0, SEEK_END)
             file.seek(0)
-            width, height = _cropped(_decode(file, limits), relative).size
+            width, height = _cropped(_decode(file, limits), relative, limits).size
     except ImageError as error:
         return DecodedImage(relative, digest, size, modified, str(error), 0, 0)
     except OSError as error:
@@ -222,8 +223,8 @@ def _decode(file: IO[bytes], limits: Limits) -> Image.Image:
         raise ImageError(reason, f"{type(error).__name__}: {error}") from error
 
 
-def _cropped(image: Image.Image, name: str) -> Image.Image:
-    """The box of an image that its name asks for."""
+def _cropped(image: Image.Image, name: str, limits: Limits) -> Image.Image:
+    """The box of an image that its name asks for, black where it is outside of the image."""
     _, cropped, box = name.partition(_CROP)
     if not cropped:
         return image
@@ -231,11 +232,10 @@ def _cropped(image: Image.Image, name: str) -> Image.Image:
     if numbers is None:
         raise ImageError("no_crop", f"{shown(name)}: expected {_CROP}x,y,width,height in pixels")
     x, y, width, height = map(int, numbers.groups())
-    left, top = max(x, 0), max(y, 0)
-    right, bottom = min(x + width, image.width), min(y + height, image.height)
-    if left >= right or top >= bottom:
-        raise ImageError("no_crop", f"{shown(name)} has no pixel of {image.width} x {image.height}")
-    return image.crop((left, top, right, bottom))
+    if width <= 0 or height <= 0:
+        raise ImageError("no_crop", f"{shown(name)} has no pixel")
+    _refuse_oversized(width, height, limits)
+    return image.crop((x, y, x + width, y + height))
 
 
 def _array(file: IO[bytes], limits: Limits) -> Image.Image:

@@ -2,8 +2,11 @@
 
 import csv
 import json
+import random
+import re
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -22,7 +25,7 @@ from compo_pipeline.evaluation.embed import Embedded
 from compo_pipeline.evaluation.evaluate import audit
 from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings
 from compo_pipeline.evaluation.verdicts import check_verdicts
-from compo_pipeline.images.decoding import load
+from compo_pipeline.images.decoding import ImageError, load
 
 BOX = {"bbox_x": 10, "bbox_y": 20, "bbox_w": 30, "bbox_h": 40}
 CAPTIONS = {"true_caption": "a dog on a car", "false_caption": "a car on a dog"}
@@ -33,7 +36,9 @@ SHUFFLES = {f"hard_text_{k}": f"dog a {k}" for k in range(1, 5)}
 def loaded(tmp_path: Path) -> Callable[..., dict[str, Subtask]]:
     """Writes files of a benchmark and loads its subtasks, by name."""
 
-    def read(name: str, files: dict[str, Any], ties: Any = "strict") -> dict[str, Subtask]:
+    def read(
+        name: str, files: dict[str, Any], ties: Any = "strict", items: int | None = None
+    ) -> dict[str, Subtask]:
         for path, content in files.items():
             file = tmp_path / name / path
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -42,7 +47,7 @@ def loaded(tmp_path: Path) -> Callable[..., dict[str, Subtask]]:
                     csv.writer(lines).writerows([content[0], *(row.values() for row in content)])
             else:
                 file.write_text(content if isinstance(content, str) else json.dumps(content))
-        sets = {name: BenchmarkSet()}
+        sets = {name: BenchmarkSet(items=items)}
         found = from_files(BenchmarksSettings(str(tmp_path), sets=sets, ties=ties))
         return {task.name: task for task in found}
 
@@ -117,6 +122,47 @@ def test_aro_crops_and_takes_means_over_relations_and_pairs(
     assert dropped == [24, 2]
     empty = embedded({str(left.path(left.items[0])): [1.0]}, {text: [1.0] for text in left.texts()})
     assert audit([left], empty)[0].dropped == dict(left.dropped)
+
+
+BOXES = {
+    "inside": (10, 20, 30, 40),
+    "beyond the right and lower edge": (80, 70, 50, 60),
+    "beyond the left and upper edge": (-15, -5, 40, 30),
+    "larger than the image": (-10, -10, 200, 200),
+    "outside": (150, 160, 20, 30),
+    "between pixels": (10.5, 20.5, 30.0, 41.5),
+    "as text": ("3.0", "4", "5", "6.5"),
+}
+
+
+@pytest.mark.parametrize("box", BOXES.values(), ids=BOXES)
+def test_boxes_of_aro_are_cropped_as_by_pillow(
+    loaded: Callable[..., dict[str, Subtask]], tmp_path: Path, box: tuple[Any, ...]
+) -> None:
+    """The official code calls `crop` of the edges, and pixels outside of the image are black."""
+    (tmp_path / "images").mkdir()
+    noise = np.random.default_rng(0).integers(1, 256, (90, 100, 3), dtype=np.uint8)
+    image = Image.fromarray(noise)
+    image.save(tmp_path / "images" / "7.png")
+    record = _relation("on", image_path="7.png", **dict(zip(BOX, box, strict=True)))
+    (task,) = loaded("aro", {"visual_genome_relation.json": [record]}).values()
+    x, y, width, height = map(float, box)
+    expected = image.crop((x, y, x + width, y + height))  # type: ignore[arg-type]
+    assert np.array_equal(load(*task.place(task.items[0])), expected)
+
+
+@pytest.mark.parametrize(
+    ("edge", "reason"), [(0, "no_crop"), (-3, "no_crop"), (10_000_000, "over")]
+)
+def test_a_box_without_pixels_or_with_too_many_is_skipped_with_a_reason(
+    loaded: Callable[..., dict[str, Subtask]], tmp_path: Path, edge: int, reason: str
+) -> None:
+    (tmp_path / "images").mkdir()
+    Image.new("RGB", (9, 9)).save(tmp_path / "images" / "7.png")
+    record = _relation("on", image_path="7.png", bbox_w=edge)
+    (task,) = loaded("aro", {"visual_genome_relation.json": [record]}).values()
+    with pytest.raises(ImageError, match=rf"^{reason}"):
+        load(*task.place(task.items[0]))
 
 
 def test_aro_orders_count_a_tie_as_the_official_code_does(
@@ -312,42 +358,97 @@ def test_vl_checklist_follows_its_index(
         "vl_checklist",
         {
             "corpus/v1/Object/Size/small/hake.yaml": index.format("a"),
-            "corpus/v1/Relation/spatial/vg.yaml": index.format("b"),
+            "corpus/v1/Relation/action/swig.yaml": index.format("b"),
             "data/a.json": records,
             "data/b.json": records,
         },
         "official",
     )
-    assert tasks.keys() == {"object/Size_small_hake", "relation/spatial_vg"}
-    task = tasks["relation/spatial_vg"]
+    assert tasks.keys() == {"small/hake/hake", "action_r/swig/swig"}
+    task = tasks["action_r/swig/swig"]
     assert task.items[0].image == "hake/pic/1.jpg"
     assert (task.items[0].positives, task.items[0].negatives) == (("a dog",), ("a cat",))
     assert verdicts(task, embedded, [0, 1, 1, 0, 1, 1]) == [True, False, False]
 
 
-def test_averages_of_vl_checklist_are_nested() -> None:
-    values = {"object/a": 0.1, "object/b": 0.3, "attribute/c": 0.6, "relation/d": 0.7}
-    assert averages("vl_checklist", values) == pytest.approx(
-        {"object": 0.2, "attribute": 0.6, "relation": 0.7, "average": 0.5}
-    )
+def _official_files(shared: Path) -> dict[str, dict[str, list[str]]]:
+    """The official grouping: categories to data sets to files, by the names of their results."""
+    corpus = shared / "benchmarks" / "vl_checklist" / "corpus.json"
+    grouping: dict[str, dict[str, list[str]]] = json.loads(corpus.read_text(encoding="utf-8"))
+    return grouping
+
+
+def test_averages_of_vl_checklist_follow_the_official_grouping(
+    shared: Path, loaded: Callable[..., dict[str, Subtask]]
+) -> None:
+    """Any accuracies of the files, averaged as corpus.json says and as reports do."""
+    grouping, random_ = _official_files(shared), random.Random(0)
+    names = [name for sets in grouping.values() for files in sets.values() for name in files]
+    files: dict[str, Any] = {"data/a.json": [["1.jpg", {"POS": ["a dog"], "NEG": ["a cat"]}]]}
+    for name in names:
+        # A result is named `<type>_<file>`, the type with / as _; files have _ in their names too.
+        place = re.sub("_(hake|swig|vg|vaw)", r"/\1", name, count=1)
+        folder, file = place.rsplit("/", 1)
+        path = f"corpus/v1/{folder.replace('_', '/')}/{file}.yaml"
+        files[path] = "ANNO_PATH: data/a.json\nIMG_ROOT: vg"
+    tasks = loaded("vl_checklist", files)
+    assert len(tasks) == len(names)
+    accuracy = {name: random_.random() for name in names}
+    by_category: dict[str, float] = {}
+    by_aspect: dict[str, list[float]] = {}
+    for category, sets in grouping.items():
+        of_sets = [fmean(accuracy[name] for name in files) for files in sets.values()]
+        by_category[category] = fmean(of_sets)
+        aspect = next(iter(sets.values()))[0].split("_")[0].lower()
+        by_aspect.setdefault(aspect, []).append(by_category[category])
+    aspects = {aspect: fmean(values) for aspect, values in by_aspect.items()}
+    expected = {**by_category, **aspects, "average": fmean(aspects.values())}
+    mine = {}
+    for task in tasks:
+        category, _, file = task.split("/")
+        every = [name for files in grouping[category].values() for name in files]
+        (name,) = (one for one in every if one.endswith(f"_{file}"))
+        mine[task] = accuracy[name]
+    assert len(expected) == 13 + 3 + 1
+    assert averages("vl_checklist", mine) == pytest.approx(expected)
+
+
+def test_a_number_of_items_of_vl_checklist_counts_those_with_an_image(
+    loaded: Callable[..., dict[str, Subtask]], tmp_path: Path
+) -> None:
+    """data_loader.py drops rows without image, then evaluate.py takes the first."""
+    records = [[f"{n}.jpg", {"POS": [f"right {n}"], "NEG": ["wrong"]}] for n in range(8)]
+    (tmp_path / "images" / "vg").mkdir(parents=True)
+    for number in (1, 3, 4, 6):
+        Image.new("RGB", (8, 8)).save(tmp_path / "images" / "vg" / f"{number}.jpg")
+    files = {
+        "corpus/v1/Relation/spatial/vg.yaml": "ANNO_PATH: data/a.json\nIMG_ROOT: vg",
+        "data/a.json": records,
+    }
+    (task,) = loaded("vl_checklist", files, items=3).values()
+    assert [item.positives for item in task.items] == [("right 1",), ("right 3",), ("right 4",)]
+    assert task.dropped == {"no image is there": 2}
+    (whole,) = loaded("vl_checklist", files).values()
+    assert len(whole.items) == 8 and not whole.dropped
 
 
 def test_official_vl_checklist_files(shared: Path, tmp_path: Path) -> None:
     data = shared / "benchmarks" / "vl_checklist"
-    # One file, which the official index does not name, is empty.
-    for file in (file for file in data.rglob("*.json") if json.loads(file.read_bytes())):
-        path = file.relative_to(data)
-        index = tmp_path / "corpus" / "v1" / path.with_suffix(".yaml")
-        index.parent.mkdir(parents=True, exist_ok=True)
-        index.write_text(f'ANNO_PATH: "data/{path}"\nIMG_ROOT: "vg"')
-        (tmp_path / "data" / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "data" / path).write_bytes(file.read_bytes())
+    index = tmp_path / "corpus" / "v1" / "Relation" / "spatial"
+    index.mkdir(parents=True)
+    # One file, which the official index does not name, is empty; corpus.json names no items.
+    files = [file for file in data.glob("*/**/*.json") if json.loads(file.read_bytes())]
+    for number, file in enumerate(files):
+        (tmp_path / f"{number}.json").write_bytes(file.read_bytes())
+        (index / f"vg_{number}.yaml").write_text(f"ANNO_PATH: {number}.json\nIMG_ROOT: vg")
     tasks = BENCHMARKS["vl_checklist"].load(tmp_path, tmp_path)  # type: ignore[misc]
-    assert {task.name.split("/")[0] for task in tasks} == {"object", "attribute", "relation"}
-    assert all(len(task.items) <= 20 for task in tasks)
+    assert len(tasks) == len(files) > 40
+    assert all(0 < len(task.items) <= 20 for task in tasks)
 
 
-INDEX = "corpus/v1/Object/a.yaml"
+INDEXED = "ANNO_PATH: b.json\nIMG_ROOT: vg"
+ONE = [["1.jpg", {"POS": ["a"], "NEG": ["b"]}]]
+INDEX = "corpus/v1/Object/Size/small/hake.yaml"
 HARD = "swap/prod_vg_hard_negs_swap_complexity_4.csv"
 
 
@@ -355,7 +456,7 @@ HARD = "swap/prod_vg_hard_negs_swap_complexity_4.csv"
     ("name", "files", "message"),
     [
         ("aro", {"visual_genome_relation.json": [_relation("on", bbox_x=None)]}, "item 0.*bbox_x"),
-        ("aro", {"visual_genome_relation.json": [_relation("on", bbox_w=1.5)]}, "item 0.*bbox_w"),
+        ("aro", {"visual_genome_relation.json": [_relation("on", bbox_w=1e9)]}, "item 0.*bbox_w"),
         ("aro", {"visual_genome_relation.json": [_relation("of")]}, r"relation\.json: .*left out"),
         ("aro", {"coco_order.json": [{"image": "1.jpg"}]}, "item 0.*correct_caption"),
         (
@@ -376,9 +477,14 @@ HARD = "swap/prod_vg_hard_negs_swap_complexity_4.csv"
         ("crepe", {HARD: [_hard(1, "a", ["b"], x="a")]}, "item 0.*'x'"),
         ("crepe", {HARD: [{**_hard(1, "a", []), "hard_negs": "open('x')"}]}, "item 0.*hard_negs"),
         ("crepe", {HARD: [_hard("../7", "a", ["b"])]}, "item 0.*image_id"),  # type: ignore[arg-type]
-        ("vl_checklist", {INDEX: "ANNO_PATH: ../a\nIMG_ROOT: a"}, r"a\.yaml.*ANNO_PATH"),
-        ("vl_checklist", {INDEX: "!!python/object/apply:os.getcwd []"}, r"a\.yaml cannot be read"),
-        ("vl_checklist", {"corpus/v1/Other/a.yaml": "ANNO_PATH: a"}, r"Other/a\.yaml"),
+        ("vl_checklist", {INDEX: "ANNO_PATH: ../a\nIMG_ROOT: a"}, r"hake\.yaml.*ANNO_PATH"),
+        (
+            "vl_checklist",
+            {INDEX: "!!python/object/apply:os.getcwd []"},
+            r"hake\.yaml cannot be read",
+        ),
+        ("vl_checklist", {"corpus/v1/Other/a.yaml": INDEXED, "b.json": ONE}, r"Other/a\.yaml"),
+        ("vl_checklist", {"corpus/v1/a.yaml": INDEXED, "b.json": ONE}, "no folder of an official"),
     ],
 )
 def test_what_cannot_be_scored_is_named(

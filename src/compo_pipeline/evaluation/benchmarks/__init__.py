@@ -35,14 +35,14 @@ from compo_pipeline.evaluation.benchmarks.items import (
     TITLES,
     Benchmark,
     Item,
-    Mean,
     Subtask,
     custom_titles,
+    mean_of_set,
     set_of,
     titles,
 )
 from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings
-from compo_pipeline.images.decoding import ACCEPTED, Limits
+from compo_pipeline.images.decoding import ACCEPTED, Limits, is_there
 from compo_pipeline.records import PER_CLASS, Caption, Score
 from compo_pipeline.untrusted import OutsideRoot, files_below, shown, text_problem
 
@@ -196,17 +196,50 @@ def load_place(place: Place, settings: BenchmarksSettings) -> list[Subtask]:
         raise SettingsError(f"benchmarks.sets.{name}: {place.root} holds no items")
     for subtask in subtasks:
         _check_names(subtask)
-    return [
+    limits = Limits(follow_symlinks=settings.follow_symlinks, exif=settings.exif)
+    found = [
         replace(
             subtask,
-            items=subtask.items[: place.files.items],
             title=title,
             ties_right=settings.ties == "official"
             and (place.benchmark.ties_right or subtask.ties_right),
-            limits=Limits(follow_symlinks=settings.follow_symlinks, exif=settings.exif),
+            limits=limits,
         )
         for subtask in subtasks
     ]
+    if place.files.items is None:
+        return found
+    first = _first_with_images if place.benchmark.counts_images else _first
+    return [first(subtask, place.files.items) for subtask in found]
+
+
+def _first(subtask: Subtask, count: int) -> Subtask:
+    """A subtask of the first items."""
+    return replace(subtask, items=subtask.items[:count])
+
+
+def _first_with_images(subtask: Subtask, count: int) -> Subtask:
+    """A subtask of the first items whose images are there; those without one are dropped.
+
+    Raises:
+        SettingsError: no item has its image.
+    """
+    found: list[Item] = []
+    passed = 0
+    for item in subtask.items:
+        if all(is_there(*place) for place in subtask.places(item)):
+            found.append(item)
+        else:
+            passed += 1
+        if len(found) == count:
+            break
+    if not found:
+        raise SettingsError(
+            f"benchmarks.sets.{subtask.benchmark}.items: no image of {subtask.name} is in "
+            f"{subtask.images}; name their folder at benchmarks.sets.{subtask.benchmark}.images"
+        )
+    dropped = {**subtask.dropped, "no image is there": passed} if passed else subtask.dropped
+    return replace(subtask, items=tuple(found), dropped=dropped)
 
 
 def _refuse_links(root: Path, pattern: str, settings: BenchmarksSettings) -> None:
@@ -296,7 +329,8 @@ def reported_metrics(
 ) -> list[ReportedMetric]:
     """The metrics of every scored subtask, and the averages whose subtasks were all scored.
 
-    Subtasks named `<set>/<part>` are not reported singly: `<set>` is the mean over its parts.
+    Subtasks named `<set>/<part>` are not reported singly: `<set>` is the mean over its parts
+    (`mean_of_set`).
 
     Args:
         items: number of scored items by benchmark, metric and subtask.
@@ -312,7 +346,7 @@ def reported_metrics(
         parts: dict[str, list[str]] = {}
         for subtask in subtasks:
             parts.setdefault(set_of(subtask), []).append(subtask)
-        sets = {name: Mean(tuple(members)) for name, members in parts.items()}
+        sets = {name: mean_of_set(members) for name, members in parts.items()}
         means = dict(sets)
         known = BENCHMARKS.get(benchmark)
         for name, mean in (known.averages.get(metric, {}) if known else {}).items():

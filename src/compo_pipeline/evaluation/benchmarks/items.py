@@ -23,6 +23,8 @@ from compo_pipeline.untrusted import (
 ALL = "all"
 """Name of the only subtask, or of the average over the items of all subtasks."""
 TITLES = "benchmarks.json"
+_MOST_PIXELS = 10**8
+"""More than an edge of any image that is opened."""
 
 _READERS: Mapping[str, Callable[[Path], Any]] = {
     ".csv": read_csv,
@@ -179,6 +181,24 @@ class Mean:
         return {name: weight / total for name, weight in found.items()}
 
 
+def mean_of_set(subtasks: Iterable[str], depth: int = 1) -> Mean:
+    """The mean over the parts of a set, in which a part with further parts is the mean of these.
+
+    Args:
+        subtasks: names of one set, `<set>/<part>` or `<set>/<part>/<further part>`.
+        depth: of the parts, 1 for those of the set itself.
+    """
+    parts: dict[str, list[str]] = {}
+    for name in subtasks:
+        parts.setdefault("/".join(name.split("/")[: depth + 1]), []).append(name)
+    return Mean(
+        tuple(
+            part if names == [part] else mean_of_set(names, depth + 1)
+            for part, names in parts.items()
+        )
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Benchmark:
     """A benchmark: its adapter, and the metrics that reports show of it.
@@ -187,7 +207,9 @@ class Benchmark:
     reads the dataset's own captions. `headline` says whether a summary shows a metric of a subtask
     or average. `averages` maps a metric to its averages, as the papers make them. `source` says
     where the files come from. `ties_right` says how its official code counts a tie. `files` are the
-    patterns of its annotation files below `root`.
+    patterns of its annotation files below `root`. `counts_images` says whether the number of items
+    that is asked for (`benchmarks.sets.<name>.items`) is of items whose images are there, as in its
+    official code.
     """
 
     name: str
@@ -198,6 +220,7 @@ class Benchmark:
     source: str = ""
     ties_right: bool = False
     files: tuple[str, ...] = ("*",)
+    counts_images: bool = False
 
 
 def titles(subtasks: Iterable[Subtask]) -> dict[str, str]:
@@ -292,21 +315,36 @@ class Record(NamedTuple):
     def crop(self, image: str, keys: Sequence[str]) -> str:
         """The name of the part of an image that is in the record's box.
 
+        Edges between pixels are rounded as by Pillow's `crop`, which the official code calls.
+
         Args:
             image: name of the whole image.
             keys: of the left edge, top edge, width and height of the box, in pixels.
         """
-        box = []
+        edges = []
         for key in keys:
             value = self.get(key)
             try:
-                if isinstance(value, int | float | str) and float(f"{value}").is_integer():
-                    box.append(int(float(value)))
-                    continue
-            except (ValueError, OverflowError):
-                pass
-            raise SettingsError(f"{self.where}: expected '{key}', pixels, got {shown(value)}")
-        return crop_name(image, *box)
+                edges.append(_pixels(value))
+            except (TypeError, ValueError) as error:
+                raise SettingsError(
+                    f"{self.where}: expected '{key}', pixels, got {shown(value)}"
+                ) from error
+        x, y, width, height = edges
+        left, top = round(x), round(y)
+        return crop_name(image, left, top, round(x + width) - left, round(y + height) - top)
+
+
+def _pixels(value: Any) -> float:
+    """A number of pixels, which may be a text and a fraction.
+
+    Raises:
+        ValueError, TypeError: it is none, or more than any image has.
+    """
+    pixels = float(value)
+    if isinstance(value, bool) or not abs(pixels) < _MOST_PIXELS:
+        raise ValueError
+    return pixels
 
 
 def read_files(root: Path, *patterns: str, kind: type = list) -> list[Record]:

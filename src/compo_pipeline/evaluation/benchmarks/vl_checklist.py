@@ -1,8 +1,11 @@
-"""VL-CheckList: `corpus/v1/<aspect>/<type>/<data set>.yaml` name the items and the images.
+"""VL-CheckList: `corpus/v1/<aspect>/.../<category>/<data set>[_<part>].yaml` name items and images.
 
 Each is {ANNO_PATH, IMG_ROOT}: a JSON file below the same folder, a list of [image, {POS: texts,
 NEG: texts}], and a folder below that of the images. The first positive is compared with the first
 negative, as in the official code.
+
+Averages follow the official `corpus.json`: a category is the mean of its data sets, a data set of
+its files, an aspect (object, attribute, relation) of its categories.
 """
 
 from __future__ import annotations
@@ -24,26 +27,39 @@ from compo_pipeline.remote import read_bytes
 from compo_pipeline.untrusted import path_below, shown
 
 NAME = "vl_checklist"
-ASPECTS = ("object", "attribute", "relation")
+CATEGORIES = {
+    "object": ("large", "medium", "small", "center", "mid", "margin"),
+    "attribute": ("color", "material", "action_a", "size", "state"),
+    "relation": ("action_r", "spatial"),
+}
+"""The official categories by aspect; both of `action` have the aspect's first letter."""
+
 _INDEX = Path("corpus", "v1")
 _BRACKETS = 100
 
 
 def load(root: Path, images: Path) -> list[Subtask]:
-    """Read every file that the index names; its subtask is a part of its aspect."""
+    """Read every file that the index names; its subtask is `<category>/<data set>/<file>`."""
     files = sorted((root / _INDEX).rglob("*.yaml"))
     if not files:
         raise SettingsError(f"there is no *.yaml in {root / _INDEX}")
     subtasks = []
     for file in files:
-        aspect, *parts = file.relative_to(root / _INDEX).with_suffix("").parts
-        if aspect.lower() not in ASPECTS or not parts:
-            raise SettingsError(f"{file} is in none of the folders {', '.join(ASPECTS)}")
         annotations, folder = _index(root, file)
         items = tuple(_item(record, folder) for record in read_file(annotations).records())
-        name = f"{aspect.lower()}/{'_'.join(parts)}"
+        name = f"{_category(root, file)}/{file.stem.partition('_')[0]}/{file.stem}"
         subtasks.append(Subtask(NAME, name, ("image_to_text",), images, items))
     return subtasks
+
+
+def _category(root: Path, file: Path) -> str:
+    """The official name of the category of a file of the index."""
+    aspect, folder = file.relative_to(root / _INDEX).parts[0].lower(), file.parent.name.lower()
+    for category in (folder, f"{folder}_{aspect[0]}"):
+        if category in CATEGORIES.get(aspect, ()):
+            return category
+    expected = "; ".join(f"{aspect}: {', '.join(names)}" for aspect, names in CATEGORIES.items())
+    raise SettingsError(f"{file} is in no folder of an official category ({expected})")
 
 
 def _index(root: Path, file: Path) -> tuple[Path, str]:
@@ -73,13 +89,16 @@ def _item(record: Record, folder: str) -> Item:
     return Item(record.name, f"{folder.rstrip('/')}/{image}", right, wrong)
 
 
+_ASPECTS = {aspect: Mean(categories) for aspect, categories in CATEGORIES.items()}
+
 BENCHMARK = Benchmark(
     name=NAME,
     label="VL-CheckList",
     load=load,
     headline=lambda metric, name: name == "average",
-    averages={"accuracy": {"average": Mean(ASPECTS)}},
+    averages={"accuracy": {**_ASPECTS, "average": Mean(tuple(_ASPECTS.values()))}},
     source="github.com/om-ai-lab/VL-CheckList: its folders corpus and data; images: the folders "
     "hake, swig and vg",
     files=("corpus/**/*",),
+    counts_images=True,
 )
