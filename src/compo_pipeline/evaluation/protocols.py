@@ -18,6 +18,11 @@ Floats = NDArray[np.floating]
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.integer]
 
+STRICT = "strict_accuracy"
+"""The metric of a choice in which ties are wrong, beside `accuracy`, in which they are right."""
+CHOICES = ("accuracy", STRICT, "itt", "t2i")
+"""Metrics whose verdict is `choice`."""
+
 TEXT_ONLY_CHANCE = 1 / 3
 # Chance levels of `group`: of similarities in random order.
 GROUP_CHANCES = {"text": 1 / 4, "image": 1 / 4, "group": 1 / 6, "group_match": 1 / 2}
@@ -115,16 +120,16 @@ def verdicts(metric: str, similarities: Floats, matches: int, *, ties_right: boo
     Args:
         metric: of the rows.
         similarities: [n, s], as `scoring` describes them.
-        matches: how many of the first similarities are of matches, in `accuracy`, `itt`, `t2i`;
-            how many images an item has, in `joint`.
+        matches: how many of the first similarities are of matches, in `CHOICES`; how many images
+            an item has, in `joint`.
         ties_right: whether ties are right in a choice.
 
     Returns:
         [n].
     """
-    if metric in ("accuracy", "itt", "t2i"):
+    if metric in CHOICES:
         first, others = similarities[:, :matches], similarities[:, matches:]
-        return choice(first, others, ties_right=ties_right)
+        return choice(first, others, ties_right=ties_right and metric != STRICT)
     if metric == "joint":
         return joint(similarities, matches, ties_right=ties_right)
     if metric == "tot":
@@ -142,14 +147,14 @@ def margin(metric: str, similarities: Sequence[float], matches: int) -> float:
     Args:
         metric: of the row.
         similarities: as `scoring` describes them.
-        matches: how many of the first are of matches, in `accuracy`, `itt`, `t2i`; how many images
-            the item has, in `joint`.
+        matches: how many of the first are of matches, in `CHOICES`; how many images the item has,
+            in `joint`.
     """
     if metric == "joint":
         count = len(similarities) // matches
         each = [similarities[start : start + count] for start in range(0, len(similarities), count)]
         return min(own[0] - max(own[1:]) for own in each)
-    if metric in ("accuracy", "itt", "t2i"):
+    if metric in CHOICES:
         return min(similarities[:matches]) - max(similarities[matches:])
     if metric in GROUP_CHANCES:
         s00, s01, s10, s11 = similarities

@@ -2,7 +2,8 @@
 
 What a row's `similarities` are, and when it is correct:
 - accuracy, itt: cosines of the image with the positives, then with the negatives; every
-  positive above every negative.
+  positive above every negative. strict_accuracy: the same where ties are right in accuracy and
+  wrong in this one.
 - t2i: cosines of the text with its image, then with the other images; the first above all others.
 - joint: of each image in turn, its cosines with its right text, then with its wrong ones.
 - average_precision: the value, then cosines of the text with the right images, then with the wrong
@@ -165,14 +166,23 @@ class _Scorer:
 
 def _image_to_text(scorer: _Scorer) -> Iterator[Scored]:
     single = all(len(item.positives) == 1 for item in scorer.subtask.items)
+    yield _of_texts(scorer, "accuracy" if single else "itt")
+
+
+def _strict_image_to_text(scorer: _Scorer) -> Iterator[Scored]:
+    yield _of_texts(scorer, protocols.STRICT)
+
+
+def _of_texts(scorer: _Scorer, metric: str) -> Scored:
+    """Rows of the choice of each item's image among its texts."""
 
     def similarities(items: Sequence[Item]) -> Floats:
         # [n, 1, D] * [n, t, D] -> [n, t]
         return np.asarray((scorer.images(items)[:, None, :] * scorer.all_texts(items)).sum(axis=2))
 
-    yield _choice(
+    return _choice(
         scorer,
-        "accuracy" if single else "itt",
+        metric,
         lambda item: (len(item.positives), len(item.negatives)),
         similarities,
     )
@@ -347,6 +357,7 @@ def _zero_shot(scorer: _Scorer) -> Iterator[Scored]:
 
 _PROTOCOLS: dict[str, Callable[[_Scorer], Iterator[Scored]]] = {
     "image_to_text": _image_to_text,
+    "strict_image_to_text": _strict_image_to_text,
     "text_to_image": _text_to_image,
     "joint": _joint,
     "average_precision": _average_precision,

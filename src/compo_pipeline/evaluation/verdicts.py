@@ -92,7 +92,7 @@ def _expected(
     name = row.item.rpartition("#")[0] if k and direction == "t2i" else row.item
     item = items.get((row.benchmark, row.subtask, name), _UNKNOWN)
     positives, images = len(item.positives), 1 + len(item.other_images)
-    if row.metric in ("accuracy", "itt", "joint"):
+    if row.metric in ("accuracy", protocols.STRICT, "itt", "joint"):
         length = positives + len(item.negatives)
         return positives, length, length
     if row.metric in GRADED:

@@ -19,6 +19,7 @@ from compo_pipeline.evaluation.benchmarks import (
     BENCHMARKS,
     Subtask,
     from_files,
+    metric_values,
     reported_metrics,
 )
 from compo_pipeline.evaluation.embed import Embedded
@@ -76,7 +77,7 @@ def verdicts(task: Subtask, embedded: Callable[..., Embedded], angles: list[floa
     vectors = {
         text: [np.cos(angle), np.sin(angle)] for text, angle in zip(texts, angles, strict=True)
     }
-    (scored,) = scoring.score("m", task, embedded(images, vectors))
+    scored = next(iter(scoring.score("m", task, embedded(images, vectors))))
     return [row.correct for row in scored.rows]
 
 
@@ -174,10 +175,36 @@ def test_aro_orders_count_a_tie_as_the_official_code_does(
         {"image": "val2014/2.jpg", "caption_options": ["a cat", "a cat", *"efg"]},
     ]
     angles = [1, *[2] * 4, *[0] * 4, 0, *[1] * 3]
-    for ties, expected in (("strict", [True, False, False]), ("official", [True, False, True])):
+    for ties in ("strict", "official"):
         (order,) = loaded("aro", {"coco_order.json": rows}, ties).values()
         assert order.name == "coco_order" and order.items[0].negatives == tuple(SHUFFLES.values())
-        assert verdicts(order, embedded, angles) == expected
+        assert verdicts(order, embedded, angles) == [True, False, True]
+
+
+@pytest.mark.parametrize("perfect", [True, False])
+def test_orders_of_which_some_change_nothing_have_the_official_value(
+    loaded: Callable[..., dict[str, Subtask]], embedded: Callable[..., Embedded], perfect: bool
+) -> None:
+    """aro_datasets.py: the share of rows whose argmax is the first column."""
+    rows = [
+        {"image": f"{number}.jpg", "caption_options": [f"a {number}", *others]}
+        for number, others in enumerate([["b"], ["a 1"], ["c"], ["a 3"], ["d"]])
+    ]
+    (order,) = loaded("aro", {"coco_order.json": rows}).values()
+    images = {str(order.path(item)): [1.0, 0.0] for item in order.items}
+    right = {item.positives[0] for item in order.items}
+    texts = {
+        text: [1.0, 0.0] if text in right or not perfect else [0.0, 1.0] for text in order.texts()
+    }
+    scores = np.array(
+        [[texts[text][0] for text in row["caption_options"]] for row in rows]  # type: ignore[index]
+    )
+    official = 100 * float((scores.argmax(axis=1) == 0).mean())
+    scored = scoring.score_model([order], embedded(images, texts), "m")
+    check_verdicts(scored.rows, [order])
+    values = metric_values(scored.rows)
+    assert values["aro/accuracy/coco_order"] == official == 100
+    assert values["aro/strict_accuracy/coco_order"] == (60 if perfect else 0)
 
 
 def test_averages_of_aro() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from compo_pipeline.configuration import SettingsError, nearest
+from compo_pipeline.evaluation import protocols
 from compo_pipeline.evaluation.benchmarks import (
     aro,
     cola,
@@ -85,6 +86,7 @@ Key = tuple[str, str, str]
 
 METRIC_LABELS = {
     "accuracy": "",
+    protocols.STRICT: "ties wrong",
     "itt": "ITT",
     "tot": "TOT",
     "t2i": "",
@@ -201,7 +203,7 @@ def load_place(place: Place, settings: BenchmarksSettings) -> list[Subtask]:
         replace(
             subtask,
             title=title,
-            ties_right=settings.ties == "official"
+            ties_right=(settings.ties == "official" or subtask.ties_official)
             and (place.benchmark.ties_right or subtask.ties_right),
             limits=limits,
         )

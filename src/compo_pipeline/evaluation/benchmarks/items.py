@@ -63,7 +63,8 @@ class Subtask:
 
     `classes` and `templates` (with `{}` where the class goes) are those of zero-shot
     classification. `ties_right` says whether a tie is right in a choice; adapters say what it is in
-    the official code. `dropped` counts items of the files that the official code leaves out, by
+    the official code. `ties_official` says whether that holds whatever `benchmarks.ties` says.
+    `dropped` counts items of the files that the official code leaves out, by
     reason. `title` is the benchmark's label in reports if its files are not the official ones
     ("SugarCrepe-style"). `limits` say what is accepted as an image.
     """
@@ -76,6 +77,7 @@ class Subtask:
     classes: tuple[str, ...] = ()
     templates: tuple[str, ...] = ()
     ties_right: bool = False
+    ties_official: bool = False
     # Not part of the items: they change no score.
     dropped: Mapping[str, int] = field(default_factory=dict, repr=False, compare=False)
     title: str | None = field(default=None, repr=False, compare=False)
