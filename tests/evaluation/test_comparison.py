@@ -1,10 +1,11 @@
+import random
 from collections.abc import Iterable
 
 import numpy as np
 import pytest
 
 from compo_pipeline.evaluation import statistics
-from compo_pipeline.evaluation.comparison import Row, by_role, compare
+from compo_pipeline.evaluation.comparison import Row, by_role, compare, with_holm_together
 from compo_pipeline.records import Score
 
 MODELS = {"base": "base", "fine_tuned": "clic"}
@@ -83,6 +84,32 @@ def test_p_values_are_corrected_over_all_figures() -> None:
     rows = _rows(*parts)
     assert rows["a"].vs_base.p == pytest.approx(2 / 256)
     assert rows["a"].vs_base.p_holm == pytest.approx(3 * 2 / 256)
+
+
+def test_p_values_of_several_models_are_one_family() -> None:
+    """Holm (1979): with the ps in order, reject while each is below 5% / (ps that are left)."""
+    random_ = random.Random(0)
+    parts = [_scores("base", name, [False] * 12) for name in "abcd"]
+    tables = []
+    for _ in range(2):
+        own = [
+            _scores("clic", name, [random_.random() < right for _ in range(12)])
+            for name, right in zip("abcd", (0.95, 0.9, 0.6, 0.5), strict=True)
+        ]
+        tables.append(list(_rows(*parts, *own).values()))
+    together = with_holm_together(tables)
+    differences = [row.vs_base for rows in together for row in rows]
+    ordered = sorted(differences, key=lambda one: one.p)
+    rejected = []
+    for rank, one in enumerate(ordered):
+        if one.p * (len(ordered) - rank) >= 0.05:
+            break
+        rejected.append(one)
+    assert 0 < len(rejected) < len(ordered)
+    marked = [one for one in differences if one.significance == "above"]
+    assert {id(one) for one in marked} == {id(one) for one in rejected}
+    raw = [one for one in differences if one.low > 0]
+    assert len(raw) > len(marked)
 
 
 def test_models_scored_on_other_items_are_refused() -> None:

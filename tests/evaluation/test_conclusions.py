@@ -9,7 +9,9 @@ MODELS = {"base": "base", "control": "control", "fine_tuned": "clic"}
 
 
 def _difference(low: float, high: float) -> Difference:
-    return Difference((low + high) / 2, low, high, 0.1, 0.1, 1.0, 3, 1)
+    """With a corrected p that is significant where the interval excludes zero."""
+    p = 0.01 if low * high > 0 else 0.1
+    return Difference((low + high) / 2, low, high, p, p, 1.0, 3, 1)
 
 
 def _row(low: float, high: float) -> Row:
@@ -41,6 +43,12 @@ FALL = replace(
 )
 def test_a_line_follows_the_interval(low: float, high: float, words: str) -> None:
     assert summary_lines([_row(low, high)], MODELS) == (f"ITT average: {words}",)
+
+
+def test_a_line_needs_a_p_that_is_significant_after_correction() -> None:
+    row = _row(1.0, 3.0)
+    row = replace(row, vs_base=replace(row.vs_base, p=0.01, p_holm=0.06))
+    assert "no significant difference" in summary_lines([row], MODELS)[0]
 
 
 def test_lines_name_the_headlines_that_fell() -> None:

@@ -145,7 +145,8 @@ def row(label, headline, gain, low, high):
     base, configured, tuned = (Estimate(v, v - 1, v + 1) for v in (40.0, 50.0, 50.0 + gain))
 
     def difference(value, low, high):
-        return Difference(value, low, high, 0.01, 0.02, 2.75, 3, 1)
+        p = 0.02 if low * high > 0 else 0.2
+        return Difference(value, low, high, p / 2, p, 2.75, 3, 1)
 
     return Row(
         benchmark="play",

@@ -23,6 +23,9 @@ BASE, CONTROL, FINE_TUNED = "base", "control", "fine_tuned"
 ROLES = (BASE, CONTROL, FINE_TUNED)
 OPPONENTS = (BASE, CONTROL)
 
+LEVEL = 0.05
+"""Of significance: the share of pages without any true difference that mark one."""
+
 Significance = Literal["above", "below", "level"]
 
 
@@ -48,7 +51,7 @@ class Difference:
 
     The interval covers other images, and other training seeds if there are several. `p` is from
     McNemar's exact test for one subtask under one seed, else that of the interval; `p_holm` is
-    corrected for all metrics compared with the same model. McNemar's test takes items for
+    corrected for all comparisons beside it (`with_holm`). McNemar's test takes items for
     independent, which several items of one image are not: there the interval is more conservative.
     `least_detectable` is the true difference that a test at 5% finds with a power of 80%. `gained`
     and `lost` count the items that only the fine-tuned or only the other model has right, over all
@@ -67,8 +70,10 @@ class Difference:
 
     @property
     def significance(self) -> Significance:
-        """Above or below if the interval excludes zero, else level."""
-        return significance(self.low, self.high)
+        """Above or below if the corrected p is below 5%, else level."""
+        if self.p_holm >= LEVEL:
+            return "level"
+        return "above" if self.value > 0 else "below"
 
     def format(self, decimals: int = 1) -> str:
         """With the interval: `+3.1 [+1.2, +5.0]`, of several seeds `+3.1 [+1.2, +5.0; 5 seeds]`."""
@@ -363,12 +368,26 @@ def row_statistics(
 
 
 def with_holm(rows: Sequence[Row]) -> list[Row]:
-    """The rows with `p_holm` filled in, one family of comparisons per opponent."""
-    corrected = list(rows)
-    for against in ("vs_base", "vs_control"):
-        family = [k for k, row in enumerate(corrected) if getattr(row, against) is not None]
-        adjusted = statistics.holm([getattr(corrected[k], against).p for k in family])
-        for k, p in zip(family, adjusted, strict=True):
-            difference = replace(getattr(corrected[k], against), p_holm=p)
-            corrected[k] = replace(corrected[k], **{against: difference})
+    """The rows with `p_holm` filled in; see `with_holm_together`."""
+    return with_holm_together([rows])[0]
+
+
+def with_holm_together(tables: Sequence[Sequence[Row]]) -> list[list[Row]]:
+    """The rows of several models with `p_holm` filled in, all of whose comparisons are one family.
+
+    Args:
+        tables: the rows of each model.
+    """
+    corrected = [list(rows) for rows in tables]
+    family = [
+        (rows, place, against)
+        for rows in corrected
+        for place, row in enumerate(rows)
+        for against in ("vs_base", "vs_control")
+        if getattr(row, against) is not None
+    ]
+    ps = [getattr(rows[place], against).p for rows, place, against in family]
+    for (rows, place, against), p in zip(family, statistics.holm(ps), strict=True):
+        difference = replace(getattr(rows[place], against), p_holm=p)
+        rows[place] = replace(rows[place], **{against: difference})
     return corrected

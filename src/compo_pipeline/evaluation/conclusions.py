@@ -70,7 +70,7 @@ def _line(row: Row, models: Mapping[str, str]) -> str:
 def summary_sentence(rows: Sequence[Row]) -> str:
     """The conclusion in one sentence: the change of the main metric, and what fell.
 
-    Only intervals that exclude zero count as a difference.
+    Only differences that are significant after correction count.
     """
     main = main_metric(rows)
     if main is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,7 +18,14 @@ from compo_pipeline.evaluation.benchmarks import (
     titles,
     zero_shot_sets,
 )
-from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Row, by_role, compare
+from compo_pipeline.evaluation.comparison import (
+    BASE,
+    FINE_TUNED,
+    Row,
+    by_role,
+    compare,
+    with_holm_together,
+)
 from compo_pipeline.evaluation.contamination import Overlap, TrainingRows, overlaps
 from compo_pipeline.evaluation.evaluate import Audit, Comparison, left_out, score_models
 from compo_pipeline.evaluation.published import Paper, published_results
@@ -330,7 +337,7 @@ def score_suite(
         found = compare([rows], roles, scored[baseline].chance, labels)
         compared.append(SuiteModel(name, own.weights, own.fingerprint, tuple(found)))
     suite = Suite(
-        models=tuple(compared),
+        models=_corrected(compared),
         audits=tuple(audits),
         precision=f"images {settings.image_precision}, texts {settings.text_precision}",
         ties=benchmarks.ties,
@@ -368,4 +375,12 @@ def compare_runs(runs: Mapping[str, Sequence[tuple[Sequence[Score], Comparison]]
         roles = {BASE: first.models[BASE], FINE_TUNED: own.models[role]}
         rows = compare([scores for scores, _ in seeds], roles, chance, first.titles)
         models.append(SuiteModel(label, own.weights[role], own.fingerprints[role], tuple(rows)))
-    return Suite(tuple(models), first.audits, precision="", ties="", titles=first.titles)
+    return Suite(_corrected(models), first.audits, precision="", ties="", titles=first.titles)
+
+
+def _corrected(models: Sequence[SuiteModel]) -> tuple[SuiteModel, ...]:
+    """The models with Holm's correction over all comparisons with the first one."""
+    baseline, *others = models
+    tables = with_holm_together([model.rows for model in others])
+    found = [replace(model, rows=tuple(rows)) for model, rows in zip(others, tables, strict=True)]
+    return (baseline, *found)

@@ -102,7 +102,7 @@ def _panels(suite: Suite) -> list[plots.FrontierPanel]:
 def show(suite: Suite, console: Console | None = None) -> None:
     """Print the headline metrics of all models, and what was left out."""
     console = terminal(console)
-    coloured = "; coloured: the 95% interval of the difference from the first model excludes zero"
+    coloured = "; coloured: significantly other than the first model (5%, Holm's correction)"
     title = "per cent" + coloured * (len(suite.models) > 1)
     table = figure_table(title, [model.name for model in suite.models], collapse_padding=True)
     for rows in suite.headlines:
