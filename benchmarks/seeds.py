@@ -1,13 +1,15 @@
-"""CLIC, its control and the base over several training seeds, on the held-out test scenes.
+"""A method, its control and the base over several training seeds, on the held-out test scenes.
 
     python benchmarks/seeds.py --seeds 5 --precision fp32
+    python benchmarks/seeds.py --seeds 5 --precision fp32 --env relations_scenes
 
 Runs `kedro run --pipelines=counterfactuals,views,training,evaluation` for each seed (after
 `raw,ingest,validation` once), then compares the seeds' per-item scores: differences paired on the
 same items, intervals over seeds and images, the least detectable difference beside them. A second
 table says what the promotion gate decides of each seed's model against the base. Writes
-benchmarks/results/seeds_<precision>.json and .md. Finished seeds are not run again: each precision
-is a variant of that name.
+benchmarks/results/seeds_<precision>.json and .md, of another environment than base
+seeds_<environment>_<precision>. Finished seeds are not run again. In the base environment each
+precision is a variant of that name.
 """
 
 from __future__ import annotations
@@ -16,9 +18,10 @@ import argparse
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
@@ -26,39 +29,64 @@ import study
 from compo_pipeline.configuration import parse
 from compo_pipeline.evaluation.benchmarks import custom_titles
 from compo_pipeline.evaluation.comparison import Row, compare
+from compo_pipeline.methods.registry import label as method_label
 from compo_pipeline.records import Score, from_table
 from compo_pipeline.registry.gate import Check, judge
 from compo_pipeline.registry.settings import PromotionSettings
 
 RESULTS = Path("benchmarks/results")
-ROOT = Path("data/01_raw/scenes/benchmarks/test")
-MODELS = {"base": "base", "control": "control", "fine_tuned": "clic"}
+BASE_ENV = "base"
 
 
-def kedro(pipelines: str, *parameters: str) -> None:
-    """Run pipelines of the base environment; stops where one fails."""
-    command = [sys.executable, "-m", "kedro", "run", "--env=base", f"--pipelines={pipelines}"]
-    if parameters:
-        command.append(f"--params={','.join(parameters)}")
-    subprocess.run(command, check=True)
+class Setup(NamedTuple):
+    """What is trained: an environment, its parameters and the precision."""
+
+    env: str
+    precision: str
+    parameters: Mapping[str, Any]
+
+    @property
+    def models(self) -> dict[str, str]:
+        """Roles to the names in the scores."""
+        return {"base": "base", "control": "control", "fine_tuned": self.parameters["method"]}
+
+    @property
+    def variant(self) -> str:
+        """The variant under which the runs lie."""
+        return self.precision if self.env == BASE_ENV else self.parameters["variant"]
+
+    @property
+    def result(self) -> str:
+        """Name of the files of results."""
+        return "_".join(["seeds", *([] if self.env == BASE_ENV else [self.env]), self.precision])
+
+    def kedro(self, pipelines: str, *parameters: str) -> None:
+        """Run pipelines of the environment; stops where one fails."""
+        command = [sys.executable, "-m", "kedro", "run", f"--env={self.env}"]
+        command.append(f"--pipelines={pipelines}")
+        if parameters:
+            command.append(f"--params={','.join(parameters)}")
+        subprocess.run(command, check=True)
+
+    def scores(self, seed: int) -> list[Score]:
+        """Per-item scores of a seed, which is trained and evaluated if that was not done before."""
+        run = Path(self.parameters["dataset"], self.parameters["method"], self.variant)
+        folder = Path("data/07_model_output") / run / f"seed={seed}"
+        if not (folder / "metrics.json").exists():
+            recipe = [f"seed={seed}", f"training.precision={self.precision}"]
+            if self.env == BASE_ENV:
+                recipe.append(f"variant={self.variant}")
+            self.kedro("counterfactuals,views,training,evaluation", *recipe)
+        return list(from_table(pq.read_table(folder / "scores.parquet"), Score))
 
 
-def scores_of(seed: int, precision: str) -> list[Score]:
-    """Per-item scores of a seed, which is trained and evaluated where that was not done before."""
-    folder = Path(f"data/07_model_output/scenes/clic/{precision}/seed={seed}")
-    if not (folder / "metrics.json").exists():
-        recipe = (f"seed={seed}", f"variant={precision}", f"training.precision={precision}")
-        kedro("counterfactuals,views,training,evaluation", *recipe)
-    return list(from_table(pq.read_table(folder / "scores.parquet"), Score))
-
-
-def decisions(seeds: list[list[Score]]) -> list[tuple[Check, ...]]:
+def decisions(setup: Setup, seeds: list[list[Score]]) -> list[tuple[Check, ...]]:
     """What the configured gate makes of each seed's model against the base."""
-    gate = parse(PromotionSettings, study.configured("base", "")["promotion"], "promotion").gate
+    gate = parse(PromotionSettings, setup.parameters["promotion"], "promotion").gate
     return [
         judge(
-            [score for score in scores if score.model == MODELS["fine_tuned"]],
-            [score for score in scores if score.model == MODELS["base"]],
+            [score for score in scores if score.model == setup.models["fine_tuned"]],
+            [score for score in scores if score.model == setup.models["base"]],
             [],
             gate,
         )
@@ -66,14 +94,16 @@ def decisions(seeds: list[list[Score]]) -> list[tuple[Check, ...]]:
     ]
 
 
-def markdown(rows: list[Row], decided: list[tuple[Check, ...]], precision: str) -> str:
+def markdown(rows: list[Row], decided: list[tuple[Check, ...]], setup: Setup) -> str:
     """The figures as a table, per cent, and the gate's decision on each seed."""
+    label = method_label(setup.parameters["method"])
     lines = [
-        f"{len(decided)} training seeds in {precision}; per cent; 95% intervals "
+        f"{len(decided)} training seeds in {setup.precision}; per cent; 95% intervals "
         "over seeds and images; differences paired on the same items; LDD: least "
         "detectable difference.",
         "",
-        "| benchmark | items | base | control | CLIC | CLIC - base | CLIC - control | LDD |",
+        f"| benchmark | items | base | control | {label} | {label} - base | {label} - control "
+        "| LDD |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in rows:
@@ -109,22 +139,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
+    parser.add_argument("--env", default=BASE_ENV)
     arguments = parser.parse_args()
-    if not Path("data/03_primary/scenes/captions.parquet").exists():
-        kedro("raw,ingest,validation")
-    seeds = [scores_of(seed, arguments.precision) for seed in range(arguments.seeds)]
-    rows = compare(seeds, MODELS, chance={}, titles=custom_titles(ROOT))
-    decided = decisions(seeds)
-    name = f"seeds_{arguments.precision}"
+    parameters = study.configured(arguments.env, "")
+    setup = Setup(arguments.env, arguments.precision, parameters)
+    if not Path("data/03_primary", parameters["dataset"], "captions.parquet").exists():
+        setup.kedro("raw,ingest,validation")
+    seeds = [setup.scores(seed) for seed in range(arguments.seeds)]
+    root = Path(parameters["data"]["root"]) / "benchmarks" / "test"
+    rows = compare(seeds, setup.models, chance={}, titles=custom_titles(root))
+    decided = decisions(setup, seeds)
     RESULTS.mkdir(parents=True, exist_ok=True)
     content: dict[str, Any] = {
         "seeds": arguments.seeds,
         "rows": [asdict(row) for row in rows],
         "gate": [[asdict(check) for check in checks] for checks in decided],
     }
-    (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
-    table = markdown(rows, decided, arguments.precision)
-    (RESULTS / f"{name}.md").write_text(table, encoding="utf-8")
+    (RESULTS / f"{setup.result}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
+    table = markdown(rows, decided, setup)
+    (RESULTS / f"{setup.result}.md").write_text(table, encoding="utf-8")
 
 
 if __name__ == "__main__":
