@@ -17,7 +17,7 @@ from compo_pipeline.evaluation.availability import available
 from compo_pipeline.evaluation.benchmarks import BENCHMARKS, Key, from_files, zero_shot_sets
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
 from compo_pipeline.evaluation.differences import chosen_pair, item_changes
-from compo_pipeline.evaluation.published import Paper
+from compo_pipeline.evaluation.published import Paper, published
 from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings, DiffSettings
 from compo_pipeline.evaluation.suite import (
     AGGREGATES,
@@ -145,9 +145,13 @@ def test_what_is_there_of_every_benchmark(benchmarks: dict[str, Any], tmp_path: 
 
 
 def suite_of(values: Mapping[Key, float]) -> Suite:
-    """One model with these metrics."""
-    rows = tuple(_row(key, value) for key, value in values.items())
-    return Suite((SuiteModel("m", "w", "f", rows),), (), "", "strict")
+    """One model with these metrics of all official items."""
+    _, counts = published()
+    rows = []
+    for key, value in values.items():
+        count = counts.get(f"{key[0]}/{key[2]}", 1)
+        rows.append(replace(_row(key, value, count), images=count))
+    return Suite((SuiteModel("m", "w", "f", tuple(rows)),), (), "", "strict")
 
 
 def test_an_aggregate_is_a_mean_of_all_its_members_or_names_the_missing() -> None:
@@ -163,6 +167,20 @@ def test_an_aggregate_is_a_mean_of_all_its_members_or_names_the_missing() -> Non
     rendered = replace(suite_of(values), titles={"aro": "ARO-style"})
     assert rendered.aggregates == [partial]
     assert replace(suite_of({keys[0]: 1.0}), titles={"aro": "ARO-style"}).aggregates == []
+
+
+@pytest.mark.parametrize("left_out", ["items", "skipped", "limited"])
+def test_an_average_of_a_paper_needs_all_items(left_out: str) -> None:
+    """The official files of SugarCrepe++ have 4,757 items in five subtasks."""
+    keys = [("sugar_crepe_pp", metric, "average") for metric in ("itt", "tot")]
+    whole = suite_of(dict.fromkeys(keys, 50.0))
+    assert [one.values for one in whole.aggregates] == [(50.0,)]
+    (model,) = whole.models
+    changes = {"items": {"items": 25}, "skipped": {"skipped": 1}, "limited": {}}[left_out]
+    rows = tuple(replace(row, **changes) for row in model.rows)  # type: ignore[arg-type]
+    limited = ("sugar_crepe_pp",) if left_out == "limited" else ()
+    (found,) = replace(whole, models=(replace(model, rows=rows),), limited=limited).aggregates
+    assert found.values == () and found.missing == () and len(found.partial) == 2
 
 
 def test_aggregates_within_a_benchmark_name_its_missing_subtasks() -> None:

@@ -45,6 +45,17 @@ def published() -> tuple[tuple[Paper, ...], dict[str, int]]:
     return papers, content["items"]
 
 
+def is_partial(row: Row, benchmark: str) -> bool:
+    """Whether items of a metric were left out: of the official count, where that is known.
+
+    Args:
+        row: of the metric.
+        benchmark: whose official count is compared.
+    """
+    count = row.images if benchmark in _IMAGES_COUNT else row.items
+    return row.skipped > 0 or count != published()[1].get(f"{benchmark}/{row.name}", count)
+
+
 def published_results(rows: Iterable[Row], *, coco: bool) -> list[PublishedResults]:
     """The published counterparts of a run's metrics.
 
@@ -58,12 +69,10 @@ def published_results(rows: Iterable[Row], *, coco: bool) -> list[PublishedResul
     papers, counts = published()
     complete: dict[str, Row] = {}
     for row in rows:
-        benchmark, count = row.benchmark, row.items
+        benchmark = row.benchmark
         if benchmark == retrieval.NAME and coco:
             benchmark = "coco"
-        if benchmark in _IMAGES_COUNT:
-            count = row.images
-        if row.skipped == 0 and count == counts.get(f"{benchmark}/{row.name}"):
+        if f"{benchmark}/{row.name}" in counts and not is_partial(row, benchmark):
             complete[f"{benchmark}/{row.metric}/{row.name}"] = row
     compared = []
     for paper in papers:

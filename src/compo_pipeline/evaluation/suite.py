@@ -28,7 +28,7 @@ from compo_pipeline.evaluation.comparison import (
 )
 from compo_pipeline.evaluation.contamination import Overlap, TrainingRows, overlaps
 from compo_pipeline.evaluation.evaluate import Audit, Comparison, left_out, score_models
-from compo_pipeline.evaluation.published import Paper, published_results
+from compo_pipeline.evaluation.published import Paper, is_partial, published_results
 from compo_pipeline.evaluation.settings import (
     BenchmarksSettings,
     ComparisonSet,
@@ -107,11 +107,14 @@ COMPOSITIONAL = (
 
 @dataclass(frozen=True, slots=True)
 class AggregateRow:
-    """An aggregate of all models, per cent; without values if a member was not run."""
+    """An aggregate of all models, per cent; without values if a member is `missing`, as it was not
+    run, or `partial`, as some of its items were not scored.
+    """
 
     label: str
     values: tuple[float, ...]
     missing: tuple[str, ...]
+    partial: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +140,8 @@ class Suite:
 
     The first model is the baseline. Values are per cent. `audits` are of the baseline's tokenizer,
     `titles` labels of benchmarks whose files are not the official ones, `not_run` the labels of
-    optional benchmarks whose files are not there, `overlaps` of the training rows that were named,
+    optional benchmarks whose files are not there, `limited` those of which the first items alone
+    were scored, other than in an official run, `overlaps` of the training rows that were named,
     `references` values from result files, with a line in `unmatched` about those without a
     counterpart. `environment` is where the models were scored.
     """
@@ -149,6 +153,7 @@ class Suite:
     exif: bool = True
     titles: dict[str, str] = field(default_factory=dict)
     not_run: tuple[str, ...] = ()
+    limited: tuple[str, ...] = ()
     overlaps: tuple[Overlap, ...] = ()
     references: tuple[Paper, ...] = ()
     unmatched: tuple[str, ...] = ()
@@ -185,10 +190,23 @@ class Suite:
         found = []
         for one in AGGREGATES:
             missing = [member for member in one.members if not set(member) <= values[0].keys()]
+            partial = [member for member in one.members if self._partial & set(member)]
             if len(missing) < len(one.members):
-                means = () if missing else tuple(_aggregate(one, own) for own in values)
-                found.append(AggregateRow(one.label, means, tuple(map(one.name, missing))))
+                whole = not missing and not partial
+                means = tuple(_aggregate(one, own) for own in values) if whole else ()
+                names = (tuple(map(one.name, members)) for members in (missing, partial))
+                found.append(AggregateRow(one.label, means, *names))
         return found
+
+    @property
+    def _partial(self) -> set[Key]:
+        """The metrics of which some items were not scored."""
+        rows = self.models[0].rows
+        return {
+            row.key
+            for row in rows
+            if row.benchmark in self.limited or is_partial(row, row.benchmark)
+        }
 
     @property
     def trade_off(self) -> tuple[Aggregate, tuple[Aggregate, ...]]:
@@ -344,6 +362,11 @@ def score_suite(
         exif=benchmarks.exif,
         titles=labels,
         not_run=tuple(place.benchmark.label for place in places(benchmarks) if not place.exists),
+        limited=tuple(
+            place.benchmark.name
+            for place in places(benchmarks)
+            if place.files.items is not None and not place.benchmark.counts_images
+        ),
         overlaps=tuple(overlaps(subtasks, known, settings.workers, slices)) if known else (),
     )
     return [row for own in scored.values() for row in own.rows], suite

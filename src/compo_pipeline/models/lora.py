@@ -210,8 +210,8 @@ class FusedAttention(MultiheadAttention):
         Source: A as in loralib's attention, which SPARCL's, FSC-CLIP's and SVLC's code has; of
         other layers A is Kaiming-uniform, there and here.
         """
-        super().reset_lora_parameters(adapter_name, init_lora_weights)
-        nn.init.xavier_uniform_(self.lora_A[adapter_name].weight)
+        super().reset_lora_parameters(adapter_name, init_lora_weights)  # type: ignore[no-untyped-call]
+        nn.init.xavier_uniform_(self.lora_A[adapter_name].get_parameter("weight"))
 
     def forward(self, query: Tensor, *args: Any, **kwargs: Any) -> Any:
         """What attention gives for a query [K, T, W], with the adapted weights."""
