@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,10 +62,12 @@ def page(gain: float) -> list[list[Row]]:
             found = row_statistics(
                 {BASE: base, FINE_TUNED: ours}, [1 / parts] * parts, exact=parts == 1
             )
-            counts = {"items": ITEMS, "skipped": 0, "images": ITEMS // 2, "chance": None}
-            names = {"benchmark": "simulated", "metric": "accuracy", "name": f"{place}"}
-            kind = {"label": f"{place}", "headline": False, "averaged": parts > 1}
-            table.append(Row(**names, **kind, **counts, **found))
+            fields: dict[str, Any] = {
+                **{"benchmark": "simulated", "metric": "accuracy", "name": f"{place}"},
+                **{"label": f"{place}", "headline": False, "averaged": parts > 1},
+                **{"items": ITEMS, "skipped": 0, "images": ITEMS // 2, "chance": None},
+            }
+            table.append(Row(**fields, **found))
     return with_holm_together(tables)
 
 
