@@ -63,9 +63,16 @@ def page(gain: float) -> list[list[Row]]:
                 {BASE: base, FINE_TUNED: ours}, [1 / parts] * parts, exact=parts == 1
             )
             fields: dict[str, Any] = {
-                **{"benchmark": "simulated", "metric": "accuracy", "name": f"{place}"},
-                **{"label": f"{place}", "headline": False, "averaged": parts > 1},
-                **{"items": ITEMS, "skipped": 0, "images": ITEMS // 2, "chance": None},
+                "benchmark": "simulated",
+                "metric": "accuracy",
+                "name": f"{place}",
+                "label": f"{place}",
+                "headline": False,
+                "averaged": parts > 1,
+                "items": ITEMS,
+                "skipped": 0,
+                "images": ITEMS // 2,
+                "chance": None,
             }
             table.append(Row(**fields, **found))
     return with_holm_together(tables)
