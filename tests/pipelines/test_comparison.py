@@ -247,7 +247,10 @@ def test_cells_are_compared_with_the_base_over_all_seeds(tmp_path: Path) -> None
         {BASE: "base", FINE_TUNED: "clic"},
         {("sugar_crepe", "accuracy", "swap_att"): 0.5},
     )
-    assert values["CLIC"] == json.loads(json.dumps(asdict(direct[0])))
+    alone = json.loads(json.dumps(asdict(direct[0])))
+    # Corrected for the comparison of the other cell too.
+    assert values["CLIC"]["vs_base"].pop("p_holm") >= alone["vs_base"].pop("p_holm")
+    assert values["CLIC"] == alone
 
 
 def test_runs_of_another_base_are_refused(tmp_path: Path) -> None:
