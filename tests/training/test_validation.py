@@ -74,7 +74,7 @@ def plan(
     settings = recipe(epochs=4, save_every=3, validation=ValidationSettings(2), keep="best")
     optimizer = replace(settings.optimizer, lr=0.01)
     # No configuration may have it: with it, training undoes itself.
-    object.__setattr__(optimizer, "lr_end", -0.13)
+    object.__setattr__(optimizer, "lr_end", -0.18)
     settings = replace(settings, optimizer=optimizer)
     inputs = world.captions, "data", views, world.root, ModelSettings(f"local-dir:{tiny_clip}")
     return TrainingInputs(*inputs, settings, 0, tmp_path / "resume", held_out=data)
