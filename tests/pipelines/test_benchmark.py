@@ -14,7 +14,13 @@ from PIL import Image
 
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.evaluation.availability import available
-from compo_pipeline.evaluation.benchmarks import BENCHMARKS, Key, from_files, zero_shot_sets
+from compo_pipeline.evaluation.benchmarks import (
+    BENCHMARKS,
+    Key,
+    from_files,
+    places,
+    zero_shot_sets,
+)
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
 from compo_pipeline.evaluation.differences import chosen_pair, item_changes
 from compo_pipeline.evaluation.published import Paper, published
@@ -181,6 +187,25 @@ def test_an_average_of_a_paper_needs_all_items(left_out: str) -> None:
     limited = ("sugar_crepe_pp",) if left_out == "limited" else ()
     (found,) = replace(whole, models=(replace(model, rows=rows),), limited=limited).aggregates
     assert found.values == () and found.missing == () and len(found.partial) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "items", "limited"),
+    [
+        ("sugar_crepe", 5, True),
+        ("sugar_crepe", None, False),
+        ("vl_checklist", 5, True),
+        ("vl_checklist", None, False),
+        # om-ai-lab/VL-CheckList configs/our_clip_object.yaml: MAX_NUM 2000, halved in evaluate.py.
+        ("vl_checklist", 1000, False),
+    ],
+)
+def test_a_number_of_items_other_than_the_official_one_is_a_limit(
+    name: str, items: int | None, limited: bool
+) -> None:
+    settings = BenchmarksSettings("anywhere", sets={name: BenchmarkSet(items=items)})
+    (place,) = places(settings)
+    assert place.is_limited == limited
 
 
 def test_aggregates_within_a_benchmark_name_its_missing_subtasks() -> None:

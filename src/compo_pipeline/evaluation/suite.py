@@ -362,11 +362,7 @@ def score_suite(
         exif=benchmarks.exif,
         titles=labels,
         not_run=tuple(place.benchmark.label for place in places(benchmarks) if not place.exists),
-        limited=tuple(
-            place.benchmark.name
-            for place in places(benchmarks)
-            if place.files.items is not None and not place.benchmark.counts_images
-        ),
+        limited=tuple(place.benchmark.name for place in places(benchmarks) if place.is_limited),
         overlaps=tuple(overlaps(subtasks, known, settings.workers, slices)) if known else (),
     )
     return [row for own in scored.values() for row in own.rows], suite

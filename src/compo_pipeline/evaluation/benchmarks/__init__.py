@@ -121,6 +121,11 @@ class Place(NamedTuple):
         """Whether the folder of its annotation files is there."""
         return self.root.is_dir()
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether fewer items are scored than in the whole files and in an official run."""
+        return self.files.items not in (None, self.benchmark.official_items)
+
 
 def with_key(message: str, key: str) -> str:
     """A message about `benchmarks`, where these settings are those of another YAML key."""
@@ -211,7 +216,7 @@ def load_place(place: Place, settings: BenchmarksSettings) -> list[Subtask]:
     ]
     if place.files.items is None:
         return found
-    first = _first_with_images if place.benchmark.counts_images else _first
+    first = _first if place.benchmark.official_items is None else _first_with_images
     return [first(subtask, place.files.items) for subtask in found]
 
 

@@ -209,9 +209,9 @@ class Benchmark:
     reads the dataset's own captions. `headline` says whether a summary shows a metric of a subtask
     or average. `averages` maps a metric to its averages, as the papers make them. `source` says
     where the files come from. `ties_right` says how its official code counts a tie. `files` are the
-    patterns of its annotation files below `root`. `counts_images` says whether the number of items
-    that is asked for (`benchmarks.sets.<name>.items`) is of items whose images are there, as in its
-    official code.
+    patterns of its annotation files below `root`. `official_items` is the number of items of a
+    subtask that its official run takes, of those whose images are there; None for all. Of such a
+    benchmark `benchmarks.sets.<name>.items` counts these too.
     """
 
     name: str
@@ -222,7 +222,7 @@ class Benchmark:
     source: str = ""
     ties_right: bool = False
     files: tuple[str, ...] = ("*",)
-    counts_images: bool = False
+    official_items: int | None = None
 
 
 def titles(subtasks: Iterable[Subtask]) -> dict[str, str]:

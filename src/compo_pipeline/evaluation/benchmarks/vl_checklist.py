@@ -100,5 +100,5 @@ BENCHMARK = Benchmark(
     source="github.com/om-ai-lab/VL-CheckList: its folders corpus and data; images: the folders "
     "hake, swig and vg",
     files=("corpus/**/*",),
-    counts_images=True,
+    official_items=1000,
 )
