@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import torch
 
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
@@ -13,6 +14,7 @@ from compo_pipeline.methods.views import ViewSettings
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.parameters import variants
 from compo_pipeline.quality.settings import DataValidationSettings, IngestSettings
+from compo_pipeline.training.optimisation import learning_rate
 from compo_pipeline.training.settings import NOT_FINGERPRINTED, TrainingSettings
 
 # Whose values no paper gives, or that say where and how a run proceeds.
@@ -362,16 +364,27 @@ def test_variants_of_the_recipes_change_just_what_the_papers_say(parameters, env
 
 LOW_RANK = {"training.lora.rank": 4, "training.lora.convolution": "loralib"}
 PUBLISHED = {
-    "ce_clip": ("fsc_coco", {"training.epochs": 10, "views.epochs": 10}),
+    "ce_clip": (
+        "fsc_coco",
+        {
+            "training.epochs": 10,
+            "views.epochs": 10,
+            "ce_clip.objective.weights.ranking": 0.3,
+            "ce_clip.objective.weights.intra_modal": 0.3,
+            "ce_clip.objective.intra_modal_negatives": "first",
+            "ce_clip.objective.reset_thresholds": True,
+        },
+    ),
     "cs_clip": (
         "fsc_coco",
         {
             "training.batch_size": 128,
+            "training.optimizer.lr": 5e-7,
             "training.optimizer.lr_start": 5e-7,
-            "training.optimizer.lr_end": 5e-8,
-            "training.optimizer.warmup": 0.6,  # three of five epochs
-            "training.optimizer.warmup_steps": None,
+            "training.optimizer.lr_end": 5.1e-7,
+            "training.optimizer.warmup_steps": 0,
             "training.optimizer.weight_decay": 0.01,
+            "training.optimizer.clip_norm": 1.0,
             "training.crop_scale": None,
         },
     ),
@@ -403,7 +416,28 @@ def test_baselines_as_published(parameters, method):
     changed = with_variant(plain, "published", env)
     assert changes(plain, changed) == values
     assert changed[method]["objective"]["trains"] == ["image", "text"]
-    assert changed["training"]["optimizer"]["lr"] == 5e-6
+    assert changed["training"]["optimizer"]["lr"] == values.get("training.optimizer.lr", 5e-6)
+
+
+def test_cs_clip_as_published_has_the_rates_of_a_warm_up_of_one_step_an_epoch(parameters) -> None:
+    """torch's own linear warm-up over three of five epochs, stepped as in the authors' loop."""
+    plain = {**parameters("fsc_coco"), "method": "cs_clip"}
+    settings = [
+        parse(TrainingSettings, with_variant(plain, name, "fsc_coco")["training"], "training")
+        for name in ("published", "published_config")
+    ]
+    code, config = (one.optimizer for one in settings)
+    steps, epochs = 414_113 // 128, settings[0].epochs  # captions of the Karpathy split
+    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], lr=config.lr)
+    warmup = torch.optim.lr_scheduler.LinearLR(
+        optimizer, config.lr_start / config.lr, total_iters=3 * steps
+    )
+    for epoch in range(epochs):
+        theirs = warmup.get_last_lr()[0]
+        for step in (epoch * steps, (epoch + 1) * steps - 1):
+            assert learning_rate(step, epochs * steps, code) == pytest.approx(theirs, rel=0.02)
+        optimizer.step()
+        warmup.step()
 
 
 @pytest.mark.parametrize("method", METHODS)

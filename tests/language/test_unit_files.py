@@ -1,6 +1,8 @@
 """Units and foils from files of the authors' form."""
 
 import json
+import random
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +40,39 @@ def written(folder: Path, *files: Any) -> Path:
 def test_units_of_a_record(tmp_path: Path) -> None:
     found = read(written(tmp_path, [RECORD]), "key")["a dog on a mat"]
     assert found.units == (
-        WrittenUnit("entity", "dog", ("cat",)),
+        WrittenUnit("entity", "dog", (("cat",),)),
         WrittenUnit(
             "relation",
             "dog lies on mat",
-            ("dog is under mat", "mat lies on dog", "cat lies on mat"),
+            (("dog is under mat",), ("mat lies on dog",), ("cat lies on mat",)),
         ),
     )
     assert found.swaps == ("a mat on a dog", "a on dog mat")
+
+
+def test_a_negative_of_another_change_type_is_not_used(tmp_path: Path) -> None:
+    negatives = [*RECORD["relations"][0]["negatives"], {"change_type": "x", "relation_type": "by"}]
+    record = {**RECORD, "relations": [{**RECORD["relations"][0], "negatives": negatives}]}
+    both = [read(written(tmp_path, [one]), "key")["a dog on a mat"] for one in (RECORD, record)]
+    assert both[0] == both[1]
+
+
+def test_a_negative_of_a_relation_is_drawn_as_often_as_all_foils_of_its_subject(
+    tmp_path: Path,
+) -> None:
+    """As a slow simulation of the authors' `_sample_structured_relation_pair` draws them."""
+    foils = [{"negative": name} for name in ("cat", "cow", "fox", "hen", "owl", "pig")]
+    record = {**RECORD, "negative_entities": {"dog": foils}}
+    unit = read(written(tmp_path, [record]), "key")["a dog on a mat"].units[-1]
+    ours, theirs = random.Random(0), random.Random(1)
+    drawn = Counter(unit.foil(ours) for _ in range(30_000))
+    expected = Counter()
+    for _ in range(30_000):
+        candidates = ["dog is under mat", "mat lies on dog"]
+        candidates.append(f"{theirs.choice(foils)['negative']} lies on mat")
+        expected[theirs.choice(candidates)] += 1
+    assert drawn.keys() == expected.keys()
+    assert all(abs(drawn[text] - expected[text]) < 500 for text in expected)  # 4 deviations
 
 
 def test_records_that_cannot_be_read_are_counted(

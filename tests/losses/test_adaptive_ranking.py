@@ -6,7 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from compo_pipeline.losses.adaptive_ranking import adapted, cross_modal_ranking, intra_modal
+from compo_pipeline.losses.adaptive_ranking import (
+    adapted,
+    cross_modal_ranking,
+    intra_modal,
+    towards_first_negative,
+)
 
 RIGHT = torch.tensor([3.0, 1.0, 2.0])
 WRONG = torch.tensor([[2.0, 4.0], [0.5, -9.0], [1.0, 1.5]])
@@ -52,3 +57,19 @@ def test_gradients_without_a_negative() -> None:
     loss.backward()
     assert loss.item() == 0 and right.grad is not None and wrong.grad is not None
     assert not right.grad.any() and not wrong.grad.any()
+
+
+def test_the_published_intra_modal_loss_is_a_cross_entropy_with_label_1() -> None:
+    """As `get_tec_loss` of the authors' code: the caption's own logit is column 0 there."""
+    generator = torch.Generator().manual_seed(0)
+    right, wrong = torch.randn(5, generator=generator), torch.randn(5, 12, generator=generator)
+    joined = torch.cat([right[:, None], wrong], dim=1)
+    expected = torch.nn.functional.cross_entropy(joined, torch.ones(5, dtype=torch.long))
+    everything = torch.ones(12, dtype=torch.bool)
+    assert torch.allclose(towards_first_negative(right, wrong, everything), expected)
+    valid = torch.arange(12) >= 2
+    expected = torch.nn.functional.cross_entropy(
+        joined[:, [0, *range(3, 13)]], torch.ones(5, dtype=torch.long)
+    )
+    assert torch.allclose(towards_first_negative(right, wrong, valid), expected)
+    assert towards_first_negative(right, wrong, ~everything).item() == 0.0

@@ -8,6 +8,7 @@ lexicon.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
@@ -26,6 +27,8 @@ or by that of FSC-CLIP's code."""
 
 _POS = {"NOUN": "n", "VERB": "v", "ADJ": "a"}
 _POS_OF_ALL = {**_POS, "PROPN": "n", "PRON": "n", "ADV": "r"}
+_PREPOSITIONS = frozenset("at by de for from in of on to with".split())
+_PLURAL = re.compile(r"[^sui]s$")
 # WordNet's frames with an object right behind the verb: "Somebody ----s something", ...
 _TRANSITIVE = frozenset({8, 9, 10, 11, 14, 15, 16, 17, 18, 19, 20, 21, 24, 25, 30, 31, 33})
 
@@ -239,9 +242,29 @@ def _formed(weights: Mapping[str, int], upos: str, tag: str) -> Iterator[Alterna
     for name, weight in weights.items():
         lemma = load_lexicon().lemmas.get((name, upos))
         if lemma is None:
-            yield Alternative(regular(name, tag), weight, countable=True, mass=False)
+            if form := _inflected(name, upos, tag):
+                yield Alternative(form, weight, countable=True, mass=False)
         elif form := lemma.forms.get(tag):
             yield Alternative(form, weight, lemma.countable, lemma.mass)
+
+
+def _inflected(name: str, upos: str, tag: str) -> str | None:
+    """The form of a name that the lexicon does not have; of several words the head is inflected:
+    a verb's first ("blowing up"), a noun's before its preposition ("mothers of pearl") or last.
+    None for one that is plural already where a singular is asked for ("widow's weeds").
+    """
+    words = name.split()
+    if upos not in ("NOUN", "VERB") or len(words) == 1:
+        return regular(name, tag)
+    head = 0
+    if upos == "NOUN":
+        within = (place for place in range(1, len(words)) if words[place] in _PREPOSITIONS)
+        head = next(within, len(words)) - 1
+    lemma = load_lexicon().lemmas.get((words[head], upos))
+    if upos == "NOUN" and lemma is None and _PLURAL.search(words[head]):
+        return name if tag == "NNS" else None
+    form = lemma.forms.get(tag) if lemma else regular(words[head], tag)
+    return " ".join([*words[:head], form, *words[head + 1 :]]) if form else None
 
 
 def _antonyms(synset: Any) -> Iterator[Any]:

@@ -26,7 +26,11 @@ from compo_pipeline.language.editing import Edit, Generated, edited, movable, re
 from compo_pipeline.language.scene_graph import Category, Element, scene_graph
 from compo_pipeline.records import Parse
 
-CATEGORIES: frozenset[Category] = frozenset({"entity", "attribute", "relation"})
+Kind = Category | Literal["verb"]
+"""What may be replaced: a category of elements, or of relations the verbs alone."""
+
+CATEGORIES: frozenset[Kind] = frozenset({"entity", "attribute", "relation"})
+_KINDS = CATEGORIES | {"verb"}
 _PER_ELEMENT = 2
 _COUNTING = frozenset({"a", "an", "one", "another", "each", "every"})
 
@@ -45,13 +49,13 @@ class Replacer:
 
     Attributes:
         source: gives alternatives.
-        categories: of elements that may be replaced.
+        categories: kinds of elements that may be replaced.
         determiners: whether a determiner is an attribute, although nothing replaces it.
         concreteness: how the element that is replaced is drawn; None draws all alike.
     """
 
     source: Source
-    categories: Set[Category] = CATEGORIES
+    categories: Set[Kind] = CATEGORIES
     determiners: bool = False
     concreteness: Concreteness | None = None
 
@@ -81,9 +85,13 @@ class Replacer:
         return [
             _replacement(parse, element, word)
             for element in elements
-            if element.category in self.categories and movable(parse, element.start, element.end)
+            if self._replaces(element) and movable(parse, element.start, element.end)
             for word in self._candidates(parse, element, rng)
         ]
+
+    def _replaces(self, element: Element) -> bool:
+        verb = element.category == "relation" and element.upos == "VERB"
+        return element.category in self.categories or (verb and "verb" in self.categories)
 
     def _candidates(self, parse: Parse, element: Element, rng: random.Random) -> list[str]:
         """Up to two alternatives, drawn by weight; none that the caption already names."""
@@ -131,16 +139,17 @@ def replacer(
     Args:
         source: `lexicon` (shipped); `wordnet` or `wordnet_cousins`, through nltk where the user has
             installed it.
-        categories: of elements that may be replaced: entity, attribute, relation.
+        categories: of elements that may be replaced: entity, attribute, relation, and verb for
+            the relations that are verbs.
         key: the YAML key of `source`, for errors.
 
     Raises:
         SettingsError: unknown names, or WordNet is wanted and not there.
     """
     wanted = set(categories)
-    chosen = CATEGORIES.intersection(wanted)
-    if unknown := wanted - CATEGORIES:
-        raise SettingsError(f"{sorted(unknown)} are no categories: expected {sorted(CATEGORIES)}")
+    chosen = _KINDS.intersection(wanted)
+    if unknown := wanted - _KINDS:
+        raise SettingsError(f"{sorted(unknown)} are no categories: expected {sorted(_KINDS)}")
     if source == "lexicon":
         return Replacer(from_lexicon, chosen)
     if source == "wordnet":

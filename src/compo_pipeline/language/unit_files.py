@@ -3,13 +3,16 @@
 A folder of JSON files, each a list of records `{original_caption, entities: [text],
 negative_entities: {entity: [foil]}, relations: [{subject, relation_type, object, negatives}],
 swap_negatives: [text]}`; a foil or swap is a text or `{negative}`, a relation's negative is
-`{change_type}` with another `relation_type`, or with `subject` and `object`, which are exchanged
-where it gives none (change_type `swap` or `subject_object_swap`).
+`{change_type}` with another `relation_type` (change_type `antonym`, `negation`, `relation_change`
+or `relation_opposite`), or with `subject` and `object`, which are exchanged where it gives none
+(`swap` or `subject_object_swap`). Other change types are not used, as in the authors'
+utils/sampler.py.
 """
 
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,16 +26,25 @@ from compo_pipeline.untrusted import files_below, read_json, text_problem
 log = logging.getLogger(__name__)
 
 _SWAPS = frozenset({"swap", "subject_object_swap"})
+_CHANGES = frozenset({"antonym", "negation", "relation_change", "relation_opposite"})
 _PARTS = ("subject", "relation_type", "object")
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenUnit:
-    """A unit's text and its foils."""
+    """A unit's text and its foils: one of each group is drawn, and one of these is the foil.
+
+    Each negative of a relation in the file is a group of its own; the foils of its subject and
+    those of its object are one group each (utils/sampler.py, `_sample_structured_relation_pair`).
+    """
 
     category: Category
     text: str
-    foils: tuple[str, ...]
+    foils: tuple[tuple[str, ...], ...]
+
+    def foil(self, rng: random.Random) -> str:
+        """A drawn foil."""
+        return rng.choice(rng.choice(self.foils))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +112,15 @@ def _units(record: Mapping[str, Any]) -> Iterator[WrittenUnit]:
     }
     for entity in map(_text, record.get("entities") or ()):
         if others.get(entity):
-            yield WrittenUnit("entity", entity, others[entity])
+            yield WrittenUnit("entity", entity, (others[entity],))
     for relation in record.get("relations") or ():
         subject, name, other = (_text(relation.get(part)) for part in _PARTS)
         text = _sentence(subject, name, other)
-        foils = dict.fromkeys(_relation_foils(relation, subject, name, other, others))
-        foils.pop(text, None)
+        groups = _relation_foils(relation, subject, name, other, others)
+        differing = (tuple(foil for foil in group if foil != text) for group in groups)
+        foils = tuple(group for group in differing if group)
         if subject and name and other and foils:
-            yield WrittenUnit("relation", text, tuple(foils))
+            yield WrittenUnit("relation", text, foils)
 
 
 def _relation_foils(
@@ -116,17 +129,16 @@ def _relation_foils(
     name: str,
     other: str,
     others: Mapping[str, tuple[str, ...]],
-) -> Iterator[str]:
+) -> Iterator[tuple[str, ...]]:
     for negative in relation.get("negatives") or ():
-        if str(negative.get("change_type")).lower() in _SWAPS:
+        change = str(negative.get("change_type")).strip().lower()
+        if change in _SWAPS:
             first, last = _text(negative.get("subject")), _text(negative.get("object"))
-            yield _sentence(first or other, name, last or subject)
-        elif new := _text(negative.get("relation_type")):
-            yield _sentence(subject, new, other)
-    for foil in others.get(subject, ()):
-        yield _sentence(foil, name, other)
-    for foil in others.get(other, ()):
-        yield _sentence(subject, name, foil)
+            yield (_sentence(first or other, name, last or subject),)
+        elif change in _CHANGES and (new := _text(negative.get("relation_type"))):
+            yield (_sentence(subject, new, other),)
+    yield tuple(_sentence(foil, name, other) for foil in others.get(subject, ()))
+    yield tuple(_sentence(subject, name, foil) for foil in others.get(other, ()))
 
 
 def _sentence(subject: str, name: str, other: str) -> str:

@@ -61,5 +61,32 @@ def intra_modal(right: Tensor, wrong: Tensor, valid: Tensor) -> Tensor:
     Returns:
         Scalar, mean over captions; one without any negative has 0.
     """
+    return (_against(right, wrong, valid) - right).mean()
+
+
+def towards_first_negative(right: Tensor, wrong: Tensor, valid: Tensor) -> Tensor:
+    """The same choice with the batch's first hard negative as the right answer of every caption.
+
+    Source: CE-CLIP's code as published (Enhance-FineGrained, revision 3cd1cf2,
+    src/open_clip/loss.py, `get_tec_loss`): the labels are 1 where the caption's own logit is
+    column 0. A later revision has `intra_modal`. An absent negative has a logit there and none
+    here, so that the first that exists takes its place.
+
+    Args:
+        right: [m], logits of the images and their captions.
+        wrong: [m, N], of the captions and all N negatives of the batch.
+        valid: [N], bool: the negative exists.
+
+    Returns:
+        Scalar, mean over captions; 0 where no negative exists.
+    """
+    if not valid.any():
+        return right.sum() * 0.0
+    first = wrong[:, int(valid.int().argmax())]
+    return (_against(right, wrong, valid) - first).mean()
+
+
+def _against(right: Tensor, wrong: Tensor, valid: Tensor) -> Tensor:
+    """Log of the sum [m] over the exponentials of a row's logits."""
     logits = torch.cat([right[:, None], wrong.masked_fill(~valid, -torch.inf)], dim=1)
-    return (logits.logsumexp(dim=1) - right).mean()
+    return logits.logsumexp(dim=1)

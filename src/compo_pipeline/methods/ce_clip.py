@@ -3,8 +3,9 @@
 Source: "Contrasting Intra-Modal and Ranking Cross-Modal Hard Negatives to Enhance Visio-Linguistic
 Compositional Understanding" (Zhang et al. 2024), and its authors' code. Their negatives exchange
 the first two nouns, or replace an adjective, a noun or a verb by what a masked language model
-writes; here rules do. The paper says of the intra-modal loss only that it takes hard negatives:
-those of the whole batch, as in the code, or the caption's own (`intra_modal_negatives`).
+writes; here rules do. Paper and code differ in the intra-modal loss (`intra_modal_negatives`) and
+in how long thresholds last (`reset_thresholds`); `variant=published` is the code as published,
+`variant=published_config` the paper.
 
 Shapes: m rows of a batch, K negatives a row, T tokens of context, D width of the joint space.
 """
@@ -18,7 +19,12 @@ import torch
 from pydantic import NonNegativeFloat
 
 from compo_pipeline.configuration import settings
-from compo_pipeline.losses.adaptive_ranking import adapted, cross_modal_ranking, intra_modal
+from compo_pipeline.losses.adaptive_ranking import (
+    adapted,
+    cross_modal_ranking,
+    intra_modal,
+    towards_first_negative,
+)
 from compo_pipeline.losses.negclip import negclip
 from compo_pipeline.methods.contract import Encoder, LossTerms, Term, Towers, embed_texts
 from compo_pipeline.methods.negclip import NegativesBatch, NegativeViews, Rule, TextNegatives
@@ -34,7 +40,7 @@ class CeClipViews(NegativeViews):
         "negclip",
         "replace_attribute",
         "replace_entity",
-        "replace_relation",
+        "replace_verb",
     )
 
 
@@ -57,10 +63,14 @@ class CeClipObjective:
     most_threshold: NonNegativeFloat = 10.0
     """Upper bound of the thresholds, in logits."""
 
-    intra_modal_negatives: Literal["batch", "own"] = "batch"
+    intra_modal_negatives: Literal["batch", "own", "first"] = "batch"
     """What the intra-modal loss contrasts a caption with: all negatives of the batch (the authors'
-    code), or its own.
+    code today), its own, or all of the batch of which the first one is taken for the right answer
+    of every caption (their code as published).
     """
+
+    reset_thresholds: bool = False
+    """Whether thresholds start at 0 in each epoch (the authors' code), or once."""
 
     trains: Towers = ("image", "text")
     """Towers that are trained."""
@@ -73,6 +83,11 @@ class CeClip(TextNegatives):
     views_type: ClassVar[type] = CeClipViews
     objective_type: ClassVar[type] = CeClipObjective
     objective: CeClipObjective
+
+    @property
+    def memory_lasts_an_epoch(self) -> bool:
+        """Whether the thresholds start anew in each epoch."""
+        return self.objective.reset_thresholds
 
     def loss(self, encoder: Encoder, batch: NegativesBatch) -> LossTerms:
         """NegCLIP's loss, the ranking of negatives, and captions against negatives."""
@@ -91,11 +106,13 @@ class CeClip(TextNegatives):
             bounded = adapted(right, wrong, valid, thresholds, self.objective.most_threshold)
             encoder.memory[_THRESHOLDS] = bounded
         if weights.intra_modal:
-            if self.objective.intra_modal_negatives == "batch":
-                between = captions @ negatives.flatten(0, 1).T
-                among = intra_modal(right, scale * between, valid.flatten())
-            else:
+            if self.objective.intra_modal_negatives == "own":
                 between = torch.einsum("md,mkd->mk", captions, negatives)
                 among = intra_modal(right, scale * between, valid)
+            else:
+                first = self.objective.intra_modal_negatives == "first"
+                between = captions @ negatives.flatten(0, 1).T
+                contrast_texts = towards_first_negative if first else intra_modal
+                among = contrast_texts(right, scale * between, valid.flatten())
             terms["intra_modal"] = Term(among, weights.intra_modal)
         return terms

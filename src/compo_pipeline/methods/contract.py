@@ -217,6 +217,11 @@ class Method:
         return False
 
     @property
+    def memory_lasts_an_epoch(self) -> bool:
+        """Whether what the loss carries from step to step is forgotten at the start of an epoch."""
+        return False
+
+    @property
     def bias(self) -> float | None:
         """Where logit_bias starts on a base that has none (one trained with a softmax): the
         objective's setting `bias`; None for a method without a bias.

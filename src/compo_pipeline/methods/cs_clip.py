@@ -177,4 +177,4 @@ def _written(records: WrittenUnits, category: Category, rng: random.Random) -> _
     if not found:
         return None
     unit = rng.choice(found)
-    return _Pair(unit.text, rng.choice(unit.foils), Origin("unit_files", category, ()))
+    return _Pair(unit.text, unit.foil(rng), Origin("unit_files", category, ()))

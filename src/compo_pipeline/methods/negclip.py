@@ -52,6 +52,8 @@ Rule = Literal[
     "replace_entity",
     "replace_attribute",
     "replace_relation",
+    "replace_verb",
+    "replace_attribute_or_verb",
 ]
 
 
@@ -63,7 +65,8 @@ class NegativeViews:
     """One negative each: `negclip` exchanges two words or phrases of a kind, `replace` a thing,
     attribute or relation for another, `bigram` shuffles pairs of words, `swap` exchanges two words
     of any one part of speech (CLIC's rule, within the caption); `replace_entity`,
-    `replace_attribute` and `replace_relation` replace nothing else.
+    `replace_attribute`, `replace_relation`, `replace_verb` (relations that are no prepositions) and
+    `replace_attribute_or_verb` replace nothing else.
     """
 
     replacements: ReplacementSource = "lexicon"
@@ -122,9 +125,8 @@ class TextNegatives(Method):
     def rule(self, name: Rule) -> Generator:
         """A rule with the settings of the views."""
         if name.startswith("replace"):
-            return self.replacer(
-                (name.removeprefix("replace_"),) if name != "replace" else CATEGORIES
-            )
+            named = name.removeprefix("replace").removeprefix("_")
+            return self.replacer(named.split("_or_") if named else CATEGORIES)
         drawing: Any = {"careful": self.view_settings.careful, "concreteness": self._concreteness}
         rules: dict[Rule, Generator] = {
             "negclip": partial(swap_phrases, **drawing),

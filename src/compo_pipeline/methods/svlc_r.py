@@ -3,8 +3,9 @@
 Source: "Teaching Structured Vision & Language Concepts to Vision & Language Models" (Doveh et al.
 2023), and its authors' code: the negatives are texts of the contrast and of S-Neg; the paraphrase
 is contrasted with the images and with the captions. Their published run with rule-made negatives
-has no paraphrases (`weights.positive: 0`). Here the tables are the lexicon's groups of words, and
-rules write the paraphrases, theirs a language model; a caption without one is its own, as theirs.
+has no paraphrases (`weights.positive: 0`). Their five tables have colours, sizes, materials, states
+and actions, never things; here they are the lexicon's groups of attributes and verbs. Rules write
+the paraphrases, theirs a language model; a caption without one is its own, as theirs.
 
 Shapes: m rows of a batch, K negatives a row, T tokens of context.
 """
@@ -41,7 +42,7 @@ from compo_pipeline.records import Caption
 class SvlcRViews(NegativeViews):
     """One replaced word a caption."""
 
-    generators: tuple[Rule, ...] = ("replace",)
+    generators: tuple[Rule, ...] = ("replace_attribute_or_verb",)
 
 
 @settings

@@ -207,6 +207,8 @@ class Training:
         place = [self.ranks.rank] if self.ranks.rank else []
         torch.manual_seed(digest(self.batches.seed, "step", step - 1, *place))
         rate = learning_rate(step - 1, len(self.batches), self.settings.optimizer)
+        if self.method.memory_lasts_an_epoch and (step - 1) % self.batches.steps_per_epoch == 0:
+            self._encoder.memory.clear()
         losses: dict[str, Tensor] = {}
         norm = self._optimizer.step(self._group_losses(collated.batch, losses), rate)
         clamp_scale(self.loaded.model)
