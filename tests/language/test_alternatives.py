@@ -66,6 +66,12 @@ SYNSETS = {
     "walk": Synset("v", "walk", (("@", "move"),), (2,)),
     "push": Synset("v", "push", (("@", "move"),), (8,)),
     "pull": Synset("v", "pull", (("@", "move"), ("!", "push")), (8,)),
+    "burst": Synset("v", "burst_forth blow_up", (("@", "push"),), (8,)),
+    "tear": Synset("v", "tear", (("@", "push"),), (8,)),
+    "garment": Synset("n", "garment"),
+    "cape": Synset("n", "cape", (("@", "garment"),)),
+    "weeds": Synset("n", "widow's_weeds", (("@", "garment"),)),
+    "coat": Synset("n", "coat_of_mail", (("@", "garment"),)),
     "large": Synset("a", "large", (("!", "small"),)),
     "small": Synset("a", "small"),
     "huge": Synset("a", "huge", (("&", "large"),)),
@@ -172,6 +178,14 @@ def test_inflected_as_the_word_is(source: WordNetSource) -> None:
     assert words(source, "geese", "NOUN", "NNS") >= {"dogs", "cats"}
     walking = words(source, "walking", "VERB", "VBG", conditions=frozenset({"intransitive"}))
     assert walking == {"swimming"}
+
+
+def test_a_name_of_several_words_inflects_its_head(
+    source: WordNetSource, cousins: WordNetCousins
+) -> None:
+    assert {"bursting forth", "blowing up"} <= words(cousins, "tear", "VERB", "VBG")
+    assert words(source, "cape", "NOUN", "NN") == {"coat of mail"}
+    assert words(source, "capes", "NOUN", "NNS") == {"coats of mail", "widow's weeds"}
 
 
 def test_frequent_senses_weigh_more(source: WordNetSource) -> None:

@@ -72,6 +72,14 @@ def test_each_category(tagged: Tagged) -> None:
     }
 
 
+def test_verbs_alone_of_the_relations_and_with_attributes(tagged: Tagged) -> None:
+    parse = tagged(f"{DOG} pushes/VERB/VBZ {TABLE} under/ADP/IN [ a/DET/DT tree/NOUN/NN ]")
+    assert words(every(parse), "relation").keys() == {"pushes", "under"}
+    assert words(every(parse, replacer(categories=("verb",)))).keys() == {"pushes"}
+    both = words(every(parse, replacer(categories=("attribute", "verb"))))
+    assert both.keys() == {"pushes", "brown"}
+
+
 def test_words_and_spans_and_the_article(tagged: Tagged) -> None:
     generator = Replacer(Given("table", Alternative("oven", 1)))
     (made,) = every(tagged(f"{DOG} under/ADP/IN {TABLE} _./PUNCT/."), generator)

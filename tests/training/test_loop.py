@@ -119,6 +119,52 @@ def test_the_curve_holds_every_loss_and_the_rate(tiny: LoadedModel, run: Run, re
             assert point["loss"] == pytest.approx(weighted)
 
 
+def interrupt_after_save(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupt the training once it has saved its state so many times."""
+    save, saves = checkpoint.save, []
+
+    def interrupted(*args: Any, **options: Any) -> None:
+        save(*args, **options)
+        saves.append(args)
+        if len(saves) == number:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoint, "save", interrupted)
+
+
+class Counting(Clip):
+    """Its one loss has the number of steps that the memory has lasted."""
+
+    def loss(self, encoder: Any, batch: Any) -> Any:
+        terms = super().loss(encoder, batch)
+        encoder.memory["steps"] = encoder.memory.get("steps", torch.zeros(())) + 1
+        zero = 0 * next(iter(terms.values())).value
+        return {"steps": Term(zero + encoder.memory["steps"], 1.0)}
+
+
+@pytest.mark.parametrize("an_epoch", [True, False])
+def test_the_memory_of_a_loss_lasts_an_epoch_or_the_training(
+    tiny: LoadedModel,
+    tiny_clip: Path,
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    an_epoch: bool,
+) -> None:
+    kind = type("Kind", (Counting,), {"memory_lasts_an_epoch": an_epoch})
+    method = kind(NoViewSettings(), ClipObjective())
+    expected = [1, 2, 3, 1, 2, 3] if an_epoch else [1, 2, 3, 4, 5, 6]
+    assert [point["steps"] for point in run(tiny, method).curve] == expected
+    for cut in (2, 3):  # inside an epoch, and at its end
+        state = tmp_path / f"{cut}.safetensors"
+        with monkeypatch.context() as patch:
+            interrupt_after_save(cut, patch)
+            with pytest.raises(KeyboardInterrupt):
+                run(load(tiny_clip), method, state=state, save_every=1)
+        resumed = run(load(tiny_clip), method, state=state)
+        assert [point["steps"] for point in resumed.curve] == expected
+
+
 def test_points_are_means_since_the_last_one(
     tiny: LoadedModel, tiny_clip: Path, run: Run, tmp_path: Path
 ) -> None:
@@ -360,15 +406,7 @@ def test_a_run_cut_short_ends_as_one_that_was_not(
     whole = run(tiny, state=tmp_path / "whole.safetensors", log_every=4, precision=precision)
 
     cut = load(tiny_clip)
-    save, saves = checkpoint.save, []
-
-    def interrupted(*args: Any, **options: Any) -> None:
-        save(*args, **options)
-        saves.append(args)
-        if len(saves) == 2:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(checkpoint, "save", interrupted)
+    interrupt_after_save(2, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         run(cut, log_every=4, save_every=1, precision=precision)
     monkeypatch.undo()

@@ -30,7 +30,7 @@ Kind = Category | Literal["verb"]
 """What may be replaced: a category of elements, or of relations the verbs alone."""
 
 CATEGORIES: frozenset[Kind] = frozenset({"entity", "attribute", "relation"})
-_KINDS = CATEGORIES | {"verb"}
+_KINDS: frozenset[Kind] = frozenset({*CATEGORIES, "verb"})
 _PER_ELEMENT = 2
 _COUNTING = frozenset({"a", "an", "one", "another", "each", "every"})
 
@@ -147,7 +147,7 @@ def replacer(
         SettingsError: unknown names, or WordNet is wanted and not there.
     """
     wanted = set(categories)
-    chosen = _KINDS.intersection(wanted)
+    chosen = {kind for kind in _KINDS if kind in wanted}
     if unknown := wanted - _KINDS:
         raise SettingsError(f"{sorted(unknown)} are no categories: expected {sorted(_KINDS)}")
     if source == "lexicon":
