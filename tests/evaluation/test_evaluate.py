@@ -8,7 +8,13 @@ import pytest
 from compo_pipeline.evaluation.benchmarks import Item, Subtask, from_files, sugar_crepe
 from compo_pipeline.evaluation.contamination import TrainingRows
 from compo_pipeline.evaluation.embed import Embedded, tokenised
-from compo_pipeline.evaluation.evaluate import Comparison, audit, evaluate, loaders
+from compo_pipeline.evaluation.evaluate import (
+    Comparison,
+    audit,
+    evaluate,
+    left_out,
+    loaders,
+)
 from compo_pipeline.evaluation.published import published_results
 from compo_pipeline.evaluation.settings import (
     BenchmarkSet,
@@ -140,10 +146,11 @@ def test_parts_of_a_set_are_audited_as_one(
         Path("i"),
         (Item("0", "a.jpg", ("a dog",), ("a cat",)), Item("1", "b.jpg", ("a",), ("a",))),
         dropped={"symmetric relations": 2},
+        deviations=("a tie is wrong",),
     )
     first = replace(whole, items=whole.items[:1])
     second = replace(whole, name="vg_relation/in")
-    alone = replace(whole, name="coco_order", dropped={})
+    alone = replace(whole, name="coco_order", dropped={}, deviations=())
     gone = {"i/a.jpg": "missing: no file at 'a.jpg'"}
     of_all = _embedded(embedded, tiny_model(0), whole, gone)
     relation, order = audit([first, second, alone], of_all)
@@ -151,6 +158,9 @@ def test_parts_of_a_set_are_audited_as_one(
     assert (relation.texts, relation.degenerate, relation.reasons) == (3, 1, {"missing": 2})
     assert relation.dropped == {"symmetric relations": 4}
     assert (order.subtask, order.items, order.dropped) == ("coco_order", 2, {})
+    assert relation.deviations == ("a tie is wrong",)
+    (line,) = left_out([relation], {"aro": "ARO"})
+    assert line.startswith("ARO: ") and line.endswith("values beside it: a tie is wrong")
 
 
 def test_captions_that_two_images_share(

@@ -24,6 +24,7 @@ def test_published_results_need_the_same_protocol() -> None:
         one.rows for one in published_results([average], coco=False) if "SPARCL" in one.paper.title
     )
     assert sparcl == ((average, (59.8, 64.9, None, 66.1)),)
+    assert published_results([ROW], coco=False, deviating={ROW.benchmark}) == []
     assert published_results([replace(ROW, items=665, skipped=1)], coco=True) == []
     assert published_results([replace(ROW, items=1000)], coco=True) == []
     assert published_results([replace(ROW, name="of_our_own")], coco=True) == []

@@ -23,6 +23,7 @@ from compo_pipeline.evaluation.benchmarks import (
 )
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
 from compo_pipeline.evaluation.differences import chosen_pair, item_changes
+from compo_pipeline.evaluation.evaluate import Audit
 from compo_pipeline.evaluation.published import Paper, published
 from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings, DiffSettings
 from compo_pipeline.evaluation.suite import (
@@ -175,17 +176,22 @@ def test_an_aggregate_is_a_mean_of_all_its_members_or_names_the_missing() -> Non
     assert replace(suite_of({keys[0]: 1.0}), titles={"aro": "ARO-style"}).aggregates == []
 
 
-@pytest.mark.parametrize("left_out", ["items", "skipped", "limited"])
+AUDIT = Audit("sugar_crepe_pp", "swap_att", 666, 0, {}, 1998, 0, 0, ())
+
+
+@pytest.mark.parametrize("left_out", ["items", "skipped", "deviations"])
 def test_an_average_of_a_paper_needs_all_items(left_out: str) -> None:
     """The official files of SugarCrepe++ have 4,757 items in five subtasks."""
     keys = [("sugar_crepe_pp", metric, "average") for metric in ("itt", "tot")]
     whole = suite_of(dict.fromkeys(keys, 50.0))
     assert [one.values for one in whole.aggregates] == [(50.0,)]
     (model,) = whole.models
-    changes = {"items": {"items": 25}, "skipped": {"skipped": 1}, "limited": {}}[left_out]
+    changes = {"items": {"items": 25}, "skipped": {"skipped": 1}}.get(left_out, {})
     rows = tuple(replace(row, **changes) for row in model.rows)  # type: ignore[arg-type]
-    limited = ("sugar_crepe_pp",) if left_out == "limited" else ()
-    (found,) = replace(whole, models=(replace(model, rows=rows),), limited=limited).aggregates
+    whole = replace(whole, models=(replace(model, rows=rows),))
+    if left_out == "deviations":
+        whole = replace(whole, audits=(replace(AUDIT, deviations=("at most 5 items",)),))
+    (found,) = whole.aggregates
     assert found.values == () and found.missing == () and len(found.partial) == 2
 
 
@@ -206,6 +212,15 @@ def test_a_number_of_items_other_than_the_official_one_is_a_limit(
     settings = BenchmarksSettings("anywhere", sets={name: BenchmarkSet(items=items)})
     (place,) = places(settings)
     assert place.is_limited == limited
+
+
+def test_a_limited_number_of_items_deviates_from_the_official_run(
+    benchmarks: dict[str, Any],
+) -> None:
+    for items, deviations in ((None, 0), (1, 1)):
+        sets = {"sugar_crepe": BenchmarkSet(items=items)}
+        subtasks = from_files(BenchmarksSettings(benchmarks["root"], sets=sets))
+        assert all(len(task.deviations) == deviations for task in subtasks) and subtasks
 
 
 def test_aggregates_within_a_benchmark_name_its_missing_subtasks() -> None:
@@ -343,7 +358,7 @@ def official() -> Suite:
     models = tuple(
         SuiteModel(
             name, "w", "f",
-            (_row(group, up, 400), _row(half, up, 100), _row(top, across), _row(recall, across)),
+            (_row(group, up, 400), _row(half, up, 7511), _row(top, across), _row(recall, across)),
         )
         for name, up, across in (("a", 10, 50), ("b", 20, 60), ("c", 30, 40))
     )  # fmt: skip
@@ -362,15 +377,19 @@ def test_the_trade_off_is_of_what_was_run(official: Suite) -> None:
     rendered = replace(official, titles={"winoground": "Winoground-style"})
     assert rendered.means(up).keys() == {"a", "b", "c"}
     shown = [rows[0].benchmark for _, lines in rendered.reference_rows for rows, _ in lines]
-    assert shown == ["sugar_crepe", "zero_shot_sets"]
+    assert set(shown) == {"sugar_crepe", "zero_shot_sets"}
 
 
 def test_reference_values_are_marked_and_beside_the_measured_ones(
     official: Suite, tmp_path: Path
 ) -> None:
     titles = [paper.title for paper, _ in official.reference_rows]
-    # Of papers, only the metric of which all official items were scored.
     assert titles[-1] == "UniBench, result files" and len(titles) == 4
+    group = next(rows[0] for rows in official.table if rows[0].benchmark == "winoground")
+    audit = replace(AUDIT, benchmark=group.benchmark, deviations=("ties",))
+    deviating = replace(official, audits=(audit,)).reference_rows
+    assert all(rows[0] != group for _, lines in deviating for rows, _ in lines)
+    assert any(rows[0] == group for _, lines in official.reference_rows for rows, _ in lines)
     suite_page.write(official, "Models", {}, tmp_path)
     assert Suite.from_json(official.to_json()) == official
     for name in (suite_page.PAGE, suite_page.MARKDOWN):

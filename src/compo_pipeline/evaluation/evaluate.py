@@ -62,7 +62,7 @@ class Audit:
 
     `reasons` counts the items whose image could not be used, by reason; `texts` are distinct;
     `dropped` counts items of the files that the official code leaves out; `examples` are the first
-    of the `degenerate` items.
+    of the `degenerate` items. `deviations` say in what scoring differs from the official run.
     """
 
     benchmark: str
@@ -75,6 +75,7 @@ class Audit:
     degenerate: int
     examples: tuple[Degenerate, ...]
     dropped: dict[str, int] = field(default_factory=dict)
+    deviations: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +112,15 @@ class Comparison:
 
     @property
     def left_out(self) -> list[str]:
-        """A line per benchmark with dropped, skipped or degenerate items or truncated texts."""
+        """A line per benchmark with items that were left out, degenerate or truncated, or scored in
+        another way than in the official run.
+        """
         return left_out(self.audits, self.benchmarks)
+
+    @property
+    def deviating(self) -> set[str]:
+        """The benchmarks whose values are no counterparts of published ones."""
+        return deviating(self.audits)
 
     def require(self, fingerprint: str) -> None:
         """Check that the fine-tuned model that was scored is the one with this fingerprint.
@@ -283,11 +291,19 @@ def _audit(benchmark: str, name: str, subtasks: Sequence[Subtask], embedded: Emb
         degenerate=len(degenerate),
         examples=tuple(degenerate[:_EXAMPLES]),
         dropped=dict(sum((Counter(task.dropped) for task in subtasks), Counter[str]())),
+        deviations=tuple(dict.fromkeys(why for task in subtasks for why in task.deviations)),
     )
 
 
+def deviating(audits: Iterable[Audit]) -> set[str]:
+    """The benchmarks that were not scored as in their official run."""
+    return {each.benchmark for each in audits if each.deviations}
+
+
 def left_out(audits: Sequence[Audit], labels: Mapping[str, str]) -> list[str]:
-    """A line per benchmark with dropped, skipped or degenerate items or truncated texts."""
+    """A line per benchmark with items that were left out, degenerate or truncated, or scored in
+    another way than in the official run.
+    """
     lines = []
     for benchmark in dict.fromkeys(each.benchmark for each in audits):
         own = [each for each in audits if each.benchmark == benchmark]
@@ -304,6 +320,8 @@ def left_out(audits: Sequence[Audit], labels: Mapping[str, str]) -> list[str]:
             parts.append(f"{degenerate:,} degenerate items")
         if truncated:
             parts.append(f"{truncated:,} of {texts:,} texts were truncated")
+        if why := dict.fromkeys(why for each in own for why in each.deviations):
+            parts.append(f"no published values beside it: {', '.join(why)}")
         if parts:
             lines.append(f"{labels.get(benchmark, benchmark)}: {'; '.join(parts)}")
     return lines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -56,20 +56,25 @@ def is_partial(row: Row, benchmark: str) -> bool:
     return row.skipped > 0 or count != published()[1].get(f"{benchmark}/{row.name}", count)
 
 
-def published_results(rows: Iterable[Row], *, coco: bool) -> list[PublishedResults]:
+def published_results(
+    rows: Iterable[Row], *, coco: bool, deviating: Container[str] = ()
+) -> list[PublishedResults]:
     """The published counterparts of a run's metrics.
 
     Only metrics over the complete official files with all items scored have any: none for rendered
-    scenes, or for a part of the official images.
+    scenes, for a part of the official images, or where ties are counted otherwise.
 
     Args:
         rows: the run's comparison.
         coco: whether the dataset's own retrieval split is that of MS-COCO.
+        deviating: benchmarks that were not scored as in their official run.
     """
     papers, counts = published()
     complete: dict[str, Row] = {}
     for row in rows:
         benchmark = row.benchmark
+        if benchmark in deviating:
+            continue
         if benchmark == retrieval.NAME and coco:
             benchmark = "coco"
         if f"{benchmark}/{row.name}" in counts and not is_partial(row, benchmark):

@@ -27,7 +27,13 @@ from compo_pipeline.evaluation.comparison import (
     with_holm_together,
 )
 from compo_pipeline.evaluation.contamination import Overlap, TrainingRows, overlaps
-from compo_pipeline.evaluation.evaluate import Audit, Comparison, left_out, score_models
+from compo_pipeline.evaluation.evaluate import (
+    Audit,
+    Comparison,
+    deviating,
+    left_out,
+    score_models,
+)
 from compo_pipeline.evaluation.published import Paper, is_partial, published_results
 from compo_pipeline.evaluation.settings import (
     BenchmarksSettings,
@@ -108,7 +114,7 @@ COMPOSITIONAL = (
 @dataclass(frozen=True, slots=True)
 class AggregateRow:
     """An aggregate of all models, per cent; without values if a member is `missing`, as it was not
-    run, or `partial`, as some of its items were not scored.
+    run, or `partial`, as it was not scored as in an official run.
     """
 
     label: str
@@ -140,8 +146,7 @@ class Suite:
 
     The first model is the baseline. Values are per cent. `audits` are of the baseline's tokenizer,
     `titles` labels of benchmarks whose files are not the official ones, `not_run` the labels of
-    optional benchmarks whose files are not there, `limited` those of which the first items alone
-    were scored, other than in an official run, `overlaps` of the training rows that were named,
+    optional benchmarks whose files are not there, `overlaps` of the training rows that were named,
     `references` values from result files, with a line in `unmatched` about those without a
     counterpart. `environment` is where the models were scored.
     """
@@ -153,7 +158,6 @@ class Suite:
     exif: bool = True
     titles: dict[str, str] = field(default_factory=dict)
     not_run: tuple[str, ...] = ()
-    limited: tuple[str, ...] = ()
     overlaps: tuple[Overlap, ...] = ()
     references: tuple[Paper, ...] = ()
     unmatched: tuple[str, ...] = ()
@@ -200,12 +204,11 @@ class Suite:
 
     @property
     def _partial(self) -> set[Key]:
-        """The metrics of which some items were not scored."""
-        rows = self.models[0].rows
+        """The metrics that were not scored as in an official run, on all of its items."""
         return {
             row.key
-            for row in rows
-            if row.benchmark in self.limited or is_partial(row, row.benchmark)
+            for row in self.models[0].rows
+            if row.benchmark in deviating(self.audits) or is_partial(row, row.benchmark)
         }
 
     @property
@@ -242,19 +245,23 @@ class Suite:
     def reference_rows(self) -> list[tuple[Paper, list[tuple[tuple[Row, ...], Values]]]]:
         """Values of papers and result files beside the rows of the same metric.
 
-        A paper's values need all items of the official files, as in `published_results`. Benchmarks
-        whose files are not the official ones have none.
+        They need all items of the official files and the official rule for ties, as in
+        `published_results`. Benchmarks whose files are not the official ones have none.
         """
         table = {rows[0].key: rows for rows in self.table if rows[0].benchmark not in self.titles}
         found = [
             (one.paper, [(table[row.key], values) for row, values in one.rows])
-            for one in published_results((rows[0] for rows in table.values()), coco=False)
+            for one in published_results(
+                (rows[0] for rows in table.values()),
+                coco=False,
+                deviating=deviating(self.audits),
+            )
         ]
         for paper in self.references:
             own = [
                 (rows, paper.results["/".join(key)])
                 for key, rows in table.items()
-                if "/".join(key) in paper.results
+                if "/".join(key) in paper.results and key not in self._partial
             ]
             found += [(paper, own)] if own else []
         return found
@@ -362,7 +369,6 @@ def score_suite(
         exif=benchmarks.exif,
         titles=labels,
         not_run=tuple(place.benchmark.label for place in places(benchmarks) if not place.exists),
-        limited=tuple(place.benchmark.name for place in places(benchmarks) if place.is_limited),
         overlaps=tuple(overlaps(subtasks, known, settings.workers, slices)) if known else (),
     )
     return [row for own in scored.values() for row in own.rows], suite

@@ -78,7 +78,9 @@ def write(inputs: ReportInputs, folder: Path) -> Path:
         "curve_plot": plots.curves(inputs.curves, folder / CURVES),
         "cards": cards,
         "attention": inputs.attention(cards) if inputs.attention and cards else None,
-        "published": published_results(rows, coco=comparison.dataset == "coco"),
+        "published": published_results(
+            rows, coco=comparison.dataset == "coco", deviating=comparison.deviating
+        ),
         "quarantine": Counter(row.rule for row in inputs.quarantine).most_common(),
         "quarantined": len({(row.row, row.sample_id, row.image) for row in inputs.quarantine}),
     }

@@ -179,6 +179,7 @@ def test_aro_orders_count_a_tie_as_the_official_code_does(
         (order,) = loaded("aro", {"coco_order.json": rows}, ties).values()
         assert order.name == "coco_order" and order.items[0].negatives == tuple(SHUFFLES.values())
         assert verdicts(order, embedded, angles) == [True, False, True]
+        assert not order.deviations
 
 
 @pytest.mark.parametrize("perfect", [True, False])
@@ -289,6 +290,7 @@ def test_whatsup_resolves_paths_by_their_tail(
     assert verdicts(tasks["a"], embedded, angles) == [True, False, True]
     strict = loaded("whatsup", {})["a"]
     assert verdicts(strict, embedded, angles) == [True, False, False]
+    assert "ties=official" in " ".join(strict.deviations) and not tasks["a"].deviations
 
 
 def test_pairs_and_sets_of_whatsup_are_right_where_all_their_images_are(

@@ -159,6 +159,7 @@ def test_negbench_multiple_choice(
     found = values(subtasks, embedded, images, texts)
     scores = [found[f"negbench/accuracy/{name}_{kind}"] for kind in ("positive", "negative")]
     assert scores == [100, 0]
+    assert all(bool(task.deviations) == (ties == "strict") for task in subtasks)
     assert found[f"negbench/accuracy/{name}_hybrid"] == hybrid
     assert found[f"negbench/accuracy/{name}"] == pytest.approx((200 + hybrid) / 4)
 

@@ -205,19 +205,25 @@ def load_place(place: Place, settings: BenchmarksSettings) -> list[Subtask]:
         _check_names(subtask)
     limits = Limits(follow_symlinks=settings.follow_symlinks, exif=settings.exif)
     found = [
-        replace(
-            subtask,
-            title=title,
-            ties_right=(settings.ties == "official" or subtask.ties_official)
-            and (place.benchmark.ties_right or subtask.ties_right),
-            limits=limits,
-        )
+        replace(_with_ties(subtask, place, settings.ties), title=title, limits=limits)
         for subtask in subtasks
     ]
+    if place.is_limited:
+        limit = f"at most {place.files.items} items a subtask (benchmarks.sets.{name}.items)"
+        found = [replace(task, deviations=(*task.deviations, limit)) for task in found]
     if place.files.items is None:
         return found
     first = _first if place.benchmark.official_items is None else _first_with_images
     return [first(subtask, place.files.items) for subtask in found]
+
+
+def _with_ties(subtask: Subtask, place: Place, ties: str) -> Subtask:
+    """A subtask with the rule for ties of `benchmarks.ties`, in place of that of its adapter."""
+    right = place.benchmark.ties_right or subtask.ties_right
+    if not right or ties == "official" or subtask.ties_official:
+        return replace(subtask, ties_right=right)
+    deviation = "a tie is wrong, in the official code it is right (benchmarks.ties=official)"
+    return replace(subtask, ties_right=False, deviations=(*subtask.deviations, deviation))
 
 
 def _first(subtask: Subtask, count: int) -> Subtask:

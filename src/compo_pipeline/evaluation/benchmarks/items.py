@@ -64,9 +64,10 @@ class Subtask:
     `classes` and `templates` (with `{}` where the class goes) are those of zero-shot
     classification. `ties_right` says whether a tie is right in a choice; adapters say what it is in
     the official code. `ties_official` says whether that holds whatever `benchmarks.ties` says.
-    `dropped` counts items of the files that the official code leaves out, by
-    reason. `title` is the benchmark's label in reports if its files are not the official ones
-    ("SugarCrepe-style"). `limits` say what is accepted as an image.
+    `dropped` counts items of the files that the official code leaves out, by reason; `deviations`
+    say in what else scoring differs from the official run. `title` is the benchmark's label in
+    reports if its files are not the official ones ("SugarCrepe-style"). `limits` say what is
+    accepted as an image.
     """
 
     benchmark: str
@@ -80,6 +81,7 @@ class Subtask:
     ties_official: bool = False
     # Not part of the items: they change no score.
     dropped: Mapping[str, int] = field(default_factory=dict, repr=False, compare=False)
+    deviations: tuple[str, ...] = field(default=(), repr=False, compare=False)
     title: str | None = field(default=None, repr=False, compare=False)
     limits: Limits = field(default=Limits(), repr=False, compare=False)
 
