@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ import pytest
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
+from compo_pipeline.analysis import wise_ft
 from compo_pipeline.analysis.settings import SweepSettings
 from compo_pipeline.analysis.wise_ft import RatioResult, load_ends, sweep
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
+from compo_pipeline.evaluation.comparison import Row, compare
 from compo_pipeline.evaluation.contamination import TrainingRows
 from compo_pipeline.evaluation.evaluate import evaluate
 from compo_pipeline.evaluation.settings import EvaluationSettings
@@ -92,6 +95,32 @@ def test_half_way_stands_the_mean_of_the_weights(
     for row in comparison.rows:
         figure = found[row.benchmark, row.metric, row.name]
         assert (figure.value, figure.against_base) == (row.fine_tuned.value, row.vs_base.value)
+
+
+def test_marks_are_corrected_over_all_metrics_and_ratios(
+    tiny_model: Callable[..., Path], subtasks: list[Subtask], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Holm: in the order of p, the k-th of m is significant while p < 5% / (m - k)."""
+    drawn = np.random.default_rng(0).uniform(0, 0.03, 1000).tolist()
+    given: list[float] = []
+
+    def compare_with_drawn(*args: Any) -> list[Row]:
+        rows = []
+        for row in compare(*args):
+            given.append(drawn[len(given)])
+            rows.append(replace(row, vs_base=replace(row.vs_base, value=1.0, p=given[-1])))
+        return rows
+
+    monkeypatch.setattr(wise_ft, "compare", compare_with_drawn)
+    found = sweep(subtasks, load(tiny_model(0)), load(tiny_model(1)), (0.0, 0.5, 1.0), SETTINGS)
+    ps = given[len(found) // 3 :]  # without the base against itself
+    expected = dict.fromkeys(range(len(ps)), "level")
+    for rank, place in enumerate(sorted(expected, key=ps.__getitem__)):
+        if ps[place] >= 0.05 / (len(ps) - rank):
+            break
+        expected[place] = "above"
+    assert [one.significance for one in found if one.ratio] == list(expected.values())
+    assert set(expected.values()) == {"above", "level"} and len(ps) == 14
 
 
 @pytest.mark.parametrize(("image_seed", "passes"), [(0, 1), (1, 3)])

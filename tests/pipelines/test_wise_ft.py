@@ -154,6 +154,7 @@ def test_the_recommended_ratio_costs_no_main_figure() -> None:
             "ratio": ratio, "benchmark": benchmark, "metric": metric, "name": name,
             "headline": True, "against_base": gain,
             "against_base_low": gain - spread, "against_base_high": gain + spread,
+            "significance": "above" if gain > spread else "level",
         }  # fmt: skip
 
     rows = [

@@ -11,7 +11,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from compo_pipeline.evaluation.benchmarks import Subtask, titles
-from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Row, compare
+from compo_pipeline.evaluation.comparison import (
+    BASE,
+    FINE_TUNED,
+    Row,
+    Significance,
+    compare,
+    with_holm_together,
+)
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.evaluate import require_base
 from compo_pipeline.evaluation.scoring import score_model
@@ -27,7 +34,8 @@ log = logging.getLogger(__name__)
 class RatioResult:
     """One metric of the model at one ratio, per cent, with 95% intervals.
 
-    The difference from the base is paired on the same items.
+    The difference from the base is paired on the same items; `significance` follows Holm's
+    correction over all metrics and ratios.
     """
 
     ratio: float
@@ -43,6 +51,7 @@ class RatioResult:
     against_base: float
     against_base_low: float
     against_base_high: float
+    significance: Significance
 
 
 def load_ends(
@@ -88,7 +97,7 @@ def sweep(
     embedder = Embedder(subtasks, settings)
     start = {name: value.clone() for name, value in base.model.state_dict().items()}
     end = tuned.model.state_dict()
-    found: list[RatioResult] = []
+    tables: dict[float, list[Row]] = {}
     of_base: list[Score] = []
     for ratio in dict.fromkeys((0.0, *ratios)):
         state = interpolate(start, end, ratio)
@@ -104,9 +113,12 @@ def sweep(
         if ratio in ratios:
             pair = {BASE: "ratio 0", FINE_TUNED: name}
             every = [*of_base, *scored.rows]
-            rows = compare([every], pair, scored.chance, titles(subtasks))
-            found += _results(ratio, rows)
-    return found
+            tables[ratio] = compare([every], pair, scored.chance, titles(subtasks))
+    # The base against itself is no comparison.
+    others = [ratio for ratio in tables if ratio]
+    corrected = with_holm_together([tables[ratio] for ratio in others])
+    tables |= zip(others, corrected, strict=True)
+    return [one for ratio, rows in tables.items() for one in _results(ratio, rows)]
 
 
 def _results(ratio: float, rows: Iterable[Row]) -> Iterator[RatioResult]:
@@ -126,4 +138,5 @@ def _results(ratio: float, rows: Iterable[Row]) -> Iterator[RatioResult]:
             against_base=difference.value,
             against_base_low=difference.low,
             against_base_high=difference.high,
+            significance=difference.significance,
         )

@@ -38,13 +38,6 @@ class Estimate:
     high: float
 
 
-def significance(low: float, high: float) -> Significance:
-    """Above or below if the interval of a difference excludes zero, else level."""
-    if low > 0:
-        return "above"
-    return "below" if high < 0 else "level"
-
-
 @dataclass(frozen=True, slots=True)
 class Difference:
     """The fine-tuned model minus another model, paired on the same items.

@@ -15,7 +15,6 @@ from rich.console import Console
 
 from compo_pipeline.console import table as plain_table
 from compo_pipeline.console import terminal
-from compo_pipeline.evaluation.comparison import significance
 from compo_pipeline.evaluation.conclusions import MAIN_METRICS
 from compo_pipeline.presentation import pages
 from compo_pipeline.presentation.plots import COLOURS, STYLE, THEME, save
@@ -88,13 +87,13 @@ def write(
         "ratios": sorted(frame.ratio.unique()),
         "labels": list(dict.fromkeys(headlines.label)),
         "cells": {(row.label, row.ratio): row for row in headlines.itertuples()},
-        "significance": significance,
     }
     return pages.write(folder / PAGE, PAGE, context)
 
 
 def recommendation(frame: pd.DataFrame) -> str:
-    """The ratio with the largest gain in composition at which no headline metric falls.
+    """The ratio with the largest significant gain in composition at which no headline metric has
+    an interval below the base, corrected or not.
 
     Args:
         frame: rows of `wise_ft.RatioResult`.
@@ -105,13 +104,13 @@ def recommendation(frame: pd.DataFrame) -> str:
         return "No compositional benchmark was scored, so no ratio is recommended"
     fell = set(frame[frame.headline & (frame.against_base_high < 0)].ratio)
     own = frame[[key == main for key in keys]]
-    found = own[(own.against_base_low > 0) & ~own.ratio.isin(fell)]
+    found = own[(own.significance == "above") & ~own.ratio.isin(fell)]
     if found.empty:
         return "No ratio is better at composition with no headline metric below the base"
     best = found.sort_values("against_base").iloc[-1]
     return (
         f"Ratio {best.ratio:g} is {best.against_base:.1f} points better at composition than the "
-        "base, and no headline metric is significantly below the base"
+        "base, and no headline metric has its 95% interval below the base"
     )
 
 
