@@ -75,6 +75,21 @@ def test_a_negative_of_a_relation_is_drawn_as_often_as_all_foils_of_its_subject(
     assert all(abs(drawn[text] - expected[text]) < 500 for text in expected)  # 4 deviations
 
 
+def test_a_caption_without_a_swap_has_an_entity_replaced(tmp_path: Path) -> None:
+    foils = {"dog": ["cat", "cow"], "mat": [{"negative": "rug"}], "tree": ["bush"]}
+    record = {**RECORD, "swap_negatives": [], "negative_entities": foils}
+    record["entities"] = [*foils, "sky"]
+    units = read(written(tmp_path, [record]), "key")["a dog on a mat"]
+    caption, draws = "A dog on a mat with a dog.", random.Random(0)
+    drawn = Counter(units.negative(caption, draws) for _ in range(300))
+    expected = {
+        (caption.replace(entity, foil, 1), "entity")
+        for entity, foil in (("dog", "cat"), ("dog", "cow"), ("mat", "rug"))
+    }
+    assert drawn.keys() == expected and min(drawn.values()) > 40
+    assert units.negative("A cloud.", draws) is None
+
+
 def test_records_that_cannot_be_read_are_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

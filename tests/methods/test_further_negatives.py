@@ -248,6 +248,10 @@ def test_cs_clip_takes_units_of_files_first(
     assert full.positives == (TEXT, "hound", "hound")
     assert full.negatives == ("a horse chases a hound", "wolf", "wolf")
     assert bare.positives == ("Nothing.",)
+    named = {**record, "entities": ["horse"], "negative_entities": {"horse": ["cow"]}}
+    (tmp_path / "units.json").write_text(json.dumps([{**named, "swap_negatives": []}]))
+    full, _ = drawn(built(CsClip, {"unit_files": str(tmp_path)}), rows, context)
+    assert full.negatives == (TEXT.replace("horse", "cow"), "cow", "cow")
 
 
 @pytest.mark.parametrize("kind", [Sneg, SvlcR, CeClip, DacMil, CsClip])

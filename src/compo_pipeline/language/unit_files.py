@@ -54,6 +54,24 @@ class WrittenUnits:
     units: tuple[WrittenUnit, ...]
     swaps: tuple[str, ...]
 
+    def negative(self, caption: str, rng: random.Random) -> tuple[str, str] | None:
+        """A negative of the whole caption, and how it was made.
+
+        A swap of the file, else the caption with one of its entities replaced by a foil
+        (utils/sampler.py, `OriginalCaptionNegativeSampler`, with its published probabilities of 1).
+
+        Returns:
+            None where the file has no swap, and no foil of an entity that the caption names.
+        """
+        if self.swaps:
+            return rng.choice(self.swaps), "swap"
+        entities = [unit for unit in self.units if unit.category == "entity"]
+        for unit in rng.sample(entities, len(entities)):
+            replaced = caption.replace(unit.text, unit.foil(rng), 1)
+            if replaced != caption:
+                return replaced, "entity"
+        return None
+
 
 def files(folder: Path, key: str) -> list[Path]:
     """The files below a folder.

@@ -137,13 +137,14 @@ class CsClip(TextPairs):
         context: ViewContext,
     ) -> _Pair:
         """The caption and a negative of it."""
-        if records and records.swaps:
-            swap = context.rng("swaps", caption).choice(records.swaps)
-            return _Pair(caption.sentences[0], swap, Origin("unit_files", "swap", ()))
+        own = caption.sentences[0]
+        if records and (made := records.negative(own, context.rng("swaps", caption))):
+            text, category = made
+            return _Pair(own, text, Origin("unit_files", category, ()))
         for name, rule in rules.items():
             if found := rule(parse, context.rng(name, caption)):
-                return _Pair(caption.sentences[0], found.text, Origin.of(found))
-        return _Pair(caption.sentences[0], None, None)
+                return _Pair(own, found.text, Origin.of(found))
+        return _Pair(own, None, None)
 
     def loss(self, encoder: Encoder, batch: TextPairsBatch) -> LossTerms:
         """NegCLIP's loss of captions, and the mean over places of that of units."""
