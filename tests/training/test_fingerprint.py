@@ -130,6 +130,44 @@ def test_code_that_trains_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(seen) == 3
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        ('"""Batches', '"""Some batches', True),
+        ("\nclass ", "\n# A remark.\nclass ", True),
+        ("return ", "return  ", True),
+        ("    def ", '    size = 1\n    """A field."""\n\n    def ', False),
+        (" 1", " 2", False),
+        ("self.", "self.x.", False),
+        ("\nimport ", "\nimport os, ", False),
+    ],
+)
+def test_wording_does_not_count_and_all_else_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, same: bool
+) -> None:
+    source = (Path(compo_pipeline.__file__).parent / "training" / "loop.py").read_text()
+    source = source.replace('"""', '"""Batches: ', 1)
+    assert old in source
+    monkeypatch.setattr(storage, "__file__", str(tmp_path / "storage.py"))
+    found = []
+    for text in (source, source.replace(old, new, 1)):
+        (tmp_path / "loop.py").write_text(text)
+        found.append(storage.code_fingerprint(["loop.py"]))
+    assert (found[0] == found[1]) == same
+
+
+def test_the_text_of_a_field_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "__file__", str(tmp_path / "storage.py"))
+    found = []
+    for text in ('class A:\n    b = "c"\n    """Text."""\n', 'class A:\n\n    b = "c"\n'):
+        (tmp_path / "a.py").write_text(text)
+        found.append(storage.code_fingerprint(["a.py"]))
+    (tmp_path / "a.py").write_text('class A:\n    b = "d"\n')
+    assert found[0] == found[1] != storage.code_fingerprint(["a.py"])
+
+
 def test_named_code_exists() -> None:
     package = Path(compo_pipeline.__file__).parent
     assert all((package / name).exists() for name in fingerprint.CODE)

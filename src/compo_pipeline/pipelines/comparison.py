@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from click import ClickException
 from kedro.pipeline import Pipeline, node
 
-import compo_pipeline
 from compo_pipeline.configuration import SettingsError, leaves, nearest, overlay
 from compo_pipeline.evaluation.settings import ComparisonSet
 from compo_pipeline.next_steps import arguments, kedro_run, options
@@ -63,10 +62,15 @@ def run_cells(
         CellsFailed: cells failed.
         SettingsError: there is no such set, or a cell cannot be run on this dataset.
     """
+    from compo_pipeline.storage import code_fingerprint
+
     del valid_captions  # they must be there
     chosen, wanted = find_cells(name, sets, dataset, command)
-    code = Path(compo_pipeline.__file__).parent
-    state = {"conf": _hash(_CONF), "code": _hash(code), "data": manifest["data_hash"]}
+    state = {
+        "conf": _configuration_fingerprint(),
+        "code": code_fingerprint(["."]),
+        "data": manifest["data_hash"],
+    }
     store = remote["store"]
     shared = {"remote.store": store} if store else {}
     cells, failed = [], []
@@ -260,16 +264,12 @@ def _run(
     return True
 
 
-def _hash(folder: Path) -> str:
+def _configuration_fingerprint() -> str:
+    """Of all files of conf but those that only say which cells there are."""
     from compo_pipeline.storage import files_fingerprint
 
-    files = sorted(
-        path
-        for ending in ("py", "yml")
-        for path in folder.rglob(f"*.{ending}")
-        if path.name != _SETS
-    )
-    return files_fingerprint((path.relative_to(folder).as_posix(), path) for path in files)
+    files = sorted(path for path in _CONF.rglob("*.yml") if path.name != _SETS)
+    return files_fingerprint((path.relative_to(_CONF).as_posix(), path) for path in files)
 
 
 def create_pipeline() -> Pipeline:
