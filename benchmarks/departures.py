@@ -128,6 +128,14 @@ DEPARTURES = (
         patch=xavier_b,
     ),
     Departure(
+        *("CE-CLIP: the intra-modal loss as published", "fsc_scenes", "ce_clip"),
+        theirs="ce_clip.objective.intra_modal_negatives=first",
+    ),
+    Departure(
+        *("CE-CLIP: thresholds from 0 in each epoch", "fsc_scenes", "ce_clip"),
+        theirs="ce_clip.objective.reset_thresholds=true",
+    ),
+    Departure(
         *("C2LIP: weights and moments in bf16", "c2lip_scenes", "c2lip"),
         patch=bf16_weights,
     ),

@@ -135,9 +135,13 @@ def _words(claims: Counter[tuple[str, ...]]) -> Counter[tuple[str, ...]]:
 
 
 def shares(views: Iterable[View]) -> dict[str, float]:
-    """What the first hard negatives of views change, in per cent of the views."""
+    """What the hard negatives of views change, in per cent of them; one that could not be made
+    counts too.
+    """
     counts = Counter(
-        asked(view.positives[0], view.negatives[0] if view.negatives else None) for view in views
+        asked(view.positives[0], negative)
+        for view in views
+        for negative in view.negatives or [None]
     )
     return {what: 100 * count / counts.total() for what, count in counts.most_common()}
 
@@ -190,7 +194,7 @@ def markdown(found: Mapping[str, Any]) -> str:
         "",
         f"A linear readout of the base's image embeddings, on held-out scenes: {read_out}.",
         "",
-        "What the hard negatives change, per cent of the views (relation: a relation is replaced, "
+        "What the hard negatives change, per cent of them (relation: a relation is replaced, "
         "or things are exchanged; binding: attributes change places):",
         "",
         f"| views | {' | '.join(kinds)} |",

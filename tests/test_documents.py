@@ -1,4 +1,4 @@
-"""Figures of the documents equal the stored results."""
+"""The figures in README.md and docs/findings.md are those of benchmarks/results."""
 
 import importlib.util
 from pathlib import Path
@@ -6,8 +6,10 @@ from types import ModuleType
 
 import pytest
 
+FIGURE = "<!-- figure: seeds_fp32 > rows > sugar_crepe/accuracy/add_att > vs_base -->"
 
-@pytest.fixture(scope="module")
+
+@pytest.fixture
 def documents(project: Path) -> ModuleType:
     """The script that writes the figures."""
     file = project / "benchmarks" / "documents.py"
@@ -19,13 +21,14 @@ def documents(project: Path) -> ModuleType:
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/findings.md"])
-def test_marked_figures_are_those_of_the_results(
-    documents: ModuleType, project: Path, name: str
-) -> None:
+def test_figures_are_those_of_the_results(documents: ModuleType, project: Path, name: str) -> None:
     text = (project / name).read_text(encoding="utf-8")
     advice = "stale: python benchmarks/documents.py"
     assert name in documents.DOCUMENTS and "<!-- results: " in text
     assert documents.written(text) == text, advice
+    assert documents.unsupported(text) == [], (
+        "figures without a result: see benchmarks/documents.py"
+    )
 
 
 def test_a_figure_that_was_changed_by_hand_is_found(documents: ModuleType, project: Path) -> None:
@@ -33,3 +36,28 @@ def test_a_figure_that_was_changed_by_hand_is_found(documents: ModuleType, proje
     row = next(line for line in text.splitlines() if "... swapped attributes" in line)
     changed = text.replace(row, row.replace("68.1", "68.2"))
     assert changed != text and documents.written(changed) == text
+    inline = f"{FIGURE}-9.9{'<!-- /figure -->'}"
+    assert "-9.9" not in documents.written(inline)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "It gains +3.1 [+2.0, +4.2].",
+        "It costs 3.3 points.",
+        "A readout finds 99% of them.",
+        "between [1.2, 5.4] points",
+    ],
+)
+def test_a_figure_without_a_result_is_found(documents: ModuleType, line: str) -> None:
+    supported = f"With 95% intervals {FIGURE}+1.0 [+0.5, +1.5]<!-- /figure -->, significant at 5%."
+    assert documents.unsupported(f"{supported}\n{line}\n") == [line]
+
+
+def test_every_figure_names_a_result(documents: ModuleType) -> None:
+    with pytest.raises(KeyError):
+        documents.written(
+            "<!-- figure: seeds_fp32 > rows > sugar_crepe/accuracy/none > base -->1<!-- /figure -->"
+        )
+    with pytest.raises(KeyError):
+        documents.written("<!-- results: none --><!-- /results -->")

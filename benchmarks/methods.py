@@ -1,0 +1,93 @@
+"""All methods side by side on the test scenes, from the runs of the comparison set `methods`.
+
+    kedro run --pipeline=comparison --params evaluation.control=false
+    python benchmarks/methods.py
+
+Reads the runs that are there: a method may have more seeds than another. Differences from the base
+are paired on the same items; intervals are over seeds and images; p is corrected by Holm over all
+methods and metrics. Writes benchmarks/results/methods.json and methods.md, and
+docs/images/methods.png.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+import study
+from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.evaluation.suite import compare_runs
+from compo_pipeline.models.weights import RECORD_FILE
+from compo_pipeline.pipelines.comparison import COMPARISON, DONE, SCORES, find_cells
+from compo_pipeline.presentation import suite_page
+from compo_pipeline.records import Score, from_table
+
+RESULTS, IMAGES = Path("benchmarks/results"), Path("docs/images")
+SET = "methods"
+
+
+def finished(folder: Path) -> list[Path]:
+    """The folders of a cell's finished runs, by seed."""
+    return sorted(done.parent for done in folder.glob(f"seed=*/{DONE}"))
+
+
+def trained_on(cell: Mapping[str, str], dataset: str) -> Any:
+    """Device, hardware and precision of a cell's first training."""
+    run = Path("data/06_models", dataset, cell["method"], cell["variant"], "seed=0")
+    record = json.loads((run / "checkpoint" / RECORD_FILE).read_text(encoding="utf-8"))
+    return record["training"]["compute"]
+
+
+def main() -> None:
+    """Compare the runs that are there, write."""
+    parameters = study.configured("base", "")
+    command: dict[str, Any] = {"env": None, "params": {}}
+    dataset = parameters["dataset"]
+    _, cells = find_cells(SET, parameters["comparison_sets"], dataset, command)
+    runs, seeds = {}, {}
+    for label, cell in cells.items():
+        named = cell["params"]
+        folder = Path("data/07_model_output", dataset, named["method"], named["variant"])
+        found = finished(folder)
+        if not found:
+            raise SystemExit(f"{folder}: there is no finished run; run the comparison first")
+        seeds[label] = len(found)
+        runs[label] = [
+            (
+                list(from_table(pq.read_table(run / SCORES), Score)),
+                Comparison.from_json(json.loads((run / COMPARISON).read_text("utf-8"))),
+            )
+            for run in found
+        ]
+    suite = compare_runs(runs)
+    content = {
+        "seeds": seeds,
+        "compute": trained_on(next(iter(cells.values()))["params"], dataset),
+        "models": {
+            model.name: {"/".join(row.key): asdict(row) for row in model.rows}
+            for model in suite.models
+        },
+    }
+    (RESULTS / f"{SET}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
+    compute = content["compute"]
+    facts = {
+        "training seeds": ", ".join(f"{label} {count}" for label, count in seeds.items()),
+        "trained": f"{compute['precision']} on {compute['device']} ({compute['hardware']})",
+    }
+    with tempfile.TemporaryDirectory() as place:
+        written = suite_page.write(suite, "All methods on the scenes", facts, Path(place))
+        text = (written / suite_page.MARKDOWN).read_text(encoding="utf-8")
+        shutil.copy(written / suite_page.FRONTIER, IMAGES / f"{SET}.png")
+    text = text.replace(f"]({suite_page.FRONTIER})", f"](../../{IMAGES}/{SET}.png)")
+    (RESULTS / f"{SET}.md").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
