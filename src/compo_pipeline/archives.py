@@ -7,7 +7,6 @@ the column and the number of the row: `test.parquet/image/12`.
 
 from __future__ import annotations
 
-import json
 import re
 import tarfile
 from bisect import bisect_right
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from compo_pipeline.remote import open_file, read_range, sidecar
-from compo_pipeline.storage import read_json_or_none, write_text
+from compo_pipeline.storage import read_json_or_none, write_json
 from compo_pipeline.untrusted import parquet_file
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ def _scan(path: Path, size: int, modified_ns: int) -> Archive:
     known = read_json_or_none(index) if index else None
     members, cut = known or _headers(path, size)
     if index and not known:
-        write_text(index, json.dumps([members, cut]))
+        write_json(index, [members, cut], indent=None)
     last = max((place + length for place, length in members.values()), default=0)
     # Of an array of names each takes as much as the longest.
     longest = max(map(len, members), default=0)

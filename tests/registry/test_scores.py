@@ -20,6 +20,7 @@ from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.images.decoding import Limits
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.models.weights import read_record
 from compo_pipeline.records import Score, to_table
 from compo_pipeline.registry import scores as stored
 from compo_pipeline.registry import tracking, verification, version_scores
@@ -33,7 +34,7 @@ from compo_pipeline.registry.scores import (
 from compo_pipeline.registry.settings import CopySettings, SigningSettings
 from compo_pipeline.registry.verification import VersionError
 from compo_pipeline.registry.version_scores import ScoresMissing, VersionScores
-from compo_pipeline.storage import file_sha256
+from compo_pipeline.storage import file_sha256, write_json
 
 IMAGES = 4
 EVALUATION = EvaluationSettings(device="cpu")
@@ -200,7 +201,7 @@ def test_with_keys_only_signed_scores_are_used(
     made = scorer(subtask, base).of(version)
     (record,) = (tmp_path / "version").rglob("compo.json")
     digests = stored.digests(version.run_id)
-    record.write_text(json.dumps({**json.loads(record.read_text()), "scores": digests}))
+    write_json(record, {**read_record(record.parent), "scores": digests})
     keys = key_pair("scores")
     verification.sign(tmp_path / "version", version.tags["fingerprint"], keys)
 
