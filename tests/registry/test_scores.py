@@ -182,8 +182,12 @@ def test_edited_scores_are_refused(
     client.log_artifact(version.run_id, str(table), str(Path(name).parent))
     with pytest.raises(ScoresInvalid, match=rf"{name}.*sha256"):
         scorer(subtask, base).of(version)
-    # With a digest that fits, the verdicts still do not.
     digest = table.with_suffix(".sha256")
+    digest.write_bytes(b"\xff" * 64)
+    client.log_artifact(version.run_id, str(digest), str(Path(name).parent))
+    with pytest.raises(ScoresInvalid, match=rf"{name}.*sha256"):
+        scorer(subtask, base).of(version)
+    # With a digest that fits, the verdicts still do not.
     digest.write_text(file_sha256(table))
     client.log_artifact(version.run_id, str(digest), str(Path(name).parent))
     wrong = next(score.item for score in made if not score.correct)
@@ -300,10 +304,13 @@ def test_scores_of_other_weights_say_so(
 
 
 def test_unreadable_fingerprints_are_ignored(
-    version: ModelVersion, subtask: Subtask, base: Path
+    version: ModelVersion, subtask: Subtask, base: Path, tmp_path: Path
 ) -> None:
     client = mlflow.MlflowClient()
     client.log_dict(version.run_id, {"made": "by a later version"}, "scores/old/fingerprint.json")
+    client.log_text(version.run_id, "{", "scores/half/fingerprint.json")
+    (tmp_path / "fingerprint.json").write_bytes(b'{"made": "\xff"}')
+    client.log_artifact(version.run_id, str(tmp_path / "fingerprint.json"), "scores/odd")
     client.log_dict(version.run_id, {}, "scores/bare/other.json")
     with pytest.raises(ScoresMissing, match="cannot be read"):
         scorer(subtask, base, reevaluate=False).of(version)
