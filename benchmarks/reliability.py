@@ -46,7 +46,8 @@ MLflow, equal to an undisturbed run's; no leftovers | {kills} | `benchmarks/chao
 has every point | {outage} | `benchmarks/outage.py`, `tests/pipelines/test_training.py` |
 | MLflow's server goes away during a study | trials go on; their runs get every point when they \
 are closed | | `tests/tuning/test_record.py` |
-| a flipped bit in a table, a state or a store | refused, or computed again | 1,105 flips, none \
+| a flipped bit in a table, a state, a store, or a JSON or CSV file that a run reads | refused, or \
+computed again | 2,355 flips, none \
 read as other data: [bit_flips.md](../benchmarks/results/bit_flips.md) | `benchmarks/bit_flips.py` |
 | a full disk | one line with the file; the same command resumes | | `tests/test_storage.py` |
 | two first runs in a fresh folder | both succeed | | `tests/registry/test_tracking.py` (slow) |

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
@@ -47,7 +46,7 @@ from compo_pipeline.records import (
     from_table,
     to_table,
 )
-from compo_pipeline.storage import atomic_file
+from compo_pipeline.storage import atomic_file, read_json
 from compo_pipeline.tables.rows import training_rows
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.run import Trainer
@@ -149,7 +148,7 @@ class Study:
         self.training = parse(TrainingSettings, parameters["training"], "training")
         self.views = parse(ViewSettings, parameters["views"], "views")
         manifest = Path("data/02_intermediate/scenes/manifest.json")
-        self.data: str = json.loads(manifest.read_text(encoding="utf-8"))["data_hash"]
+        self.data: str = read_json(manifest)["data_hash"]
         self.models = Path("data/06_models/scenes") / name
         self.output = Path("data/07_model_output/scenes") / name / split
 

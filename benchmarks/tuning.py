@@ -24,6 +24,7 @@ from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.methods.contract import ViewContext
 from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import load
+from compo_pipeline.storage import read_json
 from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.run import Trainer
 from compo_pipeline.tuning.settings import TuningSettings
@@ -138,7 +139,7 @@ def cost(bench: Bench) -> dict[str, Any]:
 
 def saved_by_stopping(study: Path, whole: int) -> dict[str, Any]:
     """Steps that a finished study's trials were trained for, beside those of as many whole ones."""
-    found = json.loads(study.read_text(encoding="utf-8"))
+    found = read_json(study)
     ended = found["trials"].get("complete", 0) + found["trials"].get("pruned", 0)
     return {**found, "share": found["steps"] / (ended * whole)}
 

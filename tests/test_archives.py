@@ -1,7 +1,9 @@
 """Images in tar archives are read in place, as the same file beside it would be."""
 
 import io
+import resource
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -92,6 +94,63 @@ def test_what_is_no_archive_is_an_error_of_one_line(tmp_path: Path) -> None:
         with pytest.raises(ImageError) as raised:
             decoding.load(tmp_path, "0.tar/a.png", LIMITS)
         assert "\n" not in str(raised.value)
+
+
+HUGE = 10**15
+PAX_SIZE = b"40 size=1000000000000000000000000000000\n"
+
+
+def member(name: str, size: int, kind: bytes, content: bytes = b"") -> bytes:
+    """A member of a tar archive whose header states any size."""
+    info = tarfile.TarInfo(name)
+    info.size, info.type = size, kind
+    return info.tobuf(tarfile.GNU_FORMAT) + content.ljust(-(-len(content) // 512) * 512, b"\0")
+
+
+@pytest.fixture
+def little_memory() -> Iterator[None]:
+    """Of this process: a gigabyte more than it has."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (now + 2**30, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.mark.parametrize("size", [HUGE, 2**32, -5000])
+@pytest.mark.parametrize("kind", [tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, b"x", b"g"])
+@pytest.mark.parametrize("before", [b"", member("././@LongLink", 3, b"L", b"ab\0")])
+def test_a_header_of_any_stated_size_is_an_error_of_one_line(
+    tmp_path: Path, little_memory: None, before: bytes, kind: bytes, size: int
+) -> None:
+    path = tmp_path / "0.tar"
+    path.write_bytes(before + member("././@LongLink", size, kind, b"a" * 600))
+    with path.open("r+b") as file:
+        file.truncate(2**33)  # so that the bytes are there
+    with pytest.raises(ValueError, match=r"0\.tar is not a tar archive: a header of -?\d+ bytes"):
+        archives.scan(path)
+
+
+@pytest.mark.parametrize(
+    "start", [member("a", 2**80, b"0"), member("a", 2**62, b"0"), member("p", 40, b"x", PAX_SIZE)]
+)
+def test_a_member_of_any_stated_size_ends_with_the_archive(tmp_path: Path, start: bytes) -> None:
+    path = tmp_path / "0.tar"
+    path.write_bytes(start + member("b.png", 512, b"0", b"b" * 512))
+    found = archives.scan(path)
+    assert found.cut
+    assert all(size <= path.stat().st_size for _, size in found.members.values())
+
+
+def test_long_names_are_read(tmp_path: Path) -> None:
+    name = "a/" * 2000 + "b.png"
+    for form in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+        path = tmp_path / f"{form}.tar"
+        with tarfile.open(path, "w", format=form) as tar:
+            info = tarfile.TarInfo(name)
+            info.size, info.pax_headers = 3, {"comment": "c" * 500_000}
+            tar.addfile(info, io.BytesIO(b"abc"))
+        assert archives.read(path, name) == b"abc"
 
 
 def test_headers_are_scanned_once(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:

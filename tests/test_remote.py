@@ -18,7 +18,7 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from compo_pipeline import archives, remote
-from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.configuration import SettingsError, masked, parse
 from compo_pipeline.datasets import readers
 from compo_pipeline.datasets.readers.record import RawCaption
 from compo_pipeline.datasets.settings import DataSettings
@@ -124,6 +124,47 @@ def test_an_object_that_changed_or_vanished_after_the_listing(
     assert held(folder) == set()
     # A lost image is a reason for quarantine.
     assert str(decoding.inspect(folder, "b", Limits()).error).startswith("missing")
+
+
+def test_an_object_replaced_by_one_of_its_size_is_not_read_as_the_one_that_was_listed(
+    mirrored: Callable[..., Path], bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "_BLOCK", 2)
+    folder = mirrored({"a": b"one", "b": b"two"})
+    assert remote.read_range(folder / "b", 0, 2) == b"tw"
+    bucket.put({"set/a": b"eno", "set/b": b"owt"})
+    for read in (remote.read_bytes, lambda path: remote.read_range(path, 2, 1)):
+        for name in ("a", "b"):
+            with pytest.raises(RemoteError, match=f"set/{name}: the object has changed.*run again"):
+                read(folder / name)
+    assert held(folder) == set()
+    remote.refresh(folder)
+    assert [remote.read_bytes(folder / name) for name in "ab"] == [b"eno", b"owt"]
+
+
+def test_a_key_that_no_folder_can_have_is_one_line(bucket: Bucket, tmp_path: Path) -> None:
+    bucket.put({f"{'long' * 80}/a": b"1", "object": b"1", "object/a": b"1"})
+    (tmp_path / "s3:" / bucket.name).mkdir(parents=True)
+    (tmp_path / "s3:" / bucket.name / "object").touch()
+    for key in ("long" * 80, "object"):
+        with pytest.raises(
+            RemoteError, match=rf"{key}: remote\.cache can have no folder"
+        ) as caught:
+            remote.refresh(remote.mirror(f"s3://{bucket.name}/{key}", tmp_path))
+        assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize("user", ["me:hunter2", ":hunter2", "me:hun/ter2", "me:hunter2@hunter2"])
+def test_a_password_in_the_place_of_a_bucket_is_not_shown(
+    bucket: Bucket, tmp_path: Path, user: str
+) -> None:
+    url = f"s3://{user}@bucket/x"
+    folder = remote.mirror(url, tmp_path)
+    for action in (lambda: remote.check_bucket(url), lambda: remote.refresh(folder)):
+        with pytest.raises(RemoteError, match=r"Invalid bucket name") as caught:
+            action()
+        assert "hun" not in caught.value.message and "ter2" not in caught.value.message
+    assert "hun" not in masked(f"{folder} is damaged")
 
 
 def test_keys_that_no_file_can_have_are_left_out_aloud(

@@ -342,6 +342,13 @@ def test_names_that_lead_out_of_a_root(tmp_path: Path, name: str) -> None:
             find(tmp_path, name, follow_symlinks=True)
 
 
+@pytest.mark.parametrize("name", ["a" * 300, "a/" * 3000, "a" * 5000, "*/" * 3000])
+def test_a_name_that_no_file_can_have_is_an_error_of_one_line(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="no files of '.*can be found below") as caught:
+        files_below(tmp_path, name)
+    assert len(str(caught.value)) < 600 and "\n" not in str(caught.value)
+
+
 def test_links_out_of_a_root_need_permission(tmp_path: Path) -> None:
     root, outside = tmp_path / "root", tmp_path / "outside"
     for folder in (root, outside):

@@ -7,13 +7,14 @@ the column and the number of the row: `test.parquet/image/12`.
 
 from __future__ import annotations
 
-import json
+import os
 import re
 import tarfile
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from io import BufferedReader
 from itertools import accumulate, islice
 from pathlib import Path
 from threading import Lock
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from compo_pipeline.remote import open_file, read_range, sidecar
-from compo_pipeline.storage import read_json_or_none, write_text
+from compo_pipeline.storage import read_json_or_none, write_json
 from compo_pipeline.untrusted import parquet_file
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _BLOCK = 512  # bytes; every member has a header of one or more
 _SCANNED = 4096  # archives whose members are remembered
 _LONG = 128  # characters of a member's name
+_LONGEST_HEADER = 2**20  # bytes: of a long name or of attributes
 _PARQUET = ".parquet"
 _INSIDE = re.compile(r"(.*?\.(?:tar|parquet))/(.+)", re.DOTALL)
 _one_reader = Lock()
@@ -108,7 +110,7 @@ def _scan(path: Path, size: int, modified_ns: int) -> Archive:
     known = read_json_or_none(index) if index else None
     members, cut = known or _headers(path, size)
     if index and not known:
-        write_text(index, json.dumps([members, cut]))
+        write_json(index, [members, cut], indent=None)
     last = max((place + length for place, length in members.values()), default=0)
     # Of an array of names each takes as much as the longest.
     longest = max(map(len, members), default=0)
@@ -117,15 +119,32 @@ def _scan(path: Path, size: int, modified_ns: int) -> Archive:
     return Archive(held, cut or last > size - _BLOCK)
 
 
+class _Headers(BufferedReader):
+    """A tar file whose headers alone are read; sizes that they state are bounded."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is None or not 0 <= size <= _LONGEST_HEADER:
+            # No HeaderError, which tarfile takes for the end of the archive.
+            raise tarfile.TarError(f"a header of {size} bytes, at most {_LONGEST_HEADER} are read")
+        return super().read(size)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return super().seek(min(offset, os.fstat(self.fileno()).st_size), whence)
+
+
 def _headers(path: Path, size: int) -> tuple[dict[str, tuple[int, int]], bool]:
     """Place and size of a tar's members, and whether its headers are cut."""
     members: dict[str, tuple[int, int]] = {}
     try:
-        with open_file(path) as file, tarfile.open(fileobj=file, mode="r:") as archive:
+        with (
+            _Headers(open_file(path).detach()) as file,
+            tarfile.open(fileobj=file, mode="r:") as archive,
+        ):
             try:
                 for member in islice(archive, size // _BLOCK):
                     if member.isreg() and not member.issparse() and member.size >= 0:
-                        members.setdefault(member.name, (member.offset_data, member.size))
+                        place = member.offset_data, min(member.size, size)
+                        members.setdefault(member.name, place)
             except tarfile.ReadError:
                 return members, True
     except (tarfile.TarError, EOFError) as error:

@@ -40,7 +40,7 @@ _FIELD = re.compile(r"[a-z]\w*(\.\w+)*: ")
 # Names of passwords and keys, as in `?sig=`, `--params ...api_key=` and `{"api_key": "..."}`.
 _SECRET = r"(?:pass(?:word|wd)?|pwd|secret|token|(?:api|access)[_-]?key|credential|signature|\bsig)"
 _SECRETS = (
-    (re.compile(r"(://)[^\s/]\S*@"), r"\1***@"),
+    (re.compile(r"(:/{1,2})[^\s/]\S*@"), r"\1***@"),
     (re.compile(rf"({_SECRET}=['\"]?|[?&]key=)[^&\s'\"]+", re.IGNORECASE), r"\1***"),
     (re.compile(rf"({_SECRET}['\"]: ['\"])[^'\"]+", re.IGNORECASE), r"\1***"),
     (re.compile(r"(Bearer )\S+"), r"\1***"),

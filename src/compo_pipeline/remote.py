@@ -32,10 +32,12 @@ from compo_pipeline.configuration import masked
 from compo_pipeline.seeding import digest
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://[^/].*")
+_USER = re.compile(r"[^:/]+://([^\s/]\S*)@")
 _MIRROR = re.compile(r"((?:.*?/)?)([a-z][a-z0-9+.-]+):/(.+)")
 # What tells one version of an object from another, by the names of fsspec's file systems.
 _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "LastModified", "mtime", "created")
 LIMIT = "COMPO_PIPELINE_CACHE_BYTES"  # an environment variable: loader workers inherit it
+_UNUSABLE = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)  # names of objects
 _WORK, _NOTES = ".partial", ".notes"
 _BLOCK = 2**20  # bytes of an object that are downloaded at a time where not all of it is
 _ATTEMPTS = 5
@@ -111,7 +113,15 @@ def refresh(folder: Path) -> None:
                     path.unlink()
             with suppress(OSError):  # not empty
                 Path(place).rmdir()
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            if error.errno not in _UNUSABLE:
+                raise
+            raise RemoteError(
+                f"{url}: remote.cache can have no folder of this name ({error.strerror}); give the "
+                "objects a shorter key, or one that is no other object's"
+            ) from error
         unusable = [
             name
             for name, (size, version) in found.items()
@@ -159,7 +169,7 @@ def _add_placeholder(folder: Path, name: str, size: int, version: int, work: Pat
             path.parent.mkdir(parents=True, exist_ok=True)
             _write_placeholder(path, size, version, work)
     except OSError as error:
-        if error.errno in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG):
+        if error.errno in _UNUSABLE:
             return False
         raise
     except ValueError:  # NUL
@@ -225,7 +235,15 @@ def read_range(path: Path, start: int, size: int) -> bytes:
 def _block(url: str, version: int, number: int) -> bytes:
     with filesystem(url) as (files, key):
         content: bytes = files.cat_file(key, start=number * _BLOCK, end=(number + 1) * _BLOCK)
+        _require_version(url, version, files, key)
         return content
+
+
+def _require_version(url: str, version: int, files: Any, key: str) -> None:
+    """Check, after a download, that the object is still the one that was listed."""
+    files.invalidate_cache(key)
+    if version_of(files.info(key)) != version:
+        raise RemoteError(f"{url}: the object has changed since this run listed it; run again")
 
 
 def sidecar(path: Path) -> Path | None:
@@ -250,8 +268,9 @@ def _download(path: Path) -> None:
         temporary = work / "object"
         with filesystem(url) as (files, key):
             files.get_file(key, str(temporary))
+            _require_version(url, expected.st_mtime_ns, files, key)
         if temporary.stat().st_size != expected.st_size:
-            raise RemoteError(f"{url}: the object has changed since this run listed it; run again")
+            raise RemoteError(f"{url}: the download is incomplete; run again")
         os.utime(temporary, ns=(time.time_ns(), expected.st_mtime_ns))
         temporary.chmod(0o444)
         temporary.replace(path)
@@ -340,7 +359,22 @@ def filesystem(url: str) -> Iterator[tuple[Any, str]]:
     except ClickException:
         raise
     except PermissionError as error:
-        raise RemoteError(f"{url}: access is denied ({error})") from error
+        raise RemoteError(f"{url}: access is denied ({_told(error, url)})") from error
     except Exception as error:
         # Each storage has errors of its own: of connections, credentials, packages, bad names.
-        raise RemoteError(f"{url}: {error} ({type(error).__name__})") from error
+        raise RemoteError(f"{url}: {_told(error, url)} ({type(error).__name__})") from error
+
+
+def _told(error: Exception, url: str) -> str:
+    """What an error says, without the user and password of its URL.
+
+    S3 takes them for a part of the bucket's name, and quotes it.
+    """
+    text, found = str(error), _USER.match(url)
+    if found:
+        user = found[1]
+        text = text.replace(f"{user}@", "***@")
+        # A password with a slash: what precedes it is the bucket.
+        start = user.partition("/")[0]
+        text = text.replace(start, "***") if ":" in start else text
+    return text

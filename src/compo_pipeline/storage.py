@@ -13,7 +13,7 @@ import mmap
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -28,6 +28,7 @@ _NO_LOCKS = (errno.EBADF, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 _CHECKSUM, _BLANK = b"file-sha256:", b"0" * 64
 NO_CHECKSUM = (_CHECKSUM + _BLANK).decode()
 """Text that a file's metadata must hold where `write_checksum` is to put the checksum."""
+_KEY, _VALUE = "checksum", "value"
 
 log = logging.getLogger(__name__)
 
@@ -175,20 +176,58 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def write_json(path: Path, value: Any, indent: int | None = 2) -> None:
+    """Write a value as a JSON file with a checksum, atomically.
+
+    The checksum is the last key of an object, in a list, which DVC takes for no metric. Another
+    value, and an object with the one key `value`, is put in an object as its `value`.
+
+    Raises:
+        ValueError: the value is an object with a key `checksum`.
+    """
+    plain = isinstance(value, Mapping) and set(value) != {_VALUE}
+    content = dict(value) if plain else {_VALUE: value}
+    if _KEY in content:
+        raise ValueError(f"{path}: the key '{_KEY}' is reserved")
+    text = json.dumps({**content, _KEY: [NO_CHECKSUM]}, indent=indent, ensure_ascii=False)
+    with atomic_file(path) as temporary:
+        temporary.write_text(f"{text}\n", encoding="utf-8")
+        write_checksum(temporary)
+
+
+def read_json(path: Path) -> Any:
+    """The value of a JSON file that `write_json` wrote.
+
+    Raises:
+        DamagedFileError: its content has changed since, or it has no checksum.
+        FileNotFoundError: there is no such file.
+    """
+    verify_checksum(path)
+    content = json.loads(path.read_text(encoding="utf-8"))
+    del content[_KEY]
+    return content[_VALUE] if set(content) == {_VALUE} else content
+
+
 def read_json_or_none(path: Path) -> Any:
-    """The value of a JSON file that can be made again; None if it is missing or unreadable."""
+    """The value of a `write_json` file that can be made again; None if it is missing or damaged."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return read_json(path)
     except FileNotFoundError:
         return None
-    except ValueError as error:
-        log.warning("%s is unreadable (%s): it is made again.", path, error)
+    except DamagedFileError as error:
+        log.warning("%s; it is made again.", error.message)
         return None
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write a value as a JSON file atomically."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+def write_plain_json(path: Path, value: Any, indent: int | None = 2) -> None:
+    """Write a value as a JSON file for other programs, without a checksum, atomically."""
+    write_text(path, json.dumps(value, indent=indent, ensure_ascii=False) + "\n")
+
+
+def has_checksum(path: Path) -> bool:
+    """Whether a JSON file is one of `write_json`, even if one of its bits is flipped."""
+    content = path.read_bytes()
+    return _CHECKSUM in content or f'"{_KEY}"'.encode() in content
 
 
 def write_checksum(path: Path) -> None:

@@ -54,10 +54,16 @@ def files_below(root: Path, pattern: str, *, follow_symlinks: bool = False) -> l
 
     Raises:
         OutsideRoot: the pattern or one of the files leads out of the root.
-        ValueError: it is no pattern.
+        ValueError: it is no pattern, or no file can have such a name.
     """
     path_below(root, pattern, follow_symlinks=True)
-    found = sorted(path for path in root.glob(pattern) if path.is_file())
+    try:
+        found = sorted(path for path in root.glob(pattern) if path.is_file())
+    except (OSError, RecursionError) as error:  # a name that is too long, too many folders
+        reason = getattr(error, "strerror", None) or "it has too many parts"
+        raise ValueError(
+            f"no files of {shown(pattern)} can be found below {root}: {reason}"
+        ) from error
     inside = {folder: _real(folder) for folder in {path.parent for path in found}}
     for path in [] if follow_symlinks else found:
         real = _real(path) if path.is_symlink() else inside[path.parent]

@@ -84,13 +84,34 @@ def test_a_frame_comes_back_without_its_index(tmp_path, suffix):
     assert dataset.preview(1) == {"index": [0], "columns": ["step", "loss"], "data": [[1, 0.5]]}
 
 
-def test_json_that_is_cut_off_is_damaged(tmp_path):
-    dataset = JsonDataset(filepath=str(tmp_path / "value.json"))
-    dataset.save({"name": "café"})
-    assert dataset.load() == {"name": "café"}
-    (tmp_path / "value.json").write_text('{"na')
-    with pytest.raises(DatasetError, match=r"value\.json is damaged"):
-        dataset.load()
+@pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    [
+        (JsonDataset, "value.json", {"name": "café", "rate": 61.5}),
+        (FrameDataset, "value.csv", pd.DataFrame({"step": [1, 2], "model": ["é", "b"]})),
+    ],
+    ids=["json", "csv"],
+)
+def test_no_flipped_bit_and_no_cut_of_a_text_file_is_read_as_other_data(
+    tmp_path, kind, name, value
+):
+    path = tmp_path / name
+    dataset = kind(filepath=str(path))
+    dataset.save(value)
+    whole = path.read_bytes()
+
+    def flipped(bit):
+        content = bytearray(whole)
+        content[bit // 8] ^= 1 << bit % 8
+        return content
+
+    damaged = [*map(flipped, range(len(whole) * 8)), *(whole[:end] for end in range(len(whole)))]
+    for content in damaged:
+        path.write_bytes(content)
+        with pytest.raises(DatasetError, match=rf"{name} is damaged"):
+            dataset.load()
+    path.write_bytes(whole)
+    assert str(dataset.load()) == str(value)
 
 
 def test_interrupted_save_keeps_the_old_table_and_leaves_no_rubbish(tmp_path):

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.datasets import readers
 from compo_pipeline.datasets.readers import locate
 from compo_pipeline.datasets.readers.record import RawCaption, SourceError
@@ -158,6 +159,19 @@ def test_a_missing_column_is_an_error_of_the_file(tmp_path: Path, suffix: str) -
 def test_caption_and_sentences_exclude_each_other() -> None:
     with pytest.raises(ValueError, match="leave one null"):
         Columns(caption="a", sentences="b")
+
+
+@pytest.mark.parametrize("spec", [">1000000000", "1000000000", ".1000000000", "{width}", "0>1000"])
+def test_a_pattern_that_makes_long_names_of_short_values_is_refused(spec: str) -> None:
+    given: dict[str, Any] = {"root": "x", "format": "table", "splits": {"train": "t.csv"}}
+    given["columns"] = {"image": f"{{key:{spec}}}.jpg"}
+    with pytest.raises(SettingsError, match=r"^data\.columns.*image: '\{key:.*three digits"):
+        parse(DataSettings, given, "data")
+
+
+@pytest.mark.parametrize("pattern", ["{key:0>12}.jpg", "{key:012}", "{at:%Y%m%d}.jpg", "image"])
+def test_a_pattern_of_short_fields_is_accepted(pattern: str) -> None:
+    assert Columns(image=pattern).image == pattern
 
 
 def test_pixelprose(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from compo_pipeline.datasets.catalog import (
 )
 from compo_pipeline.records import Rejected
 from compo_pipeline.remote import RemoteError
+from compo_pipeline.storage import write_json
 
 ROWS = [Rejected(1, "a", "a.jpg", "rule", "why")]
 
@@ -75,7 +76,8 @@ def test_the_stored_version_counts_and_is_downloaded_once(bucket: Any, tmp_path:
         stamp = Path("data/a.json").stat().st_mtime_ns
         assert entries["json"].load() == {"a": 1}
         assert Path("data/a.json").stat().st_mtime_ns == stamp
-        bucket.put({"runs/data/a.json": b'{"a": 2}'})  # by another machine
+        write_json(tmp_path / "other.json", {"a": 2})  # by another machine
+        bucket.put({"runs/data/a.json": (tmp_path / "other.json").read_bytes()})
         assert entries["json"].load() == {"a": 2}
         Path("data/a.json").write_text('{"a": 3}')  # by a run without a store
         assert entries["json"].load() == {"a": 2}
@@ -103,6 +105,21 @@ def test_half_an_upload_counts_as_absent(
         assert not entry.exists() and Path("data/views/a").read_text() == "y"
         entry.save(Path("data/views"))
         assert entry.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b'{"a": "\xff"}', b"[1]", b'{"a": 1}'])
+def test_a_damaged_manifest_is_one_line(bucket: Any, tmp_path: Path, content: bytes) -> None:
+    with chdir(tmp_path):
+        entry = FolderDataset(filepath="data/views", store=f"s3://{bucket.name}/runs")
+        entry.save(write(Path("data/views"), {"a": "x"}))
+        bucket.put({"runs/data/views/.stored.json": content})
+        for action in (entry.load, lambda: entry.save(Path("data/views"))):
+            with pytest.raises(
+                DatasetError, match=r"\.stored\.json is damaged.*delete it"
+            ) as caught:
+                action()
+            assert isinstance(caught.value.__cause__, RemoteError)
+            assert "\n" not in str(caught.value.__cause__)
 
 
 def test_a_url_in_the_place_of_a_path_is_refused() -> None:

@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
+from compo_pipeline.configuration import SettingsError
 from compo_pipeline.models import weights
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import LoadedModel, load
@@ -86,6 +87,30 @@ def test_an_export_with_a_flipped_bit_is_refused(tiny_clip: Path, tmp_path: Path
     file.write_bytes(content)
     with pytest.raises(DamagedFileError, match=rf"{file.name} is damaged"):
         load(folder)
+
+
+def test_a_record_with_a_flipped_bit_is_refused(tiny_clip: Path, tmp_path: Path) -> None:
+    folder = export(load(tiny_clip), tmp_path / "export", metadata={"steps": 900})
+    file = folder / weights.RECORD_FILE
+    whole = file.read_bytes()
+    for bit in range(8 * len(whole)):
+        content = bytearray(whole)
+        content[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(content)
+        with pytest.raises(DamagedFileError, match=r"compo\.json is damaged"):
+            read_record(folder)
+    with pytest.raises(DamagedFileError, match=r"compo\.json is damaged"):
+        load(folder)
+
+
+def test_a_record_of_an_earlier_version_has_no_checksum(tmp_path: Path) -> None:
+    file = tmp_path / weights.RECORD_FILE
+    file.write_text('{"name": "older"}')
+    assert read_record(tmp_path) == {"name": "older"}
+    for broken in (b'{"name": ', b'{"name": "\xff"}', b"[]"):
+        file.write_bytes(broken)
+        with pytest.raises(SettingsError, match=r"compo\.json"):
+            read_record(tmp_path)
 
 
 def test_record_tells_the_model_as_written(tiny_clip: Path, tmp_path: Path) -> None:

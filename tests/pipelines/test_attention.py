@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 from pathlib import Path
@@ -21,11 +20,12 @@ from compo_pipeline.configuration import SettingsError
 from compo_pipeline.datasets.catalog import FolderDataset, FrameDataset
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
-from compo_pipeline.models.weights import RECORD_FILE
+from compo_pipeline.models.weights import RECORD_FILE, read_record
 from compo_pipeline.pipelines.attention import create_pipeline
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.settings import TrackingSettings
 from compo_pipeline.scenes.dataset import SceneSettings, write
+from compo_pipeline.storage import write_json
 
 
 @pytest.fixture(scope="module")
@@ -153,8 +153,7 @@ def test_an_image_tower_of_another_kind_is_refused(
 ) -> None:
     """Where nobody noted what a checkpoint was fine-tuned from."""
     foreign = shutil.copytree(tuned, tmp_path / "foreign")
-    record = json.loads((foreign / RECORD_FILE).read_text())
-    (foreign / RECORD_FILE).write_text(json.dumps({**record, "training": {}}))
+    write_json(foreign / RECORD_FILE, {**read_record(foreign), "training": {}})
     catalog["checkpoint"] = MemoryDataset(foreign)
     catalog["params:model"] = MemoryDataset({"name": "scenes-base"})
     with pytest.raises(SettingsError, match="image towers of .* differ; set model.name"):

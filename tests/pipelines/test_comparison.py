@@ -18,6 +18,7 @@ from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.pipelines import comparison
 from compo_pipeline.pipelines.comparison import compare_cells, run_cells
 from compo_pipeline.records import Score
+from compo_pipeline.storage import write_json
 from compo_pipeline.tables.files import write_rows
 
 SETS = {
@@ -214,7 +215,7 @@ def store(folder: Path, method: str, rows: list[Score], base: str = "f0") -> str
     comparison = Comparison("few", models, dict(models), (), tuple(found), (), (), prints)
     folder.mkdir(parents=True)
     write_rows(folder / "scores.parquet", rows, Score)
-    (folder / "comparison.json").write_text(json.dumps(comparison.to_json()))
+    write_json(folder / "comparison.json", comparison.to_json())
     return str(folder)
 
 

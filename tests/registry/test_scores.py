@@ -20,6 +20,7 @@ from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.images.decoding import Limits
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
+from compo_pipeline.models.weights import read_record
 from compo_pipeline.records import Score, to_table
 from compo_pipeline.registry import scores as stored
 from compo_pipeline.registry import tracking, verification, version_scores
@@ -33,7 +34,7 @@ from compo_pipeline.registry.scores import (
 from compo_pipeline.registry.settings import CopySettings, SigningSettings
 from compo_pipeline.registry.verification import VersionError
 from compo_pipeline.registry.version_scores import ScoresMissing, VersionScores
-from compo_pipeline.storage import file_sha256
+from compo_pipeline.storage import file_sha256, write_json
 
 IMAGES = 4
 EVALUATION = EvaluationSettings(device="cpu")
@@ -181,8 +182,12 @@ def test_edited_scores_are_refused(
     client.log_artifact(version.run_id, str(table), str(Path(name).parent))
     with pytest.raises(ScoresInvalid, match=rf"{name}.*sha256"):
         scorer(subtask, base).of(version)
-    # With a digest that fits, the verdicts still do not.
     digest = table.with_suffix(".sha256")
+    digest.write_bytes(b"\xff" * 64)
+    client.log_artifact(version.run_id, str(digest), str(Path(name).parent))
+    with pytest.raises(ScoresInvalid, match=rf"{name}.*sha256"):
+        scorer(subtask, base).of(version)
+    # With a digest that fits, the verdicts still do not.
     digest.write_text(file_sha256(table))
     client.log_artifact(version.run_id, str(digest), str(Path(name).parent))
     wrong = next(score.item for score in made if not score.correct)
@@ -200,7 +205,7 @@ def test_with_keys_only_signed_scores_are_used(
     made = scorer(subtask, base).of(version)
     (record,) = (tmp_path / "version").rglob("compo.json")
     digests = stored.digests(version.run_id)
-    record.write_text(json.dumps({**json.loads(record.read_text()), "scores": digests}))
+    write_json(record, {**read_record(record.parent), "scores": digests})
     keys = key_pair("scores")
     verification.sign(tmp_path / "version", version.tags["fingerprint"], keys)
 
@@ -299,10 +304,13 @@ def test_scores_of_other_weights_say_so(
 
 
 def test_unreadable_fingerprints_are_ignored(
-    version: ModelVersion, subtask: Subtask, base: Path
+    version: ModelVersion, subtask: Subtask, base: Path, tmp_path: Path
 ) -> None:
     client = mlflow.MlflowClient()
     client.log_dict(version.run_id, {"made": "by a later version"}, "scores/old/fingerprint.json")
+    client.log_text(version.run_id, "{", "scores/half/fingerprint.json")
+    (tmp_path / "fingerprint.json").write_bytes(b'{"made": "\xff"}')
+    client.log_artifact(version.run_id, str(tmp_path / "fingerprint.json"), "scores/odd")
     client.log_dict(version.run_id, {}, "scores/bare/other.json")
     with pytest.raises(ScoresMissing, match="cannot be read"):
         scorer(subtask, base, reevaluate=False).of(version)

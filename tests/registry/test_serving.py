@@ -2,14 +2,16 @@
 
 import base64
 import csv
+import http.client
 import io
 import json
 import os
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import asdict
@@ -408,17 +410,125 @@ def test_health_and_version(client: TestClient, loaded: LoadedModel) -> None:
     }
 
 
-def test_a_large_body_is_refused_before_its_end(client: TestClient) -> None:
-    sent = []
-
+def test_a_large_body_is_refused(client: TestClient) -> None:
     def parts() -> Iterator[bytes]:
         for _ in range(10):
-            sent.append(1)
             yield b"x" * 20_000
 
     response = client.post("/invocations", content=b"x" * 50_001, headers=JSON)
     assert response.status_code == 413 and "50000 bytes" in response.json()["message"]
     assert client.post("/invocations", content=parts(), headers=JSON).status_code == 413
+
+
+@pytest.fixture(scope="module")
+def live(loaded: LoadedModel) -> Iterator[tuple[str, int]]:
+    """The address of `compo-pipeline serve` with small limits, in a thread."""
+    settings = ServingSettings(body=50_000, limits=ServingLimits(**LIMITS))
+    served = serving.Served("toy-clip", 3, loaded.fingerprint)
+    options = serving.server_options(settings)
+    server = uvicorn.Server(
+        uvicorn.Config(serving.build(loaded, served, settings), port=0, **options)
+    )
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield server.servers[0].sockets[0].getsockname()
+    server.should_exit = True
+    thread.join()
+
+
+def sent(
+    address: tuple[str, int], length: int, body: Iterable[bytes], *headers: str
+) -> socket.socket:
+    """A connection on which a request was written to its end."""
+    connection = socket.create_connection(address, timeout=20)
+    lines = ["POST /invocations HTTP/1.1", "host: x", "content-type: application/json"]
+    lines += [f"content-length: {length}", *headers, "", ""]
+    connection.sendall("\r\n".join(lines).encode())
+    for part in body:
+        connection.sendall(part)
+    return connection
+
+
+def received(connection: socket.socket) -> http.client.HTTPResponse:
+    response = http.client.HTTPResponse(connection)
+    response.begin()
+    return response
+
+
+@pytest.mark.parametrize("header", ["connection: close", "connection: keep-alive"])
+def test_whoever_writes_a_large_body_to_its_end_gets_the_answer(
+    live: tuple[str, int], header: str
+) -> None:
+    parts = [b"x" * 100_000] * 300
+    with sent(live, 30_000_000, parts, header) as connection:
+        response = received(connection)
+        assert response.status == 413 and b"50000 bytes" in response.read()
+        if "keep-alive" in header:
+            connection.sendall(b"GET /ping HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert received(connection).status == 200
+
+
+def test_whoever_asks_before_writing_a_large_body_is_refused_at_once(
+    live: tuple[str, int],
+) -> None:
+    with sent(live, 30_000_000, [], "expect: 100-continue") as connection:
+        response = received(connection)
+        assert response.status == 413 and response.headers["connection"] == "close"
+        response.read()
+        assert connection.recv(1) == b""
+
+
+def test_a_body_over_the_limit_that_does_not_end_is_refused(
+    live: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "_DISCARDING", 0.2)
+    with sent(live, 30_000_000, [b"x" * 100_000]) as connection:
+        response = received(connection)
+        assert response.status == 413 and response.headers["connection"] == "close"
+
+
+def test_a_long_header_is_not_read_to_its_end(live: tuple[str, int]) -> None:
+    def ask(header: int) -> bytes:
+        with socket.create_connection(live, timeout=20) as connection:
+            connection.sendall(b"GET /ping HTTP/1.1\r\nhost: x\r\nx: ")
+            for _ in range(header // 50_000):
+                connection.sendall(b"a" * 50_000)
+            connection.sendall(b"\r\n\r\n")
+            return connection.recv(100)
+
+    assert b" 200 " in ask(50_000)
+    with pytest.raises(ConnectionError):
+        ask(60_000_000)
+
+
+def test_work_for_clients_that_left_is_dropped(
+    live: tuple[str, int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    decoded, release = [], threading.Event()
+
+    def slow(value: str, limits: RequestLimits) -> Image.Image:
+        decoded.append(value)
+        release.wait(20)
+        return Image.new("RGB", (40, 40))
+
+    monkeypatch.setattr(model, "read_image", slow)
+    body = json.dumps(payload(*ROWS, texts=TEXTS)).encode()
+    connections = [sent(live, len(body), [body]) for _ in range(40)]
+    end = time.monotonic() + 20
+    while len(decoded) < serving._THREADS and time.monotonic() < end:
+        time.sleep(0.01)
+    for connection in connections:
+        connection.close()
+    while caplog.text.count("400, the client left") < 40 and time.monotonic() < end:
+        time.sleep(0.01)
+    release.set()
+    with sent(live, len(body), [body]) as connection:
+        assert received(connection).status == 200
+    # One image of each request that a thread had begun, and those of the last one.
+    assert len(decoded) == serving._THREADS + len(ROWS)
 
 
 @pytest.mark.parametrize("depth", [900, 20_000])

@@ -23,6 +23,7 @@ from compo_pipeline.scenes.counterfactuals import (
 from compo_pipeline.scenes.render import render
 from compo_pipeline.scenes.world import Scene, World
 from compo_pipeline.seeding import rng
+from compo_pipeline.storage import DamagedFileError
 
 IsTrue = Callable[[str, Scene], bool]
 
@@ -110,3 +111,10 @@ def test_records_are_read_from_all_splits(tmp_path: Path) -> None:
         lines = "".join(json.dumps(asdict(scene)) + "\n" for scene in part)
         (tmp_path / "annotations" / f"scenes_{split}.jsonl").write_text(lines)
     assert read_scenes(tmp_path) == {scene.scene_id: scene for scene in SOME[:5]}
+    file = tmp_path / "annotations" / "scenes_val.jsonl"
+    whole = file.read_bytes()
+    for damaged in (whole[:-9], whole.replace(b"{", b"\xff", 1), b"[]", b'{"things": 1}'):
+        file.write_bytes(damaged)
+        with pytest.raises(DamagedFileError, match=r"jsonl is damaged") as caught:
+            read_scenes(tmp_path)
+        assert "\n" not in caught.value.message

@@ -6,7 +6,6 @@ half a file that the next one reads.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable
 from dataclasses import is_dataclass
@@ -19,7 +18,14 @@ from compo_pipeline import records
 from compo_pipeline.configuration import masked
 from compo_pipeline.datasets.stored import Stored
 from compo_pipeline.remote import is_url
-from compo_pipeline.storage import DamagedFileError, atomic_file, write_json
+from compo_pipeline.storage import (
+    NO_CHECKSUM,
+    atomic_file,
+    read_json,
+    verify_checksum,
+    write_checksum,
+    write_json,
+)
 from compo_pipeline.tables.files import read_table, write_rows, write_table
 from compo_pipeline.tables.rows import Table
 
@@ -81,18 +87,15 @@ class _PathDataset(AbstractDataset[Any, Any]):
 
 
 class JsonDataset(_PathDataset):
-    """A JSON file."""
+    """A JSON file with a checksum."""
 
     def load(self) -> Any:
         """The file's value.
 
         Raises:
-            DatasetError: there is no such file, or it is not JSON.
+            DatasetError: there is no such file, or it is damaged.
         """
-        try:
-            return json.loads(self._current().read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise DamagedFileError(self._filepath, f"it is not JSON ({error})") from error
+        return read_json(self._current())
 
     def save(self, data: Any) -> None:
         """Write a value."""
@@ -105,15 +108,25 @@ class JsonDataset(_PathDataset):
 
 
 class FrameDataset(_PathDataset):
-    """A pandas DataFrame without its index, in a CSV file or in parquet with a checksum."""
+    """A pandas DataFrame without its index, in a CSV file or in parquet, with a checksum.
+
+    That of a CSV file is the name of its last column, which is empty.
+    """
 
     def load(self) -> pd.DataFrame:
-        """The table."""
+        """The table.
+
+        Raises:
+            DatasetError: there is no such file, or it is damaged.
+        """
         import pandas as pd
 
         path = self._current()
-        is_csv = path.suffix == ".csv"
-        frame: pd.DataFrame = pd.read_csv(path) if is_csv else read_table(path).to_pandas()
+        if path.suffix == ".csv":
+            verify_checksum(path)
+            frame: pd.DataFrame = pd.read_csv(path).iloc[:, :-1]
+        else:
+            frame = read_table(path).to_pandas()
         return frame
 
     def save(self, data: pd.DataFrame) -> None:
@@ -122,7 +135,8 @@ class FrameDataset(_PathDataset):
 
         if self._filepath.suffix == ".csv":
             with atomic_file(self._filepath) as temporary:
-                data.to_csv(temporary, index=False)
+                data.assign(**{NO_CHECKSUM: None}).to_csv(temporary, index=False)
+                write_checksum(temporary)
         else:
             table = pa.Table.from_pandas(data, preserve_index=False)
             write_table(self._filepath, [table], table.schema)

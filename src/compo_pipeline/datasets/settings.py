@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import string
 from dataclasses import field
 from pathlib import Path
 
@@ -12,6 +14,8 @@ from compo_pipeline.remote import url_of
 
 SCENES = "scenes"
 """The format of data that the raw pipeline renders."""
+# Part of a field's format: a width or precision that is long, or that another column gives.
+_UNBOUNDED = re.compile(r"\d{4}|\{")
 
 
 @settings
@@ -31,12 +35,20 @@ class Columns:
     column `split` where the file has one."""
 
     def __post_init__(self) -> None:
-        """Refuse two columns for the caption."""
+        """Refuse two columns for the caption, and a pattern of which a short value makes a long
+        name.
+        """
         if self.caption and self.sentences:
             raise ValueError(
                 f"caption ({self.caption}) and sentences ({self.sentences}) are both set: "
                 "leave one null"
             )
+        for _, name, spec, _ in string.Formatter().parse(self.image or ""):
+            if _UNBOUNDED.search(spec or ""):
+                raise ValueError(
+                    f"image: '{{{name}:{spec}}}' has no fixed width of up to three digits; "
+                    "expected a pattern such as {key:.5}/{key}.jpg"
+                )
 
 
 @settings

@@ -8,6 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pydantic
+
 from compo_pipeline.configuration import masked
 from compo_pipeline.remote import RemoteError, filesystem, version_of
 from compo_pipeline.storage import (
@@ -17,7 +19,7 @@ from compo_pipeline.storage import (
     read_json_or_none,
     write_json,
 )
-from compo_pipeline.untrusted import path_below
+from compo_pipeline.untrusted import parse_json, path_below
 
 _MANIFEST = ".stored.json"
 
@@ -57,7 +59,7 @@ class Stored:
             return
         with filesystem(self._url) as (files, key):
             if self._folder:
-                manifest = json.loads(files.cat_file(f"{key}/{_MANIFEST}"))
+                manifest = self._manifest(files, key)
                 with atomic_folder(self._path) as temporary:
                     for name in manifest:
                         path_below(temporary, name).parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +84,7 @@ class Stored:
             if self._folder:
                 stored: dict[str, str] = {}
                 with suppress(FileNotFoundError):
-                    stored = json.loads(files.cat_file(f"{key}/{_MANIFEST}"))
+                    stored = self._manifest(files, key)
                     files.rm_file(f"{key}/{_MANIFEST}")
                 manifest = self._checksums(self._path)
                 changed = [name for name in manifest if stored.get(name) != manifest[name]]
@@ -105,6 +107,17 @@ class Stored:
                 return version_of(info) if info["type"] == "file" else None
         except FileNotFoundError:
             return None
+
+    def _manifest(self, files: Any, key: str) -> dict[str, str]:
+        """Checksums of the stored files by name; only files that fit them are accepted."""
+        try:
+            manifest = parse_json(files.cat_file(f"{key}/{_MANIFEST}"))
+            return pydantic.TypeAdapter(dict[str, str]).validate_python(manifest)
+        except ValueError as error:
+            raise RemoteError(
+                f"{self._object} is damaged ({error}): delete it, then run the pipeline that "
+                "writes this folder"
+            ) from error
 
     def _state(self, version: int | None) -> dict[str, Any]:
         """The version, and the local files by size and modification time."""

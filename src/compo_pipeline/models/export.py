@@ -19,7 +19,7 @@ from compo_pipeline.models.weights import (
     image_fingerprint,
     tokenizer_fingerprint,
 )
-from compo_pipeline.storage import atomic_folder, write_json
+from compo_pipeline.storage import atomic_folder, write_json, write_plain_json
 
 Precision = Literal["fp32", "fp16"]
 
@@ -60,7 +60,7 @@ def export(
         weights.write(state, new / WEIGHTS_FILE, header)
         if hasattr(loaded.tokenize, "save_pretrained"):
             loaded.tokenize.save_pretrained(str(new))
-        write_json(new / CONFIG_FILE, loaded.config)
+        write_plain_json(new / CONFIG_FILE, loaded.config)
         write_json(new / RECORD_FILE, record)
     return folder
 

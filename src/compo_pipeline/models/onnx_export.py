@@ -18,7 +18,7 @@ from compo_pipeline.configuration import SettingsError, pip_install
 from compo_pipeline.models.hf_preprocessing import fast_tokenizer
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.weights import PROBES
-from compo_pipeline.storage import atomic_folder, file_sha256, write_json
+from compo_pipeline.storage import atomic_folder, file_sha256, write_plain_json
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ def to_onnx(checkpoint: Path, folder: Path) -> Path:
         _write(NormalisedTower(model, model.encode_image), "pixels", pixels, new / IMAGE_FILE)
         _write(NormalisedTower(model, model.encode_text), "tokens", tokens, new / TEXT_FILE)
         _write_tokenizer(loaded, tokens, new / TOKENIZER_FILE)
-        write_json(new / NOTES_FILE, _notes(loaded, new))
+        write_plain_json(new / NOTES_FILE, _notes(loaded, new))
     return folder
 
 

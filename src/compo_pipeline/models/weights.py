@@ -21,7 +21,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.models import checkpoints, hf_import
+from compo_pipeline.models import checkpoints, foreign, hf_import
+from compo_pipeline.storage import has_checksum, read_json
 
 CONFIG_FILE = "open_clip_config.json"
 WEIGHTS_FILE = "open_clip_model.safetensors"
@@ -97,7 +98,7 @@ def recorded_quick_gelu(path: Path) -> bool | None:
         return bool(record["quick_gelu"])
     config = path.parent / CONFIG_FILE
     if config.is_file():
-        return bool(json.loads(config.read_text())["model_cfg"].get("quick_gelu", False))
+        return bool(foreign.read_object(config).get("model_cfg", {}).get("quick_gelu", False))
     return None
 
 
@@ -210,9 +211,17 @@ def tokenizer_fingerprint(tokenize: Callable[[list[str]], Tensor]) -> str:
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """The record that `export` wrote in a folder (compo.json); empty where there is none."""
+    """The record that `export` wrote in a folder (compo.json); empty where there is none.
+
+    Raises:
+        DamagedFileError: its content has changed since.
+        SettingsError: it has no checksum, as records of earlier versions, and is no JSON.
+    """
     path = folder / RECORD_FILE
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if not path.is_file():
+        return {}
+    record: dict[str, Any] = read_json(path) if has_checksum(path) else foreign.read_object(path)
+    return record
 
 
 def interpolate(

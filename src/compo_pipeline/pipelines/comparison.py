@@ -96,8 +96,8 @@ def compare_cells(cells: list[dict[str, Any]]) -> dict[str, Any]:
     from compo_pipeline.evaluation.evaluate import Comparison
     from compo_pipeline.evaluation.suite import compare_runs
     from compo_pipeline.records import Score
+    from compo_pipeline.storage import read_json
     from compo_pipeline.tables.files import read_rows
-    from compo_pipeline.untrusted import read_json
 
     runs = {
         cell["label"]: [

@@ -86,6 +86,8 @@ _TURNS = {
 }
 # When the request of this thread runs out of time, in seconds of time.monotonic.
 _DEADLINE: ContextVar[float] = ContextVar("deadline")
+# Whether nobody waits for the answer of this thread's request; a server that knows sets it.
+ENDED: ContextVar[Callable[[], bool]] = ContextVar("ended", default=lambda: False)
 
 log = logging.getLogger(__name__)
 
@@ -440,6 +442,8 @@ def _naming(image: str, row: int) -> Iterator[None]:
 
 
 def _check_time(limits: RequestLimits) -> None:
+    if ENDED.get()():
+        raise RequestError("nobody waits for the answer", error_code=DEADLINE_EXCEEDED)
     if time.monotonic() > _DEADLINE.get():
         reason = f"the answer would take more than {limits.seconds} seconds: split the table"
         raise RequestError(reason, error_code=DEADLINE_EXCEEDED)

@@ -250,7 +250,9 @@ def _table(run_id: str, name: str, folder: Path) -> tuple[Path, str]:
     table = Path(client.download_artifacts(run_id, name, str(folder)))
     digest = file_sha256(table)
     known = recorded in _artefacts(run_id, str(Path(name).parent))
-    if not known or mlflow.artifacts.load_text(f"runs:/{run_id}/{recorded}") != digest:
+    if known:
+        stored = Path(client.download_artifacts(run_id, recorded, str(folder))).read_bytes()
+    if not known or stored != digest.encode():
         raise ScoresInvalid(
             f"the scores {name} of the run {run_id} do not have the sha256 in "
             f"{Path(recorded).name}; delete them from the run's artefacts to score again"
@@ -290,9 +292,11 @@ def _artefacts(run_id: str, folder: str) -> list[str]:
 
 def _read(row: type[Stored], run_id: str, name: str) -> Stored | None:
     """Content of a stored JSON file; None if it is not of this version's format."""
-    text = mlflow.artifacts.load_text(f"runs:/{run_id}/{name}")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(mlflow.MlflowClient().download_artifacts(run_id, name, folder))
+        content = file.read_bytes()
     try:
-        return parse(row, parse_json(text), Path(name).name)
+        return parse(row, parse_json(content), Path(name).name)
     except ValueError as error:
         log.warning("%s of the run %s cannot be read: %s", name, run_id, error)
         return None

@@ -15,10 +15,12 @@ import json
 import logging
 import socket
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,6 +63,9 @@ _JSON, _CSV = "application/json", "text/csv"
 # Requests computed at once; torch uses all cores for each.
 _THREADS = 4
 _REASON = 500
+_HEADER = 65_536  # bytes of a request's line and header
+_LEFT = "the client left"
+_DISCARDING = 30  # seconds in which a body over the limit is read to its end
 
 log = logging.getLogger(__name__)
 
@@ -76,13 +81,18 @@ class Served:
 
 
 class Refusal(Exception):
-    """A request that gets no answer: HTTP status, reason, MLflow's name of the error."""
+    """A request that gets no answer: HTTP status, reason, MLflow's name of the error.
 
-    def __init__(self, status: int, reason: str, code: str = "BAD_REQUEST") -> None:
+    Of a request that was not read to its end (`unread`), the connection is closed.
+    """
+
+    def __init__(
+        self, status: int, reason: str, code: str = "BAD_REQUEST", *, unread: bool = False
+    ) -> None:
         """Create the error; of the reason, which may quote the request, one line is kept."""
         line = " ".join(reason[: 2 * _REASON].split())
         super().__init__("".join(filter(str.isprintable, line))[:_REASON])
-        self.status, self.code = status, code
+        self.status, self.code, self.unread = status, code, unread
 
 
 def run(
@@ -133,16 +143,20 @@ def run(
     application = build(loaded, served, settings)
     label = served.model if served.version is None else f"{served.model} version {served.version}"
     log.info("%s answers at http://%s:%d/invocations (Ctrl+C ends it)", label, host, port)
-    uvicorn.run(
-        application,
-        host=host,
-        port=port,
-        limit_concurrency=settings.connections,
-        server_header=False,
-        access_log=False,
-        log_config=None,
-        log_level="warning",
-    )
+    uvicorn.run(application, host=host, port=port, **server_options(settings))
+
+
+def server_options(settings: ServingSettings) -> dict[str, Any]:
+    """Uvicorn's options; of its two HTTP parsers, h11 alone bounds a request's header."""
+    return {
+        "http": "h11",
+        "h11_max_incomplete_event_size": _HEADER,
+        "limit_concurrency": settings.connections,
+        "server_header": False,
+        "access_log": False,
+        "log_config": None,
+        "log_level": "warning",
+    }
 
 
 def build(loaded: LoadedModel, served: Served, settings: ServingSettings) -> Starlette:
@@ -173,6 +187,8 @@ def build(loaded: LoadedModel, served: Served, settings: ServingSettings) -> Sta
             answer = await answered(request)
         except Refusal as refusal:
             log.info("request %s: %d, %s", name, refusal.status, refusal)
+            if refusal.unread:
+                headers["connection"] = "close"
             error = {"error_code": refusal.code, "message": str(refusal), "request_id": name}
             return JSONResponse(error, refusal.status, headers)
         log.info("request %s: 200 in %.2f s", name, time.monotonic() - start)
@@ -183,12 +199,10 @@ def build(loaded: LoadedModel, served: Served, settings: ServingSettings) -> Sta
             async with asyncio.timeout(limits.seconds):
                 body = await _read(request, settings.body)
                 kind = request.headers.get("content-type", "")
-                loop = asyncio.get_running_loop()
-                # A request that still waits for a thread at its end is taken from the queue.
-                return await loop.run_in_executor(pool, _answer, model, body, kind)
+                return await _computed(request, pool, partial(_answer, model, body, kind))
         except TimeoutError:
             reason = f"no answer within {limits.seconds} seconds: split the table, or try later"
-            raise Refusal(504, reason, "DEADLINE_EXCEEDED") from None
+            raise Refusal(504, reason, "DEADLINE_EXCEEDED", unread=True) from None
 
     async def ping(request: Request) -> Response:
         return Response("\n", media_type=_JSON)
@@ -235,25 +249,71 @@ def require_free(host: str, port: int) -> None:
 
 
 async def _read(request: Request, limit: int) -> bytes:
-    """The body; one that is too large is not read to its end."""
+    """The body; one that is too large is read to its end, which is discarded.
+
+    A client that still writes when its connection is closed does not see the answer. One that waits
+    for permission to write (`Expect`) gets none.
+    """
     from starlette.requests import ClientDisconnect
 
     body = bytearray()
     length = request.headers.get("content-length", "")
     too_long = length.isdecimal() and int(length) > limit
+    reason = f"the body has more than {limit} bytes: split the table"
+    if too_long and "expect" in request.headers:
+        raise Refusal(413, reason, unread=True)
+    chunks = request.stream()
     try:
-        async for chunk in request.stream():
+        async for chunk in chunks:
             body += chunk
             if too_long or len(body) > limit:
-                reason = f"the body has more than {limit} bytes: split the table"
-                raise Refusal(413, reason)
+                raise Refusal(413, reason, unread=not await _discarded(chunks))
     except ClientDisconnect:
-        raise Refusal(400, "the client left") from None
+        raise Refusal(400, _LEFT) from None
     return bytes(body)
 
 
-def _answer(model: ImageTextModel, body: bytes, content_type: str) -> str:
-    """The answer to a request, in JSON as MLflow's server writes it.
+async def _discarded(chunks: AsyncIterator[bytes]) -> bool:
+    """Whether the rest of a body ended in time; none of it is kept."""
+    try:
+        async with asyncio.timeout(_DISCARDING):
+            async for _ in chunks:
+                pass
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _computed(
+    request: Request, pool: ThreadPoolExecutor, answer: Callable[[threading.Event], str]
+) -> str:
+    """The answer to a request whose body was read, from a thread, while the client waits for it.
+
+    At the end, for whatever reason, one that waits for a thread is taken from the queue, and one
+    that is computed ends at its next image or batch.
+    """
+    ended = threading.Event()
+    work = asyncio.get_running_loop().run_in_executor(pool, answer, ended)
+    leaving = asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait((work, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            raise Refusal(400, _LEFT)
+        return work.result()
+    finally:
+        ended.set()
+        work.cancel()
+        leaving.cancel()
+
+
+async def _left(request: Request) -> None:
+    """Wait until the client of a request closes its connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _answer(model: ImageTextModel, body: bytes, content_type: str, ended: threading.Event) -> str:
+    """The answer to a request, in JSON as MLflow's server writes it, unless it has ended before.
 
     Raises:
         Refusal: for whatever keeps the request from an answer.
@@ -261,8 +321,9 @@ def _answer(model: ImageTextModel, body: bytes, content_type: str) -> str:
     from mlflow.exceptions import ERROR_CODE_TO_HTTP_STATUS
     from mlflow.pyfunc.scoring_server import predictions_to_json
 
-    from compo_pipeline.registry.model import RequestError
+    from compo_pipeline.registry.model import ENDED, RequestError
 
+    ENDED.set(ended.is_set)
     table, params = _read_table(body, content_type, model.limits.rows)
     try:
         predictions = model.predict(None, table, params)

@@ -28,14 +28,14 @@ from compo_pipeline.counterfactuals.contract import (
     real_image,
 )
 from compo_pipeline.records import Caption
-from compo_pipeline.remote import read_bytes
 from compo_pipeline.scenes.edits import EDITS, EditKind
 from compo_pipeline.scenes.reading import ParsedCaption, read
 from compo_pipeline.scenes.redrawing import imagine, redrawn, retold
 from compo_pipeline.scenes.render import SceneAdainSettings, cast, image, towards
 from compo_pipeline.scenes.world import Scene, World
 from compo_pipeline.seeding import digest, rng
-from compo_pipeline.storage import code_fingerprint
+from compo_pipeline.storage import DamagedFileError, code_fingerprint
+from compo_pipeline.untrusted import read_json_lines
 
 RETOLD = "retold"
 _Key = tuple[str, int, str]  # sample_id, sentence, role
@@ -282,6 +282,7 @@ def read_scenes(root: Path) -> dict[str, Scene]:
 
     Raises:
         SettingsError: there are none.
+        DamagedFileError: a file of them is damaged.
     """
     files = sorted((root / "annotations").glob("scenes_*.jsonl"))
     if not files:
@@ -290,9 +291,11 @@ def read_scenes(root: Path) -> dict[str, Scene]:
             "which only rendered scenes have; for other images set counterfactuals.caption_editor "
             "and counterfactuals.image_generator to others than 'scenes'"
         )
-    scenes = (
-        Scene.from_dict(json.loads(line))
-        for file in files
-        for line in read_bytes(file).decode("utf-8").splitlines()
-    )
-    return {scene.scene_id: scene for scene in scenes}
+    return {scene.scene_id: scene for file in files for scene in _scenes(file)}
+
+
+def _scenes(file: Path) -> Iterator[Scene]:
+    try:
+        yield from map(Scene.from_dict, read_json_lines(file))
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedFileError(file, f"it holds no records of scenes ({error})") from error
