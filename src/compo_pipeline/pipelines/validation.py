@@ -37,7 +37,9 @@ def validate_facts(
     folder = Path(data_docs)
     pages.check_replaceable(folder)
     with atomic_folder(folder) as site:
-        broken = suite.check(frame, settings.rules, site)
+        broken = quarantine.first_of_column(
+            suite.check(frame, settings.rules, site), settings.rules
+        )
         entries = [*unparseable, *quarantine.quarantined(frame, broken, settings.rules)]
         result = quarantine.summary(len(facts), entries, broken, settings)
         pages.make_local(site, result, frame)
