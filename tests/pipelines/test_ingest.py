@@ -12,7 +12,11 @@ from PIL import Image
 from compo_pipeline.datasets.readers import locate
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.pipelines.ingest import ingest_captions
-from compo_pipeline.pipelines.validation import select_valid_captions, validate_facts
+from compo_pipeline.pipelines.validation import (
+    measure_language,
+    select_valid_captions,
+    validate_facts,
+)
 
 CAPTION = "The image shows a dog on a red sofa. It sleeps in the warm sun."
 
@@ -54,7 +58,9 @@ def chain(
         validation = {**parameters("validation"), "tolerated_share": 0.99}
         docs = str(tmp_path.parent / f"{tmp_path.name}_docs")
         quarantine, result, _ = validate_facts(facts, unparseable, validation, docs)
-        return captions, select_valid_captions(captions, quarantine, result), quarantine, report
+        language = measure_language(captions, "compo_en", validation)
+        valid = select_valid_captions(captions, quarantine, result, language)
+        return captions, valid, quarantine, report
 
     return run
 

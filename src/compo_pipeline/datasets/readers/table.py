@@ -7,6 +7,7 @@ divided at random.
 from __future__ import annotations
 
 import re
+import shlex
 import string
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -30,7 +31,6 @@ from compo_pipeline.datasets.readers.record import (
     source_files,
 )
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.next_steps import options
 from compo_pipeline.records import Rejected
 from compo_pipeline.remote import open_file
 from compo_pipeline.seeding import digest
@@ -336,8 +336,10 @@ def missing_columns(path: Path, missing: list[str], header: list[str]) -> Source
         )
     others = [name for name in header if name not in _DEFAULTS and "," not in name]
     wanted = [name for name in missing if name in _DEFAULTS]
-    named = {f"data.columns.{key}": name for key, name in zip(wanted, others, strict=False)}
-    example = f", such as by{options(None, named)}" if named else ""
+    named = ",".join(
+        f"data.columns.{key}={name}" for key, name in zip(wanted, others, strict=False)
+    )
+    example = f", such as by --params {shlex.quote(named)}" if named else ""
     return SourceError(f"{problem}: set data.columns{example}")
 
 
