@@ -76,6 +76,20 @@ def local_file(uri: str) -> Path | None:
     return Path(path) if uri.startswith(_SQLITE) and path else None
 
 
+def refuse_read_only(file: Path) -> None:
+    """Refuse a store in a local file that this user cannot write.
+
+    Raises:
+        SettingsError: names the file or its folder, in which SQLite writes a journal.
+    """
+    for place, needed in ((file, os.W_OK), (file.parent, os.W_OK | os.X_OK)):
+        if not os.access(place, needed):
+            raise SettingsError(
+                f"tracking.uri: {place} cannot be written to by this user; make it writable, or "
+                "name another store"
+            )
+
+
 def experiment_in(uri: str, name: str, key: str) -> str:
     """Id of an experiment of a store, created if it is missing.
 
