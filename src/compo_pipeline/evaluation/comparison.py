@@ -24,6 +24,7 @@ ROLES = (BASE, CONTROL, FINE_TUNED)
 OPPONENTS = (BASE, CONTROL)
 
 LEVEL = 0.05
+COARSE = 10.0  # points
 """Of significance: the share of pages without any true difference that mark one."""
 
 Significance = Literal["above", "below", "level"]
@@ -74,6 +75,11 @@ class Difference:
         if self.p_holm >= LEVEL:
             return "level"
         return "above" if self.value > 0 else "below"
+
+    @property
+    def coarse(self) -> bool:
+        """Whether the items are so few that only differences of ten points and more could show."""
+        return self.least_detectable >= COARSE
 
     def format(self, decimals: int = 1) -> str:
         """With the interval: `+3.1 [+1.2, +5.0]`, of several seeds `+3.1 [+1.2, +5.0; 5 seeds]`."""

@@ -337,8 +337,10 @@ def _log_from(*, first: bool) -> None:
 def _store(settings: DistributedSettings, place: int, world: int, timeout: timedelta) -> Store:
     """The processes' store, on the first one's port; torch's own listens on all addresses."""
     if settings.rdzv_endpoint is not None:
-        store, _, _ = next(iter(rendezvous("env://", place, world, timeout=timeout)))
-        return store
+        met: tuple[Store, int, int] = next(
+            iter(rendezvous("env://", place, world, timeout=timeout))
+        )
+        return met[0]
     port = int(os.environ["MASTER_PORT"])
     if place:
         return TCPStore(_LOOPBACK, port, world, timeout=timeout)
