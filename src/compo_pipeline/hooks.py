@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, cast
 from kedro.config import MissingConfigException
 from kedro.framework.hooks import hook_impl
 from pydantic import StrictInt
+from rich.text import Text
 
 from compo_pipeline import next_steps, offline
 from compo_pipeline.configuration import Name, SettingsError, parse, settings, value_at, with_values
+from compo_pipeline.console import terminal
 from compo_pipeline.datasets.settings import SCENES
 from compo_pipeline.methods.registry import METHOD_SETTINGS, find
 from compo_pipeline.models.settings import ModelSettings, needs_network
@@ -212,6 +214,22 @@ class TrackingHook:
             self._run_id = data["run_id"]
 
     after_dataset_saved = after_dataset_loaded
+
+    @hook_impl
+    def after_pipeline_run(self) -> None:
+        """Print where MLflow shows the run's charts."""
+        if self._run_id is None:
+            return
+        from compo_pipeline.registry import tracking
+
+        try:
+            url = tracking.charts_url(self._run_id)
+        except SettingsError as problem:
+            log.warning("the address of the run's charts is not known: %s", problem)
+            return
+        if url is not None:
+            line = Text.assemble(("Charts in MLflow  ", "dim"), url)
+            terminal(None).print(line, soft_wrap=True)
 
     @hook_impl
     def on_pipeline_error(self, error: Exception) -> None:

@@ -210,8 +210,9 @@ def by_role(rows: Iterable[Row]) -> dict[str, dict[str, dict[str, dict[str, floa
 def run_metrics(rows: Sequence[Row], role: str) -> dict[str, float]:
     """All figures of one model as MLflow metrics, per cent.
 
-    `headline/...` are the figures of the summary; `headline_vs_base/...`, of the fine-tuned model,
-    their differences from the base in points; `test/...` are all figures. The base's own figures
+    `_headline/...` are the figures of the summary, which the underscore sorts before all others;
+    `_headline_vs_base/...`, of the fine-tuned model, their differences from the base in points;
+    `test/...` are all figures. The base's own figures
     are the same in every run: they are in the artefact comparison.json.
 
     Args:
@@ -226,9 +227,9 @@ def run_metrics(rows: Sequence[Row], role: str) -> dict[str, float]:
         # Dots: MLflow shows a section of charts for each prefix before the last slash.
         name = f"{row.benchmark}.{row.metric}.{row.name}"
         if row.headline:
-            found[f"headline/{name}"] = estimate.value
+            found[f"_headline/{name}"] = estimate.value
         if row.headline and role == FINE_TUNED:
-            found[f"headline_vs_base/{name}"] = row.vs_base.value
+            found[f"_headline_vs_base/{name}"] = row.vs_base.value
         found[f"test/{row.benchmark}/{row.metric}/{row.name}"] = estimate.value
     return {name: round(value, 3) for name, value in found.items()}
 
