@@ -32,6 +32,7 @@ IMAGES = {**{stage: {ROOT} for stage in READ_ROOT}, "evaluation": {ROOT, QUESTIO
 LANGUAGE = "src/compo_pipeline/resources/language"
 BASE = "src/compo_pipeline/resources/scenes_base"
 SHIPPED = {
+    "validation": {LANGUAGE},
     "counterfactuals": {LANGUAGE},
     "views": {LANGUAGE},
     "training": {BASE},

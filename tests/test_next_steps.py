@@ -53,6 +53,14 @@ def test_a_registered_run_names_its_pages_and_what_comes_next(catalog: DataCatal
     assert "  mlflow ui --backend-store-uri sqlite:///mlruns/mlflow.db" in lines
 
 
+def test_metrics_are_meant_to_be_committed(catalog: DataCatalog) -> None:
+    metrics = JSONDataset(filepath=str(Path("a/metrics.json").absolute()))
+    metrics.save({})
+    catalog["metrics"] = metrics
+    (line,) = [line for line in printed(catalog, PARAMETERS, "metrics") if line]
+    assert "a/metrics.json" in line and "to be committed" in line
+
+
 def test_the_champion_is_served_without_what_promoted_it(catalog: DataCatalog) -> None:
     catalog["promotion_report"] = catalog["report"]
     typed = {"env": "smoke", "params": {"seed": 1, "promotion": {"action": "rollback"}}}

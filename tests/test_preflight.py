@@ -219,6 +219,18 @@ def test_a_folder_of_photos_and_a_table_is_enough(problems: Problems) -> None:
     assert problems() == []
 
 
+def test_one_fault_of_one_file_is_told_once(problems: Problems, photos: Path) -> None:
+    (photos / "captions.csv").write_text("Bild;Text\na.jpg;A dog on a sofa.\n")
+    (line,) = problems()
+    assert line.startswith("data.splits.train, val, test: ") and "no column image, caption" in line
+    (photos / "captions.csv").write_text(
+        "image,caption\n" + "".join(f"jpg\\{n}.jpg,A dog.\n" for n in range(60))
+    )
+    (line,) = problems()
+    assert line.startswith("data.images: none of the first 60 images of the splits train, val, te")
+    assert line.endswith("expected paths with / between folders, in the place of \\")
+
+
 def test_everything_that_is_wrong_is_told_at_once(problems: Problems, tmp_path: Path) -> None:
     root, split, language, model = problems(
         data={"root": str(tmp_path / "nowhere")},

@@ -15,21 +15,24 @@ from typing import TYPE_CHECKING, Any, cast
 from kedro.config import MissingConfigException
 from kedro.framework.hooks import hook_impl
 from pydantic import StrictInt
+from rich.text import Text
 
 from compo_pipeline import next_steps, offline
 from compo_pipeline.configuration import Name, SettingsError, parse, settings, value_at, with_values
+from compo_pipeline.console import terminal
 from compo_pipeline.datasets.settings import SCENES
 from compo_pipeline.methods.registry import METHOD_SETTINGS, find
 from compo_pipeline.models.settings import ModelSettings, needs_network
 from compo_pipeline.parameters import keys, urls, variants
 from compo_pipeline.preflight import inputs, resources
+from compo_pipeline.preflight.in_use import RunLock
 from compo_pipeline.preflight.settings import check_runner, check_settings, read_parameters
 from compo_pipeline.registry.settings import TrackingSettings
 from compo_pipeline.remote import RemoteError
 from compo_pipeline.storage import DamagedFileError, DiskFullError, causes, is_full_disk
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from kedro.config import OmegaConfigLoader
     from kedro.framework.context import KedroContext
@@ -60,6 +63,7 @@ class ProjectHooks:
 
     def __init__(self) -> None:
         self._parameters: Mapping[str, Any] = {}
+        self._lock = RunLock()
 
     @hook_impl
     def after_context_created(self, context: KedroContext) -> None:
@@ -101,35 +105,53 @@ class ProjectHooks:
     def before_pipeline_run(
         self, run_params: Mapping[str, Any], pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]
     ) -> None:
-        """Check settings, inputs and resources before the first node starts.
+        """Check settings, inputs and resources before the first node starts, and lock the run.
 
         Raises:
             SettingsError: a value that a node cannot use, or a missing resource.
             MissingInput: an input of the pipeline does not exist.
+            InUse: another command writes the same run.
         """
         check_settings(self._parameters, pipeline)
         check_runner(str(run_params["runner"]), self._parameters, pipeline)
         urls.refresh_all(self._parameters, read_parameters(pipeline))
         inputs.check_inputs(pipeline, catalog)
         resources.check_resources(self._parameters, pipeline, catalog)
+        self._lock_run(run_params.get("pipeline_names") or [], pipeline, catalog)
+
+    def _lock_run(
+        self, names: Sequence[str], pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]
+    ) -> None:
+        """Lock the run whose folders the pipeline writes; a study has a lock of its own."""
+        outputs = pipeline.all_outputs()
+        if "study" in outputs:
+            return
+        described = (catalog[entry]._describe() for entry in outputs if entry in catalog)
+        written = [Path(each["filepath"]) for each in described if "filepath" in each]
+        checkpoint = Path(value_at(self._parameters, "paths.checkpoint"))
+        chosen = f" --pipeline={','.join(names)}" if names else ""
+        command = f"kedro run{chosen}{next_steps.options(**self._parameters['command'])}"
+        self._lock.acquire(checkpoint, written, command)
 
     @hook_impl
     def after_pipeline_run(self, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]) -> None:
-        """Print the results and the usual next commands."""
+        """Release the run, print the results and the usual next commands."""
+        self._lock.release()
         next_steps.show_results(pipeline, catalog, self._parameters)
 
     @hook_impl(trylast=True)
     def on_pipeline_error(
         self, error: Exception, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]
     ) -> None:
-        """Replace the error of a full disk, a damaged file or a storage, and its traceback, by one
-        line.
+        """Release the run; replace the error of a full disk, a damaged file or a storage, and its
+        traceback, by one line.
 
         Raises:
             DiskFullError: naming the file, or the disk with the least space.
             SettingsError: naming the damaged file and the pipeline that writes it.
             RemoteError: naming the URL.
         """
+        self._lock.release()
         if is_full_disk(error):
             named = (each for each in causes(error) if isinstance(each, DiskFullError))
             disks = Path.cwd() / "data", Path(gettempdir()) / "temporary files"
@@ -192,6 +214,22 @@ class TrackingHook:
             self._run_id = data["run_id"]
 
     after_dataset_saved = after_dataset_loaded
+
+    @hook_impl
+    def after_pipeline_run(self) -> None:
+        """Print where MLflow shows the run's charts."""
+        if self._run_id is None:
+            return
+        from compo_pipeline.registry import tracking
+
+        try:
+            url = tracking.charts_url(self._run_id)
+        except SettingsError as problem:
+            log.warning("the address of the run's charts is not known: %s", problem)
+            return
+        if url is not None:
+            line = Text.assemble(("Charts in MLflow  ", "dim"), url)
+            terminal(None).print(line, soft_wrap=True)
 
     @hook_impl
     def on_pipeline_error(self, error: Exception) -> None:

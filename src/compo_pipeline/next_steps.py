@@ -101,6 +101,9 @@ def show_results(
             folder = Path(catalog[entry]._describe()["filepath"])
             path = next(folder.glob(page), folder) if page else folder
             rows.append((label, os.path.relpath(path)))
+    if "metrics" in outputs and catalog.exists("metrics"):
+        path = os.path.relpath(catalog["metrics"]._describe()["filepath"])
+        rows.append(("Metrics", f"{path}, to be committed: `dvc metrics diff` compares commits"))
     commands: list[tuple[str, str]] = []
     if "registered" in outputs:
         version = catalog.load("registered")

@@ -115,7 +115,7 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
 
     After an error, `folder` is as it was before; after a kill it is the old one, the new one or,
     between two renames, absent. What a kill leaves beside it is removed by the next write of the
-    same folder. Only one process at a time may write the same folder.
+    same folder. Several processes may write the same folder: the last one to finish replaces it.
 
     Raises:
         DiskFullError: no space is left.
@@ -124,9 +124,25 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
         temporary = place / folder.name
         temporary.mkdir()
         yield temporary
-        if folder.exists():
-            folder.rename(place / "replaced")
-        temporary.rename(folder)
+        with _locked(folder.parent):
+            if folder.exists():
+                folder.rename(place / "replaced")
+            temporary.rename(folder)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Lock a folder, waiting for others; file systems that cannot lock folders are not locked."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

@@ -1,6 +1,8 @@
 """Tables of captions: CSV, TSV, JSON lines, parquet, and the two published ones."""
 
+import csv
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +30,6 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
     elif path.suffix == ".jsonl":
         path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     else:
-        import csv
-
         with path.open("w", encoding="utf-8", newline="") as file:
             delimiter = "\t" if path.suffix == ".tsv" else ","
             writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter)
@@ -278,3 +278,107 @@ def test_a_share_that_is_missing_is_named(tmp_path: Path) -> None:
         divided(tmp_path, shares={"train": 0.9, "val": 0.1})
     with pytest.raises(ValueError, match=r"shares\.train\s.*greater than 0"):
         divided(tmp_path, shares={"train": 0.0})
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_csv_of_another_delimiter_reads_as_one_of_commas(
+    tmp_path: Path, delimiter: str, shared: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [{**row, "split": split} for row, split in zip(ROWS, ("train", "test"), strict=True)]
+    splits = {"train": "t.csv", "test": "t.csv"} if shared else {"train": "t.csv"}
+    data = DataSettings(tmp_path, "table", splits)
+    write(tmp_path / "t.csv", rows)
+    expected = list(readers.read(data))
+    with (tmp_path / "t.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter)
+        writer.writeheader()
+        writer.writerows(rows)
+    with caplog.at_level("INFO"):
+        assert list(readers.read(data)) == expected
+        assert locate(data)["splits"]["train"]["records"] == len(
+            [row for row in expected if row.split == "train"]
+        )
+    named = "semicolons" if delimiter == ";" else "tabs"
+    assert [record.message for record in caplog.records] == [
+        f"{tmp_path / 't.csv'}: fields are separated by {named}"
+    ], "told once, however often the file is opened"
+
+
+def test_a_semicolon_in_a_header_of_commas_is_no_delimiter(tmp_path: Path) -> None:
+    write(tmp_path / "t.csv", [{"image": "a.jpg", "caption": "A dog; a cat.", "x;y;z": "1;2;3"}])
+    (row,) = read(tmp_path, "t.csv")
+    assert isinstance(row, RawCaption) and row.own == ("A dog; a cat.",)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet"])
+def test_columns_are_found_in_another_case(tmp_path: Path, suffix: str) -> None:
+    rows = [{**row, "split": "train"} for row in ROWS]
+    data = DataSettings(tmp_path, "table", {"train": f"t.{suffix}", "test": f"t.{suffix}"})
+    write(tmp_path / f"t.{suffix}", rows)
+    expected = list(readers.read(data))
+    assert len(expected) == len(ROWS)
+    other = [{f" {name.title()}": value for name, value in row.items()} for row in rows]
+    write(tmp_path / f"t.{suffix}", other)
+    assert list(readers.read(data)) == expected
+
+
+def test_two_columns_of_one_spelling_are_not_chosen_between(tmp_path: Path) -> None:
+    write(tmp_path / "t.csv", [{"image": "a.jpg", "Caption": "A dog.", "CAPTION": "A cat."}])
+    with pytest.raises(SourceError, match=r"no column caption .* --params data\.columns\.caption="):
+        read(tmp_path, "t.csv")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_the_error_of_a_missing_column_can_be_pasted(tmp_path: Path, suffix: str) -> None:
+    write(tmp_path / f"t.{suffix}", [{"Bild": "a.jpg", "Text zum Bild": "A dog on a sofa."}])
+    with pytest.raises(SourceError) as raised:
+        read(tmp_path, f"t.{suffix}")
+    _, given = shlex.split(raised.value.message.partition("such as by")[2])
+    named = dict(each.split("=") for each in given.split(","))
+    columns = Columns(**{key.removeprefix("data.columns."): name for key, name in named.items()})
+    (row,) = read(tmp_path, f"t.{suffix}", columns=columns)
+    assert isinstance(row, RawCaption) and (row.image, row.own) == ("a.jpg", ("A dog on a sofa.",))
+
+
+@pytest.mark.parametrize("order", [("image", "caption"), ("caption", "image")])
+def test_the_header_that_is_missing_is_told(tmp_path: Path, order: tuple[str, str]) -> None:
+    values = [",".join(f'"{row[name]}"' for name in order) for row in (*ROWS[1:], *ROWS[1:])]
+    (tmp_path / "t.csv").write_text("\n".join(values), "utf-8")
+    with pytest.raises(SourceError, match="its first line is a record") as raised:
+        read(tmp_path, "t.csv")
+    header = raised.value.message.rpartition(" ")[2]
+    (tmp_path / "t.csv").write_text("\n".join([header, *values]), "utf-8")
+    row, _ = read(tmp_path, "t.csv")
+    assert isinstance(row, RawCaption)
+    assert (row.image, row.own[0]) == (ROWS[1]["image"], ROWS[1]["caption"])
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16"])
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl"])
+def test_a_file_in_another_encoding_is_named_with_the_remedy(
+    tmp_path: Path, encoding: str, suffix: str
+) -> None:
+    path = tmp_path / f"t.{suffix}"
+    write(path, [{"image": f"{n}.jpg", "caption": "Ein grüner Ball."} for n in range(60)])
+    text = path.read_text("utf-8").replace("\\u00fc", "ü")
+    path.write_bytes(text.encode(encoding))
+    data = DataSettings(
+        tmp_path, "table", dict.fromkeys(("train", "val"), path.name), shares=SHARES
+    )
+    with pytest.raises(SourceError) as raised:
+        locate(data)
+    assert "UTF-8" in raised.value.message and "\n" not in raised.value.message
+    source = raised.value.message.partition("iconv -f ")[2].split()[0]
+    path.write_text(path.read_bytes().decode(source), "utf-8")
+    assert locate(data)["splits"]["train"]["records"]
+
+
+def test_a_split_without_usable_records_says_why(tmp_path: Path) -> None:
+    rows = [{"image": f"{n}.jpg", "caption": None} for n in range(20)]
+    write(tmp_path / "t.jsonl", rows)
+    data = DataSettings(tmp_path, "table", {"train": "t.jsonl", "val": "t.jsonl"}, shares=SHARES)
+    with pytest.raises(
+        SourceError, match=r"no record that can be used; 20 cannot.*nothing in capt"
+    ):
+        locate(data)

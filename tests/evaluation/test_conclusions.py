@@ -1,9 +1,13 @@
+import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
+from compo_pipeline.evaluation.comparison import row_statistics as compared
 from compo_pipeline.evaluation.conclusions import main_metric, summary_lines, summary_sentence
+from compo_pipeline.evaluation.statistics import Part
 
 MODELS = {"base": "base", "control": "control", "fine_tuned": "clic"}
 
@@ -75,3 +79,27 @@ def test_the_sentence_follows_the_intervals() -> None:
     # Without a compositional benchmark: the first headline.
     assert summary_sentence([FALL]) == "Worse at zero-shot colours"
     assert main_metric([]) is None and "Nothing could be scored" in summary_sentence([])
+
+
+def test_few_items_are_the_conclusion_where_nothing_could_show() -> None:
+    """Of twelve pairs, none of which changed sides, by the statistics of a real comparison."""
+    part = [Part(np.full((1, 12), 50.0), np.arange(12))]
+    few = compared({"base": part, "fine_tuned": part}, [1.0], exact=True)
+    row = replace(_row(-1.0, 1.0), items=12, **few)
+    assert row.vs_base.coarse
+    sentence = summary_sentence([row])
+    assert sentence.startswith("Too few images to tell: composition rests on 12 items")
+    (points,) = re.findall(r"some (\d+) points", sentence)
+    # With as many items again and again, the same difference becomes visible, and is said.
+    assert float(points) == pytest.approx(row.vs_base.least_detectable, abs=0.5)
+    assert f"(detectable: {points})" in summary_lines([row], MODELS)[0]
+    many = [Part(np.full((1, 4000), 50.0), np.arange(4000))]
+    enough = compared({"base": many, "fine_tuned": many}, [1.0], exact=True)
+    row = replace(row, items=4000, **enough)
+    assert "Too few" not in summary_sentence([row])
+    assert "detectable" not in summary_lines([row], MODELS)[0]
+
+
+def test_a_large_difference_of_few_items_is_said_as_one() -> None:
+    gain = replace(GAIN, vs_base=replace(GAIN.vs_base, least_detectable=40.0))
+    assert summary_sentence([gain]) == "Better at composition"

@@ -188,12 +188,12 @@ def test_figures_and_report_are_kept_with_the_run(done: DataCatalog) -> None:
     logged = client.get_run(run_id).data.metrics
     figures = done.load("metrics")
     tuned, base = (figures[role]["retrieval"]["i2t_r1"]["raw"] for role in ("fine_tuned", "base"))
-    assert logged["headline/retrieval.i2t_r1.raw"] == logged["test/retrieval/i2t_r1/raw"] == tuned
-    gained = logged["headline_vs_base/retrieval.i2t_r1.raw"]
+    assert logged["_headline/retrieval.i2t_r1.raw"] == logged["test/retrieval/i2t_r1/raw"] == tuned
+    gained = logged["_headline_vs_base/retrieval.i2t_r1.raw"]
     assert gained == pytest.approx(tuned - base, abs=0.002)
     beside = client.get_run(tracking.child_run(run_id, "control")).data.metrics
     control = figures["control"]["retrieval"]["i2t_r1"]["raw"]
-    assert beside["headline/retrieval.i2t_r1.raw"] == control
+    assert beside["_headline/retrieval.i2t_r1.raw"] == control
     assert {name.partition("/")[0] for name in beside} == {"headline", "test"}
     kept = {file.path for file in client.list_artifacts(run_id, "report")}
     assert {"report/report.html", "report/subtasks.png"} <= kept

@@ -12,7 +12,11 @@ from PIL import Image
 from compo_pipeline.datasets.readers import locate
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.pipelines.ingest import ingest_captions
-from compo_pipeline.pipelines.validation import select_valid_captions, validate_facts
+from compo_pipeline.pipelines.validation import (
+    measure_language,
+    select_valid_captions,
+    validate_facts,
+)
 
 CAPTION = "The image shows a dog on a red sofa. It sleeps in the warm sun."
 
@@ -54,7 +58,9 @@ def chain(
         validation = {**parameters("validation"), "tolerated_share": 0.99}
         docs = str(tmp_path.parent / f"{tmp_path.name}_docs")
         quarantine, result, _ = validate_facts(facts, unparseable, validation, docs)
-        return captions, select_valid_captions(captions, quarantine, result), quarantine, report
+        language = measure_language(captions, "compo_en", validation)
+        valid = select_valid_captions(captions, quarantine, result, language)
+        return captions, valid, quarantine, report
 
     return run
 
@@ -191,3 +197,36 @@ def test_real_coco(shared: Path, parameters: Callable[[str], dict[str, Any]]) ->
     # One caption of 40 words leaves its own row without a sentence, and the others with four.
     assert sum(not caption.sentences for caption in captions) == 1
     assert all(len(caption.sentences) >= 4 for caption in captions if caption.sentences)
+
+
+@pytest.mark.parametrize(
+    ("words", "broken", "held"), [(60, "longest_sentence", "shortest"), (2, "shortest", "longest")]
+)
+def test_a_caption_beyond_a_limit_breaks_that_limit_alone(
+    tmp_path: Path,
+    chain: Callable[[], tuple[Any, Any, Any, Any]],
+    words: int,
+    broken: str,
+    held: str,
+) -> None:
+    Image.effect_noise((64, 48), 1).save(tmp_path / "0.jpg")
+    Image.effect_noise((64, 48), 2).save(tmp_path / "1.jpg")
+    text = " ".join(["word"] * words)
+    captions = [{"id": 0, "image": "0.jpg", "caption": CAPTION}]
+    write(tmp_path, [*captions, {"id": 1, "image": "1.jpg", "caption": text}])
+    _, _, (entry,), _ = chain()
+    assert (entry.row, entry.rule) == (1, "enough_sentences")
+    assert f"also breaks {broken}" in entry.detail and held not in entry.detail
+
+
+def test_backslashes_between_folders_are_told(
+    tmp_path: Path, chain: Callable[[], tuple[Any, Any, Any, Any]]
+) -> None:
+    (tmp_path / "jpg").mkdir()
+    Image.effect_noise((64, 48), 1).save(tmp_path / "jpg" / "0.jpg")
+    captions = [{"id": 0, "image": "jpg/0.jpg", "caption": CAPTION}]
+    write(tmp_path, [*captions, {"id": 1, "image": "jpg\\0.jpg", "caption": CAPTION}])
+    _, _, (entry,), _ = chain()
+    assert entry.rule == "image_present"
+    assert "folders are parted by /" in entry.detail
+    assert "also breaks" not in entry.detail

@@ -75,7 +75,7 @@ def test_a_checkpoint_becomes_a_version_in_its_own_run(entries: dict[str, Any]) 
     assert version.tags.items() >= names.items()
     recorded = mlflow.get_run(registered["run_id"])
     assert recorded.info.status == "FINISHED"
-    assert recorded.data.metrics["headline/retrieval.i2t_r1.raw"] == 75
+    assert recorded.data.metrics["_headline/retrieval.i2t_r1.raw"] == 75
     card = (Path(entries["params:paths.export"]) / "README.md").read_text()
     assert registered["run_id"] in card and "| 75.0 [" in card and "variant wide" in card
     assert run(entries) == {**registered, "fresh": False}

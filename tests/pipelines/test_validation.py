@@ -47,6 +47,7 @@ def catalog(project: Path, tmp_path: Path) -> DataCatalog:
     inputs: dict[str, Any] = {
         "captions": ROWS,
         "unparseable": [],
+        "params:language.model": "compo_en",
         "params:validation": content["validation"],
         "params:paths.data_docs": str(tmp_path / "data_docs"),
     }
@@ -54,6 +55,7 @@ def catalog(project: Path, tmp_path: Path) -> DataCatalog:
         "quarantine": RowsDataset(filepath=str(tmp_path / "bad.parquet"), row="Rejected"),
         "valid_captions": RowsDataset(filepath=str(tmp_path / "good.parquet"), row="Caption"),
         "validation_result": JSONDataset(filepath=str(tmp_path / "result.json")),
+        "caption_language": JSONDataset(filepath=str(tmp_path / "language.json")),
         "data_docs": FolderDataset(filepath=str(tmp_path / "data_docs")),
     }
     return DataCatalog({name: MemoryDataset(value) for name, value in inputs.items()} | outputs)

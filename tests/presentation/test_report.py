@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 from rich.console import Console
 
@@ -253,3 +254,96 @@ def test_figures_are_drawn_for_any_curves(tmp_path: Path) -> None:
     frame = pd.DataFrame({"step": [0, 1], "loss": [1.0, 0.5], "lr": [0.1, float("nan")]})
     assert plots.curves(frame, tmp_path / "c.png")
     assert not plots.curves(pd.DataFrame({"step": [0, 1]}), tmp_path / "d.png")
+
+
+def drawn(frame: pd.DataFrame, path: Path) -> dict[str, list[tuple[list[float], bool]]]:
+    """The lines of each panel: their values, and whether they are visible as points."""
+    panels: dict[str, list[tuple[list[float], bool]]] = {}
+    original = plots.save
+
+    def look(figure: Figure, *_: object) -> str:
+        for ax in figure.axes:
+            if ax.get_visible():
+                name = ax.get_title(loc="left")
+                panels[name] = [
+                    (list(line.get_ydata()), line.get_marker() not in ("", "None", None))
+                    for line in ax.lines
+                ]
+        return original(figure, path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "save", look)
+        assert plots.curves(frame, path)
+    return panels
+
+
+def test_a_curve_of_one_point_shows_it(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"model": ["clip"], "step": [1], "loss": [3.0], "lr": [1e-5]})
+    panels = drawn(frame, tmp_path / "curves.png")
+    assert panels == {"loss": [([3.0], True)], "lr": [([1e-5], True)]}
+    # The same by its ink: without a marker the panel would be blank.
+    alone = (tmp_path / "curves.png").read_bytes()
+    drawn(frame.assign(loss=frame["loss"] + 0.001), tmp_path / "curves.png")
+    assert alone and 'clip-path="url(#' in plots.curves(frame, tmp_path / "curves.png")
+
+
+def test_alternating_objectives_are_curves_of_their_own(tmp_path: Path) -> None:
+    steps = range(1, 101)
+    own = {"step": steps, "model": "clic", "lr": 1e-5}
+    ours = pd.DataFrame(own).assign(
+        clic=[2.0 if step % 2 else None for step in steps],
+        clip=[None if step % 2 else 0.5 for step in steps],
+        loss=[2.0 if step % 2 else 0.5 for step in steps],
+    )
+    control = pd.DataFrame({"step": steps, "model": "control", "loss": 1.0, "clip": 1.0})
+    panels = drawn(pd.concat([ours, control]), tmp_path / "curves.png")
+    for name, expected in (("clic", {2.0}), ("clip", {0.5, 1.0}), ("loss", {1.0})):
+        values = [value for line, _ in panels[name] for value in line]
+        assert {round(value, 6) for value in values} == expected, name
+    alone = drawn(ours, tmp_path / "curves.png")
+    assert "loss" not in alone and {"clic", "clip"} <= alone.keys()
+
+
+def test_a_long_curve_is_smoothed_over_its_values(tmp_path: Path) -> None:
+    noise = [2.0 + (step % 2) for step in range(200)]
+    rates = [1.0 if step % 2 else 0.0 for step in range(200)]
+    frame = pd.DataFrame({"model": "clip", "step": range(200), "loss": noise, "lr": rates})
+    panels = drawn(frame, tmp_path / "curves.png")
+    (raw, _), (smooth, _) = panels["loss"]
+    assert raw == noise and max(smooth[50:]) - min(smooth[50:]) < 0.2
+    assert [line for line, _ in panels["lr"]] == [rates]
+
+
+def test_a_command_of_several_pages_is_written_once(
+    material: report.ReportInputs, tmp_path: Path
+) -> None:
+    options = "--env=table --params data.root=/path/to/folder,dataset=mine"
+    pages = {
+        label: (tmp_path / f"{name}.html", f"kedro run --pipeline={name} {options}")
+        for label, name in (("WiSE-FT", "wise_ft"), ("Attention", "attention"))
+    }
+    (tmp_path / "views.html").touch()
+    pages["Views"] = (tmp_path / "views.html", "kedro run")
+    page = (report.write(replace(material, links=links(tmp_path, pages)), tmp_path)).joinpath(
+        report.PAGE
+    )
+    text = page.read_text(encoding="utf-8")
+    assert text.count(options) == 1 and f"kedro run --pipeline=NAME {options}" in text
+    assert "<code>wise_ft</code>" in text and "<code>attention</code>" in text
+    one = {"WiSE-FT": pages["WiSE-FT"]}
+    report.write(replace(material, links=links(tmp_path, one)), tmp_path)
+    assert f"kedro run --pipeline=wise_ft {options}" in page.read_text(encoding="utf-8")
+
+
+def test_differences_of_few_items_have_the_detectable_one_beside_them(
+    material: report.ReportInputs, tmp_path: Path
+) -> None:
+    compared = material.comparison
+    few = replace(compared, rows=tuple(replace(row, headline=True) for row in compared.rows))
+    folder = report.write(replace(material, comparison=few), tmp_path)
+    page = (folder / report.PAGE).read_text(encoding="utf-8")
+    rows = few.rows
+    assert rows and all(row.vs_base.coarse for row in rows), "five items"
+    for row in rows:
+        assert f"detectable: {row.vs_base.least_detectable:.0f}<" in page
+    assert "Too few images to tell" in page

@@ -91,7 +91,8 @@ A = DecodedImage("a.jpg", "hash-a", 9, 1, None, 40, 30)
 def facts(*rows: Caption, images: tuple[DecodedImage, ...] = (A,)) -> list[Fact]:
     words, by_path = Words(), {image.path: image for image in images}
     for row in rows:
-        words.add([len(sentence.split()) for sentence in row.sentences])
+        counts = [len(sentence.split()) for sentence in row.sentences]
+        words.add(len(counts), counts)
     shown = [by_path[path] for path in dict.fromkeys(row.image for row in rows)]
     captions, measured = Table.of(rows, Caption), Table.of(shown, DecodedImage)
     return list(facts_of(captions, words, measured, ["train", "test"]))

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import runpy
 import subprocess
 import sys
@@ -352,3 +353,23 @@ def test_a_contested_roll_back_moves_nothing(model: str, monkeypatch: pytest.Mon
     decided = roll_back(model, SETTINGS, UNSIGNED)
     assert (decided.outcome, decided.failed) == ("contested", True)
     assert at(model) == {"challenger": 3, "champion": 2, "previous": 1}
+
+
+def test_a_store_that_cannot_be_written_is_told_in_one_line(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The superuser may write everything: the lock's place is taken, or the system says no."""
+    file = tracking.local_file(mlflow.get_registry_uri())
+    assert file is not None
+    lock = file.with_name(f"{file.name}.promotion.lock")
+    lock.unlink(missing_ok=True)
+    lock.mkdir()
+    with pytest.raises(SettingsError, match=r"tracking\.uri: cannot use .*promotion\.lock"):
+        promoted(model, Known({3: 36}))
+    lock.rmdir()
+    for place in (file, file.parent):
+        denied = {str(place)}
+        monkeypatch.setattr(os, "access", lambda path, *_, denied=denied: str(path) not in denied)
+        with pytest.raises(SettingsError, match="cannot be written to by this user") as raised:
+            promoted(model, Known({3: 36}))
+        assert str(place) in raised.value.message and "\n" not in raised.value.message

@@ -108,10 +108,10 @@ def test_tags_of_a_version_name_its_origin(registered: Registered, checkpoint: P
         "benchmarks": '{"retrieval/i2t_r1/raw": 95.0, "retrieval/t2i_r1/raw": 50.0}',
     }
     assert mlflow.get_run(registered.run_id).data.metrics == {
-        "headline/retrieval.i2t_r1.raw": 95.0,
-        "headline/retrieval.t2i_r1.raw": 50.0,
-        "headline_vs_base/retrieval.i2t_r1.raw": 45.0,
-        "headline_vs_base/retrieval.t2i_r1.raw": -45.0,
+        "_headline/retrieval.i2t_r1.raw": 95.0,
+        "_headline/retrieval.t2i_r1.raw": 50.0,
+        "_headline_vs_base/retrieval.i2t_r1.raw": 45.0,
+        "_headline_vs_base/retrieval.t2i_r1.raw": -45.0,
         "test/retrieval/i2t_r1/raw": 95.0,
         "test/retrieval/t2i_r1/raw": 50.0,
     }

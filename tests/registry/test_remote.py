@@ -252,7 +252,7 @@ def test_a_checkpoint_becomes_one_version(
     assert version.description.startswith(f"# {name}: CLIC")
     run = client.get_run(registered.run_id)
     assert run.inputs.dataset_inputs[0].dataset.digest == "d" * 36
-    assert run.data.metrics["headline/retrieval.i2t_r1.raw"] == 95.0
+    assert run.data.metrics["_headline/retrieval.i2t_r1.raw"] == 95.0
     assert client.get_model_version_by_alias(name, "challenger").version == "2"
     found = mlflow.pyfunc.load_model(f"models:/{name}@challenger").predict(
         pd.DataFrame(table(image))

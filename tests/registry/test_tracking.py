@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -114,6 +115,48 @@ def test_a_kill_while_the_database_is_built_leaves_none(
     monkeypatch.setattr(SqlAlchemyStore, "_engine_map", {})  # as in another process
     tracking.configure(settings, tmp_path)
     assert tracking.open_run("first", {})
+
+
+def test_a_finished_run_keeps_its_end(client: mlflow.MlflowClient) -> None:
+    run_id = tracking.open_run("duration", {})
+    with tracking.adopt(run_id):
+        pass
+    ended = client.get_run(run_id).info.end_time
+    time.sleep(0.01)
+    with tracking.adopt(run_id) as record:
+        record.metrics({"later": 1.0})
+    run = client.get_run(run_id)
+    assert (run.info.status, run.info.end_time) == ("FINISHED", ended)
+    # A failed one goes on.
+    with pytest.raises(RuntimeError, match="stop"), tracking.adopt(run_id):
+        raise RuntimeError("stop")
+    failed = client.get_run(run_id).info.end_time
+    time.sleep(0.01)
+    with tracking.adopt(run_id):
+        pass
+    assert client.get_run(run_id).info.end_time > failed > ended
+
+
+def test_the_experiment_is_of_models_and_a_run_has_an_address(
+    client: mlflow.MlflowClient, configure: Configure
+) -> None:
+    experiment = client.get_experiment(tracking.experiment_id())
+    scripts = (Path(mlflow.__file__).parent / "server/js/build/static/js").glob("*.js")
+    known = "".join(path.read_text(errors="ignore") for path in scripts)
+    kind = experiment.tags["mlflow.experimentKind"]
+    # MLflow's page knows the tag, its value and the page of charts.
+    assert kind in known and "mlflow.experimentKind" in known and "model-metrics" in known
+    run_id = tracking.open_run("address", {})
+    url = tracking.charts_url(run_id)
+    assert url is not None and url.endswith(
+        f"/#/experiments/{experiment.experiment_id}/runs/{run_id}/model-metrics"
+    )
+    assert tracking.charts_url("0" * 32) is None
+    # An experiment of an earlier version gets the tag.
+    client.create_experiment("untagged")
+    configure("untagged")
+    assert client.get_experiment(tracking.experiment_id()).tags["mlflow.experimentKind"] == kind
+    configure("tracking")
 
 
 def test_ended_run_is_adopted(client: mlflow.MlflowClient) -> None:

@@ -160,6 +160,25 @@ def test_two_processes_train_as_one_does(plan: TrainingInputs, tmp_path: Path, w
 
 
 @pytest.mark.slow
+def test_processes_of_one_host_listen_on_its_loopback_address(
+    plan: TrainingInputs, tmp_path: Path
+) -> None:
+    together = on(2, plan, tmp_path / "two")
+    addresses: list[str] = []
+
+    def look() -> None:
+        own = psutil.Process()
+        for process in (own, *own.children(recursive=True)):
+            for each in process.net_connections("inet"):
+                if each.status == psutil.CONN_LISTEN:
+                    addresses.append(each.laddr.ip)
+
+    with once_at(2, together, look):
+        train(together)
+    assert addresses and all(ip_address(address).is_loopback for address in addresses), addresses
+
+
+@pytest.mark.slow
 def test_features_and_groups_are_shared(plan: TrainingInputs, tmp_path: Path) -> None:
     """Two processes embed half of the images each, and train on a group each."""
     method = Clic(ClicViews(), ClicObjective())

@@ -109,14 +109,14 @@ def test_the_curve_holds_every_loss_and_the_rate(tiny: LoadedModel, run: Run, re
     assert points == progress.curve and [point["step"] for point in points] == [1, 2, 3, 4, 5, 6]
     common = {"step", "loss", "lr", "scale", "gradient_norm"}
     for number, point in enumerate(points):
-        odd = {"clip"} if number % 2 else {"contrastive", "s_neg", "unimodal"}
+        odd = {"clip"} if number % 2 else {"clic", "contrastive", "s_neg", "unimodal"}
         assert set(point) == common | odd
         assert point["lr"] == learning_rate(number, 6, recipe().optimizer)
         if number % 2:
             assert point["loss"] == pytest.approx(point["clip"])
         else:
             weighted = point["contrastive"] / 2 + point["s_neg"] / 2 + point["unimodal"]
-            assert point["loss"] == pytest.approx(weighted)
+            assert point["loss"] == point["clic"] == pytest.approx(weighted)
 
 
 def interrupt_after_save(number: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ ROLES = (BASE, CONTROL, FINE_TUNED)
 OPPONENTS = (BASE, CONTROL)
 
 LEVEL = 0.05
+COARSE = 10.0  # points
 """Of significance: the share of pages without any true difference that mark one."""
 
 Significance = Literal["above", "below", "level"]
@@ -67,6 +68,11 @@ class Difference:
         if self.p_holm >= LEVEL:
             return "level"
         return "above" if self.value > 0 else "below"
+
+    @property
+    def coarse(self) -> bool:
+        """Whether the items are so few that only differences of ten points and more could show."""
+        return self.least_detectable >= COARSE
 
     def format(self, decimals: int = 1) -> str:
         """With the interval: `+3.1 [+1.2, +5.0]`, of several seeds `+3.1 [+1.2, +5.0; 5 seeds]`."""
@@ -197,8 +203,9 @@ def by_role(rows: Iterable[Row]) -> dict[str, dict[str, dict[str, dict[str, floa
 def run_metrics(rows: Sequence[Row], role: str) -> dict[str, float]:
     """All figures of one model as MLflow metrics, per cent.
 
-    `headline/...` are the figures of the summary; `headline_vs_base/...`, of the fine-tuned model,
-    their differences from the base in points; `test/...` are all figures. The base's own figures
+    `_headline/...` are the figures of the summary, which the underscore sorts before all others;
+    `_headline_vs_base/...`, of the fine-tuned model, their differences from the base in points;
+    `test/...` are all figures. The base's own figures
     are the same in every run: they are in the artefact comparison.json.
 
     Args:
@@ -213,9 +220,9 @@ def run_metrics(rows: Sequence[Row], role: str) -> dict[str, float]:
         # Dots: MLflow shows a section of charts for each prefix before the last slash.
         name = f"{row.benchmark}.{row.metric}.{row.name}"
         if row.headline:
-            found[f"headline/{name}"] = estimate.value
+            found[f"_headline/{name}"] = estimate.value
         if row.headline and role == FINE_TUNED:
-            found[f"headline_vs_base/{name}"] = row.vs_base.value
+            found[f"_headline_vs_base/{name}"] = row.vs_base.value
         found[f"test/{row.benchmark}/{row.metric}/{row.name}"] = estimate.value
     return {name: round(value, 3) for name, value in found.items()}
 

@@ -63,7 +63,8 @@ def _line(row: Row, models: Mapping[str, str]) -> str:
         if difference is not None:
             found = difference.significance
             words = "no significant difference from" if found == "level" else found
-            parts.append(f"{words} {models[role]} {difference.format()}")
+            limit = f" (detectable: {difference.least_detectable:.0f})" if difference.coarse else ""
+            parts.append(f"{words} {models[role]} {difference.format()}{limit}")
     return f"{row.label}: {'; '.join(parts)}"
 
 
@@ -76,9 +77,11 @@ def summary_sentence(rows: Sequence[Row]) -> str:
     if main is None:
         return "Nothing could be scored, so there is nothing to compare"
     # Without a compositional benchmark the main metric is the first headline.
-    compositional = main.key in MAIN_METRICS
+    subject = "composition" if main.key in MAIN_METRICS else _inline_label(main)
     found = main.vs_base.significance
-    parts = [_AGAINST_BASE[found].format("composition" if compositional else _inline_label(main))]
+    parts = [_AGAINST_BASE[found].format(subject)]
+    if found == "level" and main.vs_base.coarse:
+        parts = [_too_few(main, subject)]
     if found == "above" and main.vs_control and main.vs_control.significance != "above":
         parts.append(_AGAINST_CONTROL[main.vs_control.significance])
     others = [row for row in rows if row.headline and row is not main]
@@ -90,6 +93,14 @@ def summary_sentence(rows: Sequence[Row]) -> str:
     if len(fell) > _MOST_NAMED:
         parts.append(f"{len(fell) - _MOST_NAMED} more metrics fell")
     return "; ".join(parts)
+
+
+def _too_few(row: Row, subject: str) -> str:
+    """The conclusion of a metric whose items could show large differences alone."""
+    return (
+        f"Too few images to tell: {subject} rests on {row.items} items, where only differences "
+        f"from some {row.vs_base.least_detectable:.0f} points on could show"
+    )
 
 
 def _inline_label(row: Row) -> str:

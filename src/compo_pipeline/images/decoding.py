@@ -133,7 +133,8 @@ def locate(root: Path, relative: str, limits: Limits) -> Path:
     except (OSError, ValueError) as error:  # names too long, null characters
         raise ImageError("missing", f"{shown(relative)}: {error}") from error
     if not found:
-        raise ImageError("missing", f"no file at {shown(relative)}")
+        hint = "; folders are parted by /, not \\" if "\\" in relative else ""
+        raise ImageError("missing", f"no file at {shown(relative)}{hint}")
     return path
 
 

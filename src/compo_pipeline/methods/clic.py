@@ -303,6 +303,12 @@ class Clic(Method):
         images = preprocessor.images([_composite_image(example) for example in examples])
         return Collated(ClicBatch(images, positives, negatives, ~(equal | absent)), counts)
 
+    def objective_name(self, batch: ClicBatch | PairBatch) -> str:
+        """CLIC's own loss, or that of plain CLIP, whose only term is named alike."""
+        if not self.objective.clip_steps:
+            return ""
+        return "clip" if isinstance(batch, PairBatch) else self.name
+
     def loss(self, encoder: Encoder, batch: ClicBatch | PairBatch) -> LossTerms:
         """The three losses (paper, Eq. 4-6) on composites, or plain CLIP."""
         if isinstance(batch, PairBatch):

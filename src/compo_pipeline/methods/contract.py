@@ -254,6 +254,12 @@ class Method:
         """A batch of a step; `step` counts from 0 over the whole run."""
         raise NotImplementedError
 
+    def objective_name(self, batch: Any) -> str:
+        """The name under which the loss of a batch is logged, too, where batches alternate between
+        objectives: a curve of the loss alone would mix them. Empty for one objective.
+        """
+        return ""
+
     def loss(self, encoder: Encoder, batch: Any) -> LossTerms:
         """The weighted loss terms of a batch."""
         raise NotImplementedError

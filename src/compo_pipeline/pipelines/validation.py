@@ -37,7 +37,9 @@ def validate_facts(
     folder = Path(data_docs)
     pages.check_replaceable(folder)
     with atomic_folder(folder) as site:
-        broken = suite.check(frame, settings.rules, site)
+        broken = quarantine.first_of_column(
+            suite.check(frame, settings.rules, site), settings.rules
+        )
         entries = [*unparseable, *quarantine.quarantined(frame, broken, settings.rules)]
         result = quarantine.summary(len(facts), entries, broken, settings)
         pages.make_local(site, result, frame)
@@ -46,12 +48,32 @@ def validate_facts(
     return entries, result, folder
 
 
+def measure_language(
+    captions: Sequence[Caption], language_model: str, validation: dict[str, Any]
+) -> dict[str, Any]:
+    """The share of the captions' words that the language pipeline knows; fails later, if at all."""
+    from compo_pipeline.language.parsing import loaded
+    from compo_pipeline.quality import caption_language
+    from compo_pipeline.quality.settings import DataValidationSettings
+
+    settings = parse(DataValidationSettings, validation, "validation")
+    result = caption_language.measure(captions, loaded(language_model), settings)
+    if (share := result["known_share"]) is not None:
+        log.info("%s knows %.0f%% of the captions' words", result["pipeline"], 100 * share)
+    return result
+
+
 def select_valid_captions(
-    captions: Sequence[Caption], quarantine: Sequence[Rejected], validation_result: dict[str, Any]
+    captions: Sequence[Caption],
+    quarantine: Sequence[Rejected],
+    validation_result: dict[str, Any],
+    caption_language: dict[str, Any],
 ) -> Sequence[Caption]:
-    """Drop the rows in quarantine; fails when too many rows are bad."""
+    """Drop the rows in quarantine; fails when too many rows are bad, or in another language."""
+    from compo_pipeline.quality.caption_language import refuse_unknown
     from compo_pipeline.quality.quarantine import valid_captions
 
+    refuse_unknown(caption_language)
     return valid_captions(captions, quarantine, validation_result)
 
 
@@ -66,8 +88,14 @@ def create_pipeline() -> Pipeline:
                 name="validate_facts",
             ),
             node(
+                measure_language,
+                inputs=["captions", "params:language.model", "params:validation"],
+                outputs="caption_language",
+                name="measure_language",
+            ),
+            node(
                 select_valid_captions,
-                inputs=["captions", "quarantine", "validation_result"],
+                inputs=["captions", "quarantine", "validation_result", "caption_language"],
                 outputs="valid_captions",
                 name="select_valid_captions",
             ),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from importlib import metadata
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -129,21 +129,31 @@ def _data(data: DataSettings) -> Iterator[str]:
         return
     if not data.sources:
         yield "data.splits: empty; expected at least a split for training"
-    for split, source in data.sources.items():
+    for source in dict.fromkeys(data.sources.values()):
+        splits = data.sharing(source)
+        named = ", ".join(splits)
         try:
             chosen.caption_files(data, source)
             if data.format not in _STREAMED:
                 continue
-            records = islice(chosen.read(data, split, source), _RECORDS)
+            # Of a file of several splits those of each: of a small one the first may have none.
+            records = chain.from_iterable(
+                islice(chosen.read(data, split, source), _RECORDS) for split in splits
+            )
             images = [record.image for record in records if isinstance(record, RawCaption)]
         except (SourceError, RemoteError) as error:
-            yield f"data.splits.{split}: {error}"
+            yield f"data.splits.{named}: {error}"
             continue
         if images and not any(is_there(data.root, image, ACCEPTED) for image in images):
+            what = (
+                "paths with / between folders, in the place of \\"
+                if all("\\" in image for image in images)
+                else "the folder that their paths start from, below data.root"
+            )
             yield (
-                f"data.images: none of the first {len(images)} images of the split {split} is "
-                f"below {data.root} (such as '{images[0]}'); expected the folder that their paths "
-                "start from, below data.root"
+                f"data.images: none of the first {len(images)} images of the split"
+                f"{'s' * (len(splits) > 1)} {named} is below {data.root} (such as '{images[0]}'); "
+                f"expected {what}"
             )
 
 

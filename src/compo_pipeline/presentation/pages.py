@@ -20,6 +20,7 @@ from compo_pipeline.storage import write_text
 
 SIDE = 320  # of images on pages, in pixels
 T = TypeVar("T")
+_PIPELINE = re.compile(r"--pipeline=(\S+)")
 _WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 
 
@@ -67,6 +68,7 @@ def render(template: str, context: Mapping[str, Any], **filters: Callable[..., s
         lstrip_blocks=True,
     )
     jinja.filters.update(number=number, signed=signed, minus=minus, p_value=p_value)
+    jinja.filters.update(unwritten=unwritten)
     jinja.filters.update(filters, thousands="{:,}".format)
     return jinja.get_template(template).render({"facts": {}, "links": (), **context})
 
@@ -161,6 +163,24 @@ def p_value(p: float) -> str:
 def minus(text: str) -> str:
     """A text with typographic minus signs before its numbers."""
     return re.sub(r"(?<!\w)-(?=\d)", "\N{MINUS SIGN}", text)
+
+
+def unwritten(links: Iterable[Link]) -> list[tuple[str, list[tuple[str, Link]]]]:
+    """Links to pages that do not exist yet by the command that makes them; commands that differ in
+    their pipeline alone are one, with NAME in its place.
+
+    Returns:
+        Each command, and its links with the pipeline's name, empty where the command says it.
+    """
+    groups: dict[str, list[tuple[str, Link]]] = {}
+    for link in links:
+        if link.command is not None:
+            named = _PIPELINE.search(link.command)
+            command = _PIPELINE.sub("--pipeline=NAME", link.command)
+            groups.setdefault(command, []).append((named.group(1) if named else "", link))
+    alone = [(str(made[0][1].command), [("", made[0][1])]) for made in groups.values()]
+    shared = groups.items()
+    return [one if len(many[1]) == 1 else many for one, many in zip(alone, shared, strict=True)]
 
 
 def links(folder: Path, pages: Mapping[str, tuple[Path, str]]) -> list[Link]:

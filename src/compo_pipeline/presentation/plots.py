@@ -54,6 +54,8 @@ STYLE: dict[Any, Any] = {
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 _FONT = re.compile(r"'DejaVu Sans'[^;\"]*")
 _MOST_NAMES = 14
+_SMOOTHED_FROM = 40  # points of a curve
+_EXACT = ("lr", "scale")  # not measured batch by batch
 # Places of a name beside its point, in points, with the alignment.
 _BESIDE = {(6, 0): "left", (-6, 0): "right", (0, 8): "center", (0, -8): "center"}
 
@@ -147,6 +149,10 @@ def _dots(ax: Axes, panel: Sequence[Row], models: Mapping[str, str]) -> None:
 def curves(frame: pd.DataFrame, path: Path) -> str:
     """Plot training curves: a panel per column but `step`, a line per value of a text column.
 
+    Long curves of what is measured batch by batch are smoothed, over the values as they are. Where
+    a model's steps alternate between objectives, a column of its name has its own loss, and the
+    mixture `loss` is left out.
+
     Args:
         frame: the curves.
         path: of the PNG file.
@@ -154,10 +160,12 @@ def curves(frame: pd.DataFrame, path: Path) -> str:
     Returns:
         SVG for a page; empty if there is nothing to draw.
     """
+    labels = [name for name in frame.columns if frame[name].dtype.kind not in "ifb"]
+    if labels and "loss" in frame.columns:
+        frame = _without_mixtures(frame, labels[0])
     names = [name for name in frame.columns if frame[name].dtype.kind in "if" and name != "step"]
     if "step" not in frame.columns or not names or frame.empty:
         return ""
-    labels = [name for name in frame.columns if frame[name].dtype.kind not in "ifb"]
     parts: list[tuple[Any, Any]] = [("", frame)]
     if labels:
         parts = list(frame.groupby(labels[0], sort=False))
@@ -171,9 +179,7 @@ def curves(frame: pd.DataFrame, path: Path) -> str:
             for colour, (label, part) in zip(palette * len(parts), parts, strict=False):
                 drawn = part[["step", name]].dropna()
                 if len(drawn):
-                    # Validations are few: without a marker a single one would be invisible.
-                    style = {"lw": 1.3, "marker": "." if name.startswith("val/") else ""}
-                    ax.plot(drawn["step"], drawn[name], color=colour, label=str(label), **style)
+                    _curve(ax, drawn["step"], drawn[name], colour, str(label))
             ax.set_title(name.replace("_", " "))
             ax.grid(lw=0.8)
         for ax in axes[len(names) :]:
@@ -182,6 +188,25 @@ def curves(frame: pd.DataFrame, path: Path) -> str:
             axes[0].legend()
         figure.tight_layout()
         return save(figure, path)
+
+
+def _without_mixtures(frame: pd.DataFrame, label: str) -> pd.DataFrame:
+    """The curves without the loss of models that have a column of their own loss."""
+    own = [name for name in frame[label].unique() if name in frame.columns]
+    mixed = frame[label].isin([name for name in own if frame[name].notna().any()])
+    return frame.assign(loss=frame["loss"].mask(mixed)).dropna(axis="columns", how="all")
+
+
+def _curve(ax: Axes, steps: pd.Series, values: pd.Series, colour: str, label: str) -> None:
+    """One curve; few points have markers, without which a single one would be invisible."""
+    name = str(values.name)
+    style: dict[str, Any] = {"color": colour, "lw": 1.3, "label": label}
+    if name.startswith("val/") or len(values) == 1:
+        style["marker"] = "."
+    elif len(values) >= _SMOOTHED_FROM and name not in _EXACT:
+        ax.plot(steps, values, color=colour, lw=0.6, alpha=0.3)
+        values = values.ewm(span=len(values) / 10).mean()
+    ax.plot(steps, values, **style)
 
 
 def frontier(panels: Sequence[FrontierPanel], path: Path) -> str:

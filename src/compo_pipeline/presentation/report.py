@@ -72,6 +72,7 @@ def write(inputs: ReportInputs, folder: Path) -> Path:
         "every": _by_benchmark(rows),
         "keys": _key_rows(rows),
         "limit": _plot_limit(rows),
+        "coarse": any(row.headline and row.vs_base.coarse for row in rows),
         "tally": Counter(row.vs_base.significance for row in rows),
         "benchmarks": comparison.benchmarks,
         "subtask_plot": plots.subtasks(rows, labels, folder / SUBTASKS),

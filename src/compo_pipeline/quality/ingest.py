@@ -111,7 +111,10 @@ def _captions(
             unparseable.append(record)
             continue
         counted = preparation.sentences(record)
-        words.add([count for _, count in counted])
+        if counted:
+            words.add(len(counted), [count for _, count in counted])
+        else:
+            words.add(0, preparation.own_words(record))
         yield Caption(
             sample_id=record.sample_id,
             image_id=record.image_id,
@@ -167,14 +170,17 @@ def draw_sample(
 
 
 class Words:
-    """Numbers of sentences and words of each row, twelve bytes."""
+    """Numbers of sentences and words of each row, twelve bytes.
+
+    Of a row without a fit sentence the words are those of its own, so that it is known why.
+    """
 
     def __init__(self) -> None:
         self.sentences, self.least, self.most = array("i"), array("i"), array("i")
 
-    def add(self, counts: Sequence[int]) -> None:
-        """The next row's sentences by their numbers of words."""
-        self.sentences.append(len(counts))
+    def add(self, sentences: int, counts: Sequence[int]) -> None:
+        """The next row's number of sentences, and the numbers of words."""
+        self.sentences.append(sentences)
         self.least.append(min(counts, default=0))
         self.most.append(max(counts, default=0))
 

@@ -61,6 +61,12 @@ class Preparation:
             fit += [counted for counted in parts if self._problem(counted) is None]
         return tuple(dict.fromkeys(fit))
 
+    def own_words(self, raw: RawCaption) -> list[int]:
+        """Numbers of words of the row's own sentences, fit or not."""
+        whole = self._settings.whole
+        first = raw.own[0] if whole else language.clean(raw.own[0])[0]
+        return [words for text in (first, *raw.own[1:]) for _, words in _counted(text, whole)]
+
     def report(self) -> dict[str, Any]:
         """The counts so far."""
         return {

@@ -22,6 +22,23 @@ class TooManyBadRows(ClickException, ValueError):
     """More records are bad than the settings tolerate."""
 
 
+def first_of_column(
+    broken: Mapping[str, Sequence[int]], rules: Mapping[str, RowRule]
+) -> dict[str, list[int]]:
+    """The rows that break each rule, without those that break an earlier rule of the same column.
+
+    One fault of a row is counted once: an image that is missing is not also one that does not
+    decode.
+    """
+    seen: dict[str, set[int]] = {}
+    found = {}
+    for name, rule in rules.items():
+        earlier = seen.setdefault(rule.column, set())
+        found[name] = [row for row in broken[name] if row not in earlier]
+        earlier.update(found[name])
+    return found
+
+
 def quarantined(
     facts: pd.DataFrame, broken: Mapping[str, Sequence[int]], rules: Mapping[str, RowRule]
 ) -> list[Rejected]:
@@ -83,6 +100,14 @@ def summary(
         "bad_share": bad / records if records else 0.0,
         "tolerated_share": settings.tolerated_share,
         UNPARSEABLE: unparseable,
+        "unparseable_example": next(
+            (
+                f"{entry.sample_id}: {entry.detail}"
+                for entry in entries
+                if entry.row < 0 and entry.rule != NOT_DOWNLOADED
+            ),
+            None,
+        ),
         NOT_DOWNLOADED: absent,
         "rules": {
             name: {
@@ -143,7 +168,9 @@ def refuse_too_many(result: Mapping[str, Any]) -> None:
         if rule["broken_by"]
     ]
     if result[UNPARSEABLE]:
-        lines.append(f"  {UNPARSEABLE}: {result[UNPARSEABLE]} records")
+        example = result.get("unparseable_example")
+        such = f", such as {example}" if example else ""
+        lines.append(f"  {UNPARSEABLE}: {result[UNPARSEABLE]} records{such}")
     raise TooManyBadRows(
         f"validation: {result['bad']} of {result['records']} records are bad "
         f"({result['bad_share']:.1%}), validation.tolerated_share allows "
@@ -155,9 +182,12 @@ def refuse_too_many(result: Mapping[str, Any]) -> None:
 def _advice(result: Mapping[str, Any]) -> str:
     """What to change; a higher tolerated share helps only where good records remain."""
     broken = {name: rule for name, rule in result["rules"].items() if rule["broken_by"]}
-    # Unreadable images are useless whatever the rules are.
-    optional = [name for name, rule in broken.items() if rule["column"] != "decode_error"]
+    # Unreadable images are useless whatever the rules are, and so are rows without a sentence.
+    needed = ("decode_error", "sentences")
+    optional = [name for name, rule in broken.items() if rule["column"] not in needed]
     ways = ["Fix the data"]
+    if any(rule["column"] == "sentences" for rule in broken.values()):
+        ways.append("change ingest.sentences.least_words or ingest.sentences.most_words")
     if optional:
         name = max(optional, key=lambda name: broken[name]["broken_by"])
         ways.append(

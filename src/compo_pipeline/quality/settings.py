@@ -113,6 +113,9 @@ class DataValidationSettings:
     """The run fails when more than this share of the records is bad, and when all are."""
     rules: dict[str, RowRule]
     """By name; quarantine lists a row under the first rule that it breaks."""
+    known_words: Share | None = 0.7
+    """The run fails when the language pipeline knows less than this share of the captions' words:
+    they are in another language; null: never."""
     shown: NonNegativeInt = 20
     """Number of bad rows named per rule in results and errors."""
 

@@ -247,12 +247,14 @@ def _aliases(name: str, settings: PromotionSettings) -> Iterator[Aliases]:
     if file is None:
         yield Aliases(name, settings.settle)
         return
+    tracking.refuse_read_only(file)
     lock = FileLock(file.with_name(f"{file.name}.promotion.lock"))
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        log.info("Waiting for another promotion in the same store.")
-        lock.acquire()
+    with tracking.store_errors():
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            log.info("Waiting for another promotion in the same store.")
+            lock.acquire()
     try:
         yield Aliases(name)
     finally:

@@ -36,6 +36,11 @@ from compo_pipeline.storage import atomic_file
 RESTORED_FROM = "restored_from"
 ERROR = "error"
 _SQLITE = "sqlite:///"
+# MLflow 3 opens experiments of this kind in the view of models, others in that of language models.
+_KIND = "mlflow.experimentKind"
+_OF_MODELS = {_KIND: "custom_model_development"}
+# Where `mlflow ui` listens.
+_LOCAL_PAGE = "http://127.0.0.1:5000"
 # MLflow's own would let a server that is away hold every request for minutes.
 _HTTP = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3", "MLFLOW_HTTP_REQUEST_TIMEOUT": "60"}
 
@@ -76,6 +81,20 @@ def local_file(uri: str) -> Path | None:
     return Path(path) if uri.startswith(_SQLITE) and path else None
 
 
+def refuse_read_only(file: Path) -> None:
+    """Refuse a store in a local file that this user cannot write.
+
+    Raises:
+        SettingsError: names the file or its folder, in which SQLite writes a journal.
+    """
+    for place, needed in ((file, os.W_OK), (file.parent, os.W_OK | os.X_OK)):
+        if not os.access(place, needed):
+            raise SettingsError(
+                f"tracking.uri: {place} cannot be written to by this user; make it writable, or "
+                "name another store"
+            )
+
+
 def experiment_in(uri: str, name: str, key: str) -> str:
     """Id of an experiment of a store, created if it is missing.
 
@@ -95,10 +114,13 @@ def experiment_in(uri: str, name: str, key: str) -> str:
             _create_database(file)
         client = mlflow.MlflowClient(uri)
         experiment = client.get_experiment_by_name(name)
+        if experiment is not None and _KIND not in experiment.tags:
+            for tag, kind in _OF_MODELS.items():
+                client.set_experiment_tag(experiment.experiment_id, tag, kind)
         if experiment is None:
             artefacts = None if file is None else (file.resolve().parent / "artifacts").as_uri()
             try:
-                return str(client.create_experiment(name, artefacts))
+                return str(client.create_experiment(name, artefacts, tags=_OF_MODELS))
             except MlflowException:
                 # Another process may have created it meanwhile.
                 experiment = client.get_experiment_by_name(name)
@@ -202,7 +224,8 @@ def open_run(name: str, tags: Mapping[str, str]) -> str:
 def adopt(run_id: str) -> Iterator[RunLog]:
     """Resume a run, also an ended one, as MLflow's active run; an error within marks it as failed.
 
-    If the store does not know the id, the run that replaces it has another one.
+    A finished run keeps its end, so that its duration is that of the training. If the store does
+    not know the id, the run that replaces it has another one.
 
     Raises:
         SettingsError: the store does not answer, or denies access.
@@ -210,6 +233,7 @@ def adopt(run_id: str) -> Iterator[RunLog]:
     with store_errors():
         configured = experiment_id()
         run = find(run_id) or _restored(run_id)
+        ended = run.info.end_time if run.info.status == "FINISHED" else None
         # MLflow refuses to resume a run of another experiment than the active one.
         mlflow.set_experiment(experiment_id=run.info.experiment_id)
         mlflow.start_run(run_id=run.info.run_id, nested=True)
@@ -226,7 +250,24 @@ def adopt(run_id: str) -> Iterator[RunLog]:
             raise
     with store_errors():
         mlflow.end_run()
+        if ended is not None:
+            mlflow.MlflowClient().set_terminated(run.info.run_id, "FINISHED", ended)
         mlflow.set_experiment(experiment_id=configured)
+
+
+def charts_url(run_id: str) -> str | None:
+    """Address of a run's charts on MLflow's page, which `mlflow ui` shows for a store in a file;
+    None of an unknown run, or of a database that a server elsewhere shows.
+    """
+    uri = mlflow.get_tracking_uri()
+    page = _LOCAL_PAGE if local_file(uri) else masked(uri)
+    if not page.startswith("http"):
+        return None
+    with store_errors():
+        run = find(run_id)
+    if run is None:
+        return None
+    return f"{page.rstrip('/')}/#/experiments/{run.info.experiment_id}/runs/{run_id}/model-metrics"
 
 
 def child_run(run_id: str, name: str) -> str:

@@ -15,16 +15,18 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from ipaddress import ip_address
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import Store, TCPStore
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous.api import RendezvousClosedError, RendezvousError
@@ -42,7 +44,7 @@ from compo_pipeline.training.settings import DistributedSettings
 KEY = "training.distributed"
 Report = Callable[[str, Point], None]
 
-_ONE_HOST = "localhost:0"  # any free port
+_LOOPBACK = "127.0.0.1"
 _SECONDS_BETWEEN_LOOKS = 0.5
 _AGENT = "torch.distributed.elastic"
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -102,32 +104,63 @@ def processes_here(settings: DistributedSettings) -> int:
 def _launch(inputs: TrainingInputs, jobs: Sequence[Job], points: Path | None) -> dict[int, Any]:
     """Run `_work` in all processes of this host; what each returned, by the agent's numbers."""
     settings = inputs.settings.distributed
+    with ExitStack() as held:
+        config = _configured(settings, held)
+        # A store for each round: in a shared one, a restarted process may find the addresses of
+        # those before it.
+        os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+        _silence_agent()
+        held.enter_context(_handlers_restored())
+        return _agent(settings, config, inputs, jobs, points)
+
+
+def _configured(settings: DistributedSettings, held: ExitStack) -> LaunchConfig:
+    """The agent's configuration. Processes of one host meet in a file, as long as `held`, and
+    exchange on the loopback address: none of their ports is open to the network.
+    """
     address = _own_address(settings)
-    config = LaunchConfig(
+    rendezvous_of: dict[str, Any] = {
+        "is_host": settings.node_rank == 0,
+        "join_timeout": settings.rdzv_timeout,
+        "read_timeout": settings.rdzv_timeout,
+    }
+    endpoint = settings.rdzv_endpoint
+    if endpoint is None:
+        endpoint = f"{held.enter_context(TemporaryDirectory())}/store"
+        rendezvous_of["store_type"] = "file"
+    if interface := _interface_of(address):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+        if address == _LOOPBACK:
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
+    return LaunchConfig(
         min_nodes=settings.nnodes,
         max_nodes=settings.nnodes,
         nproc_per_node=processes_here(settings),
         run_id=settings.rdzv_id,
         rdzv_backend=settings.rdzv_backend,
-        rdzv_endpoint=settings.rdzv_endpoint or _ONE_HOST,
-        rdzv_configs={
-            "is_host": settings.node_rank == 0,
-            "join_timeout": settings.rdzv_timeout,
-            "read_timeout": settings.rdzv_timeout,
-        },
+        rdzv_endpoint=endpoint,
+        rdzv_configs=rendezvous_of,
         max_restarts=settings.max_restarts,
         monitor_interval=_SECONDS_BETWEEN_LOOKS,
         local_addr=address,
     )
-    if interface := _interface_of(address):
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-    # A store for each round: in a shared one, a restarted process may find the addresses of those
-    # before it.
-    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-    _silence_agent()
+
+
+def _agent(
+    settings: DistributedSettings,
+    config: LaunchConfig,
+    inputs: TrainingInputs,
+    jobs: Sequence[Job],
+    points: Path | None,
+) -> dict[int, Any]:
+    """Run the agent; its errors are one line.
+
+    Raises:
+        TrainingError: a process ended, or hosts did not meet.
+        KeyboardInterrupt: stopped by a signal.
+    """
     try:
-        with _handlers_restored():
-            returned: dict[int, Any] = elastic_launch(config, _work)(inputs, jobs, points)
+        returned: dict[int, Any] = elastic_launch(config, _work)(inputs, jobs, points)
     except SignalException as error:
         raise KeyboardInterrupt from error
     except ChildFailedError as error:
@@ -142,8 +175,8 @@ def _launch(inputs: TrainingInputs, jobs: Sequence[Job], points: Path | None) ->
     return returned
 
 
-def _own_address(settings: DistributedSettings) -> str | None:
-    """Address at which the other hosts reach this one; None where it trains without others.
+def _own_address(settings: DistributedSettings) -> str:
+    """Address at which the other hosts reach this one; the loopback address where there are none.
 
     By itself torch takes the host's name, which others may not know, and which the host itself may
     take for a loopback address. A further host waits here until the first one is there, since
@@ -154,7 +187,7 @@ def _own_address(settings: DistributedSettings) -> str | None:
         TrainingError: there is no connection within `rdzv_timeout`.
     """
     if settings.rdzv_endpoint is None:
-        return None
+        return _LOOPBACK
     host, port = settings.meeting_point
     if settings.node_rank == 0 and settings.rdzv_backend == "c10d":
         try:
@@ -183,7 +216,7 @@ def _own_address(settings: DistributedSettings) -> str | None:
         time.sleep(_SECONDS_BETWEEN_LOOKS)
 
 
-def _interface_of(address: str | None) -> str | None:
+def _interface_of(address: str) -> str | None:
     """Name of the network interface that has an address."""
     interfaces = psutil.net_if_addrs().items()
     found = (name for name, own in interfaces if any(each.address == address for each in own))
@@ -301,6 +334,22 @@ def _log_from(*, first: bool) -> None:
     logging.getLogger("compo_pipeline").setLevel(logging.INFO if first else logging.ERROR)
 
 
+def _store(settings: DistributedSettings, place: int, world: int, timeout: timedelta) -> Store:
+    """The processes' store, on the first one's port; torch's own listens on all addresses."""
+    if settings.rdzv_endpoint is not None:
+        met: tuple[Store, int, int] = next(
+            iter(rendezvous("env://", place, world, timeout=timeout))
+        )
+        return met[0]
+    port = int(os.environ["MASTER_PORT"])
+    if place:
+        return TCPStore(_LOOPBACK, port, world, timeout=timeout)
+    server = socket.create_server((_LOOPBACK, port)).detach()
+    return TCPStore(
+        _LOOPBACK, port, world, is_master=True, timeout=timeout, master_listen_fd=server
+    )
+
+
 def _join_group(settings: DistributedSettings, local: int, here: int) -> None:
     """Join torch's process group; processes are numbered by host, as configured, then on the host.
 
@@ -311,7 +360,7 @@ def _join_group(settings: DistributedSettings, local: int, here: int) -> None:
     """
     place, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     timeout = timedelta(seconds=settings.rdzv_timeout)
-    store, _, _ = next(iter(rendezvous("env://", place, world, timeout=timeout)))
+    store = _store(settings, place, world, timeout)
     store.set(f"host {place}", json.dumps([settings.node_rank, here]))
     # Every process reads what all have written, so that all end with the same error.
     found = [json.loads(store.get(f"host {each}")) for each in range(world)]

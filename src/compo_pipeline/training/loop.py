@@ -224,7 +224,9 @@ class Training:
             terms = self.method.loss(self._loss_encoder, moved(group, self.compute.device))
             total = torch.stack([weight * value for value, weight in terms.values()]).sum() / count
             parts = {name: value / count for name, (value, _) in terms.items()}
-            for name, part in {"loss": total, **parts}.items():
+            objective = self.method.objective_name(group)
+            named = {objective: total} if objective else {}
+            for name, part in {"loss": total, **parts, **named}.items():
                 sums[name] = sums[name] + part.detach() if name in sums else part.detach()
             yield total
         if size is not None and self._encoder.memory and self.ranks.world > 1:

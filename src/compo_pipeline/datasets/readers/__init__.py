@@ -97,11 +97,9 @@ def locate(data: DataSettings) -> dict[str, Any]:
         except SourceError as error:
             raise SourceError(f"data.splits.{split}: {error}") from error
         if not records:
-            shared = len(data.sharing(source)) > 1 and chosen.count(data, source)
-            raise SourceError(
-                f"data.splits.{split}: {', '.join(map(str, annotations))} holds no record"
-                + (f" of this split; {_REMEDY.format(split=split)}" if shared else "")
-            )
+            files = ", ".join(map(str, annotations))
+            reason = _no_record(data, split, source)
+            raise SourceError(f"data.splits.{split}: {files} holds no record{reason}")
         folder = _image_folder(data, split, source)
         if folder not in files_in:
             files_in[folder] = _files_below(folder, split)
@@ -120,6 +118,20 @@ def _records(data: DataSettings, split: str, source: str) -> int:
     if len(data.sharing(source)) > 1:
         return sum(1 for _ in chosen.read(data, split, source))
     return chosen.count(data, source)
+
+
+def _no_record(data: DataSettings, split: str, source: str) -> str:
+    """Why a split has no record, as the end of a sentence; records that cannot be used are of the
+    first split of their file.
+    """
+    first, *others = data.sharing(source)
+    if not others:
+        return ""
+    records = list(reader(data).read(data, first, source))
+    bad = [record for record in records if isinstance(record, Rejected)]
+    if len(bad) == len(records) > 0:
+        return f" that can be used; {len(bad)} cannot, such as {bad[0].sample_id}: {bad[0].detail}"
+    return f" of this split; {_REMEDY.format(split=split)}" if records else ""
 
 
 def _image_folder(data: DataSettings, split: str, source: str) -> Path:

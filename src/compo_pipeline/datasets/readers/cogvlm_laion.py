@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from compo_pipeline.datasets.readers import table
+from compo_pipeline.datasets.readers.delimited import UnreadableRecord, csv_rows
 from compo_pipeline.datasets.readers.record import RawCaption, checked, rejected
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.records import Rejected
@@ -27,16 +28,16 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
     """One record per row."""
     number = 0
     for path in caption_files(data, source):
-        for row in table.csv_rows(path):
+        for row in csv_rows(path):
             yield _record(row, data, split, number)
             number += 1
 
 
 def _record(
-    row: list[str] | table.UnreadableRecord, data: DataSettings, split: str, number: int
+    row: list[str] | UnreadableRecord, data: DataSettings, split: str, number: int
 ) -> RawCaption | Rejected:
     sample_id = f"{split}-{number}"
-    if isinstance(row, table.UnreadableRecord):
+    if isinstance(row, UnreadableRecord):
         return rejected(sample_id, "", str(row))
     if len(row) < 2:
         return rejected(sample_id, row[0], "one column, expected an image and its caption")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from compo_pipeline.datasets.readers import table
+from compo_pipeline.datasets.readers.delimited import UnreadableRecord
 from compo_pipeline.datasets.readers.record import (
     NOT_DOWNLOADED,
     RawCaption,
@@ -118,7 +119,7 @@ class _Shard:
         """Its records, in order."""
         read = self._from_table if self.path.suffix == ".parquet" else self._from_file
         for number, values in enumerate(read()):
-            if isinstance(values, table.UnreadableRecord):
+            if isinstance(values, UnreadableRecord):
                 yield rejected(f"{split}-{self.path.stem}-{number}", "", str(values))
             else:
                 yield self._record(values, split, number)
@@ -146,12 +147,12 @@ class _Shard:
         try:
             values = read_json(self.path)
         except ValueError as error:
-            yield table.UnreadableRecord(str(error))
+            yield UnreadableRecord(str(error))
             return
         if isinstance(values, dict):
             yield values
         else:
-            yield table.UnreadableRecord(f"{self.path.name}: {shown(values)}, expected an object")
+            yield UnreadableRecord(f"{self.path.name}: {shown(values)}, expected an object")
 
     def _record(self, values: Mapping[str, Any], split: str, number: int) -> RawCaption | Rejected:
         """A record, or why these values make none."""

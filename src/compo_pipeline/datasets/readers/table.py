@@ -6,15 +6,22 @@ divided at random.
 
 from __future__ import annotations
 
-import csv
+import re
+import shlex
 import string
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from io import BufferedReader, TextIOWrapper
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from compo_pipeline.datasets.readers.delimited import (
+    UnreadableRecord,
+    csv_rows,
+    delimiter_of,
+    open_text,
+    tell,
+)
 from compo_pipeline.datasets.readers.record import (
     RawCaption,
     SourceError,
@@ -33,12 +40,9 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 _BATCH = 4096
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _SPLIT = "split"
-
-
-class UnreadableRecord(ValueError):
-    """A record of which nothing but the place is known."""
+_DEFAULTS = ("image", "caption")
+_IMAGE_NAME = re.compile(r"\.(?:jpe?g|png|webp|gif|bmp|ppm|npy)\s*$", re.IGNORECASE)
 
 
 def caption_files(data: DataSettings, source: str) -> list[Path]:
@@ -76,7 +80,7 @@ def read(data: DataSettings, split: str, source: str) -> Iterator[RawCaption | R
     number = 0
     for path in caption_files(data, source):
         division = _Division(data, source, path)
-        for values in _RECORDS[path.suffix](path, [*meaning.columns, *division.columns]):
+        for values in _records(path, [*meaning.columns, *division.columns]):
             record: RawCaption | Rejected
             if isinstance(values, UnreadableRecord):
                 record = rejected(f"{split}-{number}", "", f"{path.name}: {values}")
@@ -136,7 +140,7 @@ class _Division:
         """
         self.splits, self.column = data.sharing(source), data.columns.split
         self.shares, self.seed = data.shares, data.shares_seed
-        if self.column is None and len(self.splits) > 1 and _SPLIT in _names(path):
+        if self.column is None and len(self.splits) > 1 and _spelt(_SPLIT, _names(path)):
             self.column = _SPLIT
         missing = [split for split in self.splits if split not in self.shares]
         if self.column is None and len(self.splits) > 1 and missing:
@@ -180,13 +184,40 @@ def _trimmed(value: Any) -> Any:
     return value.strip() if isinstance(value, str) else value
 
 
+def _records(path: Path, columns: list[str]) -> Iterator[Values]:
+    """Records of a file by the names of the columns that are wanted, which the file may write in
+    another case.
+    """
+    there = _names(path)
+    spelt = {name: _spelt(name, there) or name for name in columns}
+    other = {name: own for name, own in spelt.items() if own != name}
+    if other:
+        named = ", ".join(f"{shown(own)} as {name}" for name, own in other.items())
+        tell(f"{path}: columns are read by another spelling: {named}")
+    for values in _RECORDS[path.suffix](path, list(dict.fromkeys(spelt.values()))):
+        if other and isinstance(values, Mapping):
+            values = {**values, **{name: values.get(own) for name, own in other.items()}}
+        yield values
+
+
+def _spelt(name: str, there: list[str]) -> str | None:
+    """A file's own spelling of a column, by its letters alone; None where not exactly one fits."""
+    if name in there:
+        return name
+    alike = [each for each in there if each.strip().casefold() == name.strip().casefold()]
+    return alike[0] if len(alike) == 1 else None
+
+
 def _names(path: Path) -> list[str]:
     """Names of a file's columns, by its header or its first record."""
     if path.suffix == ".parquet":
         with parquet_file(path) as file:
             return list(file.schema_arrow.names)
-    first = next(_RECORDS[path.suffix](path, []), None)
-    return list(first) if isinstance(first, Mapping) else []
+    if path.suffix == ".jsonl":
+        first = next(_json_records(path, []), None)
+        return list(first) if isinstance(first, Mapping) else []
+    header = next(csv_rows(path, delimiter_of(path)), [])
+    return [] if isinstance(header, UnreadableRecord) else header
 
 
 def named_columns(pattern: str) -> list[str]:
@@ -209,8 +240,7 @@ Values = Mapping[str, Any] | UnreadableRecord
 
 def _csv_records(path: Path, columns: list[str]) -> Iterator[Values]:
     """Rows of a CSV or TSV file with a header."""
-    delimiter = "\t" if path.suffix == ".tsv" else ","
-    rows = csv_rows(path, delimiter)
+    rows = csv_rows(path, delimiter_of(path))
     header = next(rows, [])
     if isinstance(header, UnreadableRecord):
         raise SourceError(f"{path}: the header cannot be read: {header}")
@@ -224,34 +254,9 @@ def _csv_records(path: Path, columns: list[str]) -> Iterator[Values]:
             yield dict(zip(header, row, strict=True))
 
 
-def csv_rows(path: Path, delimiter: str = ",") -> Iterator[list[str] | UnreadableRecord]:
-    """Rows of a CSV file; blank lines are none, and what is not UTF-8 is escaped.
-
-    Raises:
-        SourceError: the file cannot be opened, or is UTF-16.
-    """
-    with TextIOWrapper(
-        _opened(path), encoding="utf-8-sig", errors="surrogateescape", newline=""
-    ) as file:
-        if file.read(2).encode("utf-8", "surrogateescape") in _UTF16:
-            raise SourceError(f"{path} is UTF-16, expected UTF-8: convert it")
-        file.seek(0)
-        rows = csv.reader(file, delimiter=delimiter)
-        while True:
-            try:
-                row = next(rows)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                yield UnreadableRecord(f"line {rows.line_num}: {error}")
-                continue
-            if row:
-                yield row
-
-
 def _json_records(path: Path, columns: list[str]) -> Iterator[Values]:
     """Lines of a JSON lines file."""
-    with _opened(path) as file:
+    with open_text(path) as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
@@ -322,9 +327,29 @@ def _require(path: Path, columns: list[str], header: list[str]) -> None:
 
 def missing_columns(path: Path, missing: list[str], header: list[str]) -> SourceError:
     """The error of a file without the columns that the settings name."""
-    there = shown(", ".join(header))
-    return SourceError(
-        f"{path} has no column {', '.join(missing)} (it has {there}): set data.columns"
+    there, names = shown(", ".join(header)), ", ".join(missing)
+    problem = f"{path} has no column {names} (it has {there})"
+    if any(_IMAGE_NAME.search(name) for name in header):
+        return SourceError(
+            f"{problem}, and its first line is a record: put a line with the names of the columns "
+            f"above it, such as {_in_order(missing, header)}"
+        )
+    others = [name for name in header if name not in _DEFAULTS and "," not in name]
+    wanted = [name for name in missing if name in _DEFAULTS]
+    named = ",".join(
+        f"data.columns.{key}={name}" for key, name in zip(wanted, others, strict=False)
+    )
+    example = f", such as by --params {shlex.quote(named)}" if named else ""
+    return SourceError(f"{problem}: set data.columns{example}")
+
+
+def _in_order(missing: list[str], record: list[str]) -> str:
+    """A header for records without one: the image's column is that of a name of an image."""
+    place = next(n for n, value in enumerate(record) if _IMAGE_NAME.search(value))
+    others = iter([name for name in missing if name != "image"])
+    return ",".join(
+        "image" if number == place else next(others, f"column{number + 1}")
+        for number in range(len(record))
     )
 
 
@@ -332,13 +357,6 @@ def _refuse_repeated(path: Path, names: list[str]) -> None:
     repeated = next((name for name in names if names.count(name) > 1), None)
     if repeated is not None:
         raise SourceError(f"{path} has the column {shown(repeated)} more than once; rename one")
-
-
-def _opened(path: Path) -> BufferedReader:
-    try:
-        return open_file(path)
-    except OSError as error:
-        raise SourceError(f"{path} cannot be read: {error.strerror}") from error
 
 
 _RECORDS = {
