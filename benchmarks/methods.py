@@ -24,10 +24,11 @@ import pyarrow.parquet as pq
 import study
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.suite import compare_runs
-from compo_pipeline.models.weights import RECORD_FILE
+from compo_pipeline.models.weights import read_record
 from compo_pipeline.pipelines.comparison import COMPARISON, DONE, SCORES, find_cells
 from compo_pipeline.presentation import suite_page
 from compo_pipeline.records import Score, from_table
+from compo_pipeline.storage import read_json
 
 RESULTS, IMAGES = Path("benchmarks/results"), Path("docs/images")
 SET = "methods"
@@ -41,8 +42,7 @@ def finished(folder: Path) -> list[Path]:
 def trained_on(cell: Mapping[str, str], dataset: str) -> Any:
     """Device, hardware and precision of a cell's first training."""
     run = Path("data/06_models", dataset, cell["method"], cell["variant"], "seed=0")
-    record = json.loads((run / "checkpoint" / RECORD_FILE).read_text(encoding="utf-8"))
-    return record["training"]["compute"]
+    return read_record(run / "checkpoint")["training"]["compute"]
 
 
 def main() -> None:
@@ -62,7 +62,7 @@ def main() -> None:
         runs[label] = [
             (
                 list(from_table(pq.read_table(run / SCORES), Score)),
-                Comparison.from_json(json.loads((run / COMPARISON).read_text("utf-8"))),
+                Comparison.from_json(read_json(run / COMPARISON)),
             )
             for run in found
         ]
