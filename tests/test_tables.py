@@ -62,6 +62,23 @@ def test_chosen_rows_are_a_table(table: Table[Caption], tmp_path: Path) -> None:
     assert places.tolist() == [6, -1, 0]
 
 
+def test_rows_are_chosen_by_the_values_of_a_column(table: Table[Caption]) -> None:
+    wanted = [each for each in ROWS if each.image_id in ("i3", "i0")]
+    assert list(table.having("image_id", ("i3", "i0", "none"))) == wanted
+    assert list(table[3:].having("image_id", ["i0"])) == []
+    assert list(table[1:].having("image_id", ["i0"])) == [ROWS[1]]
+
+
+def test_tables_are_joined(table: Table[Caption], tmp_path: Path) -> None:
+    parts = [table[20:], table.take(np.array([4, 1])), Table.of([], Caption), table]
+    joined = Table.joined(parts)
+    assert list(joined) == [*ROWS[20:], ROWS[4], ROWS[1], *ROWS]
+    assert joined[5] == ROWS[4] and joined[-1] == ROWS[24]
+    write_rows(tmp_path / "joined.parquet", joined, Caption)
+    assert list(Table.open(tmp_path / "joined.parquet", Caption)) == list(joined)
+    assert list(Table.joined(parts[2:3])) == []
+
+
 def test_a_table_of_a_file_travels_to_a_process_without_rows(table: Table[Caption]) -> None:
     chosen = table.take(np.array([2, 1]))
     sent = ForkingPickler.dumps(chosen)
