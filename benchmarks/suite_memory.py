@@ -9,7 +9,7 @@ that no model is loaded and no image is read; they are in the figures, as in a r
 is the work of `kedro run --pipeline=benchmark`: scores and comparison, the table of scores, its
 rows read again for the cards of the page. `own` is private memory above the start, `resident`
 counts pages of mapped files too, which the system takes back when it needs them. Adds the figures
-under a name to benchmarks/results/suite_memory.json.
+under a name to benchmarks/results/suite_memory.json; run it once for each number of models.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def main() -> None:
     found = measured(options.items, options.models)
     print(", ".join(f"{key} {value:,.0f}" for key, value in found.items()))
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    results[options.name] = found
+    results.setdefault(options.name, {})[f"{options.models} models"] = found
     RESULTS.write_text(json.dumps(results, indent=2) + "\n")
 
 
