@@ -29,6 +29,7 @@ def table(
     """The rows in a file of several groups."""
     monkeypatch.setattr("compo_pipeline.tables.rows.GROUP", 7)
     monkeypatch.setattr("compo_pipeline.tables.rows.BATCH", 10)
+    monkeypatch.setattr(files, "GROUP", 7)
     monkeypatch.setattr(files, "PART", 10)
     if request.param == "mapped":
         monkeypatch.setattr("compo_pipeline.tables.rows._MAPPED", 0)
@@ -58,8 +59,29 @@ def test_chosen_rows_are_a_table(table: Table[Caption], tmp_path: Path) -> None:
     write_rows(tmp_path / "chosen.parquet", chosen, Caption)
     write_rows(tmp_path / "same.parquet", wanted, Caption)
     assert list(Table.open(tmp_path / "chosen.parquet", Caption)) == wanted
+    # Equal rows give equal bytes, whether they were objects, batches of one table or of several.
+    assert (tmp_path / "chosen.parquet").read_bytes() == (tmp_path / "same.parquet").read_bytes()
     places = table.places("image_id", pa.array(["i3", "none", "i0"]))
     assert places.tolist() == [6, -1, 0]
+
+
+def test_rows_are_chosen_by_the_values_of_a_column(table: Table[Caption]) -> None:
+    wanted = [each for each in ROWS if each.image_id in ("i3", "i0")]
+    assert list(table.having("image_id", ("i3", "i0", "none"))) == wanted
+    assert list(table[3:].having("image_id", ["i0"])) == []
+    assert list(table[1:].having("image_id", ["i0"])) == [ROWS[1]]
+
+
+def test_tables_are_joined(table: Table[Caption], tmp_path: Path) -> None:
+    parts = [table[20:], table.take(np.array([4, 1])), Table.of([], Caption), table]
+    joined = Table.joined(parts)
+    assert list(joined) == [*ROWS[20:], ROWS[4], ROWS[1], *ROWS]
+    assert joined[5] == ROWS[4] and joined[-1] == ROWS[24]
+    write_rows(tmp_path / "joined.parquet", joined, Caption)
+    assert list(Table.open(tmp_path / "joined.parquet", Caption)) == list(joined)
+    write_rows(tmp_path / "same.parquet", list(joined), Caption)
+    assert (tmp_path / "joined.parquet").read_bytes() == (tmp_path / "same.parquet").read_bytes()
+    assert list(Table.joined(parts[2:3])) == []
 
 
 def test_a_table_of_a_file_travels_to_a_process_without_rows(table: Table[Caption]) -> None:
@@ -118,6 +140,7 @@ def test_rows_of_every_kind_of_column() -> None:
 def test_a_killed_computation_loses_one_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(files, "GROUP", 7)
     monkeypatch.setattr(files, "PART", 10)
     file, computed = tmp_path / "t.parquet", list[int]()
 

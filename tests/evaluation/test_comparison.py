@@ -1,12 +1,26 @@
 import random
-from collections.abc import Iterable
+import tracemalloc
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from compo_pipeline.evaluation import statistics
-from compo_pipeline.evaluation.comparison import Row, by_role, compare, with_holm_together
-from compo_pipeline.records import Score
+from compo_pipeline.evaluation.benchmarks import Key, reported_metrics
+from compo_pipeline.evaluation.comparison import (
+    Row,
+    by_role,
+    compare,
+    compare_slices,
+    row_statistics,
+    with_holm,
+    with_holm_together,
+)
+from compo_pipeline.records import GRADED, Score
+from compo_pipeline.tables.rows import Table
 
 MODELS = {"base": "base", "fine_tuned": "clic"}
 
@@ -185,3 +199,167 @@ def test_a_difference_names_its_seeds() -> None:
     (alone,), (several,) = compare([scores], MODELS, {}), compare([scores] * 3, MODELS, {})
     assert alone.vs_base.format() == f"+16.7 [{alone.vs_base.low:+.1f}, {alone.vs_base.high:+.1f}]"
     assert several.vs_base.format() == f"{alone.vs_base.format()[:-1]}; 3 seeds]"
+
+
+def _slowly(
+    seeds: Sequence[Sequence[Score]], models: Mapping[str, str], chance: Mapping[Key, float]
+) -> list[Row]:
+    """What `compare` finds, item by item from the scores themselves."""
+
+    def results(scores: Iterable[Score], role: str, key: Key) -> dict[str, Score]:
+        own = [each for each in scores if (each.model, _key(each)) == (models[role], key)]
+        return {each.item: each for each in sorted(own, key=lambda each: each.item)}
+
+    rows: list[Row] = []
+    keys = list(dict.fromkeys(map(_key, seeds[0])))
+    for benchmark in dict.fromkeys(key[0] for key in keys):
+        base = {key: results(seeds[0], "base", key) for key in keys if key[0] == benchmark}
+        scored = {
+            key: {item: each for item, each in own.items() if each.value is not None}
+            for key, own in base.items()
+        }
+        images = sorted({each.group for own in scored.values() for each in own.values()})
+        for metric in reported_metrics({key: len(own) for key, own in scored.items()}):
+            of = [(benchmark, metric.metric, subtask) for subtask in metric.weights]
+            if not all(scored.get(key) for key in of):
+                continue
+            parts: dict[str, list[statistics.Part]] = {role: [] for role in models}
+            for role, key in product(models, of):
+                values = [
+                    [results(scores, role, key)[item].value for item in scored[key]]
+                    for scores in seeds
+                ]
+                place = [images.index(each.group) for each in scored[key].values()]
+                per_cent = 100.0 * np.array(values, dtype=np.float64)
+                parts[role].append(statistics.Part(per_cent, np.array(place)))
+            weights = list(metric.weights.values())
+            known = all(key in chance for key in of)
+            verdicts = metric.metric not in GRADED
+            rows.append(
+                Row(
+                    benchmark,
+                    metric.metric,
+                    metric.name,
+                    metric.label,
+                    metric.headline,
+                    metric.averaged,
+                    items=sum(len(scored[key]) for key in of),
+                    skipped=sum(len(base[key]) - len(scored[key]) for key in of),
+                    images=len({each.group for key in of for each in scored[key].values()}),
+                    chance=100 * sum(w * chance[key] for w, key in zip(weights, of, strict=True))
+                    if known
+                    else None,
+                    **row_statistics(
+                        parts,
+                        weights,
+                        exact=verdicts and len(of) == 1 and len(seeds) == 1,
+                        verdicts=verdicts,
+                    ),
+                )
+            )
+    return with_holm(rows)
+
+
+def _key(score: Score) -> Key:
+    return score.benchmark, score.metric, score.subtask
+
+
+KEYS = (
+    ("sugar_crepe", "accuracy", "swap_obj"),
+    ("sugar_crepe", "accuracy", "add_obj"),
+    ("sugar_crepe", "accuracy", "add_att"),
+    ("sugar_crepe_pp", "itt", "swap_att"),
+    ("sugar_crepe_pp", "tot", "swap_att"),
+    ("winoground", "group", "all"),
+    ("own", "average_precision", "few"),
+    ("own", "average_precision", "empty"),
+    ("own", "accuracy", "set/one"),
+    ("own", "accuracy", "set/two"),
+)
+
+
+def _random_scores(random_: random.Random, names: Sequence[str]) -> list[list[Score]]:
+    """Three seeds of three models on the same items; some are skipped, some are there twice."""
+    items = {
+        key: {name: random_.choice(names) for name in random_.sample(names, random_.randint(4, 40))}
+        for key in KEYS
+    }
+    skipped = {key: {name for name in own if random_.random() < 0.2} for key, own in items.items()}
+    skipped[KEYS[7]] = set(items[KEYS[7]])
+
+    def rows(model: str) -> Iterator[Score]:
+        for key, own in items.items():
+            benchmark, metric, subtask = key
+            for item, group in [*own.items(), *list(own.items())[:3]]:
+                start = (model, benchmark, subtask, metric, item, group)
+                if item in skipped[key]:
+                    yield Score(*start, (), None, "missing")
+                else:
+                    right = None if metric in GRADED else random_.random() < 0.6
+                    yield Score(*start, (random_.random(), random_.random()), right, None)
+
+    seeds = [[row for model in ("base", "control", "clic") for row in rows(model)] for _ in "012"]
+    for rows_ in seeds:
+        random_.shuffle(rows_)
+    return seeds
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("models", [MODELS, {**MODELS, "control": "control"}], ids=["two", "three"])
+@pytest.mark.parametrize("count", [1, 3], ids=["one seed", "three seeds"])
+def test_figures_are_those_of_a_slow_computation_to_the_last_bit(
+    seed: int, models: dict[str, str], count: int, tmp_path: Path
+) -> None:
+    random_ = random.Random(seed)
+    # In alphabetical order upper case comes before lower case, "10" before "2".
+    names = [f"{start}{number}" for start in ("", "A", "b", "ä", "图") for number in range(12)]
+    seeds = [
+        [row for row in rows if row.model in models.values()]
+        for rows in _random_scores(random_, names)[:count]
+    ]
+    chance = {key: random_.random() for key in KEYS[1:]}
+    expected = _slowly(seeds, models, chance)
+    assert len(expected) > 8 and any(row.skipped for row in expected)
+    assert compare(seeds, models, chance) == expected
+    tables = [Table.spilled(rows, Score, tmp_path) for rows in seeds]
+    assert compare(tables, models, chance) == expected
+    # Within slices: the same of their rows alone.
+    slices = {
+        (benchmark, subtask, name): random_.sample(("a=1", "a=2", "b=1"), random_.randint(0, 2))
+        for benchmark, _, subtask in KEYS
+        for name in names
+    }
+    found = compare_slices(tables, models, slices, 1)
+    for one in ("a=1", "a=2", "b=1"):
+        own = [
+            [row for row in rows if one in slices[row.benchmark, row.subtask, row.item]]
+            for rows in seeds
+        ]
+        alone = _slowly(own, models, {})
+        assert alone and with_holm([row for row in found if row.slice == one]) == [
+            replace(row, slice=one) for row in alone
+        ]
+
+
+def test_a_comparison_holds_numbers_not_rows() -> None:
+    """A row of a million costs 16 bytes, and the names of items and images are held once."""
+    names = [f"item {k}" for k in range(2_000)]
+
+    def rows(metrics: int) -> Iterator[Score]:
+        for model, metric, item in product(("base", "clic"), range(metrics), names):
+            # Names of their own, as decoded rows have them.
+            own = "".join(item)
+            values = (0.1, float(metric))
+            yield Score(model, "b", "s", f"m{metric}", own, f"{own}.jpg", values, True, None)
+
+    def peak(metrics: int) -> int:
+        tracemalloc.start()
+        found = compare([rows(metrics)], MODELS, {})
+        assert len(found) == metrics
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    compare([rows(1)], MODELS, {})  # what is made once
+    more = 2 * 20 * len(names)
+    assert (peak(24) - peak(4)) / more < 40

@@ -1,8 +1,13 @@
+import tracemalloc
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from compo_pipeline.evaluation.benchmarks import Item, Subtask, from_files, sugar_crepe
@@ -14,8 +19,10 @@ from compo_pipeline.evaluation.evaluate import (
     evaluate,
     left_out,
     loaders,
+    score_models,
 )
 from compo_pipeline.evaluation.published import published_results
+from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.evaluation.settings import (
     BenchmarkSet,
     BenchmarksSettings,
@@ -194,3 +201,68 @@ def test_the_defects_of_the_official_files_are_found(
     (found,) = audit([subtask], Embedded(made.images, {}, made.texts, tokens))
     assert sum(example.kind == "equal text" for example in found.examples) == 2
     assert np.count_nonzero(tokens.truncated) == found.truncated == 0
+
+
+class _Model(SimpleNamespace):
+    """What `score_models` asks of a loaded model."""
+
+    name = fingerprint = "m"
+
+
+@pytest.fixture
+def many(
+    embedded: Callable[..., Embedded], monkeypatch: pytest.MonkeyPatch
+) -> tuple[Subtask, Embedded]:
+    """A subtask of many items, which every model embeds alike."""
+    items = tuple(
+        Item(str(k), f"{k % 9}.jpg", (f"right {k}", f"true {k}"), (f"wrong {k}",))
+        for k in range(1_000)
+    )
+    protocols = ("image_to_text", "text_only")
+    subtask = Subtask("sugar_crepe_pp", "swap_obj", protocols, Path("i"), items)
+    generator = np.random.default_rng(0)
+    texts = {text: generator.normal(size=4).tolist() for text in subtask.texts()}
+    images = {f"i/{k}.jpg": generator.normal(size=4).tolist() for k in range(9)}
+    made = embedded(images, texts)
+
+    def embedder(*arguments: Any) -> Callable[..., Embedded]:
+        return lambda loaded, name: made
+
+    monkeypatch.setattr("compo_pipeline.evaluation.evaluate.Embedder", embedder)
+    return subtask, made
+
+
+def test_one_model_is_in_memory_at_a_time(many: tuple[Subtask, Embedded]) -> None:
+    subtask, made = many
+    loaded: list[weakref.ref[Any]] = []
+
+    def load_model() -> Any:
+        assert all(one() is None for one in loaded)
+        model = _Model()
+        loaded.append(weakref.ref(model))
+        return model
+
+    scored, audits = score_models([subtask], dict.fromkeys("abc", load_model), EvaluationSettings())
+    assert len(loaded) == 3 and len(audits) == 1
+    for name, own in scored.items():
+        direct = score_model([subtask], made, name)
+        assert list(own.rows) == direct.rows and own.chance == direct.chance
+
+
+def test_rows_of_models_are_on_disk(many: tuple[Subtask, Embedded], tmp_path: Path) -> None:
+    subtask, _ = many
+
+    def held(models: int) -> int:
+        names = dict.fromkeys(map(str, range(models)), lambda: _Model())
+        tracemalloc.start()
+        in_arrow = pa.total_allocated_bytes()
+        scored, _ = score_models([subtask], names, EvaluationSettings(), tmp_path / "rows")  # type: ignore[arg-type]
+        assert sum(len(own.rows) for own in scored.values()) == models * 2 * len(subtask.items)
+        now, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return now + pa.total_allocated_bytes() - in_arrow
+
+    held(1)  # what is made once
+    rows = 2 * len(subtask.items)
+    assert (held(6) - held(2)) / (4 * rows) < 10
+    assert not list((tmp_path / "rows").iterdir())

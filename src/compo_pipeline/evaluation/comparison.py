@@ -7,6 +7,8 @@ S training seeds, n items.
 
 from __future__ import annotations
 
+from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -28,6 +30,12 @@ COARSE = 10.0  # points
 """Of significance: the share of pages without any true difference that mark one."""
 
 Significance = Literal["above", "below", "level"]
+
+_UNSCORED = -1.0
+"""In place of a value, which is from 0 to 1, of an item that could not be scored."""
+
+_Ints = NDArray[np.int64]
+_Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +125,8 @@ class _Part:
     `values` are per cent, [S, n] per model.
     """
 
-    values: Mapping[str, NDArray[np.float64]]
-    image: NDArray[np.int64]
+    values: Mapping[str, _Floats]
+    image: _Ints
     skipped: int
 
 
@@ -140,14 +148,12 @@ def compare(
     Raises:
         ValueError: models or seeds were not scored on the same items.
     """
-    tables = [_table(scores) for scores in seeds]
-    keys = list(dict.fromkeys(key for _, key in tables[0]))
-    benchmarks = dict.fromkeys(benchmark for benchmark, _, _ in keys)
-    rows = []
-    for benchmark in benchmarks:
-        own = [key for key in keys if key[0] == benchmark]
-        rows += _compare_benchmark(own, tables, models, chance, titles)
-    return with_holm(rows)
+    names: dict[str, int] = {}
+    tables = [_Table() for _ in seeds]
+    for table, scores in zip(tables, seeds, strict=True):
+        for score in scores:
+            table.add(score, names)
+    return with_holm(_compare(tables, _ranks(names), models, chance, titles))
 
 
 def compare_slices(
@@ -166,16 +172,18 @@ def compare_slices(
         smallest: rows of fewer items are left out.
         titles: as for `compare`.
     """
-    members: dict[str, list[list[Score]]] = {}
+    names: dict[str, int] = {}
+    members: defaultdict[str, list[_Table]] = defaultdict(lambda: [_Table() for _ in seeds])
     for seed, scores in enumerate(seeds):
         for score in scores:
             for name in _slices_of(score, slices):
-                members.setdefault(name, [[] for _ in seeds])[seed].append(score)
+                members[name][seed].add(score, names)
+    ranks = _ranks(names)
     rows = [
         replace(row, slice=name)
         for name, own in sorted(members.items())
-        if len(own[0]) >= smallest
-        for row in compare(own, models, {}, titles)
+        if own[0].rows >= smallest
+        for row in _compare(own, ranks, models, {}, titles)
         if row.items >= smallest
     ]
     return with_holm(rows)
@@ -227,32 +235,88 @@ def run_metrics(rows: Sequence[Row], role: str) -> dict[str, float]:
     return {name: round(value, 3) for name, value in found.items()}
 
 
-_Results = dict[str, tuple[str, float | None]]
-"""Item to its image and its value under the model."""
+class _Results:
+    """A model's rows of one (metric, subtask), 16 bytes each: numbers of the names of item and
+    image, and the value.
+    """
+
+    def __init__(self) -> None:
+        self._items, self._images, self._values = array("i"), array("i"), array("d")
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def add(self, score: Score, names: dict[str, int]) -> None:
+        """Add a row; new names are numbered on."""
+        self._items.append(names.setdefault(score.item, len(names)))
+        self._images.append(names.setdefault(score.group, len(names)))
+        value = score.value
+        self._values.append(_UNSCORED if value is None else value)
+
+    def ordered(self, ranks: _Ints) -> tuple[_Ints, _Ints, _Floats]:
+        """Ranks of item [n] and image [n], and values [n], by the names of the items; of several
+        rows of an item it is the last.
+        """
+        items, last = np.unique(ranks[np.array(self._items)[::-1]], return_index=True)
+        images = ranks[np.array(self._images)[::-1][last]]
+        return items, images, np.array(self._values)[::-1][last]
 
 
-def _table(scores: Iterable[Score]) -> dict[tuple[str, Key], _Results]:
-    table: dict[tuple[str, Key], _Results] = {}
-    for score in scores:
-        key = (score.model, (score.benchmark, score.metric, score.subtask))
-        table.setdefault(key, {})[score.item] = (score.group, score.value)
-    return table
+class _Table(defaultdict[tuple[str, Key], _Results]):
+    """The results of models by model, benchmark, metric and subtask."""
+
+    def __init__(self) -> None:
+        super().__init__(_Results)
+
+    @property
+    def rows(self) -> int:
+        """Their number."""
+        return sum(map(len, self.values()))
+
+    def add(self, score: Score, names: dict[str, int]) -> None:
+        """Add a row; new names are numbered on."""
+        self[score.model, (score.benchmark, score.metric, score.subtask)].add(score, names)
 
 
-def _compare_benchmark(
-    keys: Sequence[Key],
-    tables: Sequence[Mapping[tuple[str, Key], _Results]],
+def _ranks(names: Mapping[str, int]) -> _Ints:
+    """The place in alphabetical order of each name, by its number."""
+    ranks = np.empty(len(names), dtype=np.int64)
+    ranks[[names[name] for name in sorted(names)]] = np.arange(len(names))
+    return ranks
+
+
+def _compare(
+    tables: Sequence[_Table],
+    ranks: _Ints,
     models: Mapping[str, str],
     chance: Mapping[Key, float],
     titles: Mapping[str, str] | None,
 ) -> list[Row]:
-    base = [tables[0].get((models[BASE], key), {}) for key in keys]
-    named = {group for part in base for group, value in part.values() if value is not None}
-    images = {group: place for place, group in enumerate(sorted(named))}
-    parts = {key: _part(key, tables, models, images) for key in keys}
+    """All metrics of the tables of one run under several seeds; `p_holm` is not corrected yet."""
+    keys = list(dict.fromkeys(key for _, key in tables[0]))
+    rows = []
+    for benchmark in dict.fromkeys(benchmark for benchmark, _, _ in keys):
+        own = [key for key in keys if key[0] == benchmark]
+        rows += _compare_benchmark(own, tables, ranks, models, chance, titles)
+    return rows
+
+
+def _compare_benchmark(
+    keys: Sequence[Key],
+    tables: Sequence[_Table],
+    ranks: _Ints,
+    models: Mapping[str, str],
+    chance: Mapping[Key, float],
+    titles: Mapping[str, str] | None,
+) -> list[Row]:
+    parts = {key: _part(key, tables, ranks, models) for key in keys}
     parts = {key: part for key, part in parts.items() if len(part.image)}
     if not parts:
         return []
+    images = np.unique(np.concatenate([part.image for part in parts.values()]))
+    parts = {
+        key: replace(part, image=images.searchsorted(part.image)) for key, part in parts.items()
+    }
     rows = []
     items = {key: len(parts[key].image) if key in parts else 0 for key in keys}
     for metric in reported_metrics(items, titles):
@@ -270,31 +334,26 @@ def _compare_benchmark(
     return rows
 
 
-def _part(
-    key: Key,
-    tables: Sequence[Mapping[tuple[str, Key], _Results]],
-    models: Mapping[str, str],
-    images: Mapping[str, int],
-) -> _Part:
-    # Sorted: the intervals do not depend on the order of the scores, not even by rounding.
-    first = dict(sorted(tables[0].get((models[BASE], key), {}).items()))
-    scored = {item: group for item, (group, value) in first.items() if value is not None}
-    values: dict[str, NDArray[np.float64]] = {}
+def _part(key: Key, tables: Sequence[_Table], ranks: _Ints, models: Mapping[str, str]) -> _Part:
+    """The items of a (metric, subtask); the numbers of their images are ranks of names."""
+    # In order: the intervals do not depend on the order of the scores, not even by rounding.
+    every, images, first = tables[0][models[BASE], key].ordered(ranks)
+    items, images = every[first != _UNSCORED], images[first != _UNSCORED]
+    values: dict[str, _Floats] = {}
     for role, model in models.items():
         columns = []
         for table in tables:
-            results = table.get((model, key), {})
-            known = {item for item, (_, value) in results.items() if value is not None}
-            if known != scored.keys():
+            found, _, column = table[model, key].ordered(ranks)
+            known = found[column != _UNSCORED]
+            if not np.array_equal(known, items):
                 raise ValueError(
                     f"{' '.join(key)}: '{model}' was scored on {len(known)} items, "
-                    f"'{models[BASE]}' on {len(scored)}, {len(known & scored.keys())} of them the "
-                    "same; a paired comparison needs the same items: run evaluation again"
+                    f"'{models[BASE]}' on {len(items)}, {len(np.intersect1d(known, items))} of "
+                    "them the same; a paired comparison needs the same items: run evaluation again"
                 )
-            columns.append([results[item][1] for item in scored])
-        values[role] = 100.0 * np.array(columns, dtype=np.float64)
-    place = np.array([images[group] for group in scored.values()], dtype=np.int64)
-    return _Part(values, place, len(first) - len(scored))
+            columns.append(column[column != _UNSCORED])
+        values[role] = 100.0 * np.array(columns)
+    return _Part(values, images, len(every) - len(items))
 
 
 def _row(

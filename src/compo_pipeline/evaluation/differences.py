@@ -21,6 +21,7 @@ from compo_pipeline.evaluation.settings import DiffSettings
 from compo_pipeline.evaluation.slices import ItemSlices
 from compo_pipeline.evaluation.suite import Suite
 from compo_pipeline.records import PER_CLASS, ItemChange, Score
+from compo_pipeline.tables.rows import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ def model_diff(
         smallest: slices of fewer items are left out.
         titles: labels of benchmarks whose files are not the official ones.
     """
-    own = [[row for row in scores if row.model in pair]]
+    own = [Table.of(scores, Score).having("model", pair)]
     roles = dict(zip((BASE, FINE_TUNED), pair, strict=True))
     return ModelDiff(
         *pair,
@@ -125,10 +126,11 @@ def item_changes(
     """
     items = items_by_key(subtasks)
     baseline, model = pair
-    before = {_key(row): row for row in scores if row.model == baseline}
-    for after in scores:
+    table = Table.of(scores, Score)
+    before = {_key(row): row for row in table.having("model", [baseline])}
+    for after in table.having("model", [model]):
         row = before.get(_key(after))
-        if after.model != model or row is None or row.correct == after.correct:
+        if row is None or row.correct == after.correct:
             continue
         if after.metric == PER_CLASS or row.correct is None or after.correct is None:
             continue

@@ -36,6 +36,7 @@ from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import CONFIG_FILE
 from compo_pipeline.records import Score
+from compo_pipeline.tables.rows import Table
 
 log = logging.getLogger(__name__)
 
@@ -156,7 +157,7 @@ def evaluate(
     known: TrainingRows,
     settings: EvaluationSettings,
     slices: ItemSlices = MappingProxyType({}),
-) -> tuple[list[Score], Comparison]:
+) -> tuple[Table[Score], Comparison]:
     """Score every model on every subtask and compare the models.
 
     Args:
@@ -172,7 +173,7 @@ def evaluate(
     names = {role: fine_tuned if role == FINE_TUNED else role for role in ROLES if role in models}
     by_name = {name: models[role] for role, name in names.items()}
     scored, audits = score_models(subtasks, by_name, settings)
-    scores = [row for own in scored.values() for row in own.rows]
+    scores = Table.joined([own.rows for own in scored.values()])
     labels = titles(subtasks)
     rows = compare([scores], names, scored[BASE].chance, labels)
     comparison = Comparison(
@@ -193,9 +194,11 @@ def evaluate(
 
 @dataclass(frozen=True, slots=True)
 class ScoredModel:
-    """The rows of a model, chance levels by subtask, the weights' name and their fingerprint."""
+    """The rows of a model, on disk; chance levels by subtask, the weights' name and their
+    fingerprint.
+    """
 
-    rows: list[Score]
+    rows: Table[Score]
     chance: dict[Key, float]
     weights: str
     fingerprint: str
@@ -213,17 +216,22 @@ def score_models(
         subtasks: what is scored.
         models: loaders by name.
         settings: batches, precision.
-        store: folder of stored embeddings; None stores none.
+        store: folder of stored embeddings, and of the rows until the process ends; None stores no
+            embeddings, and the rows in the system's folder of temporary files.
     """
     embedder = Embedder(subtasks, settings, store)
     scored: dict[str, ScoredModel] = {}
     audits: list[Audit] = []
-    for name, load_model in models.items():
-        loaded = load_model()
+
+    def score(name: str, loaded: LoadedModel) -> None:
         embedded = embedder(loaded, name)
         own = score_model(subtasks, embedded, name)
-        scored[name] = ScoredModel(own.rows, own.chance, loaded.name, loaded.fingerprint)
-        audits = audits or audit(subtasks, embedded)
+        rows = Table.spilled(own.rows, Score, store)
+        scored[name] = ScoredModel(rows, own.chance, loaded.name, loaded.fingerprint)
+        audits.extend([] if audits else audit(subtasks, embedded))
+
+    for name, load_model in models.items():
+        score(name, load_model())
     return scored, audits
 
 

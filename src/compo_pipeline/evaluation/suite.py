@@ -44,6 +44,7 @@ from compo_pipeline.evaluation.slices import ItemSlices
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.records import Score
+from compo_pipeline.tables.rows import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +342,7 @@ def score_suite(
     store: Path,
     known: TrainingRows | None = None,
     slices: ItemSlices = MappingProxyType({}),
-) -> tuple[list[Score], Suite]:
+) -> tuple[Table[Score], Suite]:
     """Score models on every subtask and compare each with the first.
 
     Args:
@@ -349,7 +350,7 @@ def score_suite(
         models: loaders by name, the baseline first; one model is in memory at a time.
         settings: batches, precision.
         benchmarks: which benchmarks, for the record.
-        store: folder of stored embeddings.
+        store: folder of stored embeddings, and of the rows until the process ends.
         known: what identifies training rows, whose overlap with the items is counted.
         slices: `binding` of the items in these rows.
     """
@@ -357,7 +358,7 @@ def score_suite(
     baseline, labels = next(iter(scored)), titles(subtasks)
     compared = []
     for name, own in scored.items():
-        rows = [*scored[baseline].rows, *(own.rows if name != baseline else ())]
+        rows = Table.joined([scored[each].rows for each in dict.fromkeys((baseline, name))])
         roles = {BASE: baseline, FINE_TUNED: name}
         found = compare([rows], roles, scored[baseline].chance, labels)
         compared.append(SuiteModel(name, own.weights, own.fingerprint, tuple(found)))
@@ -371,7 +372,7 @@ def score_suite(
         not_run=tuple(place.benchmark.label for place in places(benchmarks) if not place.exists),
         overlaps=tuple(overlaps(subtasks, known, settings.workers, slices)) if known else (),
     )
-    return [row for own in scored.values() for row in own.rows], suite
+    return Table.joined([own.rows for own in scored.values()]), suite
 
 
 def compare_runs(runs: Mapping[str, Sequence[tuple[Sequence[Score], Comparison]]]) -> Suite:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ def score_list(
     suite: Mapping[str, Any],
     embeddings: str,
     language_model: str,
-) -> tuple[list[Score], dict[str, Any]]:
+) -> tuple[Sequence[Score], dict[str, Any]]:
     """Scores of every item, and the comparison of the models with the first one."""
     from compo_pipeline.compute import choose_device, environment
     from compo_pipeline.evaluation.benchmarks import from_files
@@ -82,7 +82,7 @@ def _render_benchmarks(
 
 def write_suite_page(
     suite: Mapping[str, Any],
-    suite_scores: list[Score],
+    suite_scores: Sequence[Score],
     models: str,
     benchmarks: Mapping[str, Any],
     evaluation: Mapping[str, Any],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 def diff_models(
-    suite_scores: list[Score],
+    suite_scores: Sequence[Score],
     suite: Mapping[str, Any],
     models: str,
     chosen: Mapping[str, Any],

@@ -97,12 +97,12 @@ def compare_cells(cells: list[dict[str, Any]]) -> dict[str, Any]:
     from compo_pipeline.evaluation.suite import compare_runs
     from compo_pipeline.records import Score
     from compo_pipeline.storage import read_json
-    from compo_pipeline.tables.files import read_rows
+    from compo_pipeline.tables.rows import Table
 
     runs = {
         cell["label"]: [
             (
-                read_rows(Path(folder) / SCORES, Score),
+                Table.open(Path(folder) / SCORES, Score),
                 Comparison.from_json(read_json(Path(folder) / COMPARISON)),
             )
             for folder in cell["folders"]

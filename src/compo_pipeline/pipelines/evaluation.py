@@ -39,7 +39,7 @@ def score_models(
     dataset: str,
     data_root: str,
     language_model: str,
-) -> tuple[list[Score], dict[str, Any], dict[str, Any]]:
+) -> tuple[Sequence[Score], dict[str, Any], dict[str, Any]]:
     """Scores of every item, metrics by model for DVC, and the comparison of the models."""
     from compo_pipeline.evaluation import benchmarks as adapters
     from compo_pipeline.evaluation.comparison import CONTROL, FINE_TUNED, by_role, run_metrics
@@ -86,7 +86,7 @@ def score_models(
 
 def write_report(
     comparison: Mapping[str, Any],
-    scores: list[Score],
+    scores: Sequence[Score],
     quarantine: list[Rejected],
     training_curves: pd.DataFrame,
     run: Mapping[str, Any],

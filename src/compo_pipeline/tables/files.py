@@ -105,12 +105,12 @@ def resumable(folder: Path, fingerprint: str) -> Iterator[Path]:
 
 def write_rows(path: Path, rows: Iterable[Any], row_type: type) -> None:
     """Write a table atomically, in groups of rows: they are never in memory as a whole."""
-    import pyarrow as pa
-
     columns = schema(row_type)
     if isinstance(rows, Table):
-        batches: Iterable[pa.Table] = (pa.Table.from_batches([each]) for each in rows.batches())
-        write_table(path, (batch.cast(columns) for batch in batches), columns)
+        parts = (rows[start : start + GROUP] for start in range(0, len(rows), GROUP))
+        write_table(
+            path, (part.to_arrow().combine_chunks().cast(columns) for part in parts), columns
+        )
     elif isinstance(rows, Parts) and rows.count > PART:
         with resumable(path.with_name(f".{path.name}.parts"), rows.fingerprint) as folder:
             files = rows.files(folder, row_type)

@@ -102,6 +102,13 @@ class Table(Sequence[Row]):
         return rows if isinstance(rows, Table) else cls(row_type, to_table(rows, row_type))
 
     @classmethod
+    def joined(cls, tables: Sequence[Table[Row]]) -> Table[Row]:
+        """The rows of one table or several of one row type, in their order."""
+        import pyarrow as pa
+
+        return cls(tables[0].row_type, pa.concat_tables(table.to_arrow() for table in tables))
+
+    @classmethod
     def spilled(cls, rows: Iterable[Row], row_type: type[Row], folder: Path | None) -> Table[Row]:
         """A table of rows in an unnamed file of a folder, which is gone with the process."""
         if folder is not None:
@@ -186,6 +193,16 @@ class Table(Sequence[Row]):
     def where(self, chosen: NDArray[np.bool_]) -> Table[Row]:
         """The rows [n] that are chosen."""
         return self if chosen.all() else self.take(chosen.nonzero()[0])
+
+    def having(self, name: str, values: Iterable[Any]) -> Table[Row]:
+        """The rows with one of these values in a column."""
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        column = self.column(name)
+        wanted = pa.array(values, type=column.type)
+        return self.where(np.asarray(pc.is_in(column, value_set=wanted), dtype=bool))
 
     def take(self, places: NDArray[np.integer[Any]]) -> Table[Row]:
         """The rows at these places, in their order."""
@@ -284,7 +301,7 @@ def split_rows(captions: Iterable[Caption], split: str) -> Table[Caption]:
     import pyarrow.compute as pc
 
     table = Table.of(captions, Caption)
-    own = table.where(np.asarray(pc.equal(table.column("split"), split), dtype=bool))
+    own = table.having("split", [split])
     written = pc.greater(pc.list_value_length(own.column("sentences")), 0)
     rows = own.where(np.asarray(written, dtype=bool))
     if len(rows) < len(own):
