@@ -102,7 +102,8 @@ def load(root: Path, images: Path) -> list[Subtask]:
         if name in ORDERS:
             counted = [replace(task, **_OF_ORDERS) for task in counted]
         if not counted:
-            raise SettingsError(f"{root}: all items of {name} are left out: {_DROPPED[name]}")
+            where = rows.records[0].where.rpartition(", ")[0]
+            raise SettingsError(f"{where}: all items are left out: {_DROPPED[name]}")
         if dropped := len(items) - sum(len(task.items) for task in counted):
             counted[0] = replace(counted[0], dropped={_DROPPED[name]: dropped})
         found += counted
