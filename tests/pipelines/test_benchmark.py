@@ -129,6 +129,11 @@ def test_a_list_of_models_is_compared_with_its_first(
         ("tow", {"two": {"a": {}}}, "models: .*'two'"),
         ("two", {"two": {}}, r"model_lists\.two: "),
         ("two", {"two": {"a": {"nmae": "x"}}}, r"model_lists\.two\.a\.nmae"),
+        (
+            "two",
+            {"two": {"a": {}, "b": {"name": "ViT-B-32"}, "c": {"name": "scenes-base"}}},
+            r"model_lists\.two\.c: it is the same model as 'a'",
+        ),
     ],
 )
 def test_a_list_that_cannot_be_used_is_named(name: str, lists: Any, named: str) -> None:

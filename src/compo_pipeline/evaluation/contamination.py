@@ -200,8 +200,12 @@ def overlaps(
 
 
 class _Match(NamedTuple):
-    """Whether an evaluation image is among the training images."""
+    """Whether an evaluation image is among the training images.
 
+    `identity` has the hash of its bytes and its file's name: rows of a Parquet file may repeat it.
+    """
+
+    identity: tuple[str | None, str]
     same_bytes: bool
     same_name: bool
     near: bool
@@ -216,7 +220,7 @@ def _match(place: ImagePlace, known: TrainingRows) -> _Match:
             near = bool((distances <= _NEAR_BITS).any())
     same = own is not None and own in known.hashes
     name = _source_name(place)
-    return _Match(same, bool(name) and image_id(name) in known.names, near)
+    return _Match((own, name), same, bool(name) and image_id(name) in known.names, near)
 
 
 def _overlap(
@@ -226,7 +230,8 @@ def _overlap(
     slices: ItemSlices,
 ) -> Overlap:
     items = [(task, item) for task in subtasks for item in task.items]
-    own = [matches[place] for place in {place for each in items for place in _files(*each)}]
+    places = {place for each in items for place in _files(*each)}
+    own = {matches[place].identity: matches[place] for place in places}.values()
     texts = {
         normalised(text)
         for task, item in items
