@@ -146,7 +146,7 @@ def test_rows_of_parquet_are_read_in_any_order(tmp_path: Path) -> None:
     assert archives.source_name(path, "image/7") == "7.jpg"
 
 
-def test_each_row_group_is_opened_once_by_readers_in_order(
+def test_a_file_is_opened_once_by_readers_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "test.parquet"
@@ -163,7 +163,7 @@ def test_each_row_group_is_opened_once_by_readers_in_order(
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda row: archives.read(path, f"image/{row}"), range(400)))
     assert found == cells
-    assert len(opened) <= 5  # the file's row groups, and each of the four
+    assert len(opened) == 2  # of its row groups the sizes, then the images
 
 
 def test_a_large_row_group_is_not_held_in_memory(tmp_path: Path) -> None:
@@ -190,6 +190,21 @@ def test_a_damaged_page_costs_no_row_before_it(tmp_path: Path) -> None:
         with pytest.raises(ImageError, match="truncated"):
             decoding.load(tmp_path, "test.parquet/image/99", LIMITS)
     assert archives.read(path, "image/11") == cells[11]
+
+
+def test_a_damaged_row_group_costs_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "test.parquet"
+    cells = parquet_of_images(path, 40, row_group_size=10, use_dictionary=False)
+    content = bytearray(path.read_bytes())
+    place = content.index(cells[10][:500])
+    content[place - 200 : place] = b"\xff" * 200
+    path.write_bytes(content)
+    for row in (5, 15, 25, 9, 35):
+        if row == 15:
+            with pytest.raises(ImageError, match="truncated"):
+                decoding.load(tmp_path, f"test.parquet/image/{row}", LIMITS)
+        else:
+            assert archives.read(path, f"image/{row}") == cells[row]
 
 
 def test_names_of_sources(archive: Path, tmp_path: Path) -> None:

@@ -685,7 +685,8 @@ def test_parquet_that_would_not_fit_into_memory_is_refused(
     pq.write_table(pa.table({"a": pa.nulls(10_000_000, pa.string())}), many)
     with pytest.raises(ValueError, match="10000000 rows in"):
         untrusted.read_parquet(many)
-    pq.write_table(pa.table({"a": ["x" * 10_000] * 2000}), long)
+    numbers = [f"{number}" for number in range(2000)]
+    pq.write_table(pa.table({"a": ["x" * 10_000] * 2000, "b": numbers}), long)
     assert long.stat().st_size < 100_000
     monkeypatch.setattr(untrusted, "_MOST_BYTES", 10**7)
     with pytest.raises(ValueError, match=r"long\.parquet .*more than 10000000 bytes"):

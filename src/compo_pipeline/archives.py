@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
@@ -207,39 +207,47 @@ class _Reader:
         """The image of a row."""
         if row not in self._held:
             group = bisect_right(self._starts, row) - 1
-            if row < self._next or group != self._group:
+            if not min(self._starts[group], row - _HELD_ROWS) <= self._next <= row:
                 self._restart(group)
-            while row not in self._held:
-                self._read_next()
+            try:
+                self._advance(row)
+            except ValueError:  # of a row group before it, perhaps
+                self._restart(group)
+                self._advance(row)
         return self._held[row]
 
     def _restart(self, group: int) -> None:
-        self._group, self._next = group, self._starts[group]
-        self._cells = self._read_group()
+        self._next = self._starts[group]
+        self._cells = self._read_from(group)
 
-    def _read_next(self) -> None:
-        try:
-            cell = next(self._cells)
-        except ValueError:
-            self._restart(self._group)
-            raise
-        self._held[self._next] = cell
-        self._next += 1
-        while len(self._held) > 1 and (
-            len(self._held) > _HELD_ROWS
-            or sum(len(held.content) for held in self._held.values()) > _HELD_BYTES
-        ):
-            del self._held[next(iter(self._held))]
+    def _advance(self, row: int) -> None:
+        while self._next <= row:
+            try:
+                self._held[self._next] = next(self._cells)
+            except ValueError:
+                self._next = self._starts[-1]  # nothing follows: start again
+                raise
+            self._next += 1
+            while len(self._held) > 1 and (
+                len(self._held) > _HELD_ROWS
+                or sum(len(held.content) for held in self._held.values()) > _HELD_BYTES
+            ):
+                del self._held[next(iter(self._held))]
 
-    def _read_group(self) -> Iterator[_Cell]:
+    def _read_from(self, group: int) -> Iterator[_Cell]:
+        groups = range(group, len(self._starts) - 1)
         with parquet_file(self._path) as file:
-            for batch in file.iter_batches(1, row_groups=[self._group], columns=[self._column]):
+            for batch in chain.from_iterable(
+                # One at a time: of several, a damaged one would spoil the others.
+                file.iter_batches(1, row_groups=[each], columns=[self._column])
+                for each in groups
+            ):
                 cell = batch.column(0)[0].as_py()
                 if isinstance(cell, dict):
                     yield _Cell(cell["bytes"] or b"", cell.get("path") or "")
                 else:
                     yield _Cell(cell or b"", "")
-        raise ValueError(f"{self._path}: row group {self._group} ends before its last row")
+        raise ValueError(f"{self._path} ends before its last row")
 
 
 @lru_cache(_READERS)

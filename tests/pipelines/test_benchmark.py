@@ -277,7 +277,8 @@ def test_the_training_rows_that_are_named_are_searched_for(
     tiny_model: Callable[..., Path],
     tmp_path: Path,
 ) -> None:
-    models = {"two": {name: {"name": f"local-dir:{tiny_model(0)}"} for name in ("a", "b")}}
+    named = enumerate(("a", "b"))
+    models = {"two": {name: {"name": f"local-dir:{tiny_model(k)}"} for k, name in named}}
     data = {"format": "coco_captions", "root": str(tmp_path / "absent"), "splits": {}}
     evaluation = {"device": "cpu", "perceptual_hash": True, "slices": ["binding", "length"]}
     evaluation["slice_items"] = 1
