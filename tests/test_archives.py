@@ -4,8 +4,11 @@ import io
 import resource
 import tarfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -183,3 +186,93 @@ def test_images_in_a_parquet_file_are_read_in_place(tmp_path: Path) -> None:
         (tmp_path / "test.parquet").write_bytes(broken)
         with pytest.raises(ImageError, match="missing|truncated"):
             decoding.load(tmp_path, "test.parquet/image/0", LIMITS)
+
+
+def parquet_of_images(path: Path, rows: int, **options: Any) -> list[bytes]:
+    """Write a column of `rows` cells of random bytes; the bytes of each."""
+    cells = [np.random.default_rng(row).bytes(10_000) for row in range(rows)]
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    values = [{"bytes": cell, "path": f"{row}.jpg"} for row, cell in enumerate(cells)]
+    pq.write_table(pa.table({"image": pa.array(values, kind)}), path, **options)
+    return cells
+
+
+def test_rows_of_parquet_are_read_in_any_order(tmp_path: Path) -> None:
+    path = tmp_path / "test.parquet"
+    cells = parquet_of_images(path, 300, row_group_size=50)
+    order = [*range(300), 0, 299, 150, 149, *reversed(range(100))]
+    assert [archives.read(path, f"image/{row}") for row in order] == [cells[row] for row in order]
+    assert archives.source_name(path, "image/7") == "7.jpg"
+
+
+def test_a_file_is_opened_once_by_readers_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "test.parquet"
+    cells = parquet_of_images(path, 400, row_group_size=100)
+    archives.scan(path)
+    opened: list[Path] = []
+    real = archives.parquet_file
+
+    def count(path: Path) -> Any:
+        opened.append(path)
+        return real(path)
+
+    monkeypatch.setattr(archives, "parquet_file", count)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda row: archives.read(path, f"image/{row}"), range(400)))
+    assert found == cells
+    assert len(opened) == 2  # of its row groups the sizes, then the images
+
+
+def test_a_large_row_group_is_not_held_in_memory(tmp_path: Path) -> None:
+    path = tmp_path / "test.parquet"
+    options = {"use_dictionary": False, "write_batch_size": 16, "data_page_size": 2**17}
+    cells = parquet_of_images(path, 4000, **options)
+    before = pa.total_allocated_bytes()
+    for row in (0, 1500, 3999):
+        assert archives.read(path, f"image/{row}") == cells[row]
+        held = pa.total_allocated_bytes() - before
+        assert held < sum(map(len, cells)) / 20
+
+
+def test_a_damaged_page_costs_no_row_before_it(tmp_path: Path) -> None:
+    path = tmp_path / "test.parquet"
+    options = {"use_dictionary": False, "write_batch_size": 4, "data_page_size": 2**15}
+    cells = parquet_of_images(path, 100, compression="zstd", **options)
+    content = bytearray(path.read_bytes())
+    place = content.index(cells[60][:500])
+    content[place - 40_000 : place] = b"\xff" * 40_000
+    path.write_bytes(content)
+    assert archives.read(path, "image/10") == cells[10]
+    for _ in range(2):
+        with pytest.raises(ImageError, match="truncated"):
+            decoding.load(tmp_path, "test.parquet/image/99", LIMITS)
+    assert archives.read(path, "image/11") == cells[11]
+
+
+def test_a_damaged_row_group_costs_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "test.parquet"
+    cells = parquet_of_images(path, 40, row_group_size=10, use_dictionary=False)
+    content = bytearray(path.read_bytes())
+    place = content.index(cells[10][:500])
+    content[place - 24 : place] = b"\xff" * 24  # the head of its page
+    path.write_bytes(content)
+    for row in (5, 15, 25, 9, 35):
+        if row == 15:
+            with pytest.raises(ImageError, match="truncated"):
+                decoding.load(tmp_path, f"test.parquet/image/{row}", LIMITS)
+        else:
+            assert archives.read(path, f"image/{row}") == cells[row]
+
+
+def test_names_of_sources(archive: Path, tmp_path: Path) -> None:
+    assert decoding.source_name(tmp_path, "0.png", LIMITS) == "0.png"
+    assert decoding.source_name(tmp_path, "0.tar/test/0.png#xywh=0,0,5,6", LIMITS) == "test/0.png"
+    pq.write_table(pa.table({"image": pa.array([b"a"])}), tmp_path / "plain.parquet")
+    assert decoding.source_name(tmp_path, "plain.parquet/image/0", LIMITS) == ""
+    with pytest.raises(ImageError, match="missing"):
+        decoding.source_name(tmp_path, "plain.parquet/image/1", LIMITS)
+    assert decoding.is_file_name("a/0.png")
+    assert not decoding.is_file_name("plain.parquet/image/0")
+    assert not decoding.is_file_name("0.png#xywh=0,0,5,6")

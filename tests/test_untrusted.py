@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compo_pipeline import untrusted
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.datasets import readers
 from compo_pipeline.datasets.readers import READERS
@@ -682,3 +683,29 @@ def test_no_content_ends_a_benchmark(
             _load_all(tmp_path, name)
 
     fuzz()
+
+
+def test_parquet_that_would_not_fit_into_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many, long = tmp_path / "many.parquet", tmp_path / "long.parquet"
+    pq.write_table(pa.table({"a": pa.nulls(10_000_000, pa.string())}), many)
+    with pytest.raises(ValueError, match="10000000 rows in"):
+        untrusted.read_parquet(many)
+    numbers = [f"{number}" for number in range(2000)]
+    pq.write_table(pa.table({"a": ["x" * 10_000] * 2000, "b": numbers}), long)
+    assert long.stat().st_size < 100_000
+    monkeypatch.setattr(untrusted, "_MOST_BYTES", 10**7)
+    with pytest.raises(ValueError, match=r"long\.parquet .*more than 10000000 bytes"):
+        untrusted.read_parquet(long)
+
+
+def test_columns_of_images_are_no_texts(tmp_path: Path) -> None:
+    columns = {
+        "a": pa.array(["b"]),
+        "plain": pa.array([b"c"]),
+        "large": pa.array([b"c"], pa.large_binary()),
+        "image": pa.array([{"bytes": b"c", "path": "d"}]),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    assert untrusted.read_parquet(tmp_path / "a.parquet") == [{"a": "b"}]

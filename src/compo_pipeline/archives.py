@@ -1,8 +1,8 @@
 """Images in tar archives and Parquet files, read in place: scanned once, nothing is unpacked.
 
 The name of such an image is that of the archive and that of the member: `0.tar/000012.jpg`. In a
-Parquet file with a column of images, as the hub's data sets have it ({bytes, path}), the member is
-the column and the number of the row: `test.parquet/image/12`.
+Parquet file with a column of images, as the hub's data sets have it (records {bytes, path}, or
+bytes), the member is the column and the number of the row: `test.parquet/image/12`.
 """
 
 from __future__ import annotations
@@ -15,25 +15,27 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BufferedReader
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from compo_pipeline.remote import open_file, read_range, sidecar
 from compo_pipeline.storage import read_json_or_none, write_json
-from compo_pipeline.untrusted import parquet_file
+from compo_pipeline.untrusted import holds_images, parquet_file
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    import pyarrow.parquet as pq
 
 _BLOCK = 512  # bytes; every member has a header of one or more
 _SCANNED = 4096  # archives whose members are remembered
 _LONG = 128  # characters of a member's name
 _LONGEST_HEADER = 2**20  # bytes: of a long name or of attributes
 _PARQUET = ".parquet"
+_READERS = 4  # columns of Parquet files that are open
+_HELD_ROWS, _HELD_BYTES = 64, 2**28  # images of each that are in memory, at most
 _INSIDE = re.compile(r"(.*?\.(?:tar|parquet))/(.+)", re.DOTALL)
 _one_reader = Lock()
 
@@ -160,11 +162,10 @@ def _scan_parquet(path: Path, size: int, modified_ns: int) -> Archive:
         columns = [
             field.name
             for field in file.schema_arrow
-            if is_struct(field.type) and field.type.get_field_index("bytes") >= 0
+            if holds_images(field.type)
+            and (not is_struct(field.type) or field.type.get_field_index("bytes") >= 0)
         ]
-        rows = sum(file.metadata.row_group(k).num_rows for k in range(file.num_row_groups))
-    if rows > size:
-        raise ValueError(f"{path} names {rows} rows in {size} bytes")
+        rows = _starts(file)[-1]
     return Archive({f"{name}/{row}": (row, 0) for name in columns for row in range(rows)}, False)
 
 
@@ -177,31 +178,102 @@ def read(path: Path, member: str) -> bytes:
         ValueError: it is no such archive.
     """
     if path.suffix == _PARQUET:
-        return _cell(path, *member.rsplit("/", 1))
+        return _cell(path, member).content
     place, size = scan(path).members[member]
     return read_range(path, place, size)
 
 
-def _cell(path: Path, column: str, row: str) -> bytes:
-    """The bytes of an image in a Parquet file; none where the row has no image."""
+def source_name(path: Path, member: str) -> str:
+    """The name that a member had as a file; empty where a Parquet file does not tell.
+
+    Raises:
+        As `read`.
+    """
+    return _cell(path, member).name if path.suffix == _PARQUET else member
+
+
+class _Cell(NamedTuple):
+    """An image in a Parquet file: its bytes, none where there is no image, and its file's name."""
+
+    content: bytes
+    name: str
+
+
+def _cell(path: Path, member: str) -> _Cell:
+    column, row = member.rsplit("/", 1)
     status = path.stat()
-    with _one_reader:  # images are read in order: those beside it are in memory
-        starts = _row_groups(path, status.st_size, status.st_mtime_ns)
-        group = bisect_right(starts, int(row)) - 1
-        values = _row_group(path, status.st_size, status.st_mtime_ns, column, group)
-    cell: bytes | None = values[int(row) - starts[group]]["bytes"].as_py()
-    return cell or b""
+    with _one_reader:
+        # A forked process has a reader of its own: an open file's place is shared with it.
+        reader = _reader(path, status.st_size, status.st_mtime_ns, column, os.getpid())
+        return reader.cell(int(row))
 
 
-@lru_cache(_SCANNED)
-def _row_groups(path: Path, size: int, modified_ns: int) -> list[int]:
-    """The first row of each row group."""
-    with parquet_file(path) as file:
-        counts = [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
-    return [0, *accumulate(counts)][:-1]
+class _Reader:
+    """The images of a column of a Parquet file, read row by row; the last ones are in memory.
+
+    Images are wanted nearly in order. Another order costs time: a row group is read from its start.
+    """
+
+    def __init__(self, path: Path, column: str) -> None:
+        self._path, self._column = path, column
+        with parquet_file(path) as file:
+            self._starts = _starts(file)
+        self._held: dict[int, _Cell] = {}
+        self._restart(0)
+
+    def cell(self, row: int) -> _Cell:
+        """The image of a row."""
+        if row not in self._held:
+            group = bisect_right(self._starts, row) - 1
+            if not min(self._starts[group], row - _HELD_ROWS) <= self._next <= row:
+                self._restart(group)
+            try:
+                self._advance(row)
+            except ValueError:  # of a row group before it, perhaps
+                self._restart(group)
+                self._advance(row)
+        return self._held[row]
+
+    def _restart(self, group: int) -> None:
+        self._next = self._starts[group]
+        self._cells = self._read_from(group)
+
+    def _advance(self, row: int) -> None:
+        while self._next <= row:
+            try:
+                self._held[self._next] = next(self._cells)
+            except ValueError:
+                self._next = self._starts[-1]  # nothing follows: start again
+                raise
+            self._next += 1
+            while len(self._held) > 1 and (
+                len(self._held) > _HELD_ROWS
+                or sum(len(held.content) for held in self._held.values()) > _HELD_BYTES
+            ):
+                del self._held[next(iter(self._held))]
+
+    def _read_from(self, group: int) -> Iterator[_Cell]:
+        groups = range(group, len(self._starts) - 1)
+        with parquet_file(self._path) as file:
+            for batch in chain.from_iterable(
+                # One at a time: of several, a damaged one would spoil the others.
+                file.iter_batches(1, row_groups=[each], columns=[self._column])
+                for each in groups
+            ):
+                cell = batch.column(0)[0].as_py()
+                if isinstance(cell, dict):
+                    yield _Cell(cell["bytes"] or b"", cell.get("path") or "")
+                else:
+                    yield _Cell(cell or b"", "")
+        raise ValueError(f"{self._path} ends before its last row")
 
 
-@lru_cache(2)
-def _row_group(path: Path, size: int, modified_ns: int, column: str, group: int) -> pa.ChunkedArray:
-    with parquet_file(path) as file:
-        return file.read_row_group(group, columns=[f"{column}.bytes"]).column(column)
+@lru_cache(_READERS)
+def _reader(path: Path, size: int, modified_ns: int, column: str, process: int) -> _Reader:
+    return _Reader(path, column)
+
+
+def _starts(file: pq.ParquetFile) -> list[int]:
+    """The first row of each row group, and the number of rows."""
+    counts = (file.metadata.row_group(k).num_rows for k in range(file.num_row_groups))
+    return list(accumulate(counts, initial=0))

@@ -15,9 +15,13 @@ from typing import TYPE_CHECKING, Any
 from compo_pipeline.remote import open_file, read_bytes
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
 _DEEPEST = 100  # levels of nested JSON
+_AT_ONCE = 256  # rows of a Parquet file
+_MOST_BYTES = 2**30  # of the texts of a Parquet file
+_BUFFER = 2**20  # bytes of a column of a Parquet file that are read at a time
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 200
 
@@ -125,17 +129,28 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 
 
 def read_parquet(path: Path) -> list[dict[str, Any]]:
-    """The rows of a Parquet file without its columns of records, which hold images.
+    """The rows of a Parquet file without its columns that hold images.
 
     Raises:
-        ValueError: it cannot be read; one line with the path.
+        ValueError: it cannot be read, or its texts are more than 1 GiB; one line with the path.
     """
-    from pyarrow.types import is_struct
-
+    rows: list[dict[str, Any]] = []
+    size = 0
     with parquet_file(path) as file:
-        plain = [each.name for each in file.schema_arrow if not is_struct(each.type)]
-        rows: list[dict[str, Any]] = file.read(columns=plain).to_pylist()
+        plain = [each.name for each in file.schema_arrow if not holds_images(each.type)]
+        for batch in file.iter_batches(_AT_ONCE, columns=plain):
+            size += batch.nbytes
+            if size > _MOST_BYTES:
+                raise ValueError(f"more than {_MOST_BYTES} bytes of texts")
+            rows += batch.to_pylist()
     return rows
+
+
+def holds_images(kind: pa.DataType) -> bool:
+    """Whether a column of Parquet is of bytes, or of records such as {bytes, path}."""
+    from pyarrow.types import is_binary, is_large_binary, is_struct
+
+    return any(of_kind(kind) for of_kind in (is_struct, is_binary, is_large_binary))
 
 
 @contextmanager
@@ -143,13 +158,21 @@ def parquet_file(path: Path) -> Iterator[pq.ParquetFile]:
     """Open a Parquet file.
 
     Raises:
-        ValueError: it cannot be read, now or later; one line with the path.
+        ValueError: it cannot be read, now or later, or names more rows than it has bytes; one line
+            with the path.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        with open_file(path) as opened, pq.ParquetFile(opened) as file:
+        # A page of a column is in memory at a time, not all that a row group has of it.
+        with (
+            open_file(path) as opened,
+            pq.ParquetFile(opened, buffer_size=_BUFFER, pre_buffer=False) as file,
+        ):
+            rows = sum(file.metadata.row_group(k).num_rows for k in range(file.num_row_groups))
+            if rows > path.stat().st_size:
+                raise ValueError(f"it names {rows} rows in {path.stat().st_size} bytes")
             yield file
     except (OSError, ValueError, OverflowError, pa.ArrowException) as error:
         problem = " ".join(str(error).split())

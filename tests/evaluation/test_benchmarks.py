@@ -270,3 +270,40 @@ def test_labels_read_well() -> None:
         "Zero-shot colours top-1",
         "Retrieval text to image R@5",
     ]
+
+
+def test_images_are_in_the_folder_of_a_benchmark_or_beside_it(tmp_path: Path) -> None:
+    root = tmp_path / "benchmarks"
+    for folder in ("sugar_crepe", "winoground/images", "images"):
+        (root / folder).mkdir(parents=True)
+    sets: dict[str, BenchmarkSet | None] = {
+        "sugar_crepe": BenchmarkSet(),
+        "winoground": BenchmarkSet(),
+        "bivlc": BenchmarkSet(root=str(root / "sugar_crepe")),
+        "cola": BenchmarkSet(images=str(tmp_path / "cola")),
+    }
+    settings = BenchmarksSettings(root=str(root), sets=sets)
+    found = {place.benchmark.name: place.images for place in benchmarks.places(settings)}
+    assert found == {
+        "sugar_crepe": root / "images",
+        "winoground": root / "winoground" / "images",
+        "bivlc": root / "sugar_crepe" / "images",
+        "cola": tmp_path / "cola",
+    }
+    named = replace(settings, images=str(tmp_path))
+    assert {
+        place.benchmark.name: place.images for place in benchmarks.places(named)
+    } == dict.fromkeys(("sugar_crepe", "winoground", "bivlc"), tmp_path) | {
+        "cola": tmp_path / "cola"
+    }
+
+
+def test_files_may_be_in_a_folder_data(write: Callable[[str, object], Path]) -> None:
+    record = {"filename": "1.jpg", "caption": "a dog", "negative_caption": "a cat"}
+    root = write("sugar_crepe/swap_obj.json", {"7": record}) / "sugar_crepe"
+    expected = sugar_crepe.load(root, root / "images")
+    write("sugar_crepe/data/swap_obj.json", {"7": record, "8": record})
+    assert sugar_crepe.load(root, root / "images") == expected
+    (root / "swap_obj.json").unlink()
+    (found,) = sugar_crepe.load(root, root / "images")
+    assert [item.item for item in found.items] == ["7", "8"]

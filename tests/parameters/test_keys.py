@@ -114,6 +114,29 @@ def test_a_file_that_is_no_yaml_is_named(conf):
         assert "smoke/parameters.yml: " in refusal(conf, "smoke")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "data:\n  root: a\n  splits:\n    x: 1\n    y: 2\n    x: 3\n",
+        "data: {root: a, splits: {x: 1, y: 2, x: 1}}\n",
+    ],
+)
+def test_a_key_that_is_given_twice_is_named(conf, text):
+    write(conf, "parameters.yml", {})
+    file = conf / "smoke" / "parameters.yml"
+    file.write_text(text)
+    message = refusal(conf, "smoke")
+    assert message.startswith(f"{file}: the key data.splits.x is given twice")
+    assert "\n" not in message
+
+
+def test_anchors_and_merged_keys_are_no_repeated_keys(conf):
+    write(conf, "parameters.yml", {})
+    text = "data: &d\n  splits: {a: b}\n_other:\n  <<: *d\n  <<: *d\n  splits: {a: b}\n"
+    (conf / "smoke" / "parameters.yml").write_text(text)
+    assert keys.check(conf, "smoke", {}) == {"data.splits"}
+
+
 def test_an_unknown_environment_names_the_nearest(conf):
     write(conf, "globals.yml", {})
     message = refusal(conf, "smok")

@@ -1,6 +1,7 @@
 import hashlib
 import json
 import re
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -130,11 +131,36 @@ def test_a_list_of_models_is_compared_with_its_first(
         ("tow", {"two": {"a": {}}}, "models: .*'two'"),
         ("two", {"two": {}}, r"model_lists\.two: "),
         ("two", {"two": {"a": {"nmae": "x"}}}, r"model_lists\.two\.a\.nmae"),
+        (
+            "two",
+            {"two": {"a": {}, "b": {"name": "ViT-B-32"}, "c": {"name": "scenes-base"}}},
+            r"model_lists\.two\.c: it is the same model as 'a'",
+        ),
     ],
 )
 def test_a_list_that_cannot_be_used_is_named(name: str, lists: Any, named: str) -> None:
     with pytest.raises(SettingsError, match=named):
         listed_models(name, lists)
+
+
+def test_equal_weights_under_two_names_are_said_to_be_one_model(
+    benchmarks: dict[str, Any], tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    folders = {name: tiny_model(k) for k, name in enumerate(("first", "other"))}
+    folders["copy"] = Path(shutil.copytree(folders["first"], tmp_path / "copy"))
+    models = {name: {"name": f"local-dir:{folder}"} for name, folder in folders.items()}
+    data = {"format": "coco_captions", "root": str(tmp_path), "splits": {"train": "train"}}
+    scores, suite = score_list(
+        *("three", {"three": models}, benchmarks, {"device": "cpu"}, data, {}, {}, {}),
+        *(str(tmp_path / "stored"), "unused"),
+    )
+    (line,) = Suite.from_json(suite).same_models
+    assert line.startswith("copy is the same model as first")
+    folder = write_suite_page(
+        *(suite, scores, "three", benchmarks, {"device": "cpu"}, {"env": None, "params": {}}),
+        *(str(tmp_path / "page"), {"three": models}, {}, "unused"),
+    )
+    assert all(line in (folder / name).read_text() for name in ("benchmark.html", "benchmark.md"))
 
 
 def test_what_is_there_of_every_benchmark(benchmarks: dict[str, Any], tmp_path: Path) -> None:
@@ -287,7 +313,8 @@ def test_the_training_rows_that_are_named_are_searched_for(
     tiny_model: Callable[..., Path],
     tmp_path: Path,
 ) -> None:
-    models = {"two": {name: {"name": f"local-dir:{tiny_model(0)}"} for name in ("a", "b")}}
+    named = enumerate(("a", "b"))
+    models = {"two": {name: {"name": f"local-dir:{tiny_model(k)}"} for k, name in named}}
     data = {"format": "coco_captions", "root": str(tmp_path / "absent"), "splits": {}}
     evaluation = {"device": "cpu", "perceptual_hash": True, "slices": ["binding", "length"]}
     evaluation["slice_items"] = 1

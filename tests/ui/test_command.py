@@ -1,17 +1,22 @@
 """`compo-pipeline try`: versions by alias or number, examples, and early errors."""
 
+import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import mlflow
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from mlflow.entities.model_registry import ModelVersion
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.evaluation.benchmarks import from_files
 from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings
+from compo_pipeline.images.decoding import load
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.registry import tracking
@@ -121,6 +126,20 @@ def test_a_crop_is_no_example(benchmarks: BenchmarksSettings) -> None:
     file = Path(benchmarks.root or "") / "sugar_crepe" / "swap_obj.json"
     file.write_text(file.read_text().replace(".png", ".png#xywh=0,0,4,4"))
     assert draw_examples(benchmarks, 6) == []
+
+
+def test_an_image_in_a_parquet_file_is_no_example(tmp_path: Path) -> None:
+    content = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(content, "PNG")
+    names = ("caption", "caption2", "negative_caption")
+    row = {"image": {"bytes": content.getvalue(), "path": "a.png"}, **dict.fromkeys(names, "a")}
+    folder = tmp_path / "sugar_crepe_pp"
+    folder.mkdir()
+    pq.write_table(pa.Table.from_pylist([row]), folder / "swap_obj.parquet")
+    settings = BenchmarksSettings(str(tmp_path), sets={"sugar_crepe_pp": BenchmarkSet()})
+    (task,) = from_files(settings)
+    assert load(*task.place(task.items[0])).size == (8, 8)
+    assert draw_examples(settings, 6) == []
 
 
 def test_without_files_there_are_no_examples(

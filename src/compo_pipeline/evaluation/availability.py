@@ -48,11 +48,14 @@ def _inspected(place: Place, settings: BenchmarksSettings) -> Available:
         return replace(plain, problem=error.message)
     images = {each for task in subtasks for item in task.items for each in task.places(item)}
     missing = sum(not is_there(*each) for each in images)
+    folders = dict.fromkeys(str(task.images) for task in subtasks)
     return replace(
         plain,
         subtasks=len(sets_of(subtasks)),
         items=sum(len(task.items) for task in subtasks),
         images=len(images),
         missing_images=missing,
-        problem=f"none of the images is below {place.images}" if missing == len(images) else "",
+        problem=f"none of the images is below {' or '.join(folders)}"
+        if missing == len(images)
+        else "",
     )

@@ -30,7 +30,14 @@ from compo_pipeline.evaluation.benchmarks import Item, Subtask
 from compo_pipeline.evaluation.benchmarks.items import ImagePlace, items_by_key, set_of, sets_of
 from compo_pipeline.evaluation.settings import EvaluationSettings, TrainingTables
 from compo_pipeline.evaluation.slices import BINDING, ItemSlices
-from compo_pipeline.images.decoding import ACCEPTED, ImageError, file_name, load, open_file
+from compo_pipeline.images.decoding import (
+    ACCEPTED,
+    ImageError,
+    file_name,
+    load,
+    open_file,
+    source_name,
+)
 from compo_pipeline.records import Caption, Fact
 from compo_pipeline.seeding import digest
 from compo_pipeline.tables.rows import Row, Table
@@ -185,7 +192,7 @@ def overlaps(
     """Count the images, true captions and (by slices) bindings of each set of subtasks in the
     training rows.
     """
-    places = {place for task in subtasks for item in task.items for place in _files(task, item)}
+    places = _distinct_files(subtasks)
     with ThreadPoolExecutor(workers) as pool:
         matches = pool.map(lambda place: _match(place, known), places)
         found = dict(zip(places, matches, strict=True))
@@ -193,8 +200,12 @@ def overlaps(
 
 
 class _Match(NamedTuple):
-    """Whether an evaluation image is among the training images."""
+    """Whether an evaluation image is among the training images.
 
+    `identity` has the hash of its bytes and its file's name: rows of a Parquet file may repeat it.
+    """
+
+    identity: tuple[str | None, str]
     same_bytes: bool
     same_name: bool
     near: bool
@@ -208,7 +219,8 @@ def _match(place: ImagePlace, known: TrainingRows) -> _Match:
             distances = np.bitwise_count(known.near ^ np.uint64(perceptual))
             near = bool((distances <= _NEAR_BITS).any())
     same = own is not None and own in known.hashes
-    return _Match(same, image_id(place[1]) in known.names, near)
+    name = _source_name(place)
+    return _Match((own, name), same, bool(name) and image_id(name) in known.names, near)
 
 
 def _overlap(
@@ -218,7 +230,8 @@ def _overlap(
     slices: ItemSlices,
 ) -> Overlap:
     items = [(task, item) for task in subtasks for item in task.items]
-    own = [matches[place] for place in {place for each in items for place in _files(*each)}]
+    places = {place for each in items for place in _files(*each)}
+    own = {matches[place].identity: matches[place] for place in places}.values()
     texts = {
         normalised(text)
         for task, item in items
@@ -244,6 +257,20 @@ def _overlap(
 def _files(task: Subtask, item: Item) -> list[ImagePlace]:
     """The whole images of an item, of which the item may show a crop."""
     return [(root, file_name(image), limits) for root, image, limits in task.places(item)]
+
+
+def _distinct_files(subtasks: Iterable[Subtask]) -> list[ImagePlace]:
+    """The whole images of all items, in their order: so are those in a Parquet file read."""
+    files = (each for task in subtasks for item in task.items for each in _files(task, item))
+    return list(dict.fromkeys(files))
+
+
+def _source_name(place: ImagePlace) -> str:
+    """The name of an image's file; that of one that cannot be read is as its item has it."""
+    try:
+        return source_name(*place)
+    except ImageError:
+        return place[1]
 
 
 def image_hash(place: ImagePlace) -> str | None:
@@ -288,8 +315,7 @@ def without_reported(
     Raises:
         SettingsError: more than half of a subtask is also reported.
     """
-    every = [*validation, *reported]
-    places = list({place for task in every for item in task.items for place in _files(task, item)})
+    places = _distinct_files([*validation, *reported])
     with ThreadPoolExecutor(workers) as pool:
         hashes = dict(zip(places, pool.map(image_hash, places), strict=True))
 

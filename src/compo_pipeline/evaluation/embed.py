@@ -136,20 +136,27 @@ class Embedder:
         known = self._known(loaded, name, loaded.image_fingerprint, self.settings.image_precision)
         keys: dict[str, str] = {}
         unreadable: dict[str, str] = {}
-        waiting: dict[str, Tensor] = {}  # by path
+        waiting: dict[str, tuple[str, Tensor]] = {}  # path and input, by key
+
+        def encode() -> None:
+            if waiting:
+                paths, inputs = zip(*waiting.values(), strict=True)
+                known.add(paths, keys, self._forward(loaded, inputs))
+                waiting.clear()
+
         what = f"{name}: encoding images"
         for path, found in track(self._decoded(loaded, wanted, known), len(wanted), what):
             if isinstance(found, str):
                 unreadable[path] = found
                 continue
-            keys[path], pixels = found
-            if pixels is not None:
-                waiting[path] = pixels
+            key, pixels = found
+            keys[path] = key
+            # Images of equal pixels may be several files, or rows of one.
+            if pixels is not None and key not in known:
+                waiting.setdefault(key, (path, pixels))
             if len(waiting) == self.settings.image_batch:
-                known.add(waiting, keys, self._forward(loaded, waiting.values()))
-                waiting = {}
-        if waiting:
-            known.add(waiting, keys, self._forward(loaded, waiting.values()))
+                encode()
+        encode()
         for folder, paths in folders.items():
             if paths.isdisjoint(keys):
                 path = min(paths)

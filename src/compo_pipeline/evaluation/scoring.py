@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -56,6 +57,7 @@ _QUERIES_AT_ONCE = 512
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.int64]
+_NO_GROUPS: Mapping[str, str] = MappingProxyType({})
 Names = Sequence[tuple[str, str]]
 """(item, group) of each row."""
 Skipped = Sequence[tuple[str, str, str]]
@@ -78,11 +80,12 @@ class ModelScores:
     chance: dict[Key, float] = field(default_factory=dict)
 
 
-def score_model(subtasks: Iterable[Subtask], embedded: Embedded, name: str) -> ModelScores:
+def score_model(subtasks: Sequence[Subtask], embedded: Embedded, name: str) -> ModelScores:
     """Score a model on every subtask; `name` is the model's name in the rows."""
     found = ModelScores()
+    groups = _repeated_images(subtasks, embedded)
     for subtask in subtasks:
-        for scored in score(name, subtask, embedded):
+        for scored in score(name, subtask, embedded, groups.get(subtask.benchmark, {})):
             found.rows += scored.rows
             found.chance[scored.key] = scored.chance
     return found
@@ -94,9 +97,36 @@ def model_metrics(embedder: Embedder, model: LoadedModel) -> dict[str, float]:
     return metric_values(score_model(embedder.subtasks, embedded, model.name).rows)
 
 
-def score(model: str, subtask: Subtask, embedded: Embedded) -> Iterator[Scored]:
-    """Apply every protocol of a subtask to one model's embeddings."""
-    scorer = _Scorer(model, subtask, embedded)
+def _repeated_images(subtasks: Iterable[Subtask], embedded: Embedded) -> dict[str, dict[str, str]]:
+    """By benchmark, the names of images that repeat the pixels of another one, to its name.
+
+    They are one unit of the statistics: the rows of a Parquet file repeat an image that official
+    files name several times.
+    """
+    first: dict[tuple[str, int], str] = {}
+    found: dict[str, dict[str, str]] = {}
+    for task in subtasks:
+        for item in task.items:
+            row = embedded.images.index.get(str(task.path(item)))
+            if row is not None:
+                name = first.setdefault((task.benchmark, row), item.image)
+                if name != item.image:
+                    found.setdefault(task.benchmark, {})[item.image] = name
+    return found
+
+
+def score(
+    model: str, subtask: Subtask, embedded: Embedded, groups: Mapping[str, str] = _NO_GROUPS
+) -> Iterator[Scored]:
+    """Apply every protocol of a subtask to one model's embeddings.
+
+    Args:
+        model: its name in the rows.
+        subtask: whose items are scored.
+        embedded: the model's embeddings.
+        groups: names of images, to the name that their rows have as group where it is another one.
+    """
+    scorer = _Scorer(model, subtask, embedded, groups)
     for protocol in subtask.protocols:
         yield from _PROTOCOLS[protocol](scorer)
 
@@ -104,8 +134,11 @@ def score(model: str, subtask: Subtask, embedded: Embedded) -> Iterator[Scored]:
 class _Scorer:
     """Builds the rows of one model on one subtask."""
 
-    def __init__(self, model: str, subtask: Subtask, embedded: Embedded) -> None:
+    def __init__(
+        self, model: str, subtask: Subtask, embedded: Embedded, groups: Mapping[str, str]
+    ) -> None:
         self.model = model
+        self._groups = groups
         self.subtask = subtask
         self.texts = embedded.texts
         problems = [(item, embedded.problem(subtask, item)) for item in subtask.items]
@@ -143,8 +176,8 @@ class _Scorer:
         verdicts = [None] * len(names) if correct is None else correct.tolist()
         columns = zip(names, similarities, verdicts, strict=True)
         rows = [
-            Score(*start, *name, tuple(values.tolist()), right, None)
-            for name, values, right in columns
+            Score(*start, item, self._groups.get(group, group), tuple(values.tolist()), right, None)
+            for (item, group), values, right in columns
         ]
         rows += [Score(*start, item, group, (), None, reason) for item, group, reason in skipped]
         return Scored((benchmark, metric, subtask), chance, rows)

@@ -148,8 +148,9 @@ class BenchmarkSet:
     root: str | None = None
     """Folder of its annotation files, or its URL; null is `<benchmarks.root>/<name>`."""
     images: str | None = None
-    """Folder of its images, or its URL; null is `benchmarks.images`, or the folder `images` beside
-    or in its root."""
+    """Folder of its images, or its URL; null is `benchmarks.images`, else the folder `images` in
+    that of its annotation files or, where there is none below `benchmarks.root`,
+    `<benchmarks.root>/images`."""
     optional: bool = False
     """Whether it is listed as not run where its folder does not exist, which is an error else."""
     items: PositiveInt | None = None
@@ -164,7 +165,8 @@ class BenchmarksSettings:
     """Folder with one folder of annotation files per benchmark, or its URL; null leaves out all
     benchmarks without a root of their own."""
     images: str | None = None
-    """Folder with the images of these files, or its URL; null is `<root>/images`."""
+    """Folder with the images of these files, or its URL; null is `<root>/<name>/images` of a
+    benchmark that has it, else `<root>/images`."""
     sets: dict[str, BenchmarkSet | None] = field(default_factory=dict)
     """Benchmarks by name, such as sugar_crepe, with the places of their files; null leaves one out.
     docs/benchmarks.md lists the names."""

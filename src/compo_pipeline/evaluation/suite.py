@@ -268,6 +268,20 @@ class Suite:
         return found
 
     @property
+    def same_models(self) -> list[str]:
+        """A line per model with the weights and the figures of one before it."""
+        found = []
+        for place, model in enumerate(self.models):
+            for other in self.models[:place]:
+                if (model.fingerprint, model.values) == (other.fingerprint, other.values):
+                    found.append(
+                        f"{model.name} is the same model as {other.name} (equal weights and "
+                        "figures): count it once"
+                    )
+                    break
+        return found
+
+    @property
     def left_out(self) -> list[str]:
         """A line per benchmark with skipped or degenerate items or truncated texts."""
         return left_out(self.audits, self.benchmarks)
@@ -299,15 +313,21 @@ def listed_models(name: str, lists: Mapping[str, Any]) -> dict[str, ModelSetting
         lists: the YAML key `model_lists`: names of models to their settings, by list.
 
     Raises:
-        SettingsError: there is no such list, or a model cannot be configured so.
+        SettingsError: there is no such list, a model cannot be configured so, or two are the same.
     """
     models = _named(name, "models", lists, "model_lists")
     if not models:
         raise SettingsError(f"model_lists.{name}: it is empty; expected models by name")
-    return {
-        model: parse(ModelSettings, values or {}, f"model_lists.{name}.{model}")
-        for model, values in models.items()
-    }
+    found: dict[str, ModelSettings] = {}
+    for model, values in models.items():
+        own = parse(ModelSettings, values or {}, f"model_lists.{name}.{model}")
+        if same := [other for other, known in found.items() if known == own]:
+            raise SettingsError(
+                f"model_lists.{name}.{model}: it is the same model as '{same[0]}', with equal "
+                "settings; remove one"
+            )
+        found[model] = own
+    return found
 
 
 def named_set(name: str, sets: Mapping[str, Any]) -> ComparisonSet:

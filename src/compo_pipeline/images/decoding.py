@@ -115,6 +115,11 @@ def file_name(name: str) -> str:
     return name.partition(_CROP)[0]
 
 
+def is_file_name(name: str) -> bool:
+    """Whether a name is that of a file alone: neither of a crop nor of an image in an archive."""
+    return file_name(name) == name and not archives.parted(name)[1]
+
+
 def locate(root: Path, relative: str, limits: Limits) -> Path:
     """The file of an image, or the archive that holds it, which must be under the root.
 
@@ -165,6 +170,22 @@ def open_file(root: Path, relative: str, limits: Limits) -> BufferedReader | Byt
     if len(content) < archives.scan(path).members[member][1]:
         raise ImageError("truncated", f"{shown(name)}: the archive ends before it does")
     return BytesIO(content)
+
+
+def source_name(root: Path, relative: str, limits: Limits) -> str:
+    """The name of an image's file; of one in a Parquet file that of its source, empty if not told.
+
+    Raises:
+        ImageError: as `open_file`.
+    """
+    name = file_name(relative)
+    path = locate(root, relative, limits)
+    if path == root / name:
+        return name
+    try:
+        return archives.source_name(path, archives.parted(name)[1])
+    except ValueError as error:
+        raise ImageError("truncated", f"{shown(name)}: {error}") from error
 
 
 def load(root: Path, relative: str, limits: Limits) -> Image.Image:

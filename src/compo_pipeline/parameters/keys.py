@@ -20,23 +20,64 @@ KINDS = ("parameters", "catalog", "globals")
 _SUFFIXES = (".yml", ".yaml", ".json")
 # The same safe loader in C, where PyYAML was built with it: this runs before every command.
 SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_MERGE = "tag:yaml.org,2002:merge"  # of the key `<<`
 
 
 def read(folder: Path, kind: str) -> dict[Path, dict[str, Any]]:
     """The unresolved files of one kind in an environment's folder, by Kedro's rules of names.
 
     Raises:
-        SettingsError: a file is no YAML.
+        SettingsError: a file is no YAML, or gives a key twice.
     """
     found = {}
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
         if path.suffix in _SUFFIXES and any(part.startswith(kind) for part in parts):
             try:
-                found[path] = yaml.load(path.read_text(encoding="utf-8"), SafeLoader) or {}  # noqa: S506
-            except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+                found[path] = _content(path.read_text(encoding="utf-8")) or {}
+            except (yaml.YAMLError, ValueError, RecursionError) as error:
                 raise SettingsError(f"{path}: {error}") from None
     return found
+
+
+def _content(text: str) -> Any:
+    """The value of a YAML document.
+
+    Raises:
+        yaml.YAMLError: it is none.
+        ValueError: a key is given twice, of which YAML would keep the last.
+    """
+    loader = SafeLoader(text)
+    try:
+        document = loader.get_single_node()
+        if document is None:
+            return None
+        _refuse_repeated(document)
+        return loader.construct_document(document)
+    finally:
+        loader.dispose()
+
+
+def _refuse_repeated(document: yaml.Node) -> None:
+    waiting, seen = [("", document)], {id(document)}
+    while waiting:
+        prefix, node = waiting.pop()
+        if not isinstance(node, yaml.MappingNode):
+            continue
+        lines: dict[str, int] = {}
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
+                continue
+            line = key.start_mark.line + 1
+            if key.value in lines:
+                raise ValueError(
+                    f"the key {prefix}{key.value} is given twice, in lines {lines[key.value]} and "
+                    f"{line}; remove or rename one"
+                )
+            lines[key.value] = line
+            if id(value) not in seen:
+                seen.add(id(value))
+                waiting.append((f"{prefix}{key.value}.", value))
 
 
 def check(conf: Path, environment: str, runtime: Mapping[str, Any]) -> set[str]:

@@ -112,7 +112,7 @@ def show(suite: Suite, console: Console | None = None) -> None:
         ]
         table.add_row(Text(rows[0].label), *cells)
     console.print(table)
-    for line in suite.left_out:
+    for line in (*suite.same_models, *suite.left_out):
         console.print(Text(line, style="yellow"))
     for label in suite.not_run:
         console.print(Text(f"{label}: not run, its files are not there", style="yellow"))

@@ -77,7 +77,8 @@ class BenchmarkFiles:
     """Folder with one folder of annotation files per benchmark."""
 
     images: str | None = None
-    """Folder of the images that those files name; null is `<root>/images`."""
+    """Folder of the images that those files name; null is `<root>/<benchmark>/images` where it is
+    there, else `<root>/images`."""
 
     follow_symlinks: bool = False
     """Whether both may be links to files outside these folders."""

@@ -12,7 +12,7 @@ from compo_pipeline.compute import choose_device, use_cores
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.evaluation.benchmarks import Subtask, load_place, places
 from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
-from compo_pipeline.images.decoding import ImageError, file_name, load
+from compo_pipeline.images.decoding import ImageError, is_file_name, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.registry import tracking, versions
 from compo_pipeline.registry.serving import require_free
@@ -86,8 +86,8 @@ def draw_examples(settings: BenchmarksSettings, count: int, seed: int = 0) -> li
 def _draw_item(subtask: Subtask, seed: int) -> PageExample | None:
     """One of the subtask's items with a usable image, of three that are tried."""
     draw = rng("examples", seed, subtask.benchmark, subtask.name)
-    # The page opens files: no crops.
-    items = [item for item in subtask.items if file_name(item.image) == item.image]
+    # The page opens files: no crops, nothing in an archive.
+    items = [item for item in subtask.items if is_file_name(item.image)]
     for item in draw.sample(items, min(3, len(items))):
         try:
             load(*subtask.place(item))

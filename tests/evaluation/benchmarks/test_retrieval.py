@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks import BENCHMARKS, Subtask
 from compo_pipeline.evaluation.embed import Embedded
 from compo_pipeline.evaluation.scoring import score
@@ -74,6 +76,45 @@ def test_iiw_finds_the_endings_of_its_images(tmp_path: Path) -> None:
     (tmp_path / "iiw_400.jsonl").write_text("\n".join(map(json.dumps, rows)))
     (subtask,) = load("iiw", tmp_path)
     assert list(captions(subtask)) == ["a.png", "b.jpg"]
+
+
+# The five files of the release and their fields, by the READMEs beside them.
+IIW_RELEASE = {
+    "IIW-400": {"image/key": "aar_test_04600", "IIW": "A dog.", "IIW-P5B": "A cat."},
+    "DCI_Test": {"image": "sa_1545038.jpg", "ex_id": "113029-data.json", "IIW": "A dog."},
+    "DOCCI_Test": {"image": "test_00731", "DOCCI": "A cat.", "IIW": "A dog."},
+    "CM_3600": {"image/key": "5fc4c61f4f8956ff", "image/source": "5fc4", "IIW-P5B": "A dog."},
+    "LocNar_Eval": {"image/key": "08c26653adb55dd0", "image/source": "08c_79", "IIW-P5B": "A dog."},
+}
+
+
+def test_all_files_of_the_release_of_iiw(tmp_path: Path) -> None:
+    for name, row in IIW_RELEASE.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "data.jsonl").write_text(json.dumps(row))
+        (tmp_path / name / "README.md").touch()
+    (tmp_path / "images" / "dci").mkdir(parents=True)
+    for image in ("dci/sa_1545038.jpg", "dci/test_00731.jpeg", "test_00731.png", "5fc4.jpg"):
+        (tmp_path / "images" / image).touch()
+    found = {task.name: captions(task) for task in load("iiw", tmp_path)}
+    assert found == {
+        "iiw_400": {"aar_test_04600.jpg": ("A dog.",)},
+        "dci_test": {"dci/sa_1545038.jpg": ("A dog.",)},
+        "docci_test": {"test_00731.png": ("A dog.",)},
+        "cm_3600": {"5fc4c61f4f8956ff.jpg": ("A dog.",)},
+        "locnar_eval": {"08c26653adb55dd0.jpg": ("A dog.",)},
+    }
+    (tmp_path / "dci_test.jsonl").write_text(json.dumps(IIW_RELEASE["DCI_Test"]))
+    with pytest.raises(SettingsError, match="two files are of the set dci_test"):
+        load("iiw", tmp_path)
+
+
+def test_iiw_in_the_folders_of_its_release_is_the_same(shared: Path, tmp_path: Path) -> None:
+    folder = shared / "benchmarks" / "iiw"
+    (tmp_path / "IIW-400").mkdir()
+    (tmp_path / "IIW-400" / "data.jsonl").write_bytes((folder / "iiw_400.jsonl").read_bytes())
+    (found,), (expected,) = load("iiw", tmp_path), load("iiw", folder)
+    assert replace(found, images=expected.images) == expected
 
 
 def test_official_iiw_file(shared: Path) -> None:

@@ -149,11 +149,20 @@ def places(settings: BenchmarksSettings) -> list[Place]:
         folder = files and (files.root or (settings.root and f"{settings.root}/{name}"))
         if not files or not folder:
             continue
-        beside = Path(folder) if files.root else Path(folder).parent
-        images = files.images or settings.images
-        place = Place(BENCHMARKS[name], Path(folder), Path(images or beside / "images"), files)
-        found.append(place)
+        images = files.images or settings.images or _images_of(Path(folder), own=bool(files.root))
+        found.append(Place(BENCHMARKS[name], Path(folder), Path(images), files))
     return found
+
+
+def _images_of(folder: Path, *, own: bool) -> Path:
+    """The folder `images` in that of a benchmark; where there is none, that beside it.
+
+    Args:
+        folder: of the annotation files.
+        own: whether it is named by itself, not below `benchmarks.root`: then nothing is beside it.
+    """
+    inside = folder / "images"
+    return inside if own or inside.is_dir() else folder.parent / "images"
 
 
 def from_files(settings: BenchmarksSettings) -> list[Subtask]:

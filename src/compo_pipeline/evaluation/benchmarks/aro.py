@@ -7,9 +7,10 @@ in the authors' notebook, and pairs of attributes with fewer than 25 items; the 
 over relations and over pairs.
 
 `coco_order.json` and `flickr30k_order.json` are lists of {image, correct_caption, hard_text_1, ...
-hard_text_4}, or of the authors' test cases {image, caption_options} with the right one first. The
-shuffles are read, not made: they differ between versions of the tagger. A tie is right, as in the
-official code, whatever `benchmarks.ties` says; a metric of its own counts ties as wrong.
+hard_text_4}, or of the authors' test cases {image, caption_options} with the right one first.
+mteb's Parquet on the hub has the first form, with the images inside. The shuffles are read, not
+made: they differ between versions of the tagger. A tie is right, as in the official code, whatever
+`benchmarks.ties` says; a metric of its own counts ties as wrong.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.evaluation.benchmarks import hub
 from compo_pipeline.evaluation.benchmarks.items import (
     Benchmark,
     Item,
     Mean,
     Record,
     Subtask,
+    files_of,
     read_files,
     subtasks_of,
 )
@@ -40,6 +43,15 @@ _FILES = {
 }
 _BOX = ("bbox_x", "bbox_y", "bbox_w", "bbox_h")
 _ORDER = ("correct_caption", "hard_text_1", "hard_text_2", "hard_text_3", "hard_text_4")
+_IMAGE_COLUMNS = ("images", "image")
+# The folders of mteb's data sets, and our own names.
+_ON_HUB = {
+    "cocoorder": ORDERS[0],
+    "arococoorder": ORDERS[0],
+    "flickr30korder": ORDERS[1],
+    "flickrorder": ORDERS[1],
+    "aroflickrorder": ORDERS[1],
+}
 _LEAST_ITEMS = 25
 _DROPPED = {
     RELATION: "symmetric relations",
@@ -83,18 +95,34 @@ _LEFT_OUT = {" ".join(relation.split()) for relation in _SYMMETRIC.split(",")}
 def load(root: Path, images: Path) -> list[Subtask]:
     """Read the files that are there, a subtask for each relation and each pair of attributes."""
     found: list[Subtask] = []
-    for file in read_files(root, *(f"{name}.json" for name in _FILES)):
-        name = _FILES[file.name]
-        items = [_item(name, record) for record in file.records()]
-        every = subtasks_of(NAME, "image_to_text", images, items)
+    for name, rows in _rows(root, images).items():
+        items = [_item(name, record) for record in rows.records]
+        every = subtasks_of(NAME, "image_to_text", rows.images, items)
         counted = [task for task in every if _counts(task)]
         if name in ORDERS:
             counted = [replace(task, **_OF_ORDERS) for task in counted]
         if not counted:
-            raise SettingsError(f"{file.where}: all items are left out: {_DROPPED[name]}")
+            where = rows.records[0].where.rpartition(", ")[0]
+            raise SettingsError(f"{where}: all items are left out: {_DROPPED[name]}")
         if dropped := len(items) - sum(len(task.items) for task in counted):
             counted[0] = replace(counted[0], dropped={_DROPPED[name]: dropped})
         found += counted
+    return found
+
+
+def _rows(root: Path, images: Path) -> dict[str, hub.Rows]:
+    """The rows of each file, and of the orders in the hub's Parquet."""
+    on_hub = hub.files_by_name(root, _ON_HUB)
+    patterns = [f"{name}.json" for name in _FILES]
+    found: dict[str, hub.Rows] = {}
+    if files_of(root, *patterns) or not on_hub:
+        for file in read_files(root, *patterns):
+            found[_FILES[file.name]] = hub.Rows(file.records(), images, inside=False)
+    for name, files in on_hub.items():
+        if name in found:
+            raise SettingsError(f"{root}/{name}.json and {files[0]} are both {name}: remove one")
+        texts = hub.same_names(_ORDER)
+        found[name] = hub.read_split(root, files, images, {"image": _IMAGE_COLUMNS}, texts)
     return found
 
 
@@ -136,6 +164,9 @@ BENCHMARK = Benchmark(
     ),
     averages={"accuracy": _AVERAGES},
     source="github.com/mertyg/vision-language-models-are-bows: visual_genome_relation.json, "
-    "visual_genome_attribution.json, and word orders as coco_order.json, flickr30k_order.json; "
-    "images: those of Visual Genome, COCO's val2014 and test2014, flickr30k-images",
+    "visual_genome_attribution.json, and word orders as coco_order.json, flickr30k_order.json or, "
+    "as folders of these names, the Parquet of huggingface.co/datasets/gowitheflow/ARO-COCO-order "
+    "and ARO-Flickr-Order; images: those of Visual Genome, COCO's val2014 and test2014, "
+    "flickr30k-images",
+    files=hub.WITH_PARQUET,
 )

@@ -47,12 +47,13 @@ def load(root: Path, images: Path) -> list[Subtask]:
     found = []
     for file in read_files(root, "*.parquet", "*.jsonl"):
         named = file.where.endswith(".jsonl") or "image" in file.content[0]
-        items = _items(file, named)
+        items = _items(file, None if named else Path(file.where).relative_to(root))
         found += subtasks_of(NAME, "half_truth", images if named else root, items)
     return found
 
 
-def _items(file: Record, named: bool) -> Iterator[tuple[str, Item]]:
+def _items(file: Record, inside: Path | None) -> Iterator[tuple[str, Item]]:
+    """The items of a file, which may have the images `inside`."""
     for record in file.records():
         anchor, full, half, kind = map(
             record.text, ("anchor", "full_truth", "half_truth", "triplet_type")
@@ -61,7 +62,7 @@ def _items(file: Record, named: bool) -> Iterator[tuple[str, Item]]:
             raise SettingsError(
                 f"{record.where}: expected a triplet_type of {', '.join(KINDS)}, got {shown(kind)}"
             )
-        image = record.text("image") if named else f"{file.name}.parquet/image/{record.name}"
+        image = f"{inside}/image/{record.name}" if inside else record.text("image")
         yield f"{file.name}_{kind}", Item(record.name, image, (full, anchor), (half,))
 
 

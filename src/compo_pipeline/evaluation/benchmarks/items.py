@@ -23,6 +23,8 @@ from compo_pipeline.untrusted import (
 ALL = "all"
 """Name of the only subtask, or of the average over the items of all subtasks."""
 TITLES = "benchmarks.json"
+FILES = ("*", "data/*")
+"""Patterns of annotation files below the folder of a benchmark."""
 _MOST_PIXELS = 10**8
 """More than an edge of any image that is opened."""
 
@@ -223,7 +225,7 @@ class Benchmark:
     averages: Mapping[str, Mapping[str, Mean]] = field(default_factory=dict)
     source: str = ""
     ties_right: bool = False
-    files: tuple[str, ...] = ("*",)
+    files: tuple[str, ...] = FILES
     official_items: int | None = None
 
 
@@ -355,7 +357,7 @@ def read_files(root: Path, *patterns: str, kind: type = list) -> list[Record]:
     """The content of files of CSV with a header, JSON, JSON lines or Parquet, each as a record.
 
     Args:
-        root: folder of the files.
+        root: folder of the files; where there are none, those in its folder `data` are read.
         patterns: of their names; a file's subtask is named as it is, without its ending.
         kind: what each file holds, `dict` or `list`.
 
@@ -363,7 +365,7 @@ def read_files(root: Path, *patterns: str, kind: type = list) -> list[Record]:
         SettingsError: there is no such file, two are of one subtask, or one cannot be read, is
             empty or holds something else.
     """
-    files = sorted(file for pattern in patterns for file in root.glob(pattern))
+    files = files_of(root, *patterns)
     if not files:
         raise SettingsError(f"there is no {' or '.join(patterns)} in {root}")
     by_name: dict[str, Path] = {}
@@ -371,6 +373,14 @@ def read_files(root: Path, *patterns: str, kind: type = list) -> list[Record]:
         if (other := by_name.setdefault(file.stem, file)) != file:
             raise SettingsError(f"{other} and {file} are both the subtask {file.stem}: remove one")
     return [read_file(file, kind) for file in files]
+
+
+def files_of(root: Path, *patterns: str) -> list[Path]:
+    """The files of a folder that match a pattern; where there are none, those of its `data`."""
+    for folder in (root, root / "data"):
+        if found := sorted(file for pattern in patterns for file in folder.glob(pattern)):
+            return found
+    return []
 
 
 def read_file(file: Path, kind: type = list) -> Record:

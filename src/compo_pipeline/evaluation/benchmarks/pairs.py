@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.evaluation.benchmarks import hub
 from compo_pipeline.evaluation.benchmarks.items import (
     ALL,
+    FILES,
     Benchmark,
     Item,
     Mean,
     Record,
     Subtask,
+    files_of,
     read_files,
     subtasks_of,
 )
@@ -28,31 +31,48 @@ _EQBEN = ("youcook2", "gebc", "ag", "kubric_loc", "kubric_attr", "kubric_cnt", "
 class _Format:
     """The files of a benchmark.
 
-    `fields` are those of the first image, the second image, the first caption and the second
-    caption; `ending` is what an image's name lacks. `subtask` is the field that names the subtask.
-    `records` makes such records of those of the file.
+    `files` are patterns of the official ones; where there are none, the hub's Parquet is read, if
+    the benchmark is `on_hub`. `fields` are those of the first image, the second image, the first
+    caption and the second caption; `ending` is what an image's name lacks. `subtask` is the field
+    that names the subtask. `records` makes such records of those of an official file.
     """
 
     name: str
-    file: str
+    files: tuple[str, ...]
     fields: tuple[str, str, str, str] = ("image_0", "image_1", "caption_0", "caption_1")
     ending: str = ""
     subtask: str | None = None
     records: Callable[[list[Record]], Iterable[Record]] = iter
+    on_hub: bool = False
 
     def load(self, root: Path, images: Path) -> list[Subtask]:
         """Read the files."""
-        found = [
-            self._item(record)
-            for file in read_files(root, self.file)
+        rows = self._rows(root, images)
+        ending = "" if rows.inside else self.ending
+        found = [self._item(record, ending) for record in rows.records]
+        return subtasks_of(self.name, "group", rows.images, found)
+
+    def _rows(self, root: Path, images: Path) -> hub.Rows:
+        if self.on_hub and not files_of(root, *self.files):
+            if not (files := hub.parquet_files(root)):
+                raise SettingsError(
+                    f"there is no {' or '.join(self.files)} in {root}, and no Parquet of the hub "
+                    "(such as data/test-00000-of-00001.parquet)"
+                )
+            texts = filter(None, (*self.fields[2:], self.subtask))
+            columns = (hub.same_names(fields) for fields in (self.fields[:2], texts))
+            return hub.read_split(root, files, images, *columns)
+        official = [
+            record
+            for file in read_files(root, *self.files)
             for record in self.records(file.records())
         ]
-        return subtasks_of(self.name, "group", images, found)
+        return hub.Rows(official, images, inside=False)
 
-    def _item(self, record: Record) -> tuple[str, Item]:
+    def _item(self, record: Record, ending: str) -> tuple[str, Item]:
         image, other, caption, foil = map(record.text, self.fields)
         name = f"{record.get('id', record.name)}"
-        item = Item(name, image + self.ending, (caption,), (foil,), (other + self.ending,))
+        item = Item(name, image + ending, (caption,), (foil,), (other + ending,))
         return record.text(self.subtask) if self.subtask else ALL, item
 
 
@@ -101,7 +121,7 @@ def _three_texts(record: Record) -> list[str]:
     return [record.part("text", value).text("text") for value in values]
 
 
-_COCO = _Format("coco_counterfactuals", "examples.jsonl", ending=".jpg")
+_COCO = _Format("coco_counterfactuals", ("examples.jsonl",), ending=".jpg", on_hub=True)
 
 
 def _counterfactuals(root: Path, images: Path) -> list[Subtask]:
@@ -116,7 +136,7 @@ def _counterfactuals(root: Path, images: Path) -> list[Subtask]:
             ((item.image, item.positives), (item.other_images[0], item.negatives))
         )
     ]
-    return [groups, Subtask(_COCO.name, "retrieval", ("retrieval",), images, tuple(items))]
+    return [groups, Subtask(_COCO.name, "retrieval", ("retrieval",), groups.images, tuple(items))]
 
 
 def _benchmark(
@@ -136,6 +156,7 @@ def _benchmark(
         headline=lambda metric, subtask: subtask == name and metric in ("text", "image", "group"),
         averages=dict.fromkeys(("text", "image", "group", "group_match"), averages),
         source=source,
+        files=hub.WITH_PARQUET if form.on_hub else FILES,
     )
 
 
@@ -144,35 +165,45 @@ _EQBEN_MEAN = Mean(("youcook2", "gebc", "ag", Mean(_EQBEN[3:6]), "sd"))
 
 BENCHMARKS = (
     _benchmark(
-        _Format("winoground", "examples.jsonl", ending=".png", subtask="collapsed_tag"),
+        _Format(
+            "winoground",
+            ("examples.jsonl",),
+            ending=".png",
+            subtask="collapsed_tag",
+            on_hub=True,
+        ),
         "Winoground",
-        "huggingface.co/datasets/facebook/winoground: data/examples.jsonl; images: images.zip",
+        "huggingface.co/datasets/facebook/winoground: data/examples.jsonl, images: images.zip; or "
+        "its Parquet",
         average=_OVER_ITEMS,
     ),
     _benchmark(
         _Format(
             "color_swap",
-            "test.json",
+            ("test.json",),
             ("image_1", "image_2", "caption_1", "caption_2"),
             records=_color_swap,
+            on_hub=True,
         ),
         "ColorSwap",
-        "github.com/Top34051/colorswap: data/test.json; images: images.zip",
+        "github.com/Top34051/colorswap: data/test.json, images: images.zip; or the Parquet of "
+        "huggingface.co/datasets/stanfordnlp/colorswap",
     ),
     _benchmark(
         _Format(
             "bivlc",
-            "test.*",
+            ("test.jsonl", "test.json", "test.csv"),
             ("image", "negative_image", "caption", "negative_caption"),
             subtask="type",
+            on_hub=True,
         ),
         "BiVLC",
-        "huggingface.co/datasets/imirandam/BiVLC as test.jsonl or test.csv, `image` and "
-        "`negative_image` the names of its images, which you store",
+        "huggingface.co/datasets/imirandam/BiVLC: its Parquet; or the same as test.jsonl or "
+        "test.csv, `image` and `negative_image` the names of images that you store",
         average=_OVER_ITEMS,
     ),
     _benchmark(
-        _Format("mmvp_vlm", "Questions.csv", ending=".jpg", subtask="type", records=_mmvp),
+        _Format("mmvp_vlm", ("Questions.csv",), ending=".jpg", subtask="type", records=_mmvp),
         "MMVP-VLM",
         "huggingface.co/datasets/MMVP/MMVP_VLM: Questions.csv; images: MLLM_VLM Images",
         average=_OVER_ITEMS,
@@ -180,7 +211,7 @@ BENCHMARKS = (
     _benchmark(
         _Format(
             "eqben",
-            "*.json",
+            ("*.json",),
             ("image0", "image1", "caption0", "caption1"),
             subtask="set",
             records=_eqben,
@@ -196,6 +227,7 @@ BENCHMARKS = (
         load=_counterfactuals,
         headline=lambda metric, name: metric in ("text", "image", "group", "i2t_r1", "t2i_r1"),
         source="huggingface.co/datasets/Intel/COCO-Counterfactuals: data/examples.jsonl; images: "
-        "images.zip",
+        "images.zip; or its Parquet",
+        files=hub.WITH_PARQUET,
     ),
 )

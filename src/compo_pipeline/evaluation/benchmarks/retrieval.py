@@ -5,7 +5,8 @@ image, and the first sentence of a long caption. The official files are
 
 - COCO's annotations: {"images": [{"id", "file_name"}], "annotations": [{"image_id", "caption"}]}
 - Karpathy's splits: {"images": [{"split", "filepath", "filename", "sentences": [{"raw"}]}]}
-- DOCCI: lines of {"example_id", "split", "image_file", "description"}; IIW: of {"image/key", "IIW"}
+- DOCCI: lines of {"example_id", "split", "image_file", "description"}
+- IIW: lines of {"image/key" or "image", "IIW" or "IIW-P5B"}, a person's description or a model's
 
 A text protocol is a subtask: `karpathy` is the test split with raw captions, `clic` has CLIC's
 normalised ones (of COCO those of val2017). Every caption of an image is a query, also beyond the
@@ -16,15 +17,18 @@ its own splitter is not known.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path, PurePath
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks.items import (
+    FILES,
     Benchmark,
     Item,
     Record,
     Subtask,
+    files_of,
+    read_file,
     read_files,
 )
 from compo_pipeline.evaluation.settings import RetrievalSettings, TextProtocol
@@ -38,6 +42,7 @@ NAME = "retrieval"
 _VAL = "captions_val2017"
 _CLIC_MARKS = re.compile(r"[.!\"()*#:;~]")
 _CLIC_WORDS = 30
+_IIW_FILES = ("*.jsonl", "*/data.jsonl")
 
 
 def clic_text(text: str) -> str:
@@ -111,16 +116,33 @@ def _docci(root: Path, images: Path) -> list[Subtask]:
 
 
 def _iiw(root: Path, images: Path) -> list[Subtask]:
-    # The file does not say how the images' names end.
-    names = {path.stem: path.name for path in images.iterdir()} if images.is_dir() else {}
-    found = []
-    for file in read_files(root, "*.jsonl"):
-        items = []
-        for record in file.records():
-            key = record.text("image/key")
-            items.append(Item(key, names.get(key, f"{key}.jpg"), _sentences(record.text("IIW"))))
-        found.append(_subtask("iiw", file.name, images, items))
-    return found
+    """Files that are named as their set, or `data.jsonl` in a folder of its name."""
+    # The files do not say how the images' names end.
+    folders = (*images.glob("*/*"), *images.glob("*"))
+    names = {key: str(path.relative_to(images)) for path in folders for key in _keys(path)}
+    found: dict[str, Subtask] = {}
+    for path in files_of(root, *_IIW_FILES):
+        own = path.parent.name if path.stem == "data" else path.stem
+        name = own.lower().replace("-", "_")
+        if name in found:
+            raise SettingsError(f"{root}: two files are of the set {name}: remove one")
+        items = [_iiw_item(record, names) for record in read_file(path).records()]
+        found[name] = _subtask("iiw", name, images, items)
+    if not found:
+        raise SettingsError(f"there is no {' or '.join(_IIW_FILES)} in {root}")
+    return list(found.values())
+
+
+def _keys(path: Path) -> tuple[str, str]:
+    return path.stem, path.name
+
+
+def _iiw_item(record: Record, names: Mapping[str, str]) -> Item:
+    key = record.text("image" if record.get("image/key") is None else "image/key")
+    by_model = record.get("IIW") is None and record.get("IIW-P5B") is not None
+    text = record.text("IIW-P5B" if by_model else "IIW")
+    default = key if PurePath(key).suffix else f"{key}.jpg"
+    return Item(key, names.get(key, default), _sentences(text))
 
 
 def _annotated(file: Record) -> Iterator[Item]:
@@ -171,7 +193,11 @@ def _subtask(
 
 
 def _benchmark(
-    name: str, label: str, load: Callable[[Path, Path], list[Subtask]] | None, source: str = ""
+    name: str,
+    label: str,
+    load: Callable[[Path, Path], list[Subtask]] | None,
+    source: str = "",
+    files: tuple[str, ...] = FILES,
 ) -> Benchmark:
     return Benchmark(
         name=name,
@@ -179,6 +205,7 @@ def _benchmark(
         load=load,
         headline=lambda metric, _: metric in ("i2t_r1", "t2i_r1", "i2t_r5", "t2i_r5"),
         source=source,
+        files=files,
     )
 
 
@@ -207,6 +234,8 @@ FILE_BENCHMARKS = (
         "iiw",
         "IIW retrieval",
         _iiw,
-        "data.jsonl of IIW-400 (github.com/google/imageinwords), named iiw_400.jsonl; its images",
+        "the folders IIW-400, DCI_Test, DOCCI_Test, CM_3600, LocNar_Eval of "
+        "github.com/google/imageinwords: datasets, each with its data.jsonl; their images",
+        files=(*FILES, "*/data.jsonl"),
     ),
 )
