@@ -48,6 +48,7 @@ def run(
     data: Path,
     tiny_model: Callable[..., Path],
     version_files: Callable[..., dict[str, str]],
+    sealed: Callable[..., Any],
     mlflow_project: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

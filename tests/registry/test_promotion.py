@@ -3,6 +3,7 @@
 import itertools
 import json
 import runpy
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -48,7 +49,7 @@ class Known:
         meanwhile: Callable[[], object] = lambda: None,
     ) -> None:
         self.right, self.base, self.meanwhile = right, base, meanwhile
-        self.measured: list[Overlap] = []
+        self.measured: list[Overlap] = [made.CLEAN]
 
     titles: ClassVar[dict[str, str]] = {}
     slices: ClassVar[dict[tuple[str, str, str], tuple[str, ...]]] = {}
@@ -94,15 +95,21 @@ def files(
 
 
 @pytest.fixture
-def model(configure: Callable[[str], None], files: Files) -> Iterator[str]:
+def model(
+    configure: Callable[[str], None],
+    files: Files,
+    sealed: Callable[..., Any],
+    tmp_path: Path,
+) -> Iterator[str]:
     """A registered model of three versions, the third of them the challenger."""
     configure("promotion")
     client = mlflow.MlflowClient()
     name = f"promoted-{next(numbers)}"
     client.create_registered_model(name)
-    for _ in range(3):
+    for number in range(3):
+        folder = shutil.copytree(files.folder, tmp_path / f"files of {number}")
         run_id = tracking.open_run("made", {})
-        client.create_model_version(name, str(files.folder), run_id, tags=files.tags)
+        sealed(client.create_model_version(name, str(folder), run_id, tags=files.tags))
     client.set_registered_model_alias(name, "challenger", "3")
     yield name
 
@@ -197,7 +204,16 @@ def test_a_tag_that_another_process_writes_first_is_written_again(
     assert refused and tags(model, 3)["promotion.outcome"] == "promoted"
 
 
-def test_contamination_is_taken_from_the_challengers_run(model: str) -> None:
+def test_without_measured_contamination_a_challenger_is_refused(model: str) -> None:
+    put(model, champion=1)
+    scorer = Known({1: 10, 3: 36})
+    scorer.measured = []
+    decided = promoted(model, scorer)
+    assert decided.outcome == "refused" and "contamination (" in decided.reason
+    assert at(model)["champion"] == 1
+
+
+def test_contamination_is_that_of_the_challenger(model: str) -> None:
     put(model, champion=1)
     scorer = Known({1: 10, 3: 36})
     scorer.measured = [Overlap("sugar_crepe_pp", "swap_att", 9, 1, 0, None, 9, 0)]

@@ -92,6 +92,7 @@ def test_tags_of_a_version_name_its_origin(registered: Registered, checkpoint: P
     commit = mlflow.get_run(registered.run_id).data.tags["git_commit"]
     headline = version.tags.pop("headline")
     assert headline.startswith("Retrieval image to text R@1 95.0 (+45.0 [")
+    assert re.fullmatch("[0-9a-f]{64}", version.tags.pop("files"))
     assert version.tags == {
         "dataset": "toy",
         "method": "clic",
@@ -104,7 +105,7 @@ def test_tags_of_a_version_name_its_origin(registered: Registered, checkpoint: P
         "git_commit": commit,
         "checkpoint_sha256": file_sha256(checkpoint / "open_clip_model.safetensors"),
         "precision": "fp32",
-        "export_format": "2",
+        "export_format": "3",
         "benchmarks": '{"retrieval/i2t_r1/raw": 95.0, "retrieval/t2i_r1/raw": 50.0}',
     }
     assert mlflow.get_run(registered.run_id).data.metrics == {

@@ -91,14 +91,14 @@ class VersionScores:
         Raises:
             ScoresMissing: none are cached, and `reevaluate` is off.
             ScoresInvalid: the cached ones were changed.
-            VersionError: its files are needed and are not those that were registered.
+            VersionError: its files are not those that were registered.
         """
-        weights = version.tags.get("fingerprint", "")
+        files = self.verified(version)
         return self._scores(
-            version,
-            weights,
+            files,
+            files.lineage.fingerprint or "",
             f"version {version.version}",
-            lambda: self.verified(version).model.to(self._device),
+            lambda: files.model.to(self._device),
         )
 
     def base_of(self, version: ModelVersion) -> list[Score]:
@@ -108,27 +108,31 @@ class VersionScores:
             ScoresMissing, ScoresInvalid, VersionError: as `of`.
             SettingsError: `model` names another base.
         """
-        weights = version.tags.get("base_fingerprint", "")
+        files = self.verified(version)
         return self._scores(
-            version,
-            weights,
+            files,
+            files.lineage.base_fingerprint or "",
             f"the base of version {version.version}",
-            lambda: load_base(version, self.base, self._device),
+            lambda: load_base(files.lineage, self.base, self._device),
         )
 
     def overlaps(self, version: ModelVersion) -> list[Overlap]:
-        """Contamination of sets of subtasks by a version's training data, from its run."""
-        return scores.stored_overlaps(tracking.run_of(version), self.subtasks)
+        """Contamination of sets of subtasks by a version's training data, from its files.
+
+        Raises:
+            VersionError: the files are not those that were registered.
+        """
+        return self.verified(version).evidence.overlaps_of(self.subtasks)
 
     @property
     def _device(self) -> str:
         return str(choose_device(self.evaluation.device, key="evaluation.device"))
 
     def _scores(
-        self, version: ModelVersion, weights: str, name: str, load: Callable[[], LoadedModel]
+        self, files: VerifiedVersion, weights: str, name: str, load: Callable[[], LoadedModel]
     ) -> list[Score]:
-        run_id = tracking.run_of(version)
-        signed = None if self.signing.public_key is None else self.verified(version).scores
+        run_id = tracking.stored_run(files.lineage.run_id)
+        signed = None if self.signing.public_key is None else files.evidence.scores
         found: dict[str, list[Score]] = {}
         missing: dict[str, str] = {}
         for benchmark, fingerprint in self.fingerprints.items():
