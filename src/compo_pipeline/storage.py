@@ -17,8 +17,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from click import ClickException
-
+from compo_pipeline.configuration import PlainError
 from compo_pipeline.remote import open_file
 
 # Pieces read from a large file for its fingerprint: their number, and bytes of each.
@@ -31,7 +30,7 @@ NO_CHECKSUM = (_CHECKSUM + _BLANK).decode()
 log = logging.getLogger(__name__)
 
 
-class DamagedFileError(ClickException, ValueError):
+class DamagedFileError(PlainError, ValueError):
     """A file that does not hold what was written."""
 
     def __init__(self, path: Path, reason: str) -> None:
@@ -42,7 +41,7 @@ class DamagedFileError(ClickException, ValueError):
         return DamagedFileError, (self.path, self._reason)
 
 
-class DiskFullError(ClickException, OSError):
+class DiskFullError(PlainError, OSError):
     """No space is left for a file."""
 
     def __init__(self, path: Path) -> None:

@@ -4,6 +4,7 @@ import itertools
 import json
 import runpy
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -27,11 +28,13 @@ from compo_pipeline.registry.promotion import (
     Decision,
     PromotionError,
     promote,
+    repair,
     roll_back,
 )
 from compo_pipeline.registry.settings import SigningSettings
 from compo_pipeline.registry.verification import VersionError
 from compo_pipeline.registry.version_scores import ScoresMissing
+from compo_pipeline.registry.versions import find
 
 SCRIPT = Path(__file__).with_name("promoting.py")
 made = SimpleNamespace(**runpy.run_path(str(SCRIPT)))
@@ -368,3 +371,68 @@ def test_a_contested_roll_back_moves_nothing(model: str, monkeypatch: pytest.Mon
     decided = roll_back(model, SETTINGS, UNSIGNED)
     assert (decided.outcome, decided.failed) == ("contested", True)
     assert at(model) == {"challenger": 3, "champion": 2, "previous": 1}
+
+
+def point(name: str, alias: str, number: int) -> None:
+    """Let an alias name any number, as a registry does whose version was deleted meanwhile."""
+    with sqlite3.connect(str(tracking.local_file(mlflow.get_registry_uri()))) as database:
+        where = "WHERE name = ? AND alias = ?"
+        statement = f"UPDATE registered_model_aliases SET version = ? {where}"
+        assert database.execute(statement, (number, name, alias)).rowcount == 1
+    database.close()
+
+
+@pytest.mark.parametrize("alias", ["challenger", "champion", "previous"])
+def test_an_alias_of_no_version_is_one_line(model: str, alias: str) -> None:
+    put(model, champion=2, previous=1)
+    point(model, alias, 9)
+    where = f"'{alias}' of {model} names version 9, which does not exist; .*promotion.action=repair"
+    with pytest.raises(SettingsError, match=where):
+        if alias == "previous":
+            roll_back(model, SETTINGS, UNSIGNED)
+        else:
+            promoted(model, Known({2: 10, 3: 36}))
+    with pytest.raises(SettingsError, match=where):
+        find(model, alias, None)
+
+
+def test_an_alias_of_a_deleted_version_is_repaired(model: str) -> None:
+    client = mlflow.MlflowClient()
+    put(model, champion=2, previous=1)
+    client.delete_model_version(model, "2")
+    # MLflow deletes the alias in some stores, and leaves it in others.
+    if "champion" not in at(model):
+        put(model, champion=1)
+        point(model, "champion", 2)
+    with pytest.raises(SettingsError, match="names version 2, which does not exist"):
+        promoted(model, Known({2: 10, 3: 36}))
+    (done,) = repair(model, SETTINGS, UNSIGNED)
+    assert done == (
+        "The alias 'champion' names version 2, which does not exist: it goes back to version 1."
+    )
+    assert at(model) == {"challenger": 3, "champion": 1}
+
+
+def test_repairing_deletes_aliases_and_moves_none_that_is_right(
+    model: str, files: Files, tmp_path: Path
+) -> None:
+    put(model, champion=2, previous=1, mine=1)
+    before = at(model)
+    assert repair(model, SETTINGS, UNSIGNED) == [] and at(model) == before
+    for alias in ("mine", "previous"):
+        point(model, alias, 9)
+    pointed = at(model)
+    said = repair(model, replace(SETTINGS, dry_run=True), UNSIGNED)
+    assert at(model) == pointed and len(said) == 2
+    assert repair(model, SETTINGS, UNSIGNED) == said
+    assert at(model) == {"challenger": 3, "champion": 2}
+
+
+def test_a_changed_version_is_not_made_champion_by_a_repair(model: str, tmp_path: Path) -> None:
+    put(model, champion=2, previous=1)
+    point(model, "champion", 9)
+    (tmp_path / "files of 0" / "model.py").write_text("")
+    assert repair(model, SETTINGS, UNSIGNED) == [
+        "The alias 'champion' names version 9, which does not exist: it is deleted."
+    ]
+    assert at(model) == {"challenger": 3, "previous": 1}

@@ -348,6 +348,35 @@ def test_a_copy_is_a_version_with_files_tags_and_scores(
         mlflow.set_registry_uri(here)
 
 
+def test_a_copy_is_signed_anew_for_its_own_number(
+    version: ModelVersion,
+    sealed: Callable[..., ModelVersion],
+    key_pair: Callable[[str], SigningSettings],
+    tmp_path: Path,
+) -> None:
+    keys = key_pair("copies")
+    public = SigningSettings(keys.public_key)
+    sealed(version, keys)
+    other = f"sqlite:///{tmp_path / 'other.db'}"
+    target = mlflow.MlflowClient(tracking_uri=other, registry_uri=other)
+    target.create_experiment("copies", (tmp_path / "artifacts").as_uri())
+    target.create_registered_model(version.name)
+    target.create_model_version(version.name, str(tmp_path / "earlier"))
+    settings = CopySettings(to=other, experiment="copies")
+    with pytest.raises(SettingsError, match=r"registration\.signing\.private_key"):
+        copy_version(version.name, settings, public)
+    assert copy_version(version.name, settings, keys) == 2
+    copied = target.get_model_version_by_alias(version.name, "challenger")
+    files = verification.verified(copied, tmp_path / "copy", public, other)
+    assert (files.lineage.version, files.lineage.run_id) == (2, copied.run_id)
+    assert copy_version(version.name, settings, keys) == 2, "the same checkpoint is there once"
+    # What is checked is the copy, not the version of the same number here.
+    (weights,) = (tmp_path / "artifacts").rglob("open_clip_model.safetensors")
+    weights.write_bytes(weights.read_bytes()[:-1])
+    with pytest.raises(VersionError, match="open_clip_model.safetensors"):
+        verification.verified(copied, tmp_path / "again", public, other)
+
+
 def test_copying_needs_a_place_and_a_version(version: ModelVersion) -> None:
     with pytest.raises(SettingsError, match=r"promotion\.copy\.to"):
         copy_version(version.name, CopySettings(), UNSIGNED)

@@ -20,10 +20,9 @@ from typing import TypeVar
 
 import mlflow
 import pyarrow.parquet as pq
-from click import ClickException
 
 from compo_pipeline.compute import choose_device
-from compo_pipeline.configuration import parse
+from compo_pipeline.configuration import PlainError, parse
 from compo_pipeline.evaluation import scoring
 from compo_pipeline.evaluation.benchmarks import Subtask
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
@@ -46,7 +45,7 @@ _Row = TypeVar("_Row", Subtask, Score)
 log = logging.getLogger(__name__)
 
 
-class ScoresInvalid(ClickException, RuntimeError):
+class ScoresInvalid(PlainError, RuntimeError):
     """Stored scores were changed after they were computed."""
 
 

@@ -13,17 +13,17 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import mlflow
 import numpy as np
 import torch
-from click import ClickException
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 from PIL import Image
 from torch import Tensor
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration import PlainError, SettingsError
 from compo_pipeline.models.encoding import encode_images, encode_texts
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import REGISTRY_PREFIX, ModelSettings
@@ -41,7 +41,7 @@ TOLERANCE = 1e-4
 _DIGITS = 16
 
 
-class VersionError(ClickException, ValueError):
+class VersionError(PlainError, ValueError):
     """A version whose files are not those that were registered; names version and file."""
 
 
@@ -98,7 +98,7 @@ def verified(
         model = _loaded(export, lineage.fingerprint)
     except Exception as error:
         # Damaged files raise errors of several libraries.
-        reason = error.message if isinstance(error, ClickException) else str(error)
+        reason = error.message if isinstance(error, PlainError) else str(error)
         reason = reason.replace(f"{folder}/", "")
         raise VersionError(
             f"registration.name: {name} is not the model that was registered and scored: {reason}. "
@@ -112,7 +112,7 @@ def _copied(version: ModelVersion, folder: Path, store: str | None) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     client = mlflow.MlflowClient(tracking_uri=store, registry_uri=store)
     uri = client.get_model_version_download_uri(version.name, str(version.version))
-    repository = get_artifact_repository(uri, tracking_uri=store, registry_uri=store)
+    repository: Any = get_artifact_repository(uri, tracking_uri=store, registry_uri=store)
     return Path(repository.download_artifacts("", dst_path=str(folder)))
 
 

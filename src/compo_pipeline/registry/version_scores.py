@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from click import ClickException
 from mlflow.entities.model_registry import ModelVersion
 
 from compo_pipeline.compute import choose_device
+from compo_pipeline.configuration import PlainError
 from compo_pipeline.evaluation.benchmarks import Subtask, titles
+from compo_pipeline.evaluation.comparison import BASE
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.scoring import score_model
@@ -29,10 +30,13 @@ from compo_pipeline.registry.scores import ScoresFingerprint, ScoresInvalid
 from compo_pipeline.registry.settings import SigningSettings
 from compo_pipeline.registry.verification import VerifiedVersion, load_base, verified
 
+# Names of the models in computed scores.
+VERSION = "version"
+
 log = logging.getLogger(__name__)
 
 
-class ScoresMissing(ClickException, RuntimeError):
+class ScoresMissing(PlainError, RuntimeError):
     """A version has no comparable scores, and `promotion.reevaluate` is off."""
 
 
@@ -115,6 +119,23 @@ class VersionScores:
             f"the base of version {version.version}",
             lambda: load_base(files.lineage, self.base, self._device),
         )
+
+    def compute(self, version: ModelVersion, run: RunLog) -> list[Score]:
+        """Scores of a version, then of its base, computed anew and stored with a run.
+
+        Raises:
+            VersionError: its files are not those that were registered.
+            SettingsError: `model` names another base.
+        """
+        files = self.verified(version)
+        base = load_base(files.lineage, self.base, self._device)
+        embedder = Embedder(self.subtasks, self.evaluation)
+        found: list[Score] = []
+        for name, loaded in ((VERSION, files.model.to(self._device)), (BASE, base)):
+            rows = score_model(self.subtasks, embedder(loaded, name), name).rows
+            scores.store_scores(run, self.fingerprints, {loaded.fingerprint: rows})
+            found += rows
+        return found
 
     def overlaps(self, version: ModelVersion) -> list[Overlap]:
         """Contamination of sets of subtasks by a version's training data, from its files.
