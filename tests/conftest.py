@@ -429,24 +429,56 @@ def version_files(
     from compo_pipeline.models.export import export
     from compo_pipeline.models.loading import LoadedModel
     from compo_pipeline.models.weights import read_record
-    from compo_pipeline.registry import registration, verification
+    from compo_pipeline.registry import layout, registration, verification
+    from compo_pipeline.registry.evidence import Evidence, write_evidence
 
     logged = tmp_path_factory.mktemp("logged") / "model"
     mlflow.pyfunc.save_model(
         logged,
-        python_model=str(verification.SERVED_CODE),
-        artifacts={verification.ARTEFACT: str(tiny_clip)},
+        python_model=str(layout.SERVED_CODE),
+        artifacts={layout.ARTEFACT: str(tiny_clip)},
         pip_requirements=registration.requirements(tiny_clip),
     )
 
-    def write(loaded: LoadedModel, folder: Path, **metadata: Any) -> dict[str, str]:
+    def write(
+        loaded: LoadedModel, folder: Path, overlaps: tuple[Any, ...] = (), **metadata: Any
+    ) -> dict[str, str]:
         shutil.copytree(logged, folder, dirs_exist_ok=True)
         exported = folder / "artifacts" / tiny_clip.name
         export(loaded, exported, metadata=metadata)
         verification.write_probes(exported)
+        write_evidence(exported, Evidence({}, overlaps))
         return {"fingerprint": str(read_record(exported)["fingerprint"])}
 
     return write
+
+
+@pytest.fixture(scope="session")
+def sealed() -> Callable[..., Any]:
+    """Completes a version whose source is a folder, as registration does; `forge` checks nothing.
+
+    All digests, and the tags, are those of the folder as it is.
+    """
+    import mlflow
+
+    from compo_pipeline.registry import lineage, signing, verification
+    from compo_pipeline.registry.settings import SigningSettings
+
+    def seal(version: Any, keys: SigningSettings | None = None, *, forge: bool = False) -> Any:
+        client, number = mlflow.MlflowClient(), str(version.version)
+        files = Path(version.source)
+        for name in (lineage.LINEAGE_FILE, signing.SIGNATURE_FILE):
+            (files / name).unlink(missing_ok=True)
+        digest = lineage.files_digest(lineage.file_digests(files))
+        client.set_model_version_tag(version.name, number, lineage.FILES_TAG, digest)
+        tagged = client.get_model_version(version.name, number)
+        if forge:
+            lineage.write_lineage(tagged, files)
+        else:
+            verification.seal(tagged, files, keys or SigningSettings())
+        return tagged
+
+    return seal
 
 
 @pytest.fixture(scope="session")

@@ -14,26 +14,35 @@ from kedro.framework.session import KedroSession
 from kedro.io import DataCatalog
 from kedro.pipeline import Pipeline, node
 from kedro_datasets.json import JSONDataset
+from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 
+import compo_pipeline
 from compo_pipeline import next_steps
-from compo_pipeline.configuration import SettingsError, masked, parse
+from compo_pipeline.configuration import PlainError, SettingsError, masked, parse
 from compo_pipeline.counterfactuals.contract import EditRequest
 from compo_pipeline.counterfactuals.editors.endpoint import EndpointEditor
 from compo_pipeline.counterfactuals.settings import EndpointSettings, RetrySettings
+from compo_pipeline.hooks import ProjectHooks
 from compo_pipeline.pipelines.tuning import _tuned_run
 from compo_pipeline.presentation import promotion_page
 from compo_pipeline.provenance import page_facts
 from compo_pipeline.records import Parse
-from compo_pipeline.registry import tracking
+from compo_pipeline.registry import tracking, versions
+from compo_pipeline.registry.promotion import Contested, PromotionError, promote, repair, roll_back
 from compo_pipeline.registry.run_log import RunLog
+from compo_pipeline.registry.scores import ScoresInvalid
 from compo_pipeline.registry.settings import (
     CopySettings,
     Gate,
     GateRule,
     PromotionSettings,
+    SigningSettings,
     TrackingSettings,
 )
+from compo_pipeline.registry.verification import VersionError, verified
+from compo_pipeline.registry.version_scores import ScoresMissing
+from compo_pipeline.remote import RemoteError
 from compo_pipeline.tuning import results, study
 from compo_pipeline.tuning.settings import StorageSettings
 
@@ -202,3 +211,65 @@ def test_a_copy_names_its_target_without_its_password(tmp_path: Path) -> None:
         promotion_page.write_copy("compo-clip", settings, 1, {}, [], tmp_path)
         pages = [path.read_text() for path in tmp_path.glob("promotion.*")]
         assert len(pages) == 2 and not re.search(SECRET, "".join(pages))
+
+
+@pytest.mark.parametrize(
+    "error", [Contested, PromotionError, RemoteError, ScoresInvalid, ScoresMissing, VersionError]
+)
+def test_no_error_of_one_line_shows_a_secret(error: type[PlainError]) -> None:
+    raised = error(f"no answer of {URLS[0]}")
+    assert SECRET not in f"{raised} {raised.message} {raised!r}"
+
+
+def test_one_class_of_errors_is_clicks_own() -> None:
+    sources = Path(compo_pipeline.__file__).parent.rglob("*.py")
+    found = {path.name for path in sources if re.search(r"\bClickException\b", path.read_text())}
+    assert found == {"configuration.py"}
+
+
+@pytest.fixture
+def dead(monkeypatch: pytest.MonkeyPatch, mlflow_project: Path, free_port: Any) -> Iterator[None]:
+    """The configured store is a server with a password that does not answer."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    uri = f"http://me:{SECRET}@127.0.0.1:{free_port()}"
+    tracking.connect(TrackingSettings(uri=uri), mlflow_project)
+    yield
+    tracking.configure(TrackingSettings(), mlflow_project)
+
+
+@pytest.mark.usefixtures("dead")
+def test_no_command_about_versions_shows_the_secret_of_a_dead_server(tmp_path: Path) -> None:
+    unsigned, gate = SigningSettings(), Gate(version=1, rules={"a": GateRule("a", "rise")})
+    promotion = PromotionSettings(captions="", gate=gate)
+    version = ModelVersion("compo-clip", "1", 0)
+    scorer: Any = None
+    for command in (
+        versions.show_table,
+        lambda: versions.find("compo-clip", "champion", None),
+        lambda: versions.get("compo-clip", 1),
+        lambda: verified(version, tmp_path, unsigned),
+        lambda: promote("compo-clip", "challenger", scorer, promotion),
+        lambda: roll_back("compo-clip", promotion, unsigned),
+        lambda: repair("compo-clip", promotion, unsigned),
+    ):
+        with pytest.raises(PlainError) as caught:
+            command()
+        assert SECRET not in f"{caught.value} {caught.value.message}"
+        assert "***@127.0.0.1" in caught.value.message
+
+
+def test_an_error_of_mlflow_ends_a_run_in_one_line_without_a_secret() -> None:
+    pipeline = Pipeline([node(lambda: None, None, "registered", name="register")])
+    hooks = ProjectHooks()
+    try:
+        raise MlflowException(f"no answer of {URLS[0]}")
+    except MlflowException as error:
+        with pytest.raises(SettingsError, match=r"tracking\.uri: cannot use .*no answer") as caught:
+            hooks.on_pipeline_error(error, pipeline, DataCatalog())
+    assert SECRET not in caught.value.message
+    # An error of one line stays, whatever it followed from.
+    try:
+        with tracking.store_errors("sqlite://", "promotion.copy.to"):
+            raise MlflowException("no answer")
+    except SettingsError as error:
+        hooks.on_pipeline_error(error, pipeline, DataCatalog())

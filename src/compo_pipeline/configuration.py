@@ -47,11 +47,10 @@ _SECRETS = (
 )
 
 
-class SettingsError(ClickException, ValueError):
-    """A configuration value that cannot be used; the message names its YAML key.
+class PlainError(ClickException):
+    """An error that the command line prints as its message alone, without a traceback.
 
-    The command line prints the message alone: a mistyped key needs no traceback. Passwords in it
-    are masked, and characters that a terminal would not print are escaped.
+    Passwords in the message are masked, and characters that a terminal would not print are escaped.
     """
 
     def __init__(self, message: str) -> None:
@@ -61,6 +60,10 @@ class SettingsError(ClickException, ValueError):
                 for each in masked(message)
             )
         )
+
+
+class SettingsError(PlainError, ValueError):
+    """A configuration value that cannot be used; the message names its YAML key."""
 
 
 def masked(text: str, key: str = "") -> str:

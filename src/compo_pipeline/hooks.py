@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import sys
 from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any, cast
@@ -18,7 +19,15 @@ from pydantic import StrictInt
 from rich.text import Text
 
 from compo_pipeline import next_steps, offline
-from compo_pipeline.configuration import Name, SettingsError, parse, settings, value_at, with_values
+from compo_pipeline.configuration import (
+    Name,
+    PlainError,
+    SettingsError,
+    parse,
+    settings,
+    value_at,
+    with_values,
+)
 from compo_pipeline.console import terminal
 from compo_pipeline.datasets.settings import SCENES
 from compo_pipeline.methods.registry import METHOD_SETTINGS, find
@@ -143,12 +152,12 @@ class ProjectHooks:
     def on_pipeline_error(
         self, error: Exception, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]
     ) -> None:
-        """Release the run; replace the error of a full disk, a damaged file or a storage, and its
-        traceback, by one line.
+        """Release the run; replace the error of a full disk, a damaged file, a storage or MLflow's
+        store, and its traceback, by one line.
 
         Raises:
             DiskFullError: naming the file, or the disk with the least space.
-            SettingsError: naming the damaged file and the pipeline that writes it.
+            SettingsError: naming the damaged file and the pipeline that writes it, or the store.
             RemoteError: naming the URL.
         """
         self._lock.release()
@@ -160,6 +169,11 @@ class ProjectHooks:
         for each in causes(error):
             if isinstance(each, RemoteError):
                 raise each from None
+            if not isinstance(error, PlainError) and _is_of_mlflow(each):
+                from compo_pipeline.registry import tracking
+
+                with tracking.store_errors():
+                    raise each
             if isinstance(each, DamagedFileError):
                 again = self._writing(each.path, pipeline, catalog)
                 raise SettingsError(f"{each.message}; {again}") from None
@@ -241,6 +255,12 @@ class TrackingHook:
             from compo_pipeline.registry import tracking
 
             tracking.mark_failed(self._run_id, error)
+
+
+def _is_of_mlflow(error: BaseException) -> bool:
+    # Its import takes seconds, and without it there is no such error.
+    exceptions = sys.modules.get("mlflow.exceptions")
+    return exceptions is not None and isinstance(error, exceptions.MlflowException)
 
 
 def _credentials(loader: OmegaConfigLoader) -> dict[str, Any]:

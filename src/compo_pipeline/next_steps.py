@@ -105,8 +105,8 @@ def show_results(
         path = os.path.relpath(catalog["metrics"]._describe()["filepath"])
         rows.append(("Metrics", f"{path}, to be committed: `dvc metrics diff` compares commits"))
     commands: list[tuple[str, str]] = []
-    if "registered" in outputs:
-        version = catalog.load("registered")
+    if made := outputs & {"registered", "rescored"}:
+        version = catalog.load(made.pop())
         rows.append(("Registered", f"{version['name']} version {version['version']}"))
         commands = _after_registration(version["alias"], parameters)
     elif "promotion_report" in outputs:
@@ -144,7 +144,8 @@ def _after_registration(alias: str | None, parameters: Mapping[str, Any]) -> lis
 
 
 def _after_promotion(parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
-    if parameters["promotion"]["dry_run"] or parameters["promotion"]["action"] == "copy":
+    promotion = parameters["promotion"]
+    if promotion["dry_run"] or promotion["action"] in ("copy", "repair"):
         return []
     env, params = parameters["command"]["env"], parameters["command"]["params"]
     # What this command did is not to be repeated: a rollback, another gate.

@@ -20,7 +20,7 @@ TRAIN_EVAL = (
 # Pipelines of the artefacts that the package ships.
 APART = ("language", "pretraining")
 # Pipelines on results of the chain: captions, views, a finished run, registered versions.
-AFTERWARDS = ("half_truths", "tuning", "wise_ft", "attention", "export", "promotion")
+AFTERWARDS = ("half_truths", "tuning", "wise_ft", "attention", "export", "rescore", "promotion")
 # Many runs of the chain, compared; their data are made once.
 COMPARISON = ("raw", "ingest", "validation", "comparison")
 # Pipelines that need no training: models of any origin on the benchmarks.

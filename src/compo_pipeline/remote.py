@@ -26,9 +26,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from click import ClickException
-
-from compo_pipeline.configuration import masked
+from compo_pipeline.configuration import PlainError, masked
 from compo_pipeline.seeding import digest
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://[^/].*")
@@ -49,13 +47,13 @@ _free: dict[Path, int] = {}  # bytes that this process may add to a cache before
 log = logging.getLogger(__name__)
 
 
-class RemoteError(ClickException):
+class RemoteError(PlainError):
     """Object storage that cannot be used. No error of a file: an outage quarantines no image."""
 
     def __init__(self, message: str) -> None:
         # Of an error in a loader's process, torch puts the traceback before the message.
         own = message.rpartition(f"{type(self).__name__}: ")[2]
-        super().__init__(masked(" ".join(own.split())))
+        super().__init__(" ".join(own.split()))
 
 
 def is_url(value: Any) -> bool:
@@ -356,7 +354,7 @@ def filesystem(url: str) -> Iterator[tuple[Any, str]]:
     except FileNotFoundError as error:
         reason = error.strerror or "there is no such object or bucket"
         raise FileNotFoundError(errno.ENOENT, reason, masked(url)) from error
-    except ClickException:
+    except PlainError:
         raise
     except PermissionError as error:
         raise RemoteError(f"{url}: access is denied ({_told(error, url)})") from error

@@ -18,8 +18,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from click import ClickException
-
+from compo_pipeline.configuration import PlainError
 from compo_pipeline.remote import open_file
 
 # Pieces read from a large file for its fingerprint: their number, and bytes of each.
@@ -33,7 +32,7 @@ _KEY, _VALUE = "checksum", "value"
 log = logging.getLogger(__name__)
 
 
-class DamagedFileError(ClickException, ValueError):
+class DamagedFileError(PlainError, ValueError):
     """A file that does not hold what was written."""
 
     def __init__(self, path: Path, reason: str) -> None:
@@ -44,7 +43,7 @@ class DamagedFileError(ClickException, ValueError):
         return DamagedFileError, (self.path, self._reason)
 
 
-class DiskFullError(ClickException, OSError):
+class DiskFullError(PlainError, OSError):
     """No space is left for a file."""
 
     def __init__(self, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Names, JSON, CSV, Parquet and texts in files that others wrote."""
+"""Names, JSON, YAML, CSV, Parquet and texts in files that others wrote."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ _DEEPEST = 100  # levels of nested JSON
 _AT_ONCE = 256  # rows of a Parquet file
 _MOST_BYTES = 2**30  # of the texts of a Parquet file
 _BUFFER = 2**20  # bytes of a column of a Parquet file that are read at a time
+_LARGEST_YAML = 2**20  # bytes
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 200
 
@@ -107,6 +108,31 @@ def read_json_lines(path: Path) -> list[Any]:
         except ValueError as error:
             raise ValueError(f"{path}, line {number} is not valid JSON: {error}") from error
     return found
+
+
+def read_yaml(path: Path) -> Any:
+    """The value of a YAML file of at most a mebibyte without anchors and aliases.
+
+    Aliases let a file of a few lines stand for gigabytes.
+
+    Raises:
+        ValueError: it cannot be read, or holds something else; one line with the path.
+    """
+    # Its import takes a tenth of a second.
+    import yaml
+
+    content = _bytes(path)
+    if len(content) > _LARGEST_YAML:
+        raise ValueError(f"{path} has {len(content)} bytes, expected at most {_LARGEST_YAML}")
+    try:
+        for token in yaml.scan(content, yaml.SafeLoader):
+            if isinstance(token, yaml.AnchorToken | yaml.AliasToken):
+                line = token.start_mark.line + 1
+                raise ValueError(f"line {line} has an anchor or alias; expected plain values")
+        return yaml.safe_load(content)
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        problem = " ".join(str(error).split())
+        raise ValueError(f"{path} is not valid YAML: {problem}") from error
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:

@@ -15,9 +15,9 @@ from compo_pipeline.evaluation.benchmarks import (
 )
 from compo_pipeline.evaluation.benchmarks.items import Mean
 from compo_pipeline.evaluation.benchmarks.retrieval import clic_text
+from compo_pipeline.evaluation.contamination import set_fingerprint
 from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings, RetrievalSettings
 from compo_pipeline.records import Caption
-from compo_pipeline.registry.scores import set_fingerprint
 
 # Complete official files, as their authors published them.
 OFFICIAL = {

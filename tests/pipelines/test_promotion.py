@@ -15,8 +15,11 @@ from kedro.runner import SequentialRunner
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.datasets.catalog import FolderDataset
+from compo_pipeline.evaluation.benchmarks import gather
+from compo_pipeline.evaluation.contamination import TrainingRows, overlaps
+from compo_pipeline.evaluation.settings import BenchmarksSettings
 from compo_pipeline.models.loading import load
 from compo_pipeline.pipelines.promotion import create_pipeline
 from compo_pipeline.registry import tracking
@@ -48,6 +51,7 @@ def run(
     data: Path,
     tiny_model: Callable[..., Path],
     version_files: Callable[..., dict[str, str]],
+    sealed: Callable[..., Any],
     mlflow_project: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -56,12 +60,22 @@ def run(
     monkeypatch.chdir(mlflow_project)
     tracking.configure(TrackingSettings(), mlflow_project)
     base = tiny_model(seed=5)
-    tags = version_files(load(base), tmp_path / "version")
     client = mlflow.MlflowClient()
     client.create_registered_model(NAME)
+    benchmarks = {
+        "root": str(data),
+        "images": str(data),
+        "sets": {"sugar_crepe_pp": {}},
+        "retrieval": {"split": None},
+    }
+    subtasks = gather(parse(BenchmarksSettings, benchmarks, "benchmarks"), [], data)
+    clean = tuple(overlaps(subtasks, TrainingRows(), 1, {}))
+    loaded = load(base)
     for alias in ("previous", "champion", "challenger"):
+        folder = tmp_path / alias
+        tags = version_files(loaded, folder, clean)
         run_id = tracking.open_run("promoted", {})
-        made = client.create_model_version(NAME, str(tmp_path / "version"), run_id, tags=tags)
+        made = sealed(client.create_model_version(NAME, str(folder), run_id, tags=tags))
         client.set_registered_model_alias(NAME, alias, made.version)
     conf = project / "conf" / "base"
     promotion = yaml.safe_load((conf / "parameters_promotion.yml").read_text())["promotion"]
@@ -73,12 +87,7 @@ def run(
             "params:registration": {"name": NAME},
             "params:tracking": {},
             "params:evaluation": {"device": "cpu"},
-            "params:benchmarks": {
-                "root": str(data),
-                "images": str(data),
-                "sets": {"sugar_crepe_pp": {}},
-                "retrieval": {"split": None},
-            },
+            "params:benchmarks": benchmarks,
             "params:language.model": "compo_en",
             "params:model": {"name": f"local-dir:{base}"},
             "params:data.root": str(data),
@@ -127,7 +136,7 @@ def test_a_challenger_whose_files_were_changed_is_refused(
     gate = {"version": 2, "items": IMAGES, "rules": {"itt": rule}}
     with pytest.raises(PromotionError, match="itt"):
         run(gate={**gate, "rules": {"itt": {**rule, "must": "rise"}}})
-    (weights,) = (tmp_path / "version").rglob("open_clip_model.safetensors")
+    (weights,) = (tmp_path / "challenger").rglob("open_clip_model.safetensors")
     state = load_file(weights)
     save_file({name: torch.full_like(tensor, torch.nan) for name, tensor in state.items()}, weights)
     for dry_run in (True, False):
@@ -137,11 +146,24 @@ def test_a_challenger_whose_files_were_changed_is_refused(
     assert aliases() == {"previous": 1, "champion": 2, "challenger": 3}
 
 
-def test_a_promotion_by_a_gate_of_ones_own(run: Callable[..., None], tmp_path: Path) -> None:
+def test_a_promotion_by_a_gate_of_ones_own(
+    run: Callable[..., None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     rule = {"figure": "sugar_crepe_pp/itt/swap_att", "must": "hold", "by": 100}
     run(gate={"version": 2, "items": IMAGES, "rules": {"itt": rule}})
     assert aliases() == {"previous": 2, "champion": 3, "challenger": 3}
     assert "version 3: promoted" in (tmp_path / "report" / "promotion.md").read_text()
+    (unsigned,) = [each for each in caplog.messages if "registration.signing" in each]
+    assert "whoever can write the store can forge evidence" in unsigned
+
+
+def test_aliases_are_repaired_without_data(
+    run: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(action="repair")
+    assert aliases() == {"previous": 1, "champion": 2, "challenger": 3}
+    assert "Every alias names a version" in (tmp_path / "report" / "promotion.md").read_text()
+    assert f"{NAME}: Every alias names a version" in capsys.readouterr().out
 
 
 def test_rolling_back_needs_no_data(run: Callable[..., None]) -> None:

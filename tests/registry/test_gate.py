@@ -47,14 +47,21 @@ def failed(checks: Iterable[Check]) -> dict[str, str]:
     return {check.rule: check.finding for check in checks if not check.passed}
 
 
+# Nothing of the items is in the training data.
+CLEAN = (
+    Overlap("sugar_crepe_pp", "swap_att", 40, 0, 0, None, 40, 0),
+    Overlap("retrieval", "raw", 40, 0, 0, None, 40, 0),
+)
+
+
 def judged(
-    challenger: list[Score], opponent: list[Score], overlaps: Sequence[Overlap] = (), **gate: Any
+    challenger: list[Score], opponent: list[Score], overlaps: Sequence[Overlap] = CLEAN, **gate: Any
 ) -> dict[str, str]:
     return failed(judge(challenger, opponent, overlaps, replace(GATE, **gate)))
 
 
 def test_a_better_challenger_passes_with_its_numbers() -> None:
-    checks = judge(scores(right(36)), scores(right(20)), (), GATE)
+    checks = judge(scores(right(36)), scores(right(20)), CLEAN, GATE)
     assert failed(checks) == {}
     itt = next(check.numbers for check in checks if check.rule == "itt")
     assert itt is not None
@@ -133,25 +140,33 @@ def test_measured_contamination_is_judged() -> None:
     found = Overlap("sugar_crepe_pp", "swap_att", 40, 1, 0, None, 80, 8)
     good, bad = scores(right(36)), scores(right(20))
     assert judged(good, bad) == {}
-    assert set(judged(good, bad, [found])) == {"contamination by images"}
+    assert set(judged(good, bad, [found, CLEAN[1]])) == {"contamination by images"}
     captions = Contamination(images=0.025, captions=0.09)
-    assert set(judged(good, bad, [found], contamination=captions)) == {"contamination by captions"}
-    assert judged(good, bad, [found], contamination=Contamination(0.025, 0.1)) == {}
+    assert set(judged(good, bad, [found, CLEAN[1]], contamination=captions)) == {
+        "contamination by captions"
+    }
+    assert judged(good, bad, [found, CLEAN[1]], contamination=Contamination(0.025, 0.1)) == {}
     # A share that is the limit: 0.29 * 100 is less than 29.
     third = replace(found, images=100, same_bytes=29)
-    assert judged(good, bad, [third], contamination=Contamination(0.29)) == {}
+    assert judged(good, bad, [third, CLEAN[1]], contamination=Contamination(0.29)) == {}
     # Of a subtask that was not scored.
-    assert judged(good, bad, [replace(found, subtask="swap_obj")]) == {}
+    assert judged(good, bad, [replace(found, subtask="swap_obj"), *CLEAN]) == {}
     alike = replace(found, same_bytes=0, near=2)
-    assert "2 of 40" in judged(good, bad, [alike])["contamination by images"]
+    assert "2 of 40" in judged(good, bad, [alike, CLEAN[1]])["contamination by images"]
 
 
-def test_subtasks_without_a_contamination_check_are_listed() -> None:
-    looked = Overlap("retrieval", "raw", 40, 0, 0, None, 80, 0)
-    checks = judge(scores(right(36)), scores(right(20)), [looked], GATE)
-    named = {check.rule: (check.subject, check.passed) for check in checks}
-    assert named["contamination"] == ("sugar_crepe_pp swap_att", True)
-    assert named["contamination by images"] == ("1 subtasks", True)
+@pytest.mark.parametrize("measured", [(), CLEAN[1:]])
+def test_contamination_that_was_not_measured_refuses(measured: Sequence[Overlap]) -> None:
+    good, bad = scores(right(36)), scores(right(20))
+    checks = judge(good, bad, measured, GATE)
+    (failure,) = [check for check in checks if not check.passed]
+    assert failure.rule == "contamination" and "sugar_crepe_pp swap_att" in failure.subject
+    assert ("retrieval raw" in failure.subject) == (not measured)
+    assert "kedro run --pipeline=rescore" in failure.finding
+    # Of captions alone, it is needed too.
+    captions = Contamination(images=None, captions=0.1)
+    assert set(judged(good, bad, measured, contamination=captions)) == {"contamination"}
+    assert judged(good, bad, measured, contamination=Contamination(None, None)) == {}
 
 
 def test_parts_of_a_set_need_no_contamination_check_of_their_own() -> None:
@@ -214,7 +229,7 @@ verdicts = st.lists(st.booleans(), min_size=ITEMS, max_size=ITEMS)
 def test_the_order_of_rows_means_nothing(ours: list[bool], theirs: list[bool], draw: Any) -> None:
     tables = scores(ours), scores(theirs)
     shuffled = [draw.sample(table, len(table)) for table in tables]
-    assert judge(*tables, (), GATE) == judge(*shuffled, (), GATE)
+    assert judge(*tables, CLEAN, GATE) == judge(*shuffled, CLEAN, GATE)
 
 
 @given(verdicts, verdicts, st.integers(0, ITEMS - 1))
@@ -244,7 +259,7 @@ def test_a_rule_of_slices_judges_each_slice_and_no_other_rule_does() -> None:
     }
     held = GateRule("sugar_crepe_pp/itt/swap_att", "hold", 5, slice="length=*")
     gate = replace(GATE, rules={"slices": held, "itt": replace(RISE, must="hold", by=90)})
-    checks = [check for check in judge(*tables, (), gate, slices=slices) if check.numbers]
+    checks = [check for check in judge(*tables, CLEAN, gate, slices=slices) if check.numbers]
     assert [(check.rule, check.passed) for check in checks] == [
         ("slices", False),
         ("slices", True),
@@ -252,4 +267,4 @@ def test_a_rule_of_slices_judges_each_slice_and_no_other_rule_does() -> None:
     ]
     assert "length=high" in checks[0].subject
     # Without the slices the rule has nothing to judge, which fails it.
-    assert "length=*" in failed(judge(*tables, (), gate))["slices"]
+    assert "length=*" in failed(judge(*tables, CLEAN, gate))["slices"]

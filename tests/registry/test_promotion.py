@@ -4,6 +4,8 @@ import itertools
 import json
 import os
 import runpy
+import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -27,11 +29,13 @@ from compo_pipeline.registry.promotion import (
     Decision,
     PromotionError,
     promote,
+    repair,
     roll_back,
 )
 from compo_pipeline.registry.settings import SigningSettings
 from compo_pipeline.registry.verification import VersionError
 from compo_pipeline.registry.version_scores import ScoresMissing
+from compo_pipeline.registry.versions import find
 
 SCRIPT = Path(__file__).with_name("promoting.py")
 made = SimpleNamespace(**runpy.run_path(str(SCRIPT)))
@@ -49,7 +53,7 @@ class Known:
         meanwhile: Callable[[], object] = lambda: None,
     ) -> None:
         self.right, self.base, self.meanwhile = right, base, meanwhile
-        self.measured: list[Overlap] = []
+        self.measured: list[Overlap] = [made.CLEAN]
 
     titles: ClassVar[dict[str, str]] = {}
     slices: ClassVar[dict[tuple[str, str, str], tuple[str, ...]]] = {}
@@ -95,15 +99,21 @@ def files(
 
 
 @pytest.fixture
-def model(configure: Callable[[str], None], files: Files) -> Iterator[str]:
+def model(
+    configure: Callable[[str], None],
+    files: Files,
+    sealed: Callable[..., Any],
+    tmp_path: Path,
+) -> Iterator[str]:
     """A registered model of three versions, the third of them the challenger."""
     configure("promotion")
     client = mlflow.MlflowClient()
     name = f"promoted-{next(numbers)}"
     client.create_registered_model(name)
-    for _ in range(3):
+    for number in range(3):
+        folder = shutil.copytree(files.folder, tmp_path / f"files of {number}")
         run_id = tracking.open_run("made", {})
-        client.create_model_version(name, str(files.folder), run_id, tags=files.tags)
+        sealed(client.create_model_version(name, str(folder), run_id, tags=files.tags))
     client.set_registered_model_alias(name, "challenger", "3")
     yield name
 
@@ -198,7 +208,16 @@ def test_a_tag_that_another_process_writes_first_is_written_again(
     assert refused and tags(model, 3)["promotion.outcome"] == "promoted"
 
 
-def test_contamination_is_taken_from_the_challengers_run(model: str) -> None:
+def test_without_measured_contamination_a_challenger_is_refused(model: str) -> None:
+    put(model, champion=1)
+    scorer = Known({1: 10, 3: 36})
+    scorer.measured = []
+    decided = promoted(model, scorer)
+    assert decided.outcome == "refused" and "contamination (" in decided.reason
+    assert at(model)["champion"] == 1
+
+
+def test_contamination_is_that_of_the_challenger(model: str) -> None:
     put(model, champion=1)
     scorer = Known({1: 10, 3: 36})
     scorer.measured = [Overlap("sugar_crepe_pp", "swap_att", 9, 1, 0, None, 9, 0)]
@@ -373,3 +392,68 @@ def test_a_store_that_cannot_be_written_is_told_in_one_line(
         with pytest.raises(SettingsError, match="cannot be written to by this user") as raised:
             promoted(model, Known({3: 36}))
         assert str(place) in raised.value.message and "\n" not in raised.value.message
+
+
+def point(name: str, alias: str, number: int) -> None:
+    """Let an alias name any number, as a registry does whose version was deleted meanwhile."""
+    with sqlite3.connect(str(tracking.local_file(mlflow.get_registry_uri()))) as database:
+        where = "WHERE name = ? AND alias = ?"
+        statement = f"UPDATE registered_model_aliases SET version = ? {where}"
+        assert database.execute(statement, (number, name, alias)).rowcount == 1
+    database.close()
+
+
+@pytest.mark.parametrize("alias", ["challenger", "champion", "previous"])
+def test_an_alias_of_no_version_is_one_line(model: str, alias: str) -> None:
+    put(model, champion=2, previous=1)
+    point(model, alias, 9)
+    where = f"'{alias}' of {model} names version 9, which does not exist; .*promotion.action=repair"
+    with pytest.raises(SettingsError, match=where):
+        if alias == "previous":
+            roll_back(model, SETTINGS, UNSIGNED)
+        else:
+            promoted(model, Known({2: 10, 3: 36}))
+    with pytest.raises(SettingsError, match=where):
+        find(model, alias, None)
+
+
+def test_an_alias_of_a_deleted_version_is_repaired(model: str) -> None:
+    client = mlflow.MlflowClient()
+    put(model, champion=2, previous=1)
+    client.delete_model_version(model, "2")
+    # MLflow deletes the alias in some stores, and leaves it in others.
+    if "champion" not in at(model):
+        put(model, champion=1)
+        point(model, "champion", 2)
+    with pytest.raises(SettingsError, match="names version 2, which does not exist"):
+        promoted(model, Known({2: 10, 3: 36}))
+    (done,) = repair(model, SETTINGS, UNSIGNED)
+    assert done == (
+        "The alias 'champion' names version 2, which does not exist: it goes back to version 1."
+    )
+    assert at(model) == {"challenger": 3, "champion": 1}
+
+
+def test_repairing_deletes_aliases_and_moves_none_that_is_right(
+    model: str, files: Files, tmp_path: Path
+) -> None:
+    put(model, champion=2, previous=1, mine=1)
+    before = at(model)
+    assert repair(model, SETTINGS, UNSIGNED) == [] and at(model) == before
+    for alias in ("mine", "previous"):
+        point(model, alias, 9)
+    pointed = at(model)
+    said = repair(model, replace(SETTINGS, dry_run=True), UNSIGNED)
+    assert at(model) == pointed and len(said) == 2
+    assert repair(model, SETTINGS, UNSIGNED) == said
+    assert at(model) == {"challenger": 3, "champion": 2}
+
+
+def test_a_changed_version_is_not_made_champion_by_a_repair(model: str, tmp_path: Path) -> None:
+    put(model, champion=2, previous=1)
+    point(model, "champion", 9)
+    (tmp_path / "files of 0" / "model.py").write_text("")
+    assert repair(model, SETTINGS, UNSIGNED) == [
+        "The alias 'champion' names version 9, which does not exist: it is deleted."
+    ]
+    assert at(model) == {"challenger": 3, "previous": 1}

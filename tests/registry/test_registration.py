@@ -24,7 +24,7 @@ from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.weights import read_record
-from compo_pipeline.registry import tracking, versions
+from compo_pipeline.registry import registration, tracking, versions
 from compo_pipeline.registry.registration import (
     Registered,
     _delete_pending,
@@ -92,6 +92,7 @@ def test_tags_of_a_version_name_its_origin(registered: Registered, checkpoint: P
     commit = mlflow.get_run(registered.run_id).data.tags["git_commit"]
     headline = version.tags.pop("headline")
     assert headline.startswith("Retrieval image to text R@1 95.0 (+45.0 [")
+    assert re.fullmatch("[0-9a-f]{64}", version.tags.pop("files"))
     assert version.tags == {
         "dataset": "toy",
         "method": "clic",
@@ -104,7 +105,7 @@ def test_tags_of_a_version_name_its_origin(registered: Registered, checkpoint: P
         "git_commit": commit,
         "checkpoint_sha256": file_sha256(checkpoint / "open_clip_model.safetensors"),
         "precision": "fp32",
-        "export_format": "2",
+        "export_format": "3",
         "benchmarks": '{"retrieval/i2t_r1/raw": 95.0, "retrieval/t2i_r1/raw": 50.0}',
     }
     assert mlflow.get_run(registered.run_id).data.metrics == {
@@ -177,6 +178,46 @@ def test_a_model_that_a_kill_left_pending_is_deleted_by_the_next_registration(
     of_run = [model for model in left if model.source_run_id == registered.run_id]
     assert [model.status for model in of_run] == [LoggedModelStatus.READY]
     assert not files.exists()
+
+
+def test_a_version_that_a_kill_left_without_lineage_is_not_used_again(
+    registered: Registered,
+    checkpoint: Path,
+    comparison: Comparison,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    settings = replace(SETTINGS, name="killed-clip")
+    monkeypatch.setattr(registration, "seal", dies)
+    with pytest.raises(KeyboardInterrupt):
+        registered_in_a_run(checkpoint, tmp_path / "export", comparison, settings)
+    monkeypatch.undo()
+    client = mlflow.MlflowClient()
+    half = client.get_model_version("killed-clip", "1")
+    with pytest.raises(VersionError, match=r"lineage\.json is missing"):
+        verified(half, tmp_path / "half", SigningSettings())
+    made = registered_in_a_run(checkpoint, tmp_path / "export", comparison, settings)
+    assert made.fresh and made.version == 2
+    client.delete_registered_model("killed-clip")
+
+
+def test_overlaps_that_were_measured_anew_are_a_new_version(
+    registered: Registered, checkpoint: Path, comparison: Comparison, tmp_path: Path
+) -> None:
+    settings = replace(SETTINGS, name="measured-clip")
+    first = registered_in_a_run(checkpoint, tmp_path / "export", comparison, settings)
+    assert not registered_in_a_run(checkpoint, tmp_path / "export", comparison, settings).fresh
+    (overlap,) = comparison.overlaps
+    more = replace(comparison, overlaps=(replace(overlap, same_bytes=2),))
+    second = registered_in_a_run(checkpoint, tmp_path / "export", more, settings)
+    assert second.fresh and second.version == first.version + 1
+    version = mlflow.MlflowClient().get_model_version("measured-clip", str(second.version))
+    assert (
+        verified(version, tmp_path / "copy", SigningSettings()).evidence.overlaps == more.overlaps
+    )
 
 
 def test_without_an_alias_no_alias_moves(

@@ -1,7 +1,7 @@
 """Scores of versions: cached ones are reused, others are computed; copies have their scores."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,17 +14,19 @@ from PIL import Image
 
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.evaluation.benchmarks import Item, Subtask
-from compo_pipeline.evaluation.contamination import Overlap
+from compo_pipeline.evaluation.contamination import TrainingRows, overlaps
+from compo_pipeline.evaluation.embed import Embedded
 from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.evaluation.scoring import ModelScores
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.images.decoding import Limits
-from compo_pipeline.models.loading import LoadedModel, load
+from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.models.weights import read_record
 from compo_pipeline.records import Score, to_table
 from compo_pipeline.registry import scores as stored
 from compo_pipeline.registry import tracking, verification, version_scores
 from compo_pipeline.registry.copies import copy_version
+from compo_pipeline.registry.evidence import Evidence, write_evidence
 from compo_pipeline.registry.run_log import RunLog
 from compo_pipeline.registry.scores import (
     ScoresFingerprint,
@@ -34,7 +36,7 @@ from compo_pipeline.registry.scores import (
 from compo_pipeline.registry.settings import CopySettings, SigningSettings
 from compo_pipeline.registry.verification import VersionError
 from compo_pipeline.registry.version_scores import ScoresMissing, VersionScores
-from compo_pipeline.storage import file_sha256, write_json
+from compo_pipeline.storage import file_sha256
 
 IMAGES = 4
 EVALUATION = EvaluationSettings(device="cpu")
@@ -65,6 +67,7 @@ def version(
     tiny_model: Callable[..., Path],
     base: Path,
     version_files: Callable[..., dict[str, str]],
+    sealed: Callable[..., ModelVersion],
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> ModelVersion:
@@ -72,7 +75,8 @@ def version(
     configure("scores")
     training = {"fingerprint": {"model": load(base).fingerprint}}
     loaded = load(tiny_model(seed=2))
-    written = version_files(loaded, tmp_path / "version", training=training)
+    same = {"checkpoint_sha256": "c" * 64, "precision": "fp32"}
+    written = version_files(loaded, tmp_path / "version", training=training, **same)
     client = mlflow.MlflowClient()
     name = f"scored-{request.node.name}".replace("[", "-").replace("]", "")
     client.create_registered_model(name)
@@ -80,13 +84,12 @@ def version(
     tags = {
         **written,
         "base_fingerprint": training["fingerprint"]["model"],
-        "checkpoint_sha256": "c" * 64,
-        "precision": "fp32",
+        **same,
     }
     source = str(tmp_path / "version")
     made = client.create_model_version(name, source, run_id, tags=tags, description="A card.")
     client.set_registered_model_alias(name, "champion", made.version)
-    return client.get_model_version(name, made.version)
+    return sealed(made)
 
 
 def scorer(subtask: Subtask, base: Path, **settings: bool) -> VersionScores:
@@ -94,30 +97,30 @@ def scorer(subtask: Subtask, base: Path, **settings: bool) -> VersionScores:
 
 
 @pytest.fixture
-def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Fingerprints of the models that are loaded to be scored."""
+def scored(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the models that are scored."""
     noted: list[str] = []
+    score = version_scores.score_model
 
-    def note(source: ModelSettings | Path, device: str = "cpu") -> LoadedModel:
-        loaded = load(source, device)
-        noted.append(loaded.fingerprint)
-        return loaded
+    def note(subtasks: Sequence[Subtask], embedded: Embedded, name: str) -> ModelScores:
+        noted.append(name)
+        return score(subtasks, embedded, name)
 
-    monkeypatch.setattr(verification, "load", note)
+    monkeypatch.setattr(version_scores, "score_model", note)
     return noted
 
 
 def test_scores_are_computed_once_and_stored_with_the_run(
-    version: ModelVersion, subtask: Subtask, base: Path, loads: list[str]
+    version: ModelVersion, subtask: Subtask, base: Path, scored: list[str]
 ) -> None:
     first = scorer(subtask, base)
     made, of_base = first.of(version), first.base_of(version)
     assert len(made) == len(of_base) == IMAGES
     assert [s.similarities for s in made] != [s.similarities for s in of_base]
-    assert len(set(loads)) == 2
+    assert scored == ["version 1", "the base of version 1"]
     again = scorer(subtask, base, reevaluate=False)
     assert (again.of(version), again.base_of(version)) == (made, of_base)
-    assert len(loads) == 2
+    assert len(scored) == 2
 
 
 def test_nothing_is_stored_on_a_dry_run(
@@ -128,7 +131,7 @@ def test_nothing_is_stored_on_a_dry_run(
 
 
 def test_missing_and_stale_scores_say_why(
-    version: ModelVersion, subtask: Subtask, base: Path, loads: list[str]
+    version: ModelVersion, subtask: Subtask, base: Path, scored: list[str]
 ) -> None:
     with pytest.raises(ScoresMissing, match=r"no scores are stored.*promotion\.reevaluate"):
         scorer(subtask, base, reevaluate=False).of(version)
@@ -137,7 +140,7 @@ def test_missing_and_stale_scores_say_why(
     with pytest.raises(ScoresMissing, match="computed with other items, images"):
         scorer(other, base, reevaluate=False).of(version)
     assert len(scorer(other, base).of(version)) == len(made) - 1
-    assert len(loads) == 2
+    assert len(scored) == 2
 
 
 def test_adding_or_changing_an_adapter_leaves_scores_of_other_benchmarks_cached(
@@ -200,26 +203,24 @@ def test_with_keys_only_signed_scores_are_used(
     subtask: Subtask,
     base: Path,
     key_pair: Callable[[str], SigningSettings],
-    tmp_path: Path,
+    sealed: Callable[..., ModelVersion],
 ) -> None:
     made = scorer(subtask, base).of(version)
-    (record,) = (tmp_path / "version").rglob("compo.json")
-    digests = stored.digests(version.run_id)
-    write_json(record, {**read_record(record.parent), "scores": digests})
+    write_evidence(export_of(version), Evidence(stored.digests(version.run_id), ()))
     keys = key_pair("scores")
-    verification.sign(tmp_path / "version", version.tags["fingerprint"], keys)
+    signed = sealed(version, keys)
 
     def found() -> list[Score]:
         model = ModelSettings(f"local-dir:{base}")
         return VersionScores([subtask], EVALUATION, model, reevaluate=False, signing=keys).of(
-            version
+            signed
         )
 
     assert found() == made
     better = [replace(score, similarities=(0.3, 0.2, 0.1), correct=True) for score in made]
     fingerprints = scorer(subtask, base).fingerprints
     stored.store_scores(RunLog(version.run_id), fingerprints, {version.tags["fingerprint"]: better})
-    assert scorer(subtask, base).of(version) == better
+    assert scorer(subtask, base).of(signed) == better
     with pytest.raises(ScoresMissing):
         found()
 
@@ -229,19 +230,22 @@ def test_files_of_other_weights_than_the_tag_says_are_refused(
 ) -> None:
     mlflow.MlflowClient().set_model_version_tag(version.name, version.version, "fingerprint", "f0")
     changed = mlflow.MlflowClient().get_model_version(version.name, version.version)
-    with pytest.raises(VersionError, match=r"version 1 .*the fingerprint \w{16}.*names .*f0"):
+    with pytest.raises(VersionError, match=r"version 1 .*the fingerprint \w{16}, .*names f0"):
         scorer(subtask, base).of(changed)
 
 
 def test_another_base_than_the_versions_is_refused(
-    version: ModelVersion, subtask: Subtask, tiny_model: Callable[..., Path]
+    version: ModelVersion,
+    subtask: Subtask,
+    tiny_model: Callable[..., Path],
+    sealed: Callable[..., ModelVersion],
 ) -> None:
     with pytest.raises(SettingsError, match=r"model: version 1 was fine-tuned from another"):
         scorer(subtask, tiny_model(seed=3)).base_of(version)
     mlflow.MlflowClient().delete_model_version_tag(
         version.name, version.version, "base_fingerprint"
     )
-    untold = mlflow.MlflowClient().get_model_version(version.name, version.version)
+    untold = sealed(version)
     with pytest.raises(SettingsError, match="does not say from which"):
         scorer(subtask, tiny_model(seed=1)).base_of(untold)
 
@@ -257,40 +261,42 @@ def test_an_evaluation_stores_the_scores_of_its_version_and_base(
     record = RunLog(version.run_id)
     weights = {"base": version.tags["base_fingerprint"], "control": "c"}
     weights["fine_tuned"] = version.tags["fingerprint"]
-    overlap = Overlap("sugar_crepe_pp", "swap_att", 4, 1, 0, None, 8, 0)
     compared = replace(
         comparison,
         models={"base": "base", "control": "control", "fine_tuned": "clic"},
         fingerprints=weights,
-        overlaps=(overlap,),
     )
     asked = ([subtask], str(tmp_path), EVALUATION)
     stored.store_evaluation(record, scores, compared, *asked)
     found = scorer(subtask, base, reevaluate=False)
-    assert found.overlaps(version) == [overlap]
     assert found.of(version) == made_up("clic", True)
     assert found.base_of(version) == made_up("base", False)
     (given,) = mlflow.get_run(version.run_id).inputs.dataset_inputs
     assert given.dataset.name == "benchmarks"
 
-    # A look at images alone does not undo what hashes had found; other questions know nothing.
-    near = replace(overlap, near=3)
-    closer = replace(EVALUATION, perceptual_hash=True)
-    for seen, settings in ((near, closer), (replace(overlap, same_bytes=0), EVALUATION)):
-        asked = ([subtask], str(tmp_path), settings)
-        stored.store_evaluation(record, scores, replace(compared, overlaps=(seen,)), *asked)
-    assert found.overlaps(version) == [near]
+
+def test_overlaps_are_those_of_the_same_items(
+    version: ModelVersion,
+    subtask: Subtask,
+    base: Path,
+    sealed: Callable[..., ModelVersion],
+) -> None:
+    (measured,) = overlaps([subtask], TrainingRows(), 1, {})
+    assert measured.images == IMAGES
+    write_evidence(export_of(version), Evidence({}, (measured,)))
+    version = sealed(version)
+    assert scorer(subtask, base).overlaps(version) == [measured]
     # Other subtasks do not matter; a subtask with other items is another one.
     other = replace(subtask, benchmark="sugar_crepe", items=subtask.items[1:])
     both = VersionScores([other, subtask], EVALUATION, ModelSettings(f"local-dir:{base}"))
-    assert both.overlaps(version) == [near]
+    assert both.overlaps(version) == [measured]
     fewer = replace(subtask, items=subtask.items[1:])
     assert scorer(fewer, base).overlaps(version) == []
 
-    for place in ("exact", "near"):
-        name = f"{stored.set_fingerprint([subtask])}_{place}.json"
-        mlflow.MlflowClient().log_dict(version.run_id, {"made": "later"}, f"overlaps/{name}")
-    assert found.overlaps(version) == []
+
+def export_of(version: ModelVersion) -> Path:
+    (folder,) = (Path(version.source) / "artifacts").iterdir()
+    return folder
 
 
 def test_scores_of_other_weights_say_so(
@@ -335,21 +341,47 @@ def test_a_copy_is_a_version_with_files_tags_and_scores(
     copied = target.get_model_version_by_alias(version.name, "challenger")
     assert copied.description == "A card."
     origin = f"models:/{version.name}/1"
-    assert copied.tags == {
-        **version.tags,
-        "copied_from": origin,
-        "copied_from_run": version.run_id,
-    }
+    origins = {"copied_from": origin, "copied_from_run": version.run_id}
+    assert copied.tags == version.tags | origins
     here = mlflow.get_tracking_uri()
     try:
         mlflow.set_tracking_uri(other)
         mlflow.set_registry_uri(other)
-        there = verification.verified(copied, tmp_path, UNSIGNED)
+        there = verification.verified(copied, tmp_path / "copy", UNSIGNED)
         assert json.loads((there.export / "compo.json").read_text())["precision"] == "fp32"
         assert scorer(subtask, base, reevaluate=False).of(copied) == made
     finally:
         mlflow.set_tracking_uri(here)
         mlflow.set_registry_uri(here)
+
+
+def test_a_copy_is_signed_anew_for_its_own_number(
+    version: ModelVersion,
+    sealed: Callable[..., ModelVersion],
+    key_pair: Callable[[str], SigningSettings],
+    tmp_path: Path,
+) -> None:
+    keys = key_pair("copies")
+    public = SigningSettings(keys.public_key)
+    sealed(version, keys)
+    other = f"sqlite:///{tmp_path / 'other.db'}"
+    target = mlflow.MlflowClient(tracking_uri=other, registry_uri=other)
+    target.create_experiment("copies", (tmp_path / "artifacts").as_uri())
+    target.create_registered_model(version.name)
+    target.create_model_version(version.name, str(tmp_path / "earlier"))
+    settings = CopySettings(to=other, experiment="copies")
+    with pytest.raises(SettingsError, match=r"registration\.signing\.private_key"):
+        copy_version(version.name, settings, public)
+    assert copy_version(version.name, settings, keys) == 2
+    copied = target.get_model_version_by_alias(version.name, "challenger")
+    files = verification.verified(copied, tmp_path / "copy", public, other)
+    assert (files.lineage.version, files.lineage.run_id) == (2, copied.run_id)
+    assert copy_version(version.name, settings, keys) == 2, "the same checkpoint is there once"
+    # What is checked is the copy, not the version of the same number here.
+    (weights,) = (tmp_path / "artifacts").rglob("open_clip_model.safetensors")
+    weights.write_bytes(weights.read_bytes()[:-1])
+    with pytest.raises(VersionError, match="open_clip_model.safetensors"):
+        verification.verified(copied, tmp_path / "again", public, other)
 
 
 def test_copying_needs_a_place_and_a_version(version: ModelVersion) -> None:

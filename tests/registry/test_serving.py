@@ -610,6 +610,7 @@ def test_an_image_root_may_be_relative(
 def test_a_version_is_served_by_alias_number_or_uri(
     configure: Callable[[str], None],
     version_files: Callable[..., dict[str, str]],
+    sealed: Callable[..., Any],
     tiny_clip: Path,
     loaded: LoadedModel,
     mlflow_project: Path,
@@ -623,7 +624,7 @@ def test_a_version_is_served_by_alias_number_or_uri(
     tags = version_files(loaded, source)
     registry = mlflow.MlflowClient()
     registry.create_registered_model("serve-clip")
-    registry.create_model_version("serve-clip", str(source), tags=tags)
+    sealed(registry.create_model_version("serve-clip", str(source), tags=tags))
     registry.set_registered_model_alias("serve-clip", "champion", "1")
     answering = []
     monkeypatch.setattr(uvicorn, "run", lambda app, **_: answering.append(TestClient(app)))

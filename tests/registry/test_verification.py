@@ -17,11 +17,13 @@ from mlflow.entities.model_registry import ModelVersion
 from safetensors.torch import load_file, save_file
 
 from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.registry import signing as signatures
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.copies import copy_version, same_model
+from compo_pipeline.registry.evidence import Evidence
 from compo_pipeline.registry.promotion import roll_back
 from compo_pipeline.registry.settings import (
     CopySettings,
@@ -31,11 +33,15 @@ from compo_pipeline.registry.settings import (
     SigningSettings,
 )
 from compo_pipeline.registry.signing import key_problems
-from compo_pipeline.registry.verification import VersionError, load_model, sign, verified
+from compo_pipeline.registry.verification import VersionError, load_model, verified
 
 UNSIGNED = SigningSettings()
 PASSWORD = "secret words"
 KeyPair = Callable[..., SigningSettings]
+OVERLAP = Overlap("sugar_crepe_pp", "swap_att", 9, 1, 0, None, 9, 0)
+TORCH = torch.__version__.partition("+")[0]
+# In tags and record of a version.
+SAME = {"checkpoint_sha256": "c" * 64, "precision": "fp32"}
 numbers = itertools.count()
 
 
@@ -47,7 +53,7 @@ def intact(
 ) -> tuple[Path, dict[str, str]]:
     """Folder and tags of a version."""
     folder = tmp_path_factory.mktemp("intact")
-    return folder, version_files(load(tiny_model(seed=1)), folder)
+    return folder, version_files(load(tiny_model(seed=1)), folder, (OVERLAP,), **SAME)
 
 
 @pytest.fixture
@@ -58,18 +64,21 @@ def files(intact: tuple[Path, dict[str, str]], tmp_path: Path) -> Path:
 
 @pytest.fixture
 def version(
-    configure: Callable[[str], None], intact: tuple[Path, dict[str, str]], files: Path
+    configure: Callable[[str], None],
+    intact: tuple[Path, dict[str, str]],
+    files: Path,
+    sealed: Callable[..., ModelVersion],
 ) -> ModelVersion:
-    """A version of these files; it is challenger, champion and the former champion."""
+    """The version 1 of these files, the former champion; the champion is 2, of a copy of them."""
     configure("verification")
     client, name = mlflow.MlflowClient(), f"verified-{next(numbers)}"
     client.create_registered_model(name)
-    tags = {**intact[1], "checkpoint_sha256": "c" * 64, "precision": "fp32"}
-    for alias in ("previous", "champion"):
-        created = client.create_model_version(
-            name, str(files), tracking.open_run("verified", {}), tags=tags
-        )
-        client.set_registered_model_alias(name, alias, created.version)
+    other = shutil.copytree(files, files.with_name("champion"))
+    for alias, folder in (("previous", files), ("champion", other)):
+        run_id = tracking.open_run("verified", {})
+        made = client.create_model_version(name, str(folder), run_id, tags={**intact[1], **SAME})
+        client.set_registered_model_alias(name, alias, made.version)
+        sealed(made)
     return client.get_model_version(name, "1")
 
 
@@ -96,6 +105,31 @@ def flavor(files: Path) -> None:
     content = yaml.safe_load(path.read_text())
     content["flavors"]["pytorch"] = {"model_data": "data"}
     path.write_text(yaml.safe_dump(content))
+
+
+def edit(files: Path, name: str, old: str, new: str) -> None:
+    content = (files / name).read_text()
+    assert old in content
+    (files / name).write_text(content.replace(old, new))
+
+
+def second_weights(files: Path, name: str) -> None:
+    shutil.copyfile(export_of(files) / "open_clip_model.safetensors", export_of(files) / name)
+
+
+def overlap(files: Path, **changes: Any) -> None:
+    path = export_of(files) / "evidence.json"
+    content = json.loads(path.read_text())
+    content["overlaps"][0] |= changes
+    path.write_text(json.dumps(content))
+
+
+def laughs(files: Path) -> None:
+    """Ten levels of lists, each of ten times the one before: of the last, nobody has the memory."""
+    lines = ["a0: &a0 [ha, ha, ha, ha, ha, ha, ha, ha, ha, ha]"]
+    for level in range(10):
+        lines.append(f"a{level + 1}: &a{level + 1} [{', '.join([f'*a{level}'] * 10)}]")
+    line(files, "MLmodel", "\n".join(lines) + "\n")
 
 
 def line(files: Path, name: str, text: str) -> None:
@@ -127,8 +161,33 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "no weights": (
         lambda files: (export_of(files) / "open_clip_model.safetensors").unlink(),
-        "weights",
+        r"open_clip_model\.safetensors is missing",
     ),
+    "weights that open_clip prefers": (
+        lambda files: second_weights(files, "open_clip_pytorch_model.bin"),
+        r"open_clip_pytorch_model\.bin is a file",
+    ),
+    "weights by another name": (
+        lambda files: second_weights(files, "model.safetensors"),
+        r"model\.safetensors is a file",
+    ),
+    "an empty folder": (lambda files: (files / "code").mkdir(), "code is a folder"),
+    "an empty folder of the export": (
+        lambda files: (export_of(files) / "1_Pooling").mkdir(),
+        "1_Pooling is a folder",
+    ),
+    "a second export": (lambda files: (files / "artifacts" / "b").mkdir(), "artifacts/b is a"),
+    "no evidence": (
+        lambda files: (export_of(files) / "evidence.json").unlink(),
+        r"evidence\.json is missing",
+    ),
+    "damaged evidence": (
+        lambda files: line(export_of(files), "evidence.json", "}"),
+        r"evidence\.json is not valid JSON",
+    ),
+    "a negative overlap": (lambda files: overlap(files, same_bytes=-5), "same_bytes .* is -5"),
+    "an overlap above its whole": (lambda files: overlap(files, images=0), "same_bytes .* is 1"),
+    "an overlap without numbers": (lambda files: overlap(files, images=None), "images"),
     "half the weights": (
         lambda files: (export_of(files) / "open_clip_model.safetensors").write_bytes(b"half"),
         "open_clip_model.safetensors",
@@ -137,14 +196,14 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda files: (export_of(files) / "tokenizer_config.json").write_text(
             '{"auto_map": {"AutoTokenizer": ["own.Own", null]}}'
         ),
-        r"tokenizer_config\.json: auto_map",
+        r"tokenizer_config\.json is a file",
     ),
     "another preprocessing": (preprocessing, "fingerprint"),
     "other embeddings": (lambda files: probe(files, 0.01), r"probe 1 of the texts.*probes\.json"),
     "no number": (lambda files: probe(files, float("nan")), r"probe 1 of the texts"),
     "no probes": (lambda files: (export_of(files) / "probes.json").unlink(), r"probes\.json"),
     "other code": (lambda files: line(files, "model.py", "\nimport os\n"), r"model\.py"),
-    "a loader": (lambda files: entry(files, loader_module="theirs"), "loader_module is theirs"),
+    "a loader": (lambda files: entry(files, loader_module="theirs"), "loader_module is 'theirs'"),
     "more code": (lambda files: entry(files, code="code"), "code"),
     "a pickle": (lambda files: entry(files, python_model="python_model.pkl"), "python_model"),
     "another flavor": (flavor, "pytorch"),
@@ -156,6 +215,69 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "an index": (
         lambda files: line(files, "requirements.txt", "\n--index-url https://example.org"),
         r"requirements\.txt requires '--index-url",
+    ),
+    "another torch": (
+        lambda files: edit(files, "requirements.txt", f"torch=={TORCH}", "torch==99.0"),
+        r"requirements\.txt requires 'torch==99\.0', .*up to",
+    ),
+    "an old torch": (
+        lambda files: edit(files, "requirements.txt", f"torch=={TORCH}", "torch==1.0"),
+        r"requirements\.txt requires 'torch==1\.0', expected torch>=",
+    ),
+    "a package less": (
+        lambda files: edit(files, "requirements.txt", f"torch=={TORCH}\n", ""),
+        r"requirements\.txt lacks torch",
+    ),
+    "another torch of conda": (
+        lambda files: edit(files, "conda.yaml", f"torch=={TORCH}", "torch==1.0"),
+        r"conda\.yaml requires by pip",
+    ),
+    "a package of conda": (
+        lambda files: edit(files, "conda.yaml", "- pip:", "- pytorch=1.0\n- pip:"),
+        r"conda\.yaml requires 'pytorch=1\.0'",
+    ),
+    "other channels": (
+        lambda files: edit(files, "conda.yaml", "conda-forge", "https://example.org/evil"),
+        r"conda\.yaml: channels",
+    ),
+    "another environment": (
+        lambda files: edit(files, "conda.yaml", "mlflow-env", "base"),
+        r"conda\.yaml: name",
+    ),
+    "a prefix": (
+        lambda files: line(files, "conda.yaml", "prefix: /usr\n"),
+        r"conda\.yaml .*prefix",
+    ),
+    "variables": (
+        lambda files: line(files, "conda.yaml", "variables: {LD_PRELOAD: evil.so}\n"),
+        r"conda\.yaml .*variables",
+    ),
+    "no package of virtualenv": (
+        lambda files: edit(files, "python_env.yaml", "wheel", "wheel\n- evil"),
+        r"python_env\.yaml requires 'evil'",
+    ),
+    "an environment of its own": (
+        lambda files: entry(files, env={"conda": "../conda.yaml", "virtualenv": "python_env.yaml"}),
+        "env is",
+    ),
+    "a slash behind the code": (
+        lambda files: entry(files, model_code_path="/a/model.py/"),
+        "model_code_path is of the file ''",
+    ),
+    "code elsewhere": (
+        lambda files: entry(files, model_code_path="/a/other.py"),
+        r"model_code_path is of the file 'other\.py'",
+    ),
+    "an example elsewhere": (
+        lambda files: line(
+            files, "MLmodel", "saved_input_example_info: {artifact_path: ../../x}\n"
+        ),
+        "artifact_path",
+    ),
+    "a billion laughs": (laughs, "MLmodel is not valid YAML: line .* anchor or alias"),
+    "an endless MLmodel": (
+        lambda files: line(files, "MLmodel", "#" * 2**21),
+        "MLmodel has .* bytes, expected at most",
     ),
     "no MLmodel": (lambda files: (files / "MLmodel").unlink(), "MLmodel"),
 }
@@ -174,7 +296,7 @@ def test_a_version_that_was_changed_is_not_loaded_by_its_uri(
 ) -> None:
     weights_become(files, lambda weights: weights + 1)
     with pytest.raises(VersionError):
-        load_model(ModelSettings(name=f"models:/{version.name}@champion"), "cpu", UNSIGNED)
+        load_model(ModelSettings(name=f"models:/{version.name}@previous"), "cpu", UNSIGNED)
 
 
 @pytest.mark.parametrize("place", ["@champio", "/9", "/a/b", ""])
@@ -184,14 +306,55 @@ def test_a_uri_of_no_version_names_the_key(version: ModelVersion, place: str) ->
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_changed_version_is_not_used(
-    version: ModelVersion, files: Path, tmp_path: Path, change: str
+def test_a_changed_version_is_not_used_even_if_its_digests_are_forged(
+    version: ModelVersion,
+    files: Path,
+    sealed: Callable[..., ModelVersion],
+    tmp_path: Path,
+    change: str,
 ) -> None:
     make, named = CHANGES[change]
     make(files)
+    forged = sealed(version, forge=True)
     with pytest.raises(VersionError, match=rf"{version.name} version 1 .*{named}") as refusal:
-        verified(version, tmp_path / "copy", UNSIGNED)
+        verified(forged, tmp_path / "copy", UNSIGNED)
     assert str(tmp_path / "copy") not in refusal.value.message
+    assert "\n" not in refusal.value.message
+
+
+@pytest.mark.parametrize("name", ["compo.json", "evidence.json"])
+def test_a_changed_byte_of_any_file_counts(
+    version: ModelVersion, files: Path, tmp_path: Path, name: str
+) -> None:
+    line(export_of(files), name, " ")
+    with pytest.raises(VersionError, match=rf"version 1 .*{name} was changed"):
+        verified(version, tmp_path / "copy", UNSIGNED)
+
+
+def test_a_file_that_was_added_or_removed_counts(
+    version: ModelVersion, files: Path, tmp_path: Path
+) -> None:
+    (export_of(files) / "README.md").touch()
+    with pytest.raises(VersionError, match=r"README\.md was added"):
+        verified(version, tmp_path / "added", UNSIGNED)
+    (export_of(files) / "README.md").unlink()
+    edit(files, "lineage.json", '"digests": {', '"digests": {"README.md": "d0",')
+    with pytest.raises(VersionError, match=r"README\.md is missing"):
+        verified(version, tmp_path / "removed", UNSIGNED)
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [(None, "is missing: its registration"), ("{}", "has no digests"), ("{", "not valid JSON")],
+)
+def test_a_version_without_lineage_is_not_used(
+    version: ModelVersion, files: Path, tmp_path: Path, content: str | None, named: str
+) -> None:
+    (files / "lineage.json").unlink()
+    if content is not None:
+        (files / "lineage.json").write_text(content)
+    with pytest.raises(VersionError, match=rf"lineage\.json {named}|lineage\.json is {named}"):
+        verified(version, tmp_path / "copy", UNSIGNED)
 
 
 def test_an_intact_version_is_a_model_and_its_folder(version: ModelVersion, tmp_path: Path) -> None:
@@ -201,9 +364,14 @@ def test_an_intact_version_is_a_model_and_its_folder(version: ModelVersion, tmp_
     assert found.model.fingerprint == version.tags["fingerprint"]
 
 
-def test_a_probe_may_differ_by_rounding(version: ModelVersion, files: Path, tmp_path: Path) -> None:
+def test_a_probe_may_differ_by_rounding(
+    version: ModelVersion,
+    files: Path,
+    sealed: Callable[..., ModelVersion],
+    tmp_path: Path,
+) -> None:
     probe(files, 5e-5)
-    assert verified(version, tmp_path / "copy", UNSIGNED)
+    assert verified(sealed(version, forge=True), tmp_path / "copy", UNSIGNED)
 
 
 def test_no_alias_moves_to_a_changed_version(
@@ -215,20 +383,27 @@ def test_no_alias_moves_to_a_changed_version(
     gate = Gate(version=1, rules={"itt": GateRule("sugar_crepe_pp/itt/swap_att", "rise")})
     settings = PromotionSettings(captions="", gate=gate)
     for dry_run in (True, False):
-        with pytest.raises(VersionError, match="fingerprint"):
+        with pytest.raises(VersionError, match="safetensors was changed"):
             roll_back(name, replace(settings, dry_run=dry_run), UNSIGNED)
     target = f"sqlite:///{tmp_path / 'other.db'}"
-    with pytest.raises(VersionError, match="fingerprint"):
+    with pytest.raises(VersionError, match="safetensors was changed"):
         copy_version(name, CopySettings(to=target, alias="previous"), UNSIGNED, dry_run=True)
     assert client.get_registered_model(name).aliases == before
 
 
 def test_a_changed_version_is_not_found_again(version: ModelVersion, files: Path) -> None:
     client = mlflow.MlflowClient()
-    found = same_model(client, version.name, version.tags, UNSIGNED)
+    evidence = Evidence({}, (OVERLAP,))
+    found = same_model(client, version.name, version.tags, evidence, UNSIGNED)
     assert found is not None and int(found.version) == 2
-    weights_become(files, lambda tensor: tensor + 1)
-    assert same_model(client, version.name, version.tags, UNSIGNED) is None
+    tagged = {**version.tags, "checkpoint_sha256": "d" * 64}
+    client.set_model_version_tag(version.name, "2", "checkpoint_sha256", "d" * 64)
+    assert same_model(client, version.name, tagged, evidence, UNSIGNED) is None
+    client.set_model_version_tag(version.name, "2", "checkpoint_sha256", "c" * 64)
+    anew = replace(evidence, overlaps=(replace(OVERLAP, same_bytes=2),))
+    assert same_model(client, version.name, version.tags, anew, UNSIGNED) is None
+    weights_become(Path(found.source), lambda tensor: tensor + 1)
+    assert same_model(client, version.name, version.tags, evidence, UNSIGNED) is None
 
 
 @pytest.fixture
@@ -239,10 +414,11 @@ def signing(key_pair: KeyPair, monkeypatch: pytest.MonkeyPatch) -> SigningSettin
 
 
 @pytest.fixture
-def signed(version: ModelVersion, files: Path, signing: SigningSettings) -> ModelVersion:
+def signed(
+    version: ModelVersion, sealed: Callable[..., ModelVersion], signing: SigningSettings
+) -> ModelVersion:
     """The version, its files signed."""
-    sign(files, version.tags["fingerprint"], signing)
-    return version
+    return sealed(version, signing)
 
 
 def test_a_signed_version_is_verified_with_the_public_key_alone(
@@ -284,22 +460,99 @@ def test_a_signature_of_another_key_is_refused(
 
 
 def test_signed_code_may_be_of_another_version_of_this_program(
-    version: ModelVersion, files: Path, signing: SigningSettings, tmp_path: Path
+    version: ModelVersion,
+    files: Path,
+    sealed: Callable[..., ModelVersion],
+    signing: SigningSettings,
+    tmp_path: Path,
 ) -> None:
     line(files, "model.py", "# earlier\n")
     with pytest.raises(ValueError, match=r"model\.py"):
-        sign(files, version.tags["fingerprint"], signing)
+        sealed(version, signing)
+    earlier = sealed(version, forge=True)
     signatures.sign(files, signing)
-    assert verified(version, tmp_path / "copy", signing).model
+    assert verified(earlier, tmp_path / "copy", signing).model
 
 
 def test_other_files_than_were_logged_are_not_signed(
-    version: ModelVersion, files: Path, signing: SigningSettings
+    version: ModelVersion,
+    files: Path,
+    sealed: Callable[..., ModelVersion],
+    signing: SigningSettings,
 ) -> None:
     weights_become(files, lambda tensor: tensor + 1)
     with pytest.raises(ValueError, match="fingerprint"):
-        sign(files, version.tags["fingerprint"], signing)
+        sealed(version, signing)
     assert not (files / "model.sig").exists()
+
+
+def replaced_by(version: ModelVersion, other: ModelVersion, files: Path) -> ModelVersion:
+    """A version whose folder and tags are now those of another one."""
+    shutil.rmtree(files)
+    shutil.copytree(other.source, files)
+    client = mlflow.MlflowClient()
+    for name, value in other.tags.items():
+        client.set_model_version_tag(version.name, version.version, name, value)
+    return client.get_model_version(version.name, version.version)
+
+
+def test_the_signed_folder_of_another_version_is_refused(
+    signed: ModelVersion,
+    files: Path,
+    sealed: Callable[..., ModelVersion],
+    signing: SigningSettings,
+    tmp_path: Path,
+) -> None:
+    second = sealed(mlflow.MlflowClient().get_model_version(signed.name, "2"), signing)
+    assert verified(second, tmp_path / "second", signing).model
+    forged = replaced_by(signed, second, files)
+    with pytest.raises(VersionError, match=r"names the version 2, the registry names 1"):
+        verified(forged, tmp_path / "copy", signing)
+
+
+def test_the_signed_folder_of_another_model_is_refused(
+    signed: ModelVersion,
+    files: Path,
+    sealed: Callable[..., ModelVersion],
+    signing: SigningSettings,
+    tmp_path: Path,
+) -> None:
+    client, name = mlflow.MlflowClient(), f"another-{next(numbers)}"
+    client.create_registered_model(name)
+    folder = shutil.copytree(files, tmp_path / "other")
+    made = client.create_model_version(name, str(folder), signed.run_id, tags=signed.tags)
+    other = sealed(made, signing)
+    assert verified(other, tmp_path / "theirs", signing).model
+    with pytest.raises(VersionError, match=rf"names the name {name}, the registry names"):
+        verified(replaced_by(signed, other, files), tmp_path / "copy", signing)
+
+
+@pytest.mark.parametrize("tag", ["fingerprint", "base_fingerprint", "data_hash", "files"])
+@pytest.mark.parametrize("keys", [False, True])
+def test_a_tag_that_is_not_the_lineage_is_refused(
+    signed: ModelVersion, signing: SigningSettings, tmp_path: Path, tag: str, keys: bool
+) -> None:
+    client = mlflow.MlflowClient()
+    client.set_model_version_tag(signed.name, signed.version, tag, "other")
+    changed = client.get_model_version(signed.name, signed.version)
+    with pytest.raises(VersionError, match=rf"names the {tag} \w+, the registry names other"):
+        verified(changed, tmp_path / "copy", signing if keys else UNSIGNED)
+
+
+def test_a_version_of_another_run_is_refused(
+    signed: ModelVersion, signing: SigningSettings, tmp_path: Path
+) -> None:
+    signed._run_id = "0" * 32
+    with pytest.raises(VersionError, match=r"names the run_id \w+, the registry names 0000"):
+        verified(signed, tmp_path / "copy", signing)
+
+
+def test_an_empty_folder_beside_signed_files_is_refused(
+    signed: ModelVersion, files: Path, signing: SigningSettings, tmp_path: Path
+) -> None:
+    (files / "code").mkdir()
+    with pytest.raises(VersionError, match="code is a folder"):
+        verified(signed, tmp_path / "copy", signing)
 
 
 def test_usable_keys_have_no_problem(signing: SigningSettings) -> None:

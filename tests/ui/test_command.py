@@ -33,6 +33,7 @@ def version(
     mlflow_project: Path,
     models: tuple[LoadedModel, LoadedModel],
     version_files: Callable[..., dict[str, str]],
+    sealed: Callable[..., ModelVersion],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> ModelVersion:
     """The challenger `tried`, version 1."""
@@ -42,7 +43,7 @@ def version(
     client = mlflow.MlflowClient()
     client.create_registered_model("tried")
     tags |= {"base_fingerprint": models[0].fingerprint, "method": "clic"}
-    made = client.create_model_version("tried", str(source), tags=tags)
+    made = sealed(client.create_model_version("tried", str(source), tags=tags))
     client.set_registered_model_alias("tried", "challenger", made.version)
     return made
 

@@ -63,6 +63,7 @@ def project(
     models: tuple[LoadedModel, LoadedModel],
     mlflow_project: Path,
     version_files: Callable[..., dict[str, str]],
+    sealed: Callable[..., Any],
 ) -> Path:
     """A project whose champion is version 1, with one benchmark of one item."""
     import mlflow
@@ -73,7 +74,7 @@ def project(
         client = mlflow.MlflowClient()
         client.create_registered_model("compo-clip")
         tags |= {"base_fingerprint": models[0].fingerprint, "method": "clic"}
-        client.create_model_version("compo-clip", str(workspace / "version"), tags=tags)
+        sealed(client.create_model_version("compo-clip", str(workspace / "version"), tags=tags))
         client.set_registered_model_alias("compo-clip", "champion", "1")
     finally:
         tracking.configure(TrackingSettings(), mlflow_project)

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from click import ClickException
-
+from compo_pipeline.configuration import PlainError
 from compo_pipeline.records import Counterfactual, Rejected
 
 EDITED, GENERATED, FAILED = "edited", "generated", "failed"
@@ -19,7 +18,7 @@ _REASONS = 5  # in an error
 _PARTICULAR = re.compile(r"""(?<![^\s(])(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|\d+(?:\.\d+)?""")
 
 
-class TooManyFailures(ClickException, ValueError):
+class TooManyFailures(PlainError, ValueError):
     """More edits failed than the settings tolerate."""
 
 

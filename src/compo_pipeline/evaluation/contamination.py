@@ -9,12 +9,13 @@ again; in rendered scenes it also finds images that merely look alike.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
@@ -35,11 +36,13 @@ from compo_pipeline.images.decoding import (
     ImageError,
     file_name,
     load,
+    locate,
     open_file,
     source_name,
 )
 from compo_pipeline.records import Caption, Fact
 from compo_pipeline.seeding import digest
+from compo_pipeline.storage import files_fingerprint
 from compo_pipeline.tables.rows import Row, Table
 
 log = logging.getLogger(__name__)
@@ -49,6 +52,7 @@ TRAINING_SPLIT = "train"
 _WORDS = re.compile(r"\w+")
 _NEAR_BITS = 4
 _HASH_SIDE = 8
+_DIGITS = 16
 # COCO_val2014_000000184613 of 2014 is 000000184613 of 2017.
 _COCO_PREFIX = re.compile(r"^COCO_(?:train|val|test)\d{4}_")
 # A validation subtask that shares more than this with the reported items is the wrong files.
@@ -62,7 +66,8 @@ class Overlap:
     `images` counts its distinct image files, of all images of its items, `captions` its distinct
     texts that describe one of them; the other fields count how many of these are in the training
     rows. `near` is None without a perceptual hash. `bindings` counts the items by whether their
-    attribute-object pairs occur in the training captions, where that slice is configured.
+    attribute-object pairs occur in the training captions, where that slice is configured. `items`
+    is the fingerprint of what was compared (`set_fingerprint`).
     """
 
     benchmark: str
@@ -74,6 +79,7 @@ class Overlap:
     captions: int
     same_caption: int
     bindings: dict[str, int] = field(default_factory=dict)
+    items: str = ""
 
     @property
     def known_images(self) -> int:
@@ -251,6 +257,7 @@ def _overlap(
         bindings=dict(
             Counter(name.removeprefix(BINDING) for name in names if name.startswith(BINDING))
         ),
+        items=set_fingerprint(subtasks),
     )
 
 
@@ -364,3 +371,44 @@ def items_fingerprint(tasks: Sequence[Subtask]) -> str:
         for task in tasks
     )
     return f"{digest(*texts):016x}"
+
+
+def set_fingerprint(subtasks: Sequence[Subtask]) -> str:
+    """Sixteen hexadecimal digits of the items of a set of subtasks and of their images' bytes."""
+    return _short_hash(f"{items_hash(subtasks)} {images_hash(subtasks)}")
+
+
+def items_hash(subtasks: Sequence[Subtask]) -> str:
+    """Sixteen hexadecimal digits of items as their adapter reads them."""
+    content = hashlib.sha256()
+    for task in subtasks:
+        fields = asdict(task)
+        # A folder of this machine, and what is for readers.
+        for key in ("images", "dropped", "title", "limits"):
+            del fields[key]
+        if not task.limits.exif:
+            fields["exif"] = False
+        content.update(json.dumps(fields, sort_keys=True).encode())
+    return content.hexdigest()[:_DIGITS]
+
+
+def images_hash(subtasks: Sequence[Subtask]) -> str:
+    """Sixteen hexadecimal digits of the images' bytes and of the names of missing ones.
+
+    Items of missing images are skipped.
+    """
+    present: set[tuple[str, Path]] = set()
+    missing: set[str] = set()
+    places = {place for task in subtasks for item in task.items for place in task.places(item)}
+    for root, image, limits in places:
+        try:
+            path = locate(root, image, limits)
+            # Of an image in an archive, the archive's.
+            present.add((f"{path.relative_to(root)}", path))
+        except ImageError:
+            missing.add(image)
+    return _short_hash(f"{files_fingerprint(sorted(present))} {sorted(missing)}")
+
+
+def _short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]

@@ -31,6 +31,20 @@ _CONFIG = "tokenizer_config.json"
 # Files of a Hugging Face tokenizer; it needs one of the vocabularies.
 _VOCABULARIES = (_TOKENIZER, "*.model", "vocab.json", "vocab.txt")
 _FILES = (*_VOCABULARIES, _CONFIG, "special_tokens_map.json", "added_tokens.json", "merges.txt")
+# Names of the files that transformers writes for a tokenizer.
+TOKENIZER_FILES = (
+    _TOKENIZER,
+    _CONFIG,
+    "added_tokens.json",
+    "chat_template.jinja",
+    "merges.txt",
+    "sentencepiece.bpe.model",
+    "special_tokens_map.json",
+    "spiece.model",
+    "tokenizer.model",
+    "vocab.json",
+    "vocab.txt",
+)
 _NEEDED = (
     f"{_TOKENIZER} (or spiece.model, for which the package sentencepiece is needed), {_CONFIG} "
     "and, if it has one, special_tokens_map.json"

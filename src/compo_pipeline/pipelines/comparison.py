@@ -14,10 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from click import ClickException
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.configuration import SettingsError, leaves, nearest, overlay
+from compo_pipeline.configuration import PlainError, SettingsError, leaves, nearest, overlay
 from compo_pipeline.evaluation.settings import ComparisonSet
 from compo_pipeline.next_steps import arguments, kedro_run, options
 from compo_pipeline.provenance import page_facts
@@ -37,7 +36,7 @@ _OF_CELLS = frozenset({"method", "variant", "seed"})
 _COMMAND = "kedro run --pipelines=counterfactuals,views,training,evaluation"
 
 
-class CellsFailed(ClickException, RuntimeError):
+class CellsFailed(PlainError, RuntimeError):
     """Runs of a set failed; each has printed its own error."""
 
 

@@ -1,7 +1,10 @@
-"""Pipeline `promotion`: a challenger that passes the gate becomes champion; rollback; copies."""
+"""Pipeline `promotion`: a challenger that passes the gate becomes champion; rollback; copies;
+repair of aliases.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from compo_pipeline.presentation.pages import Link
     from compo_pipeline.registry.version_scores import VersionScores
 
+log = logging.getLogger(__name__)
+
 
 def act(
     promotion: Mapping[str, Any],
@@ -33,7 +38,7 @@ def act(
     report: str,
     **scored: Any,
 ) -> Path:
-    """Promote, roll back or copy, and write the report; return its folder.
+    """Promote, roll back, copy or repair, and write the report; return its folder.
 
     `scored` are the inputs of `_scorer`.
 
@@ -59,6 +64,14 @@ def act(
         )
         promotion_page.write_copy(registered.name, settings, copied, facts, links, folder)
         return folder
+    if settings.action == "repair":
+        repaired = promotions.repair(registered.name, settings, registered.signing)
+        promotion_page.write_repair(registered.name, settings, repaired, facts, links, folder)
+        return folder
+    if registered.signing.public_key is None:
+        log.warning(
+            "registration.signing is not set: whoever can write the store can forge evidence."
+        )
     if settings.action == "rollback":
         decision = promotions.roll_back(registered.name, settings, registered.signing)
     else:

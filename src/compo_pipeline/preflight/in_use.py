@@ -10,15 +10,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from click import ClickException
 from filelock import FileLock, Timeout
 
+from compo_pipeline.configuration import PlainError
 from compo_pipeline.storage import read_json_or_none, write_json
 
 log = logging.getLogger(__name__)
 
 
-class InUse(ClickException, RuntimeError):
+class InUse(PlainError, RuntimeError):
     """Another command writes the same run."""
 
 

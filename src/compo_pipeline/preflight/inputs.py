@@ -6,8 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from click import ClickException
-
+from compo_pipeline.configuration import PlainError
 from compo_pipeline.preflight.settings import PARAMS
 
 if TYPE_CHECKING:
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from kedro.pipeline import Pipeline
 
 
-class MissingInput(ClickException, FileNotFoundError):
+class MissingInput(PlainError, FileNotFoundError):
     """An input of the pipeline does not exist yet."""
 
 

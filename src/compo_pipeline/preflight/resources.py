@@ -53,7 +53,9 @@ def _problems(
     if "prepare" in read:
         yield from _refusal(_check_engine, parameters["prepare"])
     if "registration" in read:
-        yield from _signing(parameters["registration"], signs="registered" in outputs)
+        copies = "promotion" in read and parameters["promotion"]["action"] == "copy"
+        signs = copies or bool({"registered", "rescored"} & outputs)
+        yield from _signing(parameters["registration"], signs=signs)
     # Rolling back and copying versions need no data, and promoting rarely needs a base.
     promotes = "promotion" in read
     if promotes and parameters["promotion"]["action"] != "promote":

@@ -1,4 +1,4 @@
-"""A promotion's decision, or a copy, as an HTML page, as markdown and in the terminal."""
+"""A promotion's decision, a copy or a repair as an HTML page, as markdown and in the terminal."""
 
 from __future__ import annotations
 
@@ -76,6 +76,39 @@ def write_copy(
         reason=f"The version with the alias '{copy.alias}' is {created} of the other registry, "
         f"with the alias '{copy.gives}'.",
         facts={"target": masked(str(copy.to)), **facts},
+        links=links,
+        checks=[],
+        next_steps=[],
+    )
+
+
+def write_repair(
+    name: str,
+    settings: PromotionSettings,
+    repaired: Sequence[str],
+    facts: Mapping[str, str],
+    links: Sequence[pages.Link],
+    folder: Path,
+) -> Path:
+    """Write a repair of aliases as `promotion.html` and `promotion.md`, and print what it did.
+
+    Args:
+        name: of the registered model.
+        settings: dry run.
+        repaired: a sentence for each alias.
+        facts: date, command and commit.
+        links: related pages.
+        folder: for both files.
+    """
+    reason = " ".join(repaired) or "Every alias names a version that exists."
+    dry = "dry run: " if settings.dry_run else ""
+    terminal(None).print(f"{dry}{name}: {reason}", markup=False)
+    return _write(
+        folder,
+        title=f"{name}: aliases repaired",
+        dry_run=settings.dry_run,
+        reason=reason,
+        facts=facts,
         links=links,
         checks=[],
         next_steps=[],

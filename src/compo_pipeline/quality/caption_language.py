@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from click import ClickException
-
+from compo_pipeline.configuration import PlainError
 from compo_pipeline.quality.settings import DataValidationSettings
 from compo_pipeline.records import Caption
 
@@ -21,7 +20,7 @@ _LEAST_VOCABULARY = 5_000  # words; pipelines with fewer keep no list of those t
 _SHOWN = 5
 
 
-class UnknownLanguage(ClickException, ValueError):
+class UnknownLanguage(PlainError, ValueError):
     """Captions in another language than that of the language pipeline."""
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from click import ClickException
 
+from compo_pipeline.configuration import PlainError
 from compo_pipeline.datasets.readers.record import NOT_DOWNLOADED, UNPARSEABLE
 from compo_pipeline.quality.settings import DataValidationSettings, RowRule
 from compo_pipeline.records import Caption, Rejected
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class TooManyBadRows(ClickException, ValueError):
+class TooManyBadRows(PlainError, ValueError):
     """More records are bad than the settings tolerate."""
 
 

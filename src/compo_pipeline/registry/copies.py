@@ -13,10 +13,14 @@ from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.models.weights import read_record
 from compo_pipeline.registry import tracking
-from compo_pipeline.registry.scores import OVERLAPS, SCORES
+from compo_pipeline.registry.evidence import Evidence
+from compo_pipeline.registry.lineage import FILES_TAG, LINEAGE_FILE, file_digests, files_digest
+from compo_pipeline.registry.scores import SCORES
 from compo_pipeline.registry.settings import CopySettings, SigningSettings
-from compo_pipeline.registry.verification import VersionError, verified
+from compo_pipeline.registry.signing import UNSIGNED_FILES, signer
+from compo_pipeline.registry.verification import VersionError, seal, verified
 from compo_pipeline.registry.versions import DECISION_TAG, find
 
 _MODEL = "model"
@@ -30,15 +34,19 @@ def same_model(
     client: Any,
     name: str,
     tags: Mapping[str, str],
+    evidence: Evidence,
     signing: SigningSettings,
     store: str | None = None,
 ) -> ModelVersion | None:
     """The latest version of the same checkpoint in the same precision, if it is intact.
 
+    Overlaps with the training data that were measured anew need a new version.
+
     Args:
         client: of the registry.
         name: of the model.
         tags: of the version to find again.
+        evidence: of that version.
         signing: the configured keys.
         store: URI of the registry; None is the configured one.
     """
@@ -50,9 +58,14 @@ def same_model(
     if found is not None:
         try:
             with tempfile.TemporaryDirectory() as folder:
-                verified(found, Path(folder), signing, store)
+                files = verified(found, Path(folder), signing, store)
+                record = read_record(files.export)
         except VersionError as error:
             log.warning("Not used again: %s", error.message)
+            return None
+        same_record = all(record.get(tag) == tags[tag] for tag in _SAME_MODEL)
+        if not same_record or files.evidence.overlaps != evidence.overlaps:
+            log.info("Version %s has other evidence, or is of another model.", found.version)
             return None
     return found
 
@@ -62,8 +75,9 @@ def copy_version(
 ) -> int | None:
     """Copy a version, under the same name, to another registry.
 
-    The copy is a version of a new run, which has its files and scores. A version of the same
-    checkpoint in the same precision is not copied twice.
+    The copy is a version of a new run, which has its files and scores. With keys it is signed
+    anew, for a signature names the version's number. A version of the same checkpoint in the same
+    precision is not copied twice.
 
     Args:
         name: of the model.
@@ -75,18 +89,21 @@ def copy_version(
         The version's number in the other registry; None if a dry run would create it.
 
     Raises:
-        SettingsError: no registry is named or none answers, or no version has the alias.
+        SettingsError: no registry is named or none answers, no version has the alias, or the
+            private key cannot be used.
         VersionError: the version's files are not those that were registered.
     """
     if settings.to is None:
         raise SettingsError("promotion.copy.to: expected the other registry's URI, got null")
     tracking.registered_model(name)
+    if signing.public_key is not None:
+        signer(signing)
     version = find(name, settings.alias, None, "promotion.copy.alias")
     with tempfile.TemporaryDirectory() as temporary:
-        files = verified(version, Path(temporary), signing).folder
+        files = verified(version, Path(temporary), signing)
         with tracking.store_errors(settings.to, "promotion.copy.to"):
             target = mlflow.MlflowClient(tracking_uri=settings.to, registry_uri=settings.to)
-            existing = same_model(target, name, version.tags, signing, settings.to)
+            existing = same_model(target, name, version.tags, files.evidence, signing, settings.to)
         if dry_run:
             known = "a new version" if existing is None else f"version {existing.version}"
             log.info(
@@ -95,39 +112,69 @@ def copy_version(
             )
             return int(existing.version) if existing else None
         experiment = tracking.experiment_in(settings.to, settings.experiment, "promotion.copy.to")
-        copied = existing or _copied(target, version, files, experiment)
+        copied = existing or _copied(target, version, files.folder, experiment, signing)
     done = "Copied" if existing is None else "Was copied before:"
     log.info("%s %s version %s as version %s.", done, name, version.version, copied.version)
     target.set_registered_model_alias(name, settings.gives, copied.version)
     return int(copied.version)
 
 
-def _copied(target: Any, version: ModelVersion, files: Path, experiment: str) -> ModelVersion:
+def _copied(
+    target: Any, version: ModelVersion, files: Path, experiment: str, signing: SigningSettings
+) -> ModelVersion:
     origin = f"models:/{version.name}/{version.version}"
     tags = {"copied_from": origin, "copied_from_run": version.run_id or ""}
     name = f"copy of {version.name} {version.version}"
-    run = target.create_run(experiment, run_name=name, tags=tags)
-    run_id = run.info.run_id
-    target.log_artifacts(run_id, str(files), _MODEL)
+    run_id = target.create_run(experiment, run_name=name, tags=tags).info.run_id
     if source_run := tracking.run_of(version):
         source = mlflow.MlflowClient()
-        stored = {file.path for file in source.list_artifacts(source_run)}
-        with tempfile.TemporaryDirectory() as temporary:
-            for folder in stored.intersection((SCORES, OVERLAPS)):
-                path = source.download_artifacts(source_run, folder, temporary)
-                target.log_artifacts(run_id, path, folder)
+        if SCORES in {file.path for file in source.list_artifacts(source_run)}:
+            with tempfile.TemporaryDirectory() as temporary:
+                path = source.download_artifacts(source_run, SCORES, temporary)
+                target.log_artifacts(run_id, path, SCORES)
+    copy = register_files(target, version, files, run_id, tags, signing)
     target.set_terminated(run_id)
+    return copy
+
+
+def register_files(
+    client: Any,
+    version: ModelVersion,
+    files: Path,
+    run_id: str,
+    tags: Mapping[str, str],
+    signing: SigningSettings,
+) -> ModelVersion:
+    """Register the verified files of a version as a new version of the same name.
+
+    Args:
+        client: of the registry that gets it.
+        version: whose tags and description it has, without those of decisions.
+        files: its folder; lineage and signature are written anew.
+        run_id: the run that stores the files.
+        tags: further ones.
+        signing: the configured keys.
+
+    Raises:
+        SettingsError: the private key cannot be used.
+    """
+    for name in (LINEAGE_FILE, *UNSIGNED_FILES):
+        (files / name).unlink(missing_ok=True)
+    client.log_artifacts(run_id, str(files), _MODEL)
     try:
-        target.create_registered_model(version.name)
+        client.create_registered_model(version.name)
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
-    copy: ModelVersion = target.create_model_version(
+    # Decisions on the old version do not hold for the new one.
+    kept = {k: v for k, v in version.tags.items() if not k.startswith(DECISION_TAG)}
+    made: ModelVersion = client.create_model_version(
         version.name,
-        source=f"{run.info.artifact_uri}/{_MODEL}",
+        source=f"{client.get_run(run_id).info.artifact_uri}/{_MODEL}",
         run_id=run_id,
-        # Decisions of this registry do not hold in the other one.
-        tags={k: v for k, v in version.tags.items() if not k.startswith(DECISION_TAG)} | tags,
+        tags={**kept, **tags, FILES_TAG: files_digest(file_digests(files))},
         description=version.description,
     )
-    return copy
+    for file in seal(made, files, signing):
+        client.log_artifact(run_id, str(file), _MODEL)
+    return made

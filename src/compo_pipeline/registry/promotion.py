@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Literal
 
 import mlflow
-from click import ClickException
 from filelock import FileLock, Timeout
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 
+from compo_pipeline.configuration import PlainError
 from compo_pipeline.records import Score
-from compo_pipeline.registry import gate, tracking
+from compo_pipeline.registry import gate, tracking, versions
 from compo_pipeline.registry.gate import Check
 from compo_pipeline.registry.scores import ScoresInvalid
 from compo_pipeline.registry.settings import CHAMPION, PREVIOUS, PromotionSettings, SigningSettings
@@ -37,11 +37,11 @@ Outcome = Literal["promoted", "refused", "unchanged", "contested", "rolled back"
 log = logging.getLogger(__name__)
 
 
-class PromotionError(ClickException, RuntimeError):
+class PromotionError(PlainError, RuntimeError):
     """An alias was not moved; the message gives the reason."""
 
 
-class Contested(ClickException, RuntimeError):
+class Contested(PlainError, RuntimeError):
     """Another process moved an alias at the same time."""
 
 
@@ -160,6 +160,7 @@ def promote(name: str, alias: str, scorer: VersionScores, settings: PromotionSet
 
     Raises:
         PromotionError: there is no challenger, or it was champion and was rolled back.
+        SettingsError: an alias names a version that does not exist.
     """
     with _aliases(name, settings) as aliases:
         number, champion = aliases.version(alias), aliases.version(CHAMPION)
@@ -181,7 +182,7 @@ def promote(name: str, alias: str, scorer: VersionScores, settings: PromotionSet
         )
         if number == champion:
             return decision
-        decision = _judged(decision, scorer, settings)
+        decision = _judged(decision, alias, scorer, settings)
         if settings.dry_run:
             return decision
         # Before the alias moves: after a kill, no champion may lack its record.
@@ -203,6 +204,7 @@ def roll_back(name: str, settings: PromotionSettings, signing: SigningSettings) 
 
     Raises:
         PromotionError: there is no champion, or no previous one.
+        SettingsError: the alias `previous` names a version that does not exist.
         VersionError: the previous champion's files are not those that were registered.
     """
     with _aliases(name, settings) as aliases:
@@ -213,8 +215,7 @@ def roll_back(name: str, settings: PromotionSettings, signing: SigningSettings) 
                 f"{champion or 'none'}, previous is version {previous or 'none'}"
             )
         with tempfile.TemporaryDirectory() as folder:
-            version = mlflow.MlflowClient().get_model_version(name, str(previous))
-            verified(version, Path(folder), signing)
+            verified(versions.with_alias(name, PREVIOUS, previous), Path(folder), signing)
         decision = Decision(
             name=name,
             version=champion,
@@ -239,6 +240,57 @@ def roll_back(name: str, settings: PromotionSettings, signing: SigningSettings) 
         return decision
 
 
+def repair(name: str, settings: PromotionSettings, signing: SigningSettings) -> list[str]:
+    """Delete the aliases that name versions which do not exist.
+
+    The alias `champion` goes back to the previous champion instead, if its files are intact.
+
+    Args:
+        name: the registered model.
+        settings: dry run.
+        signing: the configured keys.
+
+    Returns:
+        A sentence for each such alias.
+
+    Raises:
+        Contested: another process moved an alias at the same time.
+    """
+    with _aliases(name, settings) as aliases:
+        client, found = mlflow.MlflowClient(), tracking.registered_model(name).aliases
+        numbers = {alias: int(number) for alias, number in found.items()}
+        gone = {each: n for each, n in numbers.items() if versions.get(name, n) is None}
+        previous = None
+        if CHAMPION in gone and PREVIOUS in numbers.keys() - gone.keys():
+            previous = _intact(name, numbers[PREVIOUS], signing)
+        done = []
+        for alias, number in sorted(gone.items()):
+            restored = previous if alias == CHAMPION else None
+            then = "it is deleted" if restored is None else f"it goes back to version {restored}"
+            done.append(
+                f"The alias '{alias}' names version {number}, which does not exist: {then}."
+            )
+            if settings.dry_run:
+                continue
+            if restored is None:
+                client.delete_registered_model_alias(name, alias)
+            else:
+                aliases.move(CHAMPION, number, restored)
+                client.delete_registered_model_alias(name, PREVIOUS)
+        return done
+
+
+def _intact(name: str, number: int, signing: SigningSettings) -> int | None:
+    """The number of the previous champion; None if its files are not those that were registered."""
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            verified(versions.with_alias(name, PREVIOUS, number), Path(folder), signing)
+    except VersionError as error:
+        log.warning("Not made champion again: %s", error.message)
+        return None
+    return number
+
+
 @contextmanager
 def _aliases(name: str, settings: PromotionSettings) -> Iterator[Aliases]:
     """The aliases of a model; a store in a local file is locked, a server has no lock."""
@@ -261,8 +313,10 @@ def _aliases(name: str, settings: PromotionSettings) -> Iterator[Aliases]:
         lock.release()
 
 
-def _judged(decision: Decision, scorer: VersionScores, settings: PromotionSettings) -> Decision:
-    challenger = mlflow.MlflowClient().get_model_version(decision.name, str(decision.version))
+def _judged(
+    decision: Decision, alias: str, scorer: VersionScores, settings: PromotionSettings
+) -> Decision:
+    challenger = versions.with_alias(decision.name, alias, decision.version)
     if challenger.tags.get(OUTCOME) == "rolled back":
         # The same scores would pass the same gate again.
         raise PromotionError(
@@ -271,7 +325,7 @@ def _judged(decision: Decision, scorer: VersionScores, settings: PromotionSettin
         )
     champion, opponent = None, f"its base, {challenger.tags.get('base_model', 'of unknown name')}"
     if decision.previous is not None:
-        champion = mlflow.MlflowClient().get_model_version(decision.name, str(decision.previous))
+        champion = versions.with_alias(decision.name, CHAMPION, decision.previous)
         opponent = f"champion, version {decision.previous}"
     try:
         scorer.verified(challenger)

@@ -33,23 +33,24 @@ from compo_pipeline.models.weights import CONFIG_FILE, read_record
 from compo_pipeline.provenance import UNKNOWN_COMMIT
 from compo_pipeline.registry import scores
 from compo_pipeline.registry.copies import same_model
-from compo_pipeline.registry.model_card import CARD, write_card
-from compo_pipeline.registry.run_log import RunLog
-from compo_pipeline.registry.settings import CHAMPION, PREVIOUS, RegistrationSettings
-from compo_pipeline.registry.verification import (
+from compo_pipeline.registry.evidence import Evidence, read_evidence, write_evidence
+from compo_pipeline.registry.layout import (
     ARTEFACT,
     SERVED_CODE,
     SERVING_PACKAGES,
     TOKENIZER_PACKAGE,
-    sign,
-    write_probes,
 )
+from compo_pipeline.registry.lineage import FILES_TAG, file_digests, files_digest
+from compo_pipeline.registry.model_card import CARD, write_card
+from compo_pipeline.registry.run_log import RunLog
+from compo_pipeline.registry.settings import CHAMPION, PREVIOUS, RegistrationSettings
+from compo_pipeline.registry.verification import seal, write_probes
 from compo_pipeline.storage import file_sha256
 
 # Tags that identify a run for readers.
 RUN_TAGS = ("dataset", "method", "variant", "seed")
 # Version of the exported folder's files and of compo.json, for readers of registered folders.
-EXPORT_FORMAT = 2
+EXPORT_FORMAT = 3
 # Limit of a server's database.
 _DESCRIPTION_LENGTH = 5000
 
@@ -76,7 +77,7 @@ def export_with_card(
     comparison: Comparison,
     settings: RegistrationSettings,
 ) -> Path:
-    """Write a checkpoint as the folder to register: weights, provenance, probes, model card.
+    """Write a checkpoint as the folder to register: weights, provenance, probes, evidence, card.
 
     Args:
         checkpoint: of a run.
@@ -96,10 +97,10 @@ def export_with_card(
         **{name: {**run, "dataset": comparison.dataset}[name] for name in RUN_TAGS},
         "export_format": EXPORT_FORMAT,
         "checkpoint_sha256": file_sha256(weights.find(checkpoint)),
-        "scores": scores.digests(run["run_id"]),
     }
     export(loaded, folder, precision=settings.precision, metadata=metadata)
     write_probes(folder)
+    write_evidence(folder, Evidence(scores.digests(run["run_id"]), comparison.overlaps))
     write_card(folder, settings, manifest, comparison, run["run_id"])
     return folder
 
@@ -112,10 +113,10 @@ def register(
     root: str,
     settings: RegistrationSettings,
 ) -> Registered:
-    """Log an exported folder to the active run as a model, sign it if configured, and register it.
+    """Log an exported folder to the active run as a model, register it, and sign it if configured.
 
-    If an intact version of the same checkpoint in the same precision exists, that version gets the
-    alias, and no second one is created.
+    If an intact version of the same checkpoint in the same precision exists, with the same overlaps
+    with the training data, that version gets the alias, and no second one is created.
 
     Args:
         folder: written by `export_with_card`.
@@ -131,7 +132,7 @@ def register(
     client, name = mlflow.MlflowClient(), settings.name
     tags = _tags(folder, run, manifest, comparison)
     run.dataset(comparison.dataset, manifest["data_hash"], root, "training")
-    existing = same_model(client, name, tags, settings.signing)
+    existing = same_model(client, name, tags, read_evidence(folder), settings.signing)
     registered = existing or _new_version(folder, run, tags, comparison, settings)
     if existing is None:
         summary = ", ".join(tags[tag] for tag in (*RUN_TAGS, "headline") if tags.get(tag))
@@ -211,13 +212,16 @@ def _new_version(
         tags=dict(tags),
     )
     run.metrics(run_metrics(comparison.rows, FINE_TUNED), model_id=info.model_id)
-    if settings.signing.public_key is not None:
-        # MLflow writes MLmodel itself, so the logged folder is what can be signed.
-        with tempfile.TemporaryDirectory() as temporary:
-            logged = Path(mlflow.artifacts.download_artifacts(info.model_uri, dst_path=temporary))
-            signature = sign(logged, tags["fingerprint"], settings.signing)
-            mlflow.MlflowClient().log_model_artifact(info.model_id, str(signature))
-    return mlflow.register_model(info.model_uri, settings.name, tags=dict(tags))
+    client = mlflow.MlflowClient()
+    with tempfile.TemporaryDirectory() as temporary:
+        # MLflow writes MLmodel itself, so the logged folder is what is hashed and signed.
+        logged = Path(mlflow.artifacts.download_artifacts(info.model_uri, dst_path=temporary))
+        own = {**tags, FILES_TAG: files_digest(file_digests(logged))}
+        version = mlflow.register_model(info.model_uri, settings.name, tags=own)
+        # Only now is the version's number known. After a kill in between it cannot be used.
+        for file in seal(version, logged, settings.signing):
+            client.log_model_artifact(info.model_id, str(file))
+    return version
 
 
 def _delete_pending(run: RunLog) -> None:

@@ -5,7 +5,6 @@ Artefacts of a run:
     scores/<fingerprint>/<weights>.parquet    scores of one model on one benchmark
     scores/<fingerprint>/<weights>.sha256     digest of that file
     scores/<fingerprint>/fingerprint.json     what the fingerprint covers
-    overlaps/<set>_<exact or near>.json       contamination of a set of subtasks
 """
 
 from __future__ import annotations
@@ -21,39 +20,32 @@ from typing import TypeVar
 
 import mlflow
 import pyarrow.parquet as pq
-from click import ClickException
 
 from compo_pipeline.compute import choose_device
-from compo_pipeline.configuration import parse
+from compo_pipeline.configuration import PlainError, parse
 from compo_pipeline.evaluation import scoring
 from compo_pipeline.evaluation.benchmarks import Subtask
-from compo_pipeline.evaluation.benchmarks.items import sets_of
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
-from compo_pipeline.evaluation.contamination import Overlap
+from compo_pipeline.evaluation.contamination import images_hash, items_hash
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.images.decoding import ImageError, locate
 from compo_pipeline.records import Score, from_table, to_table
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.run_log import RunLog
-from compo_pipeline.storage import code_fingerprint, file_sha256, files_fingerprint
+from compo_pipeline.storage import code_fingerprint, file_sha256
 from compo_pipeline.untrusted import parse_json
 
-# Folders of a run's artefacts.
-SCORES, OVERLAPS = "scores", "overlaps"
+# Folder of a run's artefacts.
+SCORES = "scores"
 _FINGERPRINT_FILE = "fingerprint.json"
-# How images were compared, by EvaluationSettings.perceptual_hash. Each result has its own file, so
-# that a comparison of bytes alone does not replace one that also found near-duplicates.
-_KINDS = {False: "exact", True: "near"}
 _DIGITS = 16
 _DIGEST = ".sha256"
-Stored = TypeVar("Stored", Overlap, "ScoresFingerprint")
 _Row = TypeVar("_Row", Subtask, Score)
 
 log = logging.getLogger(__name__)
 
 
-class ScoresInvalid(ClickException, RuntimeError):
+class ScoresInvalid(PlainError, RuntimeError):
     """Stored scores were changed after they were computed."""
 
 
@@ -97,8 +89,8 @@ def scores_fingerprints(
     return {
         name: ScoresFingerprint(
             benchmark=name,
-            items=_items_hash(own),
-            images=_images_hash(own),
+            items=items_hash(own),
+            images=images_hash(own),
             code=code,
             settings={"device": kind, **precision},
         )
@@ -114,11 +106,6 @@ def by_benchmark(rows: Iterable[_Row]) -> dict[str, list[_Row]]:
     return found
 
 
-def set_fingerprint(subtasks: Sequence[Subtask]) -> str:
-    """Sixteen hexadecimal digits of the items of a set of subtasks and of their images' bytes."""
-    return _hash(f"{_items_hash(subtasks)} {_images_hash(subtasks)}")
-
-
 def store_evaluation(
     run: RunLog,
     scores: Sequence[Score],
@@ -132,7 +119,7 @@ def store_evaluation(
     Args:
         run: of the training.
         scores: of all models.
-        comparison: of the models; has their fingerprints and the measured contamination.
+        comparison: of the models; has their fingerprints.
         subtasks: that were scored.
         root: folder of the benchmarks; None if only the dataset's own captions were scored.
         settings: of the evaluation.
@@ -141,12 +128,6 @@ def store_evaluation(
         comparison.fingerprints[role]: [s for s in scores if s.model == comparison.models[role]]
         for role in (BASE, FINE_TUNED)
     }
-    # Before the scores: after a kill, no scores may seem to be unchecked for contamination.
-    sets = sets_of(subtasks)
-    for overlap in comparison.overlaps:
-        own = set_fingerprint(sets[overlap.benchmark, overlap.subtask])
-        name = f"{OVERLAPS}/{own}_{_KINDS[settings.perceptual_hash]}.json"
-        run.document(asdict(overlap), name)
     scored = scores_fingerprints(subtasks, settings)
     store_scores(run, scored, by_weights)
     every = _hash(f"{[(each.items, each.images) for each in scored.values()]}")
@@ -221,24 +202,6 @@ def stored_scores(
             return None
 
 
-def stored_overlaps(run_id: str | None, subtasks: Sequence[Subtask]) -> list[Overlap]:
-    """Contamination of sets of subtasks by a run's training data, as the run measured it.
-
-    Of several measurements of a set the one that found most counts.
-    """
-    if run_id is None:
-        return []
-    stored = _artefacts(run_id, OVERLAPS)
-    found = []
-    for own in sets_of(subtasks).values():
-        prefix = f"{OVERLAPS}/{set_fingerprint(own)}_"
-        names = {f"{prefix}{kind}.json" for kind in _KINDS.values()}.intersection(stored)
-        measured = [overlap for name in names if (overlap := _read(Overlap, run_id, name))]
-        if measured:
-            found.append(max(measured, key=lambda overlap: overlap.known_images))
-    return found
-
-
 def _table(run_id: str, name: str, folder: Path) -> tuple[Path, str]:
     """A copy of a stored table, and its sha256.
 
@@ -270,11 +233,7 @@ def why_not_stored(run_id: str | None, fingerprint: ScoresFingerprint) -> str:
     if f"{SCORES}/{fingerprint.id}" in folders:
         return "its run has only scores of other weights (it is not registered in fp32?)"
     files = (file for folder in folders for file in _artefacts(run_id, folder))
-    stored = (
-        _read(ScoresFingerprint, run_id, file)
-        for file in files
-        if file.endswith(f"/{_FINGERPRINT_FILE}")
-    )
+    stored = (_read(run_id, file) for file in files if file.endswith(f"/{_FINGERPRINT_FILE}"))
     known = [each for each in stored if each]
     if not known:
         return "the fingerprints of its scores cannot be read"
@@ -290,44 +249,15 @@ def _artefacts(run_id: str, folder: str) -> list[str]:
     return [file.path for file in mlflow.MlflowClient().list_artifacts(run_id, folder)]
 
 
-def _read(row: type[Stored], run_id: str, name: str) -> Stored | None:
-    """Content of a stored JSON file; None if it is not of this version's format."""
+def _read(run_id: str, name: str) -> ScoresFingerprint | None:
+    """A stored fingerprint; None if it is not of this version's format."""
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(mlflow.MlflowClient().download_artifacts(run_id, name, folder))
-        content = file.read_bytes()
+        content = Path(mlflow.MlflowClient().download_artifacts(run_id, name, folder)).read_bytes()
     try:
-        return parse(row, parse_json(content), Path(name).name)
+        return parse(ScoresFingerprint, parse_json(content), Path(name).name)
     except ValueError as error:
         log.warning("%s of the run %s cannot be read: %s", name, run_id, error)
         return None
-
-
-def _items_hash(subtasks: Sequence[Subtask]) -> str:
-    content = hashlib.sha256()
-    for task in subtasks:
-        fields = asdict(task)
-        # A folder of this machine, and what is for readers.
-        for key in ("images", "dropped", "title", "limits"):
-            del fields[key]
-        if not task.limits.exif:
-            fields["exif"] = False
-        content.update(json.dumps(fields, sort_keys=True).encode())
-    return content.hexdigest()[:_DIGITS]
-
-
-def _images_hash(subtasks: Sequence[Subtask]) -> str:
-    """Hash of the images and of the names of missing ones, whose items are skipped."""
-    present: set[tuple[str, Path]] = set()
-    missing: set[str] = set()
-    places = {place for task in subtasks for item in task.items for place in task.places(item)}
-    for root, image, limits in places:
-        try:
-            path = locate(root, image, limits)
-            # Of an image in an archive, the archive's.
-            present.add((f"{path.relative_to(root)}", path))
-        except ImageError:
-            missing.add(image)
-    return _hash(f"{files_fingerprint(sorted(present))} {sorted(missing)}")
 
 
 def _hash(text: str) -> str:

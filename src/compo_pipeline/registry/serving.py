@@ -26,11 +26,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from click import ClickException
-
 from compo_pipeline import __version__
 from compo_pipeline.compute import choose_device, use_cores
-from compo_pipeline.configuration import parse
+from compo_pipeline.configuration import PlainError, parse
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.registry import tracking, versions
 from compo_pipeline.registry.settings import (
@@ -117,7 +115,7 @@ def run(
     Raises:
         SettingsError: there is no such version.
         VersionError: its files are not those that were registered.
-        ClickException: the address cannot be listened on.
+        PlainError: the address cannot be listened on.
     """
     import uvicorn
 
@@ -227,7 +225,7 @@ def require_free(host: str, port: int) -> None:
     """Check that the address can be listened on, before models are loaded.
 
     Raises:
-        ClickException: it is in use, or not of this machine.
+        PlainError: it is in use, or not of this machine.
     """
     try:
         # Bound as the server binds it: a port whose connections have just ended is free.
@@ -243,7 +241,7 @@ def require_free(host: str, port: int) -> None:
         option, other = "--host", "127.0.0.1, or 0.0.0.0 for all of this machine's addresses"
         if not wrong_host:
             option, other = "--port", f"another one, such as --port {port % 65535 + 1}"
-        raise ClickException(
+        raise PlainError(
             f"{option}: cannot listen on {host}:{port} ({error.strerror}); give {other}"
         ) from None
 

@@ -129,7 +129,7 @@ class Gate:
     skipped: Share = 0.0
     """The largest share of a figure's items that could not be scored."""
     contamination: Contamination = field(default_factory=Contamination)
-    """Limits, checked for subtasks whose contamination was measured."""
+    """Limits; a subtask whose contamination was not measured fails."""
 
     @property
     def slice_kinds(self) -> frozenset[SliceKind]:
@@ -160,9 +160,9 @@ class PromotionSettings:
     """The table of captions for retrieval."""
     gate: Gate
     """What a challenger must show."""
-    action: Literal["promote", "rollback", "copy"] = "promote"
-    """Promote the challenger, roll back to the previous champion, or copy a version to another
-    registry."""
+    action: Literal["promote", "rollback", "copy", "repair"] = "promote"
+    """Promote the challenger, roll back to the previous champion, copy a version to another
+    registry, or repair aliases that name versions which do not exist."""
     dry_run: bool = False
     """Decide and report, and leave the registry as it is."""
     reevaluate: bool = True

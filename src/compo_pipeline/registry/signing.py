@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 SIGNATURE_FILE = "model.sig"
 # MLflow writes it into every copy that it downloads.
 _DOWNLOAD_RECORD = "registered_model_meta"
+# Files of a version's folder that a signature does not cover.
+UNSIGNED_FILES = (SIGNATURE_FILE, _DOWNLOAD_RECORD)
 _CURVES = "an elliptic-curve key (secp256r1, secp384r1 or secp521r1)"
 
 
@@ -140,9 +142,8 @@ def verifier(public_key: Path) -> Verifier:
 def _hashing() -> Hashing:
     from model_signing.hashing import Config
 
-    ignored = [SIGNATURE_FILE, _DOWNLOAD_RECORD]
     config = Config()  # type: ignore[no-untyped-call]
-    return config.set_ignored_paths(paths=ignored, ignore_git_paths=False)
+    return config.set_ignored_paths(paths=UNSIGNED_FILES, ignore_git_paths=False)
 
 
 def _require_library() -> None:

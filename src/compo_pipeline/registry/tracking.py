@@ -342,7 +342,12 @@ def find(run_id: str) -> Run | None:
 
 def run_of(version: ModelVersion) -> str | None:
     """Id of a registered version's run; None if the store has no such run."""
-    return version.run_id if version.run_id and find(version.run_id) else None
+    return stored_run(version.run_id or "")
+
+
+def stored_run(run_id: str) -> str | None:
+    """The id of a run; None if it is empty or the store has no such run."""
+    return run_id if run_id and find(run_id) else None
 
 
 def _restored(run_id: str) -> Run:

@@ -9,9 +9,8 @@ P probe images, T probe texts, D width of the joint space.
 from __future__ import annotations
 
 import json
-import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,61 +18,30 @@ from typing import Any
 import mlflow
 import numpy as np
 import torch
-import yaml
-from click import ClickException
 from mlflow.entities.model_registry import ModelVersion
+from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 from PIL import Image
 from torch import Tensor
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration import PlainError, SettingsError
 from compo_pipeline.models.encoding import encode_images, encode_texts
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import REGISTRY_PREFIX, ModelSettings
-from compo_pipeline.models.weights import PROBES, read_record
+from compo_pipeline.models.weights import PROBES
 from compo_pipeline.registry import signing as signing_keys
+from compo_pipeline.registry.evidence import Evidence, read_evidence
+from compo_pipeline.registry.layout import PROBES_FILE, check_code, check_files
+from compo_pipeline.registry.lineage import LINEAGE_FILE, Lineage, check_lineage, write_lineage
 from compo_pipeline.registry.settings import SigningSettings
 from compo_pipeline.registry.versions import version_of
+from compo_pipeline.untrusted import read_json
 
-# The code that MLflow runs for a version (models from code).
-SERVED_CODE = Path(__file__).with_name("model.py")
-# Packages that it imports. MLflow's own inference would load the model in a new process and look
-# packages up.
-SERVING_PACKAGES = (
-    "mlflow",
-    "numpy",
-    "open_clip_torch",
-    "pandas",
-    "pillow",
-    "safetensors",
-    "timm",
-    "torch",
-    "torchvision",
-)
-# Of models with a tokenizer of Hugging Face.
-TOKENIZER_PACKAGE = "transformers"
-# Name of the exported folder among the logged model's artefacts.
-ARTEFACT = "model"
-PROBES_FILE = "probes.json"
 # Largest difference of a coordinate of a probe's embedding, of length 1, in float32 on a CPU.
 TOLERANCE = 1e-4
-_LOADER = "mlflow.pyfunc.loaders.code_model"
-_FLAVOR = "python_function"
-# What MLflow writes about a model from code; other keys name further code or a pickled model.
-_FLAVOR_KEYS = {
-    "artifacts",
-    "cloudpickle_version",
-    "env",
-    "loader_module",
-    "model_code_path",
-    "python_version",
-    "streamable",
-}
-_ENVIRONMENT_PACKAGES = {"pip", "python", "setuptools", "wheel"}
-_REQUIREMENT = re.compile(r"([\w.-]+)(?:[=<]=?[\w.!]+)?")
 _DIGITS = 16
 
 
-class VersionError(ClickException, ValueError):
+class VersionError(PlainError, ValueError):
     """A version whose files are not those that were registered; names version and file."""
 
 
@@ -85,26 +53,25 @@ class VerifiedVersion:
         folder: MLflow's model folder, with MLmodel.
         export: the open_clip folder in it.
         model: loaded from `export`, on the CPU.
+        lineage: which version it is, and what it was made from.
+        evidence: what was measured of it.
     """
 
     folder: Path
     export: Path
     model: LoadedModel
-
-    @property
-    def scores(self) -> Mapping[str, str]:
-        """sha256 of the tables of scores at registration, by their path in the run's artefacts."""
-        digests: Mapping[str, str] = read_record(self.export).get("scores", {})
-        return digests
+    lineage: Lineage
+    evidence: Evidence
 
 
 def verified(
     version: ModelVersion, folder: Path, signing: SigningSettings, store: str | None = None
 ) -> VerifiedVersion:
-    """Copy a version's files and check that they are the model that was scored.
+    """Copy a version's files and check that they are those of the version, and its model.
 
     In this order: the signature or, without signing, that MLflow would run this program's code
-    alone; the fingerprint of the weights, against the version's tag; the embeddings of the probes.
+    alone; that there are no files but those that are used; the lineage and the digests of all
+    files, against the registry; the fingerprint of the weights; the embeddings of the probes.
 
     Args:
         version: of the registry.
@@ -119,29 +86,34 @@ def verified(
     public_key = signing.public_key
     verifier = None if public_key is None else signing_keys.verifier(public_key)
     name = f"{version.name} version {version.version}"
-    uri = f"models:/{version.name}/{version.version}"
-    folder.mkdir(parents=True, exist_ok=True)
     try:
-        files = Path(
-            mlflow.artifacts.download_artifacts(
-                uri, dst_path=str(folder), tracking_uri=store, registry_uri=store
-            )
-        )
-        if verifier is None:
-            _check_code(files)
-        else:
+        files = _copied(version, folder, store)
+        if verifier is not None:
             signing_keys.check(files, verifier)
-        export = _exported(files)
-        model = _loaded(export, version.tags.get("fingerprint"))
+        export = check_files(files)
+        if verifier is None:
+            check_code(files)
+        lineage = check_lineage(version, files)
+        evidence = read_evidence(export)
+        model = _loaded(export, lineage.fingerprint)
     except Exception as error:
         # Damaged files raise errors of several libraries.
-        reason = error.message if isinstance(error, ClickException) else str(error)
+        reason = error.message if isinstance(error, PlainError) else str(error)
         reason = reason.replace(f"{folder}/", "")
         raise VersionError(
             f"registration.name: {name} is not the model that was registered and scored: {reason}. "
             "`kedro run --pipeline=registration` registers its checkpoint as a new version"
         ) from error
-    return VerifiedVersion(files, export, model)
+    return VerifiedVersion(files, export, model, lineage, evidence)
+
+
+def _copied(version: ModelVersion, folder: Path, store: str | None) -> Path:
+    """Copy a version's files; MLflow's own function knows the configured registry alone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    client = mlflow.MlflowClient(tracking_uri=store, registry_uri=store)
+    uri = client.get_model_version_download_uri(version.name, str(version.version))
+    repository: Any = get_artifact_repository(uri, tracking_uri=store, registry_uri=store)
+    return Path(repository.download_artifacts("", dst_path=str(folder)))
 
 
 def load_model(
@@ -160,18 +132,23 @@ def load_model(
         return verified(version, Path(folder), signing).model.to(device)
 
 
-def load_base(version: ModelVersion, base: ModelSettings, device: str) -> LoadedModel:
+def load_base(lineage: Lineage, base: ModelSettings, device: str) -> LoadedModel:
     """Load the base that a version was fine-tuned from.
+
+    Args:
+        lineage: of the version.
+        base: the base's settings.
+        device: where the weights go.
 
     Raises:
         SettingsError: `model` names another one.
     """
     loaded = load(base, device)
-    if version.tags.get("base_fingerprint") != loaded.fingerprint:
+    if lineage.base_fingerprint != loaded.fingerprint:
         raise SettingsError(
-            f"model: version {version.version} was fine-tuned from another model than "
-            f"'{loaded.name}', or does not say from which (tag base_fingerprint); set model.name "
-            "and model.pretrained as they were in its training"
+            f"model: version {lineage.version} was fine-tuned from another model than "
+            f"'{loaded.name}', or does not say from which (base_fingerprint of {LINEAGE_FILE}); "
+            "set model.name and model.pretrained as they were in its training"
         )
     return loaded
 
@@ -183,88 +160,44 @@ def write_probes(export: Path) -> None:
     (export / PROBES_FILE).write_text(json.dumps(content), encoding="utf-8")
 
 
-def sign(folder: Path, fingerprint: str, signing: SigningSettings) -> Path:
-    """Sign MLflow's model folder, copied back from the store, and return the signature's file.
+def seal(version: ModelVersion, folder: Path, signing: SigningSettings) -> list[Path]:
+    """Write the lineage of a new version into its folder and, with keys, the signature of all.
 
     Args:
-        folder: all of its files are signed, if it is the model that was logged.
-        fingerprint: of the model that was logged.
+        version: of the registry, with the tags that the lineage repeats.
+        folder: MLflow's model folder, copied back from the store.
         signing: the keys.
+
+    Returns:
+        The new files, for the store.
 
     Raises:
         SettingsError: the private key cannot be used.
         ValueError: the folder is not what was logged.
     """
-    _check_code(folder)
-    _loaded(_exported(folder), fingerprint)
-    return signing_keys.sign(folder, signing)
+    export = check_files(folder)
+    check_code(folder)
+    written = [write_lineage(version, folder)]
+    lineage = check_lineage(version, folder)
+    _loaded(export, lineage.fingerprint)
+    if signing.public_key is not None:
+        written.append(signing_keys.sign(folder, signing))
+    return written
 
 
-def _exported(files: Path) -> Path:
-    """The exported folder that the served model loads."""
-    artefacts = _flavors(files)[_FLAVOR].get("artifacts") or {}
-    if set(artefacts) != {ARTEFACT}:
-        raise ValueError(f"MLmodel names the artefacts {sorted(artefacts)}, not '{ARTEFACT}' alone")
-    export = files / str(artefacts[ARTEFACT]["path"])
-    if not export.resolve().is_relative_to(files.resolve()) or not export.is_dir():
-        raise ValueError(f"MLmodel names the folder '{artefacts[ARTEFACT]['path']}'; there is none")
-    return export
-
-
-def _flavors(files: Path) -> dict[str, Any]:
-    flavors: dict[str, Any] = yaml.safe_load((files / "MLmodel").read_text("utf-8"))["flavors"]
-    if _FLAVOR not in flavors:
-        raise ValueError(f"MLmodel has no flavor {_FLAVOR}")
-    return flavors
-
-
-def _check_code(files: Path) -> None:
-    """Check that MLflow would run this program's code alone, in the packages that it needs."""
-    flavors = _flavors(files)
-    flavor = {key: value for key, value in flavors[_FLAVOR].items() if value is not None}
-    foreign = sorted({*(set(flavors) - {_FLAVOR}), *(set(flavor) - _FLAVOR_KEYS)})
-    if foreign:
-        raise ValueError(f"MLmodel has {', '.join(foreign)}, which this program does not write")
-    if flavor["loader_module"] != _LOADER:
-        raise ValueError(f"MLmodel: loader_module is {flavor['loader_module']}, not {_LOADER}")
-    code = Path(flavor["model_code_path"]).name
-    if (files / code).read_bytes() != SERVED_CODE.read_bytes():
-        raise ValueError(f"{code} is not the code of this program's version, and is not signed")
-    allowed = {*SERVING_PACKAGES, TOKENIZER_PACKAGE, *_ENVIRONMENT_PACKAGES}
-    for file, line in _requirements(files):
-        found = _REQUIREMENT.fullmatch(line.strip())
-        if found is None or found[1] not in allowed:
-            raise ValueError(f"{file} requires '{line}', which the served model does not need")
-
-
-def _requirements(files: Path) -> Iterator[tuple[str, str]]:
-    """File and line of every requirement of the environments that MLflow can build."""
-    pip, conda, virtualenv = "requirements.txt", "conda.yaml", "python_env.yaml"
-    for line in (files / pip).read_text("utf-8").splitlines():
-        yield pip, line
-    environment = yaml.safe_load((files / conda).read_text("utf-8"))
-    for entry in environment["dependencies"]:
-        for line in entry["pip"] if isinstance(entry, Mapping) else [entry]:
-            yield conda, line
-    environment = yaml.safe_load((files / virtualenv).read_text("utf-8"))
-    for line in (*environment["build_dependencies"], *environment["dependencies"]):
-        if line != f"-r {pip}":
-            yield virtualenv, line
-
-
-def _loaded(export: Path, scored: str | None) -> LoadedModel:
-    """Load an exported model and compare it with what was scored and with its probes."""
+def _loaded(export: Path, registered: str | None) -> LoadedModel:
+    """Load an exported model and compare it with its fingerprint and with its probes."""
     model = load(export)
-    if model.fingerprint != scored:
-        expected = "no fingerprint" if scored is None else f"the fingerprint {scored[:_DIGITS]}"
+    if model.fingerprint != registered:
+        expected = "none" if registered is None else registered[:_DIGITS]
         raise ValueError(
-            f"its weights have the fingerprint {model.fingerprint[:_DIGITS]}, its tag "
-            f"`fingerprint` names {expected}"
+            f"its weights have the fingerprint {model.fingerprint[:_DIGITS]}, {LINEAGE_FILE} names "
+            f"{expected}"
         )
     file = export / PROBES_FILE
     if not file.is_file():
         raise ValueError(f"{PROBES_FILE} is missing")
-    stored = json.loads(file.read_text(encoding="utf-8"))
+    stored = read_json(file)
     for kind, computed in _probe_embeddings(model).items():
         expected_values = torch.tensor(stored[kind])
         if expected_values.shape != computed.shape:

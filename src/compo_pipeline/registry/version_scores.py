@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from click import ClickException
 from mlflow.entities.model_registry import ModelVersion
 
 from compo_pipeline.compute import choose_device
+from compo_pipeline.configuration import PlainError
 from compo_pipeline.evaluation.benchmarks import Subtask, titles
+from compo_pipeline.evaluation.comparison import BASE
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.scoring import score_model
@@ -29,10 +30,13 @@ from compo_pipeline.registry.scores import ScoresFingerprint, ScoresInvalid
 from compo_pipeline.registry.settings import SigningSettings
 from compo_pipeline.registry.verification import VerifiedVersion, load_base, verified
 
+# Names of the models in computed scores.
+VERSION = "version"
+
 log = logging.getLogger(__name__)
 
 
-class ScoresMissing(ClickException, RuntimeError):
+class ScoresMissing(PlainError, RuntimeError):
     """A version has no comparable scores, and `promotion.reevaluate` is off."""
 
 
@@ -91,14 +95,14 @@ class VersionScores:
         Raises:
             ScoresMissing: none are cached, and `reevaluate` is off.
             ScoresInvalid: the cached ones were changed.
-            VersionError: its files are needed and are not those that were registered.
+            VersionError: its files are not those that were registered.
         """
-        weights = version.tags.get("fingerprint", "")
+        files = self.verified(version)
         return self._scores(
-            version,
-            weights,
+            files,
+            files.lineage.fingerprint or "",
             f"version {version.version}",
-            lambda: self.verified(version).model.to(self._device),
+            lambda: files.model.to(self._device),
         )
 
     def base_of(self, version: ModelVersion) -> list[Score]:
@@ -108,27 +112,48 @@ class VersionScores:
             ScoresMissing, ScoresInvalid, VersionError: as `of`.
             SettingsError: `model` names another base.
         """
-        weights = version.tags.get("base_fingerprint", "")
+        files = self.verified(version)
         return self._scores(
-            version,
-            weights,
+            files,
+            files.lineage.base_fingerprint or "",
             f"the base of version {version.version}",
-            lambda: load_base(version, self.base, self._device),
+            lambda: load_base(files.lineage, self.base, self._device),
         )
 
+    def compute(self, version: ModelVersion, run: RunLog) -> list[Score]:
+        """Scores of a version, then of its base, computed anew and stored with a run.
+
+        Raises:
+            VersionError: its files are not those that were registered.
+            SettingsError: `model` names another base.
+        """
+        files = self.verified(version)
+        base = load_base(files.lineage, self.base, self._device)
+        embedder = Embedder(self.subtasks, self.evaluation)
+        found: list[Score] = []
+        for name, loaded in ((VERSION, files.model.to(self._device)), (BASE, base)):
+            rows = score_model(self.subtasks, embedder(loaded, name), name).rows
+            scores.store_scores(run, self.fingerprints, {loaded.fingerprint: rows})
+            found += rows
+        return found
+
     def overlaps(self, version: ModelVersion) -> list[Overlap]:
-        """Contamination of sets of subtasks by a version's training data, from its run."""
-        return scores.stored_overlaps(tracking.run_of(version), self.subtasks)
+        """Contamination of sets of subtasks by a version's training data, from its files.
+
+        Raises:
+            VersionError: the files are not those that were registered.
+        """
+        return self.verified(version).evidence.overlaps_of(self.subtasks)
 
     @property
     def _device(self) -> str:
         return str(choose_device(self.evaluation.device, key="evaluation.device"))
 
     def _scores(
-        self, version: ModelVersion, weights: str, name: str, load: Callable[[], LoadedModel]
+        self, files: VerifiedVersion, weights: str, name: str, load: Callable[[], LoadedModel]
     ) -> list[Score]:
-        run_id = tracking.run_of(version)
-        signed = None if self.signing.public_key is None else self.verified(version).scores
+        run_id = tracking.stored_run(files.lineage.run_id)
+        signed = None if self.signing.public_key is None else files.evidence.scores
         found: dict[str, list[Score]] = {}
         missing: dict[str, str] = {}
         for benchmark, fingerprint in self.fingerprints.items():

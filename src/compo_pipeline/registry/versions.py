@@ -65,14 +65,11 @@ def find(name: str, alias: str, number: int | None, key: str | None = None) -> M
         SettingsError: there is none; the message lists the aliases.
     """
     aliases = tracking.registered_model(name, key or "registration.name").aliases
-    client = mlflow.MlflowClient()
     if number is not None:
-        try:
-            return client.get_model_version(name, str(number))
-        except MlflowException as error:
-            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-                raise
-            raise SettingsError(f"{key or '--version'}: {name} has no version {number}") from None
+        version = get(name, number)
+        if version is None:
+            raise SettingsError(f"{key or '--version'}: {name} has no version {number}")
+        return version
     if alias not in aliases:
         known = ", ".join(f"{each} (version {aliases[each]})" for each in sorted(aliases)) or "none"
         raise SettingsError(
@@ -80,9 +77,46 @@ def find(name: str, alias: str, number: int | None, key: str | None = None) -> M
             f"{nearest(alias, aliases)} (known: {known}). `kedro run --pipeline=promotion` makes a "
             "challenger that passes the gate champion; any other is named by alias or number"
         )
-    return client.get_model_version(name, str(aliases[alias]))
+    return with_alias(name, alias, int(aliases[alias]), key or "--alias")
 
 
+def with_alias(name: str, alias: str, number: int, key: str = "registration.name") -> ModelVersion:
+    """The version that an alias names.
+
+    Args:
+        name: of the model.
+        alias: for the error.
+        number: of the version.
+        key: the setting or option that names the alias, for the error.
+
+    Raises:
+        SettingsError: there is no such version any more.
+    """
+    version = get(name, number)
+    if version is None:
+        raise SettingsError(
+            f"{key}: the alias '{alias}' of {name} names version {number}, which does not exist; "
+            "`kedro run --pipeline=promotion --params promotion.action=repair` repairs the aliases"
+        )
+    return version
+
+
+def get(name: str, number: int) -> ModelVersion | None:
+    """A version by its number; None if there is none.
+
+    Raises:
+        SettingsError: the store does not answer, or denies access.
+    """
+    with tracking.store_errors():
+        try:
+            return mlflow.MlflowClient().get_model_version(name, str(number))
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+    return None
+
+
+@tracking.store_errors()
 def show_table(console: Console | None = None) -> None:
     """Print the versions of every registered model of the store, newest first."""
     client = mlflow.MlflowClient()

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from click import ClickException
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from compo_pipeline.configuration import PlainError
 from compo_pipeline.storage import (
     NO_CHECKSUM,
     DamagedFileError,
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 Point = dict[str, float]
 
 
-class TrainingError(ClickException, RuntimeError):
+class TrainingError(PlainError, RuntimeError):
     """Training cannot continue; the last good state stays valid.
 
     `problem` is the message without its advice.

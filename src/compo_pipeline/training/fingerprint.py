@@ -12,12 +12,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from click import ClickException
-
 import compo_pipeline
 from compo_pipeline import storage
 from compo_pipeline.compute import Compute
-from compo_pipeline.configuration import leaves
+from compo_pipeline.configuration import PlainError, leaves
 from compo_pipeline.methods.contract import Method
 from compo_pipeline.storage import file_sha256
 from compo_pipeline.training import checkpoint
@@ -43,7 +41,7 @@ CODE = (
 _RESOLVED = ("training.device", "training.precision")
 
 
-class FingerprintError(ClickException, RuntimeError):
+class FingerprintError(PlainError, RuntimeError):
     """The state on disk belongs to another configuration."""
 
 

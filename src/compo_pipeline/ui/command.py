@@ -41,7 +41,7 @@ def run(
 
     Raises:
         SettingsError: gradio is not installed, or the version or its base is missing.
-        ClickException: the address cannot be listened on.
+        PlainError: the address cannot be listened on.
     """
     page.require_gradio()
     require_free(host, port)

@@ -18,9 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from click import ClickException
-
-from compo_pipeline.configuration import SettingsError, pip_install
+from compo_pipeline.configuration import PlainError, SettingsError, pip_install
 from compo_pipeline.images.decoding import ImageError, Limits, load
 from compo_pipeline.models.dense import NoPatches
 from compo_pipeline.presentation.pages import render, thumbnail
@@ -72,7 +70,7 @@ def serve(pair: VersionPair, examples: Sequence[PageExample], host: str, port: i
         port: likewise.
 
     Raises:
-        ClickException: the address cannot be listened on.
+        PlainError: the address cannot be listened on.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with tempfile.TemporaryDirectory(prefix="compo_ui_") as folder:
@@ -98,7 +96,7 @@ def serve(pair: VersionPair, examples: Sequence[PageExample], host: str, port: i
                 max_file_size="50mb",
             )
         except OSError as error:
-            raise ClickException(f"--port: cannot listen on {host}:{port}: {error}") from None
+            raise PlainError(f"--port: cannot listen on {host}:{port}: {error}") from None
 
 
 def build(pair: VersionPair, examples: Sequence[PageExample]) -> gr.Blocks:

@@ -149,9 +149,9 @@ def load_pair(
         SettingsError: `model` names another base.
         VersionError: the version's files are not those that were registered.
     """
-    base_model = load_base(version, base, device)
     with tempfile.TemporaryDirectory() as folder:
-        tuned = verified(version, Path(folder), signing).model.to(device)
+        files = verified(version, Path(folder), signing)
+    base_model = load_base(files.lineage, base, device)
     method = version.tags.get("method", "unknown method")
     return VersionPair(
         name=version.name,
@@ -159,7 +159,7 @@ def load_pair(
         method=methods.label(method),
         label=label,
         base=base_model,
-        tuned=tuned,
+        tuned=files.model.to(device),
     )
 
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from click import ClickException
-
+from compo_pipeline.configuration import PlainError
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.records import Rejected
 from compo_pipeline.untrusted import files_below, text_problem
@@ -20,7 +19,7 @@ NOT_DOWNLOADED = "not_downloaded"
 """Quarantine rule of records whose image was never downloaded; they do not count as bad."""
 
 
-class SourceError(ClickException, ValueError):
+class SourceError(PlainError, ValueError):
     """A source that cannot be read; the message names the YAML key to change."""
 
 
