@@ -194,7 +194,7 @@ def test_figures_and_report_are_kept_with_the_run(done: DataCatalog) -> None:
     beside = client.get_run(tracking.child_run(run_id, "control")).data.metrics
     control = figures["control"]["retrieval"]["i2t_r1"]["raw"]
     assert beside["_headline/retrieval.i2t_r1.raw"] == control
-    assert {name.partition("/")[0] for name in beside} == {"headline", "test"}
+    assert {name.partition("/")[0] for name in beside} == {"_headline", "test"}
     kept = {file.path for file in client.list_artifacts(run_id, "report")}
     assert {"report/report.html", "report/subtasks.png"} <= kept
     page = (done.load("report") / "report.html").read_text(encoding="utf-8")

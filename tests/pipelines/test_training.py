@@ -305,7 +305,7 @@ def test_a_loss_that_is_not_finite_fails_the_run(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("compo_pipeline.losses.contrastive.clip", lambda *_: _[2] * float("nan"))
-    with pytest.raises(TrainingError, match="step 0: loss, contrastive is not finite"):
+    with pytest.raises(TrainingError, match="step 0: loss, contrastive, clic is not finite"):
         node()
 
 

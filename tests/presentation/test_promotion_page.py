@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.presentation import promotion_page
 from compo_pipeline.records import Score
 from compo_pipeline.registry.gate import Check, judge
@@ -28,7 +29,8 @@ def judged(right: int, by: float = RULE.by) -> tuple[Check, ...]:
         for n in (right, 30)
     ]
     gate = replace(GATE, rules={"itt": replace(RULE, by=by)})
-    return judge(*tables, (), gate)
+    unseen = Overlap("sugar_crepe_pp", "swap_att", 40, 0, 0, None, 40, 0)
+    return judge(*tables, [unseen], gate)
 
 
 def decision(checks: tuple[Check, ...], **changes: Any) -> Decision:

@@ -330,8 +330,10 @@ def test_overlap_with_training_rows_is_that_of_files(
             write_hub(tmp_path / "hub", form, images),
         )
     ]
-    assert found[0] == found[1]
-    (overlap,) = found[0]
+    # Items are the same but for the names of their images.
+    official, hub = ([replace(each, items="") for each in own] for own in found)
+    assert official == hub
+    (overlap,) = official
     assert (overlap.images, overlap.same_bytes, overlap.same_name) == (len(set(IMAGE_OF_ROW)), 1, 1)
 
 
