@@ -1,5 +1,7 @@
 """A run is written by one command at a time."""
 
+import errno
+import os
 import subprocess
 import sys
 import threading
@@ -90,6 +92,24 @@ def test_a_pipeline_that_writes_into_a_run_locks_it(
     finally:
         other.kill()
         other.communicate()
+
+
+def test_a_folder_that_another_writer_removes_meanwhile_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, hidden = os.mkdir, list[str]()
+
+    def taken(path: Any, *args: Any, **options: Any) -> None:
+        if Path(path).name.startswith("."):
+            hidden.append(os.fspath(path))
+        if len(hidden) == 1 and hidden[0] == os.fspath(path):
+            raise FileExistsError(errno.EEXIST, "File exists", path)
+        make(path, *args, **options)
+
+    monkeypatch.setattr(os, "mkdir", taken)
+    with atomic_folder(tmp_path / "export") as temporary:
+        (temporary / "README.md").write_text("whole")
+    assert [path.name for path in tmp_path.iterdir()] == ["export"] and len(hidden) == 2
 
 
 def test_several_writers_of_one_folder_replace_it_one_after_another(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -167,9 +167,10 @@ def _locked_folder(path: Path, held: ExitStack) -> Path:
     """
     for number in itertools.count():
         folder = path.with_name(f".{path.name}.{number}")
-        folder.mkdir(exist_ok=True)
+        with suppress(FileExistsError):  # whoever has made it may have removed it meanwhile
+            folder.mkdir()
         try:
-            descriptor = os.open(folder, os.O_RDONLY)
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             held.callback(os.close, descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Whoever had the lock before may have removed the folder.
