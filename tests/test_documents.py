@@ -1,4 +1,4 @@
-"""The figures in README.md and docs/findings.md are those of benchmarks/results."""
+"""The figures in README.md, findings.md and departures.md are those of benchmarks/results."""
 
 import importlib.util
 from pathlib import Path
@@ -20,7 +20,7 @@ def documents(project: Path) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/findings.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/findings.md", "docs/departures.md"])
 def test_figures_are_those_of_the_results(documents: ModuleType, project: Path, name: str) -> None:
     text = (project / name).read_text(encoding="utf-8")
     advice = "stale: python benchmarks/documents.py"
