@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
@@ -23,7 +24,9 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     PublicFormat,
 )
+from PIL import Image
 
+from compo_pipeline.evaluation.benchmarks import Item, Subtask
 from compo_pipeline.evaluation.comparison import compare
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.evaluate import Audit, Comparison
@@ -41,6 +44,24 @@ def configure(mlflow_project: Path) -> Callable[[str], None]:
         tracking.configure(settings, mlflow_project)
 
     return switch
+
+
+@pytest.fixture(scope="session")
+def choices(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Subtask]:
+    """Makes a subtask of so many random images, each with two right texts and a wrong one."""
+
+    def make(count: int) -> Subtask:
+        root = tmp_path_factory.mktemp("images")
+        for number in range(count):
+            pixels = np.random.default_rng(number).integers(0, 255, (32, 32, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(root / f"{number}.png")
+        items = tuple(
+            Item(f"{k}", f"{k}.png", (f"cup {k}", f"a cup is {k}"), (f"key {k}",))
+            for k in range(count)
+        )
+        return Subtask("sugar_crepe_pp", "swap_att", ("image_to_text",), root, items)
+
+    return make
 
 
 @pytest.fixture(scope="session")

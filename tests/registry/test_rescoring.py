@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
-import numpy as np
 import pytest
 from mlflow.entities.model_registry import ModelVersion
-from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks import Item, Subtask
+from compo_pipeline.evaluation.benchmarks import Subtask
 from compo_pipeline.evaluation.contamination import Overlap, TrainingRows, training_rows
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.loading import load
@@ -42,16 +40,8 @@ SETTINGS = RegistrationSettings(name=NAME)
 
 
 @pytest.fixture(scope="module")
-def subtask(tmp_path_factory: pytest.TempPathFactory) -> Subtask:
-    root = tmp_path_factory.mktemp("images")
-    for number in range(IMAGES):
-        pixels = np.random.default_rng(number).integers(0, 255, (32, 32, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(root / f"{number}.png")
-    items = tuple(
-        Item(f"{k}", f"{k}.png", (f"cup {k}", f"a cup is {k}"), (f"key {k}",))
-        for k in range(IMAGES)
-    )
-    return Subtask("sugar_crepe_pp", "swap_att", ("image_to_text",), root, items)
+def subtask(choices: Callable[[int], Subtask]) -> Subtask:
+    return choices(IMAGES)
 
 
 @pytest.fixture(scope="module")

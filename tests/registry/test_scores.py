@@ -6,14 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import mlflow
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from mlflow.entities.model_registry import ModelVersion
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.evaluation.benchmarks import Item, Subtask
+from compo_pipeline.evaluation.benchmarks import Subtask
 from compo_pipeline.evaluation.contamination import TrainingRows, overlaps
 from compo_pipeline.evaluation.embed import Embedded
 from compo_pipeline.evaluation.evaluate import Comparison
@@ -44,16 +43,8 @@ UNSIGNED = SigningSettings()
 
 
 @pytest.fixture(scope="module")
-def subtask(tmp_path_factory: pytest.TempPathFactory) -> Subtask:
-    root = tmp_path_factory.mktemp("images")
-    for number in range(IMAGES):
-        pixels = np.random.default_rng(number).integers(0, 255, (32, 32, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(root / f"{number}.png")
-    items = tuple(
-        Item(f"{k}", f"{k}.png", (f"cup {k}", f"a cup is {k}"), (f"key {k}",))
-        for k in range(IMAGES)
-    )
-    return Subtask("sugar_crepe_pp", "swap_att", ("image_to_text",), root, items)
+def subtask(choices: Callable[[int], Subtask]) -> Subtask:
+    return choices(IMAGES)
 
 
 @pytest.fixture(scope="module")
@@ -220,9 +211,33 @@ def test_with_keys_only_signed_scores_are_used(
     better = [replace(score, similarities=(0.3, 0.2, 0.1), correct=True) for score in made]
     fingerprints = scorer(subtask, base).fingerprints
     stored.store_scores(RunLog(version.run_id), fingerprints, {version.tags["fingerprint"]: better})
-    assert scorer(subtask, base).of(signed) == better
+    assert scorer(subtask, base, store=False).of(signed) == made
     with pytest.raises(ScoresMissing):
         found()
+
+
+def test_without_keys_too_scores_are_those_of_the_evidence(
+    version: ModelVersion, subtask: Subtask, base: Path, sealed: Callable[..., ModelVersion]
+) -> None:
+    """Forged tables with digests that fit: of the version all right, of its base all wrong."""
+    named = scorer(subtask, base)
+    made = {"fingerprint": named.of(version), "base_fingerprint": named.base_of(version)}
+    write_evidence(export_of(version), Evidence(stored.digests(version.run_id), ()))
+    registered = sealed(version)
+    forged = {
+        registered.tags[tag]: [
+            replace(score, similarities=(0.3, 0.2, 0.1 if right else 0.4), correct=right)
+            for score in made[tag]
+        ]
+        for tag, right in (("fingerprint", True), ("base_fingerprint", False))
+    }
+    stored.store_scores(RunLog(version.run_id), named.fingerprints, forged)
+    for read in (VersionScores.of, VersionScores.base_of):
+        with pytest.raises(ScoresMissing):
+            read(scorer(subtask, base, reevaluate=False), registered)
+    again = scorer(subtask, base, store=False)
+    assert again.of(registered) == made["fingerprint"]
+    assert again.base_of(registered) == made["base_fingerprint"]
 
 
 def test_files_of_other_weights_than_the_tag_says_are_refused(

@@ -180,11 +180,19 @@ def stored_scores(
     run_id: str | None,
     fingerprint: ScoresFingerprint,
     weights: str,
-    signed: Mapping[str, str] | None,
+    evidence: Mapping[str, str],
+    *,
+    others: bool,
 ) -> list[Score] | None:
-    """A run's stored scores of a model; None if there are none with this fingerprint.
+    """A run's stored scores of a model; None if there are none with this fingerprint that count.
 
-    `signed` has the digests of the tables that a version's signature covers; others do not count.
+    Args:
+        run_id: of the run.
+        fingerprint: of the scores.
+        weights: fingerprint of the model's weights.
+        evidence: digests of tables by their path, from a version's verified files; a table that is
+            named there must have its digest.
+        others: whether tables that the evidence does not name count.
     """
     folder = f"{SCORES}/{fingerprint.id}"
     name = f"{folder}/{weights[:_DIGITS]}.parquet"
@@ -192,8 +200,8 @@ def stored_scores(
         return None
     with tempfile.TemporaryDirectory() as temporary:
         path, digest = _table(run_id, name, Path(temporary))
-        if signed is not None and signed.get(name) != digest:
-            log.info("The scores %s of the run %s are not signed.", name, run_id)
+        if evidence.get(name, digest if others else None) != digest:
+            log.info("The scores %s of the run %s are not those of the evidence.", name, run_id)
             return None
         try:
             return list(from_table(pq.read_table(path), Score))

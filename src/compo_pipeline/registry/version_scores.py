@@ -50,8 +50,8 @@ class VersionScores:
         base: the base model's settings.
         reevaluate: whether missing scores are computed.
         store: whether computed scores are stored with the version's run.
-        signing: the configured keys; with keys, only stored scores that were signed with a version
-            are used.
+        signing: the configured keys. Stored scores that a version's evidence names must be those;
+            with keys, others are not used.
         slices: of the items, for the gate's rules.
     """
 
@@ -153,11 +153,14 @@ class VersionScores:
         self, files: VerifiedVersion, weights: str, name: str, load: Callable[[], LoadedModel]
     ) -> list[Score]:
         run_id = tracking.stored_run(files.lineage.run_id)
-        signed = None if self.signing.public_key is None else files.evidence.scores
+        # What promotion scored after the registration is stored too, and cannot be signed.
+        others = self.signing.public_key is None
         found: dict[str, list[Score]] = {}
         missing: dict[str, str] = {}
         for benchmark, fingerprint in self.fingerprints.items():
-            table = scores.stored_scores(run_id, fingerprint, weights, signed)
+            table = scores.stored_scores(
+                run_id, fingerprint, weights, files.evidence.scores, others=others
+            )
             if table is None:
                 missing[benchmark] = scores.why_not_stored(run_id, fingerprint)
             else:
