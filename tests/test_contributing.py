@@ -1,4 +1,4 @@
-"""What contributors are told and given fits the Makefile and the version."""
+"""The guide and the hooks for contributors fit the Makefile and the version."""
 
 import re
 from pathlib import Path

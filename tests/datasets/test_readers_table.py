@@ -302,7 +302,7 @@ def test_a_csv_of_another_delimiter_reads_as_one_of_commas(
     named = "semicolons" if delimiter == ";" else "tabs"
     assert [record.message for record in caplog.records] == [
         f"{tmp_path / 't.csv'}: fields are separated by {named}"
-    ], "told once, however often the file is opened"
+    ], "logged once, however often the file is opened"
 
 
 def test_a_semicolon_in_a_header_of_commas_is_no_delimiter(tmp_path: Path) -> None:

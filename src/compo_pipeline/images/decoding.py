@@ -173,7 +173,7 @@ def open_file(root: Path, relative: str, limits: Limits) -> BufferedReader | Byt
 
 
 def source_name(root: Path, relative: str, limits: Limits) -> str:
-    """The name of an image's file; of one in a Parquet file that of its source, empty if not told.
+    """The name of an image's file; of one in a Parquet file that of its source, empty if unknown.
 
     Raises:
         ImageError: as `open_file`.

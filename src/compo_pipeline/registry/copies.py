@@ -167,12 +167,12 @@ def register_files(
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
     # Decisions on the old version do not hold for the new one.
-    kept = {k: v for k, v in version.tags.items() if not k.startswith(DECISION_TAG)}
+    described = {k: v for k, v in version.tags.items() if not k.startswith(DECISION_TAG)}
     made: ModelVersion = client.create_model_version(
         version.name,
         source=f"{client.get_run(run_id).info.artifact_uri}/{_MODEL}",
         run_id=run_id,
-        tags={**kept, **tags, FILES_TAG: files_digest(file_digests(files))},
+        tags={**described, **tags, FILES_TAG: files_digest(file_digests(files))},
         description=version.description,
     )
     for file in seal(made, files, signing):

@@ -272,7 +272,7 @@ async def _read(request: Request, limit: int) -> bytes:
 
 
 async def _discarded(chunks: AsyncIterator[bytes]) -> bool:
-    """Whether the rest of a body ended in time; none of it is kept."""
+    """Whether the rest of a body, which is discarded, ended in time."""
     try:
         async with asyncio.timeout(_DISCARDING):
             async for _ in chunks:

@@ -46,7 +46,7 @@ class Rows(NamedTuple):
 
 
 class _Shard(NamedTuple):
-    """A file's split, its number among the files of the split, and their number if it is told."""
+    """A file's split, its number in the split, and how many files the split has, if it is known."""
 
     split: str
     number: int
