@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import mlflow
 import pyarrow.parquet as pq
@@ -423,6 +424,9 @@ def test_the_fingerprint_changes_with_everything_that_scores_depend_on(subtask: 
     reworded = replace(subtask.items[0], negatives=("keys",))
     asked = replace(subtask, items=(reworded, *subtask.items[1:]))
     assert ours.differences(fingerprint(asked, EVALUATION)) == ["items"]
+    for readers in ({"deviations": ("ties",)}, {"dropped": {"symmetric": 1}}, {"title": "own"}):
+        reported: dict[str, Any] = readers
+        assert fingerprint(replace(subtask, **reported), EVALUATION) == ours
     turned = replace(subtask, limits=Limits(exif=False))
     assert ours.differences(fingerprint(turned, EVALUATION)) == ["items"]
     image = subtask.images / "0.png"

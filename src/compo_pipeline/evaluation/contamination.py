@@ -15,7 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
@@ -382,13 +382,13 @@ def items_hash(subtasks: Sequence[Subtask]) -> str:
     """Sixteen hexadecimal digits of items as their adapter reads them."""
     content = hashlib.sha256()
     for task in subtasks:
-        fields = asdict(task)
-        # A folder of this machine, and what is for readers.
-        for key in ("images", "dropped", "title", "limits"):
-            del fields[key]
+        found = asdict(task)
+        # A folder of this machine, and what changes no score.
+        for key in ("images", *(each.name for each in fields(task) if not each.compare)):
+            del found[key]
         if not task.limits.exif:
-            fields["exif"] = False
-        content.update(json.dumps(fields, sort_keys=True).encode())
+            found["exif"] = False
+        content.update(json.dumps(found, sort_keys=True).encode())
     return content.hexdigest()[:_DIGITS]
 
 
