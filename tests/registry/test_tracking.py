@@ -144,12 +144,14 @@ def test_the_experiment_is_of_models_and_a_run_has_an_address(
     scripts = (Path(mlflow.__file__).parent / "server/js/build/static/js").glob("*.js")
     known = "".join(path.read_text(errors="ignore") for path in scripts)
     kind = experiment.tags["mlflow.experimentKind"]
-    # MLflow's page knows the tag, its value and the page of charts.
+    # MLflow's page knows the tag, its value, the page of charts and the view.
     assert kind in known and "mlflow.experimentKind" in known and "model-metrics" in known
+    assert "workflowType" in known and "machine_learning" in known
     run_id = tracking.open_run("address", {})
     url = tracking.charts_url(run_id)
     assert url is not None and url.endswith(
         f"/#/experiments/{experiment.experiment_id}/runs/{run_id}/model-metrics"
+        "?workflowType=machine_learning"
     )
     assert tracking.charts_url("0" * 32) is None
     # An experiment of an earlier version gets the tag.

@@ -36,9 +36,11 @@ from compo_pipeline.storage import atomic_file
 RESTORED_FROM = "restored_from"
 ERROR = "error"
 _SQLITE = "sqlite:///"
-# MLflow 3 opens experiments of this kind in the view of models, others in that of language models.
+# MLflow's page has a view for language models, which comes first, and one for training: releases
+# of MLflow 3 choose by the experiment's kind, by the address, or by the switch at the top left.
 _KIND = "mlflow.experimentKind"
 _OF_MODELS = {_KIND: "custom_model_development"}
+_VIEW = "workflowType=machine_learning"
 # Where `mlflow ui` listens.
 _LOCAL_PAGE = "http://127.0.0.1:5000"
 # MLflow's own would let a server that is away hold every request for minutes.
@@ -267,7 +269,8 @@ def charts_url(run_id: str) -> str | None:
         run = find(run_id)
     if run is None:
         return None
-    return f"{page.rstrip('/')}/#/experiments/{run.info.experiment_id}/runs/{run_id}/model-metrics"
+    charts = f"experiments/{run.info.experiment_id}/runs/{run_id}/model-metrics"
+    return f"{page.rstrip('/')}/#/{charts}?{_VIEW}"
 
 
 def child_run(run_id: str, name: str) -> str:
