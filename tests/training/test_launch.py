@@ -173,8 +173,10 @@ def test_processes_of_one_host_listen_on_its_loopback_address(
                 if each.status == psutil.CONN_LISTEN:
                     addresses.append(each.laddr.ip)
 
+    before = dict(os.environ)
     with once_at(2, together, look):
         train(together)
+    assert dict(os.environ) == before
     assert addresses and all(ip_address(address).is_loopback for address in addresses), addresses
 
 

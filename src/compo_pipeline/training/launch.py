@@ -105,6 +105,7 @@ def _launch(inputs: TrainingInputs, jobs: Sequence[Job], points: Path | None) ->
     """Run `_work` in all processes of this host; what each returned, by the agent's numbers."""
     settings = inputs.settings.distributed
     with ExitStack() as held:
+        held.enter_context(_environment_restored())
         config = _configured(settings, held)
         # A store for each round: in a shared one, a restarted process may find the addresses of
         # those before it.
@@ -112,6 +113,17 @@ def _launch(inputs: TrainingInputs, jobs: Sequence[Job], points: Path | None) ->
         _silence_agent()
         held.enter_context(_handlers_restored())
         return _agent(settings, config, inputs, jobs, points)
+
+
+@contextmanager
+def _environment_restored() -> Iterator[None]:
+    """Variables that are set for torch and its processes end with the training."""
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _configured(settings: DistributedSettings, held: ExitStack) -> LaunchConfig:
