@@ -26,7 +26,7 @@ import tables
 from compo_pipeline.analysis.cases import Case, read_regions
 from compo_pipeline.analysis.localisation import Located, compare_located, located
 from compo_pipeline.compute import resolve
-from compo_pipeline.evaluation.benchmarks import Item, Subtask
+from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
 from compo_pipeline.language.concepts import concepts
 from compo_pipeline.methods.c2lip import C2lip
 from compo_pipeline.methods.clip import Clip, ClipObjective

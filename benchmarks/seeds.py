@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 
 import study
 from compo_pipeline.configuration import parse
-from compo_pipeline.evaluation.benchmarks import custom_titles
+from compo_pipeline.evaluation.benchmarks.files import custom_titles
 from compo_pipeline.evaluation.comparison import Row, compare
 from compo_pipeline.methods.registry import label as method_label
 from compo_pipeline.records import Score, from_table

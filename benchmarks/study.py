@@ -21,7 +21,7 @@ from kedro.framework.startup import bootstrap_project
 from omegaconf import OmegaConf
 
 from compo_pipeline.configuration import parse
-from compo_pipeline.evaluation import benchmarks as adapters
+from compo_pipeline.evaluation.benchmarks import loading
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.scoring import score
 from compo_pipeline.evaluation.settings import (
@@ -141,7 +141,7 @@ class Study:
             images=str(root / "images"),
             retrieval=dataclasses.replace(configured.retrieval, split=split),
         )
-        self.subtasks = [*adapters.gather(wanted, self.captions, self.root)]
+        self.subtasks = [*loading.gather(wanted, self.captions, self.root)]
         settings = parse(EvaluationSettings, parameters["evaluation"], "evaluation")
         self.embedder = Embedder(self.subtasks, settings)
         self.base = parse(ModelSettings, parameters["model"], "model")

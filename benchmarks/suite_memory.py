@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from compo_pipeline.compute import use_cores
 from compo_pipeline.evaluation import evaluate
-from compo_pipeline.evaluation.benchmarks import Item, Subtask
+from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation.embed import Embedded, Tokens, Vectors
 from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
 from compo_pipeline.evaluation.suite import score_suite

@@ -25,7 +25,8 @@ import torch
 from PIL import Image
 
 from compo_pipeline.compute import choose_device, use_cores
-from compo_pipeline.evaluation.benchmarks import Subtask, from_files
+from compo_pipeline.evaluation.benchmarks.items import Subtask
+from compo_pipeline.evaluation.benchmarks.loading import from_files
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.protocols import choice
 from compo_pipeline.evaluation.scoring import score_model

@@ -29,7 +29,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 import compo_pipeline
-from compo_pipeline import compute, storage
+from compo_pipeline import code_fingerprint, compute
 from compo_pipeline.records import Parse
 
 # Test processes, and what they start, share the cores; before torch is imported. A worker of xdist
@@ -87,8 +87,7 @@ def package_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         copy = folder / file.relative_to(source)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, copy)
-    monkeypatch.setattr(compo_pipeline, "__file__", str(folder / "__init__.py"))
-    monkeypatch.setattr(storage, "__file__", str(folder / "storage.py"))
+    monkeypatch.setattr(code_fingerprint, "_folder", lambda package: folder)
     return folder
 
 

@@ -14,7 +14,8 @@ import torch
 from compo_pipeline.configuration import parse
 from compo_pipeline.datasets import readers
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.evaluation import benchmarks
+from compo_pipeline.evaluation.benchmarks.loading import from_files
+from compo_pipeline.evaluation.benchmarks.registry import BENCHMARKS
 from compo_pipeline.evaluation.settings import BenchmarksSettings
 from compo_pipeline.methods import registry
 from compo_pipeline.methods.contract import Example, ViewContext
@@ -80,14 +81,14 @@ def test_a_benchmark(
     example: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     added = example("Adding a benchmark").BENCHMARK
-    monkeypatch.setitem(benchmarks.BENCHMARKS, "foils", added)
+    monkeypatch.setitem(BENCHMARKS, "foils", added)
 
     (tmp_path / "foils").mkdir()
     item = {"image_file": "1.jpg", "caption": "Two dogs.", "foil": "Three dogs."}
     (tmp_path / "foils" / "counting.json").write_text(json.dumps({"a": item}))
     values = {"root": str(tmp_path), "sets": {"foils": {}}}
     chosen = parse(BenchmarksSettings, values, "benchmarks")
-    (task,) = benchmarks.from_files(chosen)
+    (task,) = from_files(chosen)
     assert (task.benchmark, task.name) == ("foils", "counting")
     assert (task.items[0].positives, task.items[0].negatives) == (("Two dogs.",), ("Three dogs.",))
 

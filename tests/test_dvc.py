@@ -18,6 +18,8 @@ from compo_pipeline.pipeline_registry import TRAIN_EVAL
 
 PROJECT = Path(__file__).parents[1]
 PACKAGE = "compo_pipeline"
+# The registry that names the benchmarks' adapters by their paths.
+BENCHMARKS = f"{PACKAGE}.evaluation.benchmarks.registry"
 # Registration acts outside the workspace.
 STAGES = tuple(name for name in TRAIN_EVAL if name != "registration")
 # dvc.yaml, the environment it runs, and the environments whose files its parameters stand in.
@@ -74,6 +76,8 @@ def code_of(stage):
         direct = graph().find_modules_directly_imported_by(module)
         if module == registry.__name__ and stage in ("views", "training"):
             direct |= {entry.path.partition(":")[0] for entry in METHODS.values()}
+        if module == BENCHMARKS:
+            direct |= graph().find_children(BENCHMARKS.rpartition(".")[0])
         waiting |= (packages | direct) - found - {PACKAGE}
     files = {file_of(module) for module in found}
     return {str(path.relative_to(PROJECT)) for path in files if path.stat().st_size}
@@ -140,7 +144,7 @@ def test_outputs_are_those_of_the_pipeline(stages, catalogs, recipe, stage):
     declared = stages[recipe][stage]
     outs = paths(declared.get("outs")) | paths(declared.get("metrics"))
     written = {place(recipe, name, catalogs) for name in pipelines[stage].outputs()}
-    written |= {place(recipe, name, catalogs) for name in inner_entries(stage)}
+    written |= {place(recipe, name, catalogs) for name in inner_entries(stage, catalogs[recipe][0])}
     if recipe == "dvc.yaml" and stage == "raw":
         # Scenes are rendered; other sources are there already.
         written |= roots(recipe, stage, catalogs)
@@ -156,9 +160,10 @@ def test_the_comparison_stage_writes_what_its_pipeline_does(stages, catalogs):
     assert paths(stage["deps"]) == {"conf", "src/compo_pipeline"}
 
 
-def inner_entries(stage):
-    """Entries that one node of a pipeline makes for another."""
-    return pipelines[stage].all_outputs() - pipelines[stage].outputs()
+def inner_entries(stage, catalog):
+    """Entries on disk that one node of a pipeline makes for another."""
+    inner = pipelines[stage].all_outputs() - pipelines[stage].outputs()
+    return {name for name in inner if name in catalog}
 
 
 @each

@@ -21,8 +21,8 @@ from compo_pipeline.datasets import readers
 from compo_pipeline.datasets.readers import READERS
 from compo_pipeline.datasets.readers.record import RawCaption, SourceError
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.evaluation import benchmarks
-from compo_pipeline.evaluation.benchmarks import BENCHMARKS
+from compo_pipeline.evaluation.benchmarks.loading import from_files
+from compo_pipeline.evaluation.benchmarks.registry import BENCHMARKS
 from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings, RetrievalSettings
 from compo_pipeline.images import decoding
 from compo_pipeline.records import Rejected, to_table
@@ -464,7 +464,7 @@ def _read_all(data: DataSettings) -> None:
 def _load_all(root: Path, name: str, **more: Any) -> None:
     """Load a benchmark, which ends with the project's error or gives valid items."""
     try:
-        subtasks = benchmarks.from_files(benchmark_settings(root, name, **more))
+        subtasks = from_files(benchmark_settings(root, name, **more))
     except SettingsError as error:
         assert "\n" not in str(error)
         return
@@ -482,7 +482,7 @@ def test_a_malformed_benchmark_file_is_a_line_that_names_it(
 ) -> None:
     file = benchmark_file(tmp_path, name, content)
     with pytest.raises(SettingsError, match=re.escape(file.name)) as raised:
-        benchmarks.from_files(benchmark_settings(tmp_path, name))
+        from_files(benchmark_settings(tmp_path, name))
     assert "\n" not in str(raised.value) and len(str(raised.value)) < 1000
 
 
@@ -550,7 +550,7 @@ def test_items_that_cannot_be_scored_are_refused(
     change(content)
     file = benchmark_file(tmp_path, name, content)
     with pytest.raises(SettingsError, match=f"{file.stem}|{name}") as raised:
-        benchmarks.from_files(benchmark_settings(tmp_path, name))
+        from_files(benchmark_settings(tmp_path, name))
     assert "\n" not in str(raised.value)
 
 
@@ -569,8 +569,8 @@ def test_benchmark_files_outside_the_root_need_permission(
         link.unlink()
         link.symlink_to(file)
     with pytest.raises(SettingsError, match=r"benchmarks\.follow_symlinks"):
-        benchmarks.from_files(benchmark_settings(root, name))
-    subtask, *_ = benchmarks.from_files(benchmark_settings(root, name, follow_symlinks=True))
+        from_files(benchmark_settings(root, name))
+    subtask, *_ = from_files(benchmark_settings(root, name, follow_symlinks=True))
     assert subtask.items and subtask.limits.follow_symlinks
 
 
@@ -584,7 +584,7 @@ def test_no_image_of_a_benchmark_is_opened_outside_its_folder(
         (tmp_path / "images" / link).symlink_to("/etc/passwd")
     content = json.loads(json.dumps(ITEMS[name]).replace("1.jpg", image))
     benchmark_file(tmp_path, name, content)
-    subtask, *_ = benchmarks.from_files(benchmark_settings(tmp_path, name))
+    subtask, *_ = from_files(benchmark_settings(tmp_path, name))
     # Some formats put the name below a folder, or take the last part of it.
     with pytest.raises(decoding.ImageError, match="out_of_root|missing"):
         decoding.load(*subtask.place(subtask.items[0]))

@@ -209,6 +209,7 @@ def worker(project: ProjectMetadata, env: str | None, params: dict[str, Any]) ->
     """
     from compo_pipeline.methods.registry import METHOD_SETTINGS, build
     from compo_pipeline.parameters import urls
+    from compo_pipeline.pipelines.training import HELD_OUT_INPUTS, choose_held_out
     from compo_pipeline.training import launch
     from compo_pipeline.training.inputs import NODE_INPUTS, training_inputs
     from compo_pipeline.training.run import jobs_of
@@ -216,11 +217,13 @@ def worker(project: ProjectMetadata, env: str | None, params: dict[str, Any]) ->
     context = _context(project, env, params)
     parameters = context.params
     urls.refresh_all(parameters, {"data"})
-    inputs = {name: context.catalog.load(entry) for name, entry in NODE_INPUTS.items()}
+    load = context.catalog.load
+    inputs = {name: load(entry) for name, entry in NODE_INPUTS.items()}
+    held_out = choose_held_out(**{name: load(entry) for name, entry in HELD_OUT_INPUTS.items()})
     own = parameters[METHOD_SETTINGS]
     method = build(parameters["method"], own["views"], own["objective"])
     jobs = jobs_of(method, parameters["paths"], control=parameters["evaluation"]["control"])
-    launch.join(training_inputs(**inputs), jobs)
+    launch.join(training_inputs(**inputs, held_out=held_out), jobs)
 
 
 def _parameters(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import errno
 import fcntl
 import hashlib
@@ -307,38 +306,6 @@ def files_fingerprint(files: Iterable[tuple[str, Path]]) -> str:
                 file.seek(start)
                 hashed.update(file.read(_PIECE))
     return hashed.hexdigest()[:16]
-
-
-def code_fingerprint(names: Iterable[str]) -> str:
-    """Sixteen hexadecimal digits of source files and packages, by their paths below this one.
-
-    Comments, docstrings and layout do not count.
-    """
-    package = Path(__file__).parent
-    places = [package / name for name in names]
-    files = [file for place in places for file in (sorted(place.rglob("*.py")) or [place])]
-    hashed = hashlib.sha256()
-    for file in files:
-        hashed.update(f"{file.relative_to(package)}\n{_instructions(file)}\n".encode())
-    return hashed.hexdigest()[:16]
-
-
-def _instructions(file: Path) -> str:
-    """The source of a file without comments and strings that stand alone, in one layout."""
-    tree = ast.parse(file.read_bytes(), file)
-    for node in ast.walk(tree):
-        for name, block in ast.iter_fields(node):
-            if isinstance(block, list):
-                setattr(node, name, [each for each in block if not _is_text(each)])
-    return ast.unparse(tree)
-
-
-def _is_text(node: object) -> bool:
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )
 
 
 def file_sha256(path: Path) -> str:

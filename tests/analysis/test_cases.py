@@ -23,7 +23,7 @@ from compo_pipeline.analysis.cases import (
 from compo_pipeline.analysis.settings import AttentionSettings
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.evaluation.benchmarks import Item, Subtask
+from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
 from compo_pipeline.images.decoding import Limits
 from compo_pipeline.language.parsing import parses_of
 from compo_pipeline.quality.settings import IngestSettings

@@ -6,16 +6,13 @@ from pathlib import Path
 import pytest
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation import benchmarks
-from compo_pipeline.evaluation.benchmarks import (
-    reported_metrics,
-    retrieval,
-    sugar_crepe,
-    zero_shot,
-)
-from compo_pipeline.evaluation.benchmarks.items import Mean
+from compo_pipeline.evaluation.benchmarks import loading, retrieval, sugar_crepe, zero_shot
+from compo_pipeline.evaluation.benchmarks.averages import Mean
+from compo_pipeline.evaluation.benchmarks.items import titles
+from compo_pipeline.evaluation.benchmarks.registry import BENCHMARKS
 from compo_pipeline.evaluation.benchmarks.retrieval import clic_text
 from compo_pipeline.evaluation.contamination import set_fingerprint
+from compo_pipeline.evaluation.metrics import reported_metrics
 from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings, RetrievalSettings
 from compo_pipeline.records import Caption
 
@@ -153,10 +150,10 @@ def test_gather_reads_what_is_switched_on(write: Callable[[str, object], Path]) 
     root = write("sugar_crepe/swap_obj.json", {"0": record})
     sets = {"sugar_crepe": BenchmarkSet(), "zero_shot": None}
     settings = BenchmarksSettings(str(root), str(root), sets)
-    found = benchmarks.gather(settings, CAPTIONS, root)
+    found = loading.gather(settings, CAPTIONS, root)
     assert [task.benchmark for task in found] == ["sugar_crepe", "retrieval"]
     assert all(task.limits.exif for task in found)
-    found = benchmarks.gather(replace(settings, exif=False), CAPTIONS, root)
+    found = loading.gather(replace(settings, exif=False), CAPTIONS, root)
     assert not any(task.limits.exif for task in found)
 
 
@@ -171,9 +168,9 @@ def test_a_benchmark_without_its_folder_is_an_error_unless_it_is_optional(
     ):
         wanted = BenchmarksSettings(str(root), sets={files: BenchmarkSet()})
         with pytest.raises(SettingsError, match=key):
-            benchmarks.from_files(wanted)
+            loading.from_files(wanted)
     sets = {"sugar_crepe_pp": BenchmarkSet(optional=True), "sugar_crepe": BenchmarkSet(items=1)}
-    (found,) = benchmarks.from_files(BenchmarksSettings(str(root), sets=sets))
+    (found,) = loading.from_files(BenchmarksSettings(str(root), sets=sets))
     assert found.benchmark == "sugar_crepe" and len(found.items) == 1
     assert "SugarCrepe++ is not run" in caplog.text
 
@@ -182,7 +179,7 @@ def test_a_benchmark_may_have_a_root_of_its_own(write: Callable[[str, object], P
     record = {"filename": "1.jpg", "caption": "a dog", "negative_caption": "a cat"}
     root = write("far/away/swap_obj.json", {"0": record})
     sets = {"sugar_crepe": BenchmarkSet(str(root / "far" / "away"))}
-    (found,) = benchmarks.from_files(BenchmarksSettings(sets=sets))
+    (found,) = loading.from_files(BenchmarksSettings(sets=sets))
     assert found.images == root / "far" / "away" / "images"
 
 
@@ -190,25 +187,25 @@ def test_files_that_are_not_the_official_ones_say_so(write: Callable[[str, objec
     record = {"filename": "1.jpg", "caption": "a dog", "negative_caption": "a cat"}
     root = write("sugar_crepe/swap_obj.json", {"0": record})
     settings = BenchmarksSettings(str(root), sets={"sugar_crepe": BenchmarkSet()})
-    (official,) = benchmarks.from_files(settings)
-    assert benchmarks.titles([official]) == {}
+    (official,) = loading.from_files(settings)
+    assert titles([official]) == {}
     write("benchmarks.json", {"source": "mine", "titles": {"sugar_crepe": "SugarCrepe-style"}})
-    (own,) = benchmarks.from_files(settings)
-    named = benchmarks.titles([own])
+    (own,) = loading.from_files(settings)
+    named = titles([own])
     keys = [("sugar_crepe", "accuracy", "swap_obj")]
     assert reported_metrics(dict.fromkeys(keys, 1), named)[0].label == "SugarCrepe-style swap obj"
     assert reported_metrics(dict.fromkeys(keys, 1))[0].label == "SugarCrepe swap obj"
     assert set_fingerprint([own]) == set_fingerprint([official]) and repr(own) == repr(official)
     write("benchmarks.json", ["SugarCrepe-style"])
     with pytest.raises(SettingsError, match=r"benchmarks\.json: expected"):
-        benchmarks.from_files(settings)
+        loading.from_files(settings)
 
 
 def test_without_a_folder_retrieval_alone_is_asked() -> None:
-    (subtask,) = benchmarks.gather(BenchmarksSettings(), CAPTIONS, Path("root"))
+    (subtask,) = loading.gather(BenchmarksSettings(), CAPTIONS, Path("root"))
     assert subtask.benchmark == "retrieval"
     with pytest.raises(SettingsError, match="nothing is scored"):
-        benchmarks.gather(BenchmarksSettings(retrieval=RetrievalSettings(None)), CAPTIONS, Path())
+        loading.gather(BenchmarksSettings(retrieval=RetrievalSettings(None)), CAPTIONS, Path())
 
 
 SEVEN = (
@@ -230,7 +227,7 @@ def test_averages_are_those_of_the_papers() -> None:
     assert set(found) == {*SEVEN, "add", "replace", "swap", "average", "by_group", "by_item"}
     assert set(found["replace"].weights) == {"replace_obj", "replace_att", "replace_rel"}
     assert set(found["average"].weights) == set(SEVEN)
-    assert len(benchmarks.BENCHMARKS["sugar_crepe_pp"].averages["tot"]["average"].subtasks) == 5
+    assert len(BENCHMARKS["sugar_crepe_pp"].averages["tot"]["average"].subtasks) == 5
     assert found["swap"].averaged and not found["swap_obj"].averaged
 
 
@@ -283,7 +280,7 @@ def test_images_are_in_the_folder_of_a_benchmark_or_beside_it(tmp_path: Path) ->
         "cola": BenchmarkSet(images=str(tmp_path / "cola")),
     }
     settings = BenchmarksSettings(root=str(root), sets=sets)
-    found = {place.benchmark.name: place.images for place in benchmarks.places(settings)}
+    found = {place.benchmark.name: place.images for place in loading.places(settings)}
     assert found == {
         "sugar_crepe": root / "images",
         "winoground": root / "winoground" / "images",
@@ -291,11 +288,9 @@ def test_images_are_in_the_folder_of_a_benchmark_or_beside_it(tmp_path: Path) ->
         "cola": tmp_path / "cola",
     }
     named = replace(settings, images=str(tmp_path))
-    assert {
-        place.benchmark.name: place.images for place in benchmarks.places(named)
-    } == dict.fromkeys(("sugar_crepe", "winoground", "bivlc"), tmp_path) | {
-        "cola": tmp_path / "cola"
-    }
+    assert {place.benchmark.name: place.images for place in loading.places(named)} == dict.fromkeys(
+        ("sugar_crepe", "winoground", "bivlc"), tmp_path
+    ) | {"cola": tmp_path / "cola"}
 
 
 def test_files_may_be_in_a_folder_data(write: Callable[[str, object], Path]) -> None:

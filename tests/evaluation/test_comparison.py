@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from compo_pipeline.evaluation import statistics
-from compo_pipeline.evaluation.benchmarks import Key, reported_metrics
 from compo_pipeline.evaluation.comparison import (
     Row,
     by_role,
@@ -19,6 +18,7 @@ from compo_pipeline.evaluation.comparison import (
     with_holm,
     with_holm_together,
 )
+from compo_pipeline.evaluation.metrics import Key, reported_metrics
 from compo_pipeline.records import GRADED, Score
 from compo_pipeline.tables.rows import Table
 

@@ -10,7 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from compo_pipeline.evaluation.benchmarks import Item, Subtask, from_files, sugar_crepe
+from compo_pipeline.evaluation.benchmarks import sugar_crepe
+from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
+from compo_pipeline.evaluation.benchmarks.loading import from_files
 from compo_pipeline.evaluation.contamination import TrainingRows
 from compo_pipeline.evaluation.embed import Embedded, tokenised
 from compo_pipeline.evaluation.evaluate import (

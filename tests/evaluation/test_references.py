@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks import BENCHMARKS
+from compo_pipeline.evaluation.benchmarks.registry import BENCHMARKS
 from compo_pipeline.evaluation.references import _MTEB, _UNIBENCH, read_references
 from compo_pipeline.evaluation.settings import ReferenceSettings
 

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from compo_pipeline.evaluation.benchmarks import Item, Subtask
+from compo_pipeline.code_fingerprint import code_fingerprint
+from compo_pipeline.evaluation import scoring
+from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation.embed import Embedded
-from compo_pipeline.evaluation.scoring import CODE, Scored, score, score_model
+from compo_pipeline.evaluation.scoring import Scored, score, score_model
 from compo_pipeline.evaluation.verdicts import check_verdicts
 from compo_pipeline.records import Score
 
@@ -209,33 +211,12 @@ def test_a_rival_may_be_missing_only_where_candidates_are_few(
         check_verdicts(rows, subtasks)
 
 
-def test_no_adapter_is_code_that_scores(project: Path) -> None:
-    code = [Path(name) for name in CODE]
-    adapters = (project / "src/compo_pipeline/evaluation/benchmarks").glob("*.py")
-    found = {
-        file.name
-        for file in adapters
-        if any(file.relative_to(project / "src/compo_pipeline").is_relative_to(n) for n in code)
-    }
-    assert found == {"items.py"}
-
-
-def test_the_code_that_scores_is_listed(project: Path) -> None:
-    import grimp
-
-    graph = grimp.build_graph("compo_pipeline", cache_dir=None)
-    package = "compo_pipeline"
-    found, waiting = set(), {f"{package}.evaluation.{name}" for name in ("embed", "scoring")}
-    while waiting:
-        module = waiting.pop()
-        if module == f"{package}.evaluation.benchmarks":
-            continue  # adapters, whose items have a fingerprint of their own
-        found.add(module)
-        waiting |= graph.find_modules_directly_imported_by(module) - found
-    # These carry rows, settings, files, progress and hashes, and compute nothing that is scored.
-    carriers = {"configuration", "evaluation.settings", "models",
-                "models.foreign", "models.hub", "models.settings", "progress", "records",
-                "remote", "seeding", "storage", "stores", "untrusted"}  # fmt: skip
-    names = {module.removeprefix(f"{package}.") for module in found} - carriers
-    listed = {name.removesuffix(".py").replace("/", ".") for name in CODE}
-    assert {name for name in names if not any(name.startswith(each) for each in listed)} == set()
+def test_no_adapter_is_code_that_scores(package_copy: Path) -> None:
+    """The fingerprint of the items covers all that adapters read."""
+    before = code_fingerprint(scoring.__name__)
+    for file in (package_copy / "evaluation" / "benchmarks").glob("*.py"):
+        if file.stem not in ("__init__", "averages", "items", "registry"):
+            file.write_text("x = 1")
+    assert code_fingerprint(scoring.__name__) == before
+    (package_copy / "evaluation" / "embed.py").write_text("x = 1")
+    assert code_fingerprint(scoring.__name__) != before

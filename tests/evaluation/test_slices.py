@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from compo_pipeline.evaluation.benchmarks import Item, Subtask
+from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation.comparison import Row, compare_slices
 from compo_pipeline.evaluation.settings import SliceKind
 from compo_pipeline.evaluation.slices import item_slices

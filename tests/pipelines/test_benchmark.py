@@ -15,16 +15,13 @@ from PIL import Image
 
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.evaluation.availability import available
-from compo_pipeline.evaluation.benchmarks import (
-    BENCHMARKS,
-    Key,
-    from_files,
-    places,
-    zero_shot_sets,
-)
+from compo_pipeline.evaluation.benchmarks import zero_shot_sets
+from compo_pipeline.evaluation.benchmarks.loading import from_files, places
+from compo_pipeline.evaluation.benchmarks.registry import BENCHMARKS
 from compo_pipeline.evaluation.comparison import Difference, Estimate, Row
 from compo_pipeline.evaluation.differences import chosen_pair, item_changes
 from compo_pipeline.evaluation.evaluate import Audit
+from compo_pipeline.evaluation.metrics import Key
 from compo_pipeline.evaluation.published import Paper, published
 from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings, DiffSettings
 from compo_pipeline.evaluation.suite import (

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.datasets.catalog import FolderDataset
-from compo_pipeline.evaluation.benchmarks import gather
+from compo_pipeline.evaluation.benchmarks.loading import gather
 from compo_pipeline.evaluation.contamination import TrainingRows, overlaps
 from compo_pipeline.evaluation.settings import BenchmarksSettings
 from compo_pipeline.models.loading import load

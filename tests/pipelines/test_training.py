@@ -23,6 +23,7 @@ from compo_pipeline.models.loading import load
 from compo_pipeline.models.weights import read_record
 from compo_pipeline.pipelines.training import (
     _find_or_open_run,
+    choose_held_out,
     log_views_preview,
     train_model,
 )
@@ -92,7 +93,6 @@ def node(
             "counterfactuals_report": {"edits": 0},
             "manifest": {"data_hash": "d1"},
             "model": {"name": f"local-dir:{tiny_clip}"},
-            "benchmarks": {"retrieval": {"split": "train"}},
             "control": True,
             "split": "train",
             "root": str(tmp_path),
@@ -106,9 +106,11 @@ def node(
         chosen = changes.get("method", "clic")
         given["method_settings"] = methods.get(chosen, {"views": {}, "objective": {}})
         recipe = {**training, **small, **changes.pop("training", {})}
+        benchmarks = changes.pop("benchmarks", {"retrieval": {"split": "train"}})
         given |= {"training": recipe, **changes}
-
-        return train_model(**given)
+        choice = {name: given[name] for name in ("valid_captions", "training", "split", "root")}
+        held_out = choose_held_out(**choice, benchmarks=benchmarks)
+        return train_model(**given, held_out=held_out)
 
     return run
 

@@ -1,12 +1,15 @@
 """What the nodes of tuning decide by themselves; tests/test_chain.py runs them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from compo_pipeline.configuration import SettingsError
+from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings
 from compo_pipeline.pipelines import tuning
 from compo_pipeline.tuning.results import TunedRun
+from compo_pipeline.tuning.selection import study_items
 
 VALUES = {"training.optimizer.lr": 0.001}
 
@@ -39,10 +42,10 @@ def test_a_method_without_a_space_says_where_to_put_one() -> None:
 
 
 def test_missing_validation_questions_name_their_key(tmp_path: Path) -> None:
-    benchmarks = {"root": str(tmp_path), "images": str(tmp_path)}
+    benchmarks = BenchmarksSettings(str(tmp_path), str(tmp_path))
     with pytest.raises(SettingsError, match=r"^tuning.benchmarks, the validation items of a study"):
-        tuning._validation_items(benchmarks, benchmarks, [], tmp_path, 1)
-    benchmarks |= {"sets": {"sugar_crepe": {}}}
+        study_items(benchmarks, benchmarks, [], tmp_path, 1)
+    benchmarks = replace(benchmarks, sets={"sugar_crepe": BenchmarkSet()})
     remedy = "the folder at tuning.benchmarks.sets.sugar_crepe.root, or leave .* tuning.benchmarks"
     with pytest.raises(SettingsError, match=remedy):
-        tuning._validation_items(benchmarks, benchmarks, [], tmp_path, 1)
+        study_items(benchmarks, benchmarks, [], tmp_path, 1)

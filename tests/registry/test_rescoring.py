@@ -11,7 +11,7 @@ import pytest
 from mlflow.entities.model_registry import ModelVersion
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks import Subtask
+from compo_pipeline.evaluation.benchmarks.items import Subtask
 from compo_pipeline.evaluation.contamination import Overlap, TrainingRows, training_rows
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.loading import load

@@ -13,7 +13,7 @@ from mlflow.entities.model_registry import ModelVersion
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.evaluation.benchmarks import Subtask
+from compo_pipeline.evaluation.benchmarks.items import Subtask
 from compo_pipeline.evaluation.contamination import TrainingRows, overlaps
 from compo_pipeline.evaluation.embed import Embedded
 from compo_pipeline.evaluation.evaluate import Comparison

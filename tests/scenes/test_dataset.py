@@ -15,12 +15,9 @@ from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.datasets.readers.coco_captions import read
 from compo_pipeline.datasets.readers.record import RawCaption
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.evaluation.benchmarks import (
-    from_files,
-    sugar_crepe,
-    titles,
-    zero_shot,
-)
+from compo_pipeline.evaluation.benchmarks import sugar_crepe, zero_shot
+from compo_pipeline.evaluation.benchmarks.items import titles
+from compo_pipeline.evaluation.benchmarks.loading import from_files
 from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings
 from compo_pipeline.scenes import dataset
 from compo_pipeline.scenes.benchmark import SUGAR_CREPE, SUGAR_CREPE_PP

@@ -1,28 +1,28 @@
 """What makes two runs the same, and what is said where they are not."""
 
 import logging
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 
-import compo_pipeline
-from compo_pipeline import storage
+from compo_pipeline.code_fingerprint import code_fingerprint
 from compo_pipeline.compute import Compute
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews, ClicWeights
 from compo_pipeline.training import checkpoint, fingerprint
 from compo_pipeline.training.fingerprint import (
     FingerprintError,
     check,
-    code_fingerprint,
     folder_fingerprint,
     run_fingerprint,
 )
 
 CLIC = Clic(ClicViews(), ClicObjective())
 COMPUTE = Compute(torch.device("cpu"), "fp32")
-INPUTS = {"data": "d", "views": "v", "model": "m", "code": "c"}
+INPUTS = {"data": "d", "views": "v", "model": "m"}
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_another_run_is_refused_with_keys_and_both_ways_out(state: Path, recipe:
     assert "--params training.overwrite=true" in message
 
 
-@pytest.mark.parametrize("key", ["data", "views", "model", "code"])
+@pytest.mark.parametrize("key", ["data", "views", "model"])
 def test_every_input_counts(state: Path, recipe: Any, key: str) -> None:
     """A model of another architecture has another fingerprint, as have other weights."""
     current = run_fingerprint(CLIC, recipe(), COMPUTE, 0, {**INPUTS, key: "other"})
@@ -109,25 +109,35 @@ def test_folders_differ_by_content_and_names(tmp_path: Path) -> None:
     assert folder_fingerprint(tmp_path / "a") != folder_fingerprint(tmp_path / "b")
 
 
-def test_code_that_trains_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in fingerprint.CODE:
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        if name.endswith(".py"):
-            path.write_text("x = 1")
-        else:
-            path.mkdir()
-            (path / "a.py").write_text("x = 1")
-    (tmp_path / "other.py").write_text("x = 1")
-    monkeypatch.setattr(storage, "__file__", str(tmp_path / "storage.py"))
-    before = code_fingerprint()
-    (tmp_path / "other.py").write_text("x = 2")
-    assert code_fingerprint() == before
-    seen = {before}
-    for path in (tmp_path / "losses" / "a.py", tmp_path / "seeding.py"):
-        path.write_text("x = 2")
-        seen.add(code_fingerprint())
-    assert len(seen) == 3
+def test_code_that_trains_counts(package_copy: Path) -> None:
+    """Of the method's own module and of what training imports; nothing else."""
+    one, other = (
+        lambda: code_fingerprint(fingerprint.RUN, "compo_pipeline.methods.clic"),
+        lambda: code_fingerprint(fingerprint.RUN, "compo_pipeline.methods.negclip"),
+    )
+    before = one(), other()
+    for name in ("evaluation/scoring.py", "methods/sparcl.py", "cli.py", "registry/gate.py"):
+        (package_copy / name).write_text("x = 2")
+    assert (one(), other()) == before
+    for name in ("losses/contrastive.py", "models/lora.py", "seeding.py", "training/ranks.py"):
+        (package_copy / name).write_text("x = 2")
+        assert one() != before[0] and other() != before[1], name
+        before = one(), other()
+    (package_copy / "methods" / "clic.py").write_text("x = 2")
+    assert one() != before[0] and other() == before[1]
+
+
+def test_a_method_of_a_script_counts_by_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = ModuleType("a_script")
+    module.__file__ = str(tmp_path / "a_script.py")
+    monkeypatch.setitem(sys.modules, "a_script", module)
+    found = []
+    for text in ("x = 1", "x = 1  # one", "x = 2"):
+        (tmp_path / "a_script.py").write_text(text)
+        found.append(code_fingerprint("a_script"))
+    assert found[0] == found[1] != found[2]
 
 
 @pytest.mark.parametrize(
@@ -143,31 +153,25 @@ def test_code_that_trains_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_wording_does_not_count_and_all_else_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, same: bool
+    package_copy: Path, old: str, new: str, same: bool
 ) -> None:
-    source = (Path(compo_pipeline.__file__).parent / "training" / "loop.py").read_text()
-    source = source.replace('"""', '"""Batches: ', 1)
+    file = package_copy / "training" / "loop.py"
+    source = file.read_text().replace('"""', '"""Batches: ', 1)
     assert old in source
-    monkeypatch.setattr(storage, "__file__", str(tmp_path / "storage.py"))
     found = []
     for text in (source, source.replace(old, new, 1)):
-        (tmp_path / "loop.py").write_text(text)
-        found.append(storage.code_fingerprint(["loop.py"]))
+        file.write_text(text)
+        found.append(code_fingerprint(fingerprint.RUN))
     assert (found[0] == found[1]) == same
 
 
-def test_the_text_of_a_field_does_not_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(storage, "__file__", str(tmp_path / "storage.py"))
-    found = []
-    for text in ('class A:\n    b = "c"\n    """Text."""\n', 'class A:\n\n    b = "c"\n'):
-        (tmp_path / "a.py").write_text(text)
-        found.append(storage.code_fingerprint(["a.py"]))
-    (tmp_path / "a.py").write_text('class A:\n    b = "d"\n')
-    assert found[0] == found[1] != storage.code_fingerprint(["a.py"])
-
-
-def test_named_code_exists() -> None:
-    package = Path(compo_pipeline.__file__).parent
-    assert all((package / name).exists() for name in fingerprint.CODE)
+def test_the_text_of_a_field_does_not_count(package_copy: Path) -> None:
+    file, found = package_copy / "seeding.py", []
+    for text in (
+        'class A:\n    b = "c"\n    """Text."""\n',
+        'class A:\n\n    b = "c"\n',
+        'class A:\n    b = "d"\n',
+    ):
+        file.write_text(text)
+        found.append(code_fingerprint(fingerprint.RUN))
+    assert found[0] == found[1] != found[2]

@@ -1,6 +1,7 @@
 """Validation while training: what is measured, what is kept, when it stops, how it goes on."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ import torch
 from safetensors.torch import load_file
 
 from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.evaluation.benchmarks import BENCHMARKS, Item, Subtask
+from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
+from compo_pipeline.evaluation.benchmarks.registry import BENCHMARKS
 from compo_pipeline.evaluation.embed import Embedder
-from compo_pipeline.evaluation.scoring import model_metrics
+from compo_pipeline.evaluation.metrics import metric_values
+from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.evaluation.settings import (
     BenchmarkSet,
     BenchmarksSettings,
@@ -22,7 +25,7 @@ from compo_pipeline.evaluation.settings import (
 )
 from compo_pipeline.losses import contrastive
 from compo_pipeline.methods.clic import Clic, ClicObjective, ClicViews
-from compo_pipeline.methods.contract import Method, ViewContext
+from compo_pipeline.methods.contract import ImageInput, Method, ViewContext
 from compo_pipeline.methods.registry import METHODS, method_type
 from compo_pipeline.methods.views import by_sample, write
 from compo_pipeline.models.loading import load
@@ -32,7 +35,7 @@ from compo_pipeline.records import Counterfactual
 from compo_pipeline.training import checkpoint
 from compo_pipeline.training.checkpoint import Progress
 from compo_pipeline.training.fingerprint import FingerprintError
-from compo_pipeline.training.inputs import TrainingInputs
+from compo_pipeline.training.inputs import HeldOut, TrainingInputs
 from compo_pipeline.training.run import Trainer, control_of
 from compo_pipeline.training.settings import (
     BenchmarkFiles,
@@ -41,7 +44,8 @@ from compo_pipeline.training.settings import (
     TrainingSettings,
     ValidationSettings,
 )
-from compo_pipeline.training.validation import LOSS, HeldOut, Selection, Validator, held_out
+from compo_pipeline.training.validation import LOSS, Selection, Validator
+from compo_pipeline.tuning.selection import ItemMetrics, benchmark_files, held_out
 
 CLIC = Clic(ClicViews(), ClicObjective())
 FIGURE = "sugar_crepe/accuracy/swap_att"
@@ -59,9 +63,14 @@ def data(world: Any) -> HeldOut:
         Item(row.sample_id, row.image, (row.sentences[0],), (other.sentences[0],))
         for row, other in zip(rows, reversed(rows), strict=True)
     )
-    return HeldOut(
-        rows, [Subtask("sugar_crepe", "swap_att", ("image_to_text",), world.root, items)]
-    )
+    task = Subtask("sugar_crepe", "swap_att", ("image_to_text",), world.root, items)
+    return HeldOut(rows, ItemMetrics([task]))
+
+
+def subtasks(data: HeldOut) -> Sequence[Subtask]:
+    """Those that the figures are of."""
+    assert isinstance(data.measure, ItemMetrics)
+    return data.measure.subtasks
 
 
 @pytest.fixture
@@ -112,9 +121,7 @@ def test_the_loss_is_that_of_plain_fine_tuning_on_full_batches(
     reader = Trainer(plan)._preprocessor(base)
     with torch.no_grad():
         for rows in (data.rows[:4], data.rows[4:8]):
-            pixels = reader.images(
-                [one for one in data.images if one.paths[0] in {row.image for row in rows}]
-            )
+            pixels = reader.images([ImageInput((row.image,)) for row in rows])
             tokens = reader.tokens([row.sentences[0].lower() for row in rows])
             images = base.model.encode_image(pixels, normalize=True)
             texts = base.model.encode_text(tokens, normalize=True)
@@ -245,8 +252,10 @@ def test_the_figure_is_the_one_that_evaluation_finds(
     kept = record["selected"]
     assert kept["by"] == f"val/{FIGURE}"
     exported = load(plan.resume / "out")
-    found = model_metrics(Embedder(data.subtasks, EvaluationSettings()), exported)
-    assert kept["value"] == pytest.approx(found[FIGURE])
+    found = score_model(
+        subtasks(data), Embedder(subtasks(data), EvaluationSettings())(exported, ""), ""
+    )
+    assert kept["value"] == pytest.approx(metric_values(found.rows)[FIGURE])
 
 
 def test_measuring_alone_changes_no_weight_and_no_fingerprint(plan: TrainingInputs) -> None:
@@ -271,7 +280,7 @@ def test_what_decides_the_weights_is_in_the_fingerprint(
     refused("training.keep: best -> last", keep="last")
     refused("training.validation.every: 2 -> 3", validation=ValidationSettings(3))
     refused("early_stopping.patience: None -> 9", early_stopping=EarlyStoppingSettings(9))
-    fewer = HeldOut(data.rows[:8], data.subtasks)
+    fewer = replace(data, rows=data.rows[:8])
     with pytest.raises(FingerprintError, match="validation: "):
         Trainer(replace(plan, held_out=fewer)).steps_done(CLIC, "clic")
     # Of the benchmarks' code, what the figure depends on.
@@ -281,7 +290,7 @@ def test_what_decides_the_weights_is_in_the_fingerprint(
         patch.setitem(BENCHMARKS, "sugar_crepe", replace(BENCHMARKS["sugar_crepe"], averages={}))
         refused("validation: ")
     (package_copy / "evaluation" / "protocols.py").write_text("")
-    refused("validation_code: ")
+    refused("validation: ")
 
 
 def test_the_control_takes_as_many_steps_as_a_method_that_stopped(plan: TrainingInputs) -> None:
@@ -355,19 +364,18 @@ def splits(world: Any) -> list[Any]:
 
 
 def test_rows_are_distinct_images_of_the_split(world: Any, splits: list[Any]) -> None:
-    assert held_out(ValidationSettings(), splits, world.root, "train", REPORTED) is None
+    assert not held_out(ValidationSettings(), splits, world.root, "train", REPORTED).rows
     found = held_out(ValidationSettings(1, rows=None), splits, world.root, "train", REPORTED)
-    assert found is not None and not found.subtasks
+    assert found.measure is None
     assert {row.sample_id for row in found.rows} == {"s04", "s06", "s07"}
     few = held_out(ValidationSettings(1, rows=2), splits, world.root, "train", REPORTED)
-    assert few is not None and len(few.rows) == 2
+    assert len(few.rows) == 2
     assert few == held_out(ValidationSettings(1, rows=2), splits, world.root, "train", REPORTED)
 
 
 def test_retrieval_ranks_the_rows(world: Any, splits: list[Any]) -> None:
     found = held_out(BY_FIGURE, splits, world.root, "train", REPORTED)
-    assert found is not None
-    (task,) = found.subtasks
+    (task,) = subtasks(found)
     texts = {item.image: len(item.positives) for item in task.items}
     assert texts == {"s04.png": 2, "s06.png": 1, "s07.png": 1}
 
@@ -407,7 +415,7 @@ def test_items_that_are_reported_are_refused(world: Any, splits: list[Any], tmp_
     with pytest.raises(SettingsError, match=r"training\.validation\.benchmarks: 2 of 2 items"):
         held_out(settings, splits, world.root, "train", reported)
     found = held_out(settings, splits, world.root, "train", REPORTED)
-    assert found is not None and len(found.subtasks[0].items) == 2
+    assert len(subtasks(found)[0].items) == 2
     absent = parse(ValidationSettings, {**values, "benchmarks": {"root": "none"}}, "v")
     with pytest.raises(SettingsError, match=r"training\.validation, for the figure .*none/sugar"):
         held_out(absent, splits, world.root, "train", REPORTED)
@@ -430,8 +438,7 @@ def test_a_figure_that_the_items_do_not_give_stops_before_the_first_step(
         ({"keep": "first"}, "training.keep: .*'last' or 'best'"),
         ({"validation": {"every": 0}}, r"training\.validation\.every: .*got 0"),
         ({"validation": {"rows": 1}}, r"training\.validation\.rows: .*got 1"),
-        ({"validation": {"figure": "sugar/x"}}, "figure: .*did you mean 'sugar_crepe'"),
-        ({"validation": {"figure": FIGURE}}, "validation.benchmarks.root: expected the folder"),
+        ({"validation": {"figure": "sugar/x"}}, "figure: expected benchmark/metric/name"),
         ({"early_stopping": {"patience": 0}}, r"early_stopping\.patience: .*got 0"),
         ({"early_stopping": {"min_delta": -1}}, r"early_stopping\.min_delta: .*got -1"),
     ],
@@ -441,3 +448,15 @@ def test_wrong_settings_are_refused_by_key(values: dict[str, Any], message: str)
     plain = {"epochs": 1, "batch_size": 4, "optimizer": optimizer}
     with pytest.raises(SettingsError, match=message):
         parse(TrainingSettings, {**plain, **values}, "training")
+
+
+@pytest.mark.parametrize(
+    ("figure", "message"),
+    [
+        ("sugar/accuracy/swap_att", "validation.figure: .*did you mean 'sugar_crepe'"),
+        (FIGURE, "validation.benchmarks.root: expected the folder"),
+    ],
+)
+def test_a_figure_without_a_benchmark_is_refused(figure: str, message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        benchmark_files(ValidationSettings(1, figure=figure))

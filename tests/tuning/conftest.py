@@ -11,7 +11,7 @@ from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial
 from PIL import Image
 
-from compo_pipeline.evaluation.benchmarks import Item, Subtask
+from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.scoring import score
 from compo_pipeline.evaluation.settings import EvaluationSettings

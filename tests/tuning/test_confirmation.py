@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from compo_pipeline.evaluation.benchmarks import metric_values
 from compo_pipeline.evaluation.embed import Embedder
+from compo_pipeline.evaluation.metrics import metric_values
 from compo_pipeline.evaluation.scoring import score
 from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import load

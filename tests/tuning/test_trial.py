@@ -18,7 +18,6 @@ from optuna.trial import FrozenTrial, TrialState
 from compo_pipeline import compute
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.models.loading import load
-from compo_pipeline.training import fingerprint
 from compo_pipeline.training.run import Trainer
 from compo_pipeline.tuning import study as studies
 from compo_pipeline.tuning import trial as trials
@@ -288,7 +287,7 @@ NONE = GuardedFigures()
 @pytest.fixture
 def score(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Scores a model that is the dictionary of its metrics."""
-    monkeypatch.setattr(trials, "model_metrics", lambda embedder, model: model)
+    monkeypatch.setattr(trials, "ItemMetrics", lambda items, evaluation: lambda model: model)
 
     def scored(*objective: Any, model: Any = FOUND) -> Any:
         any_: Any = None
@@ -422,9 +421,9 @@ def test_a_study_of_another_base_or_code_is_not_joined(
 ) -> None:
     objective = world.objective(tmp_path)
     world.plan(objective, tmp_path, 1e-3)
-    monkeypatch.setattr(fingerprint, "code_fingerprint", lambda: "other code")
+    monkeypatch.setattr(trials, "code_fingerprint", lambda *modules: "other code")
     model = replace(objective.inputs.training.model, name=f"local-dir:{tiny_model(1)}")
-    with pytest.raises(SettingsError, match="differs in base model, training code; its"):
+    with pytest.raises(SettingsError, match="differs in base model, code; its"):
         world.plan(with_training(objective, model=model), tmp_path, 1e-3)
 
 

@@ -14,7 +14,7 @@ from mlflow.entities.model_registry import ModelVersion
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks import from_files
+from compo_pipeline.evaluation.benchmarks.loading import from_files
 from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings
 from compo_pipeline.images.decoding import load
 from compo_pipeline.models.loading import LoadedModel

@@ -19,7 +19,7 @@ from PIL import Image, ImageDraw
 
 from compo_pipeline.analysis.settings import AttentionSettings
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks import Item, Subtask
+from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
 from compo_pipeline.images.decoding import Limits
 from compo_pipeline.language.concepts import naming_phrases
 from compo_pipeline.language.editing import extent

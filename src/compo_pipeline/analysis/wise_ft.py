@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from compo_pipeline.evaluation.benchmarks import Subtask, titles
+from compo_pipeline.evaluation.benchmarks.items import Subtask, titles
 from compo_pipeline.evaluation.comparison import (
     BASE,
     FINE_TUNED,

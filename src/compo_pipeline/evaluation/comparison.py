@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compo_pipeline.evaluation import statistics
-from compo_pipeline.evaluation.benchmarks import Key, ReportedMetric, reported_metrics
+from compo_pipeline.evaluation.metrics import Key, ReportedMetric, reported_metrics
 from compo_pipeline.evaluation.slices import ItemSlices
 from compo_pipeline.records import GRADED, Score
 

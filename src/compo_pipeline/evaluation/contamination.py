@@ -27,8 +27,14 @@ from PIL.Image import Image, Resampling
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.engines import PrepareSettings, map_partitions
-from compo_pipeline.evaluation.benchmarks import Item, Subtask
-from compo_pipeline.evaluation.benchmarks.items import ImagePlace, items_by_key, set_of, sets_of
+from compo_pipeline.evaluation.benchmarks.averages import set_of
+from compo_pipeline.evaluation.benchmarks.items import (
+    ImagePlace,
+    Item,
+    Subtask,
+    items_by_key,
+    sets_of,
+)
 from compo_pipeline.evaluation.settings import EvaluationSettings, TrainingTables
 from compo_pipeline.evaluation.slices import BINDING, ItemSlices
 from compo_pipeline.images.decoding import (

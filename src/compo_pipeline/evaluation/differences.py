@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from compo_pipeline.configuration import SettingsError, nearest, parse
-from compo_pipeline.evaluation.benchmarks import Item, Subtask, benchmark_labels
-from compo_pipeline.evaluation.benchmarks.items import items_by_key
+from compo_pipeline.evaluation.benchmarks.items import Item, Subtask, items_by_key
 from compo_pipeline.evaluation.comparison import (
     BASE,
     FINE_TUNED,
@@ -16,6 +15,7 @@ from compo_pipeline.evaluation.comparison import (
     compare,
     compare_slices,
 )
+from compo_pipeline.evaluation.metrics import benchmark_labels
 from compo_pipeline.evaluation.protocols import margin
 from compo_pipeline.evaluation.settings import DiffSettings
 from compo_pipeline.evaluation.slices import ItemSlices

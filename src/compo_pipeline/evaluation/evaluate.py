@@ -15,8 +15,7 @@ from typing import Any
 
 from compo_pipeline.compute import choose_device
 from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.evaluation.benchmarks import Key, Subtask, benchmark_labels, titles
-from compo_pipeline.evaluation.benchmarks.items import sets_of
+from compo_pipeline.evaluation.benchmarks.items import Subtask, sets_of, titles
 from compo_pipeline.evaluation.comparison import (
     BASE,
     CONTROL,
@@ -29,6 +28,7 @@ from compo_pipeline.evaluation.comparison import (
 from compo_pipeline.evaluation.conclusions import summary_lines
 from compo_pipeline.evaluation.contamination import Overlap, TrainingRows, overlaps
 from compo_pipeline.evaluation.embed import Embedded, Embedder, Tokens
+from compo_pipeline.evaluation.metrics import Key, benchmark_labels
 from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.slices import ItemSlices

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks import Key
+from compo_pipeline.evaluation.metrics import Key
 from compo_pipeline.evaluation.published import Paper
 from compo_pipeline.evaluation.settings import ReferenceSettings
 from compo_pipeline.untrusted import read_csv, read_json, shown

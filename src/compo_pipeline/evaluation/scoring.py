@@ -28,29 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compo_pipeline.evaluation import protocols
-from compo_pipeline.evaluation.benchmarks import Item, Key, Subtask, metric_values
-from compo_pipeline.evaluation.embed import Embedded, Embedder
-from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
+from compo_pipeline.evaluation.embed import Embedded
+from compo_pipeline.evaluation.metrics import Key
 from compo_pipeline.records import PER_CLASS, Score
 
-# Code that a model's similarities and verdicts depend on, for fingerprints of scores. Not adapters:
-# the fingerprint of the items covers all that they read.
-CODE = (
-    "compute.py",
-    "evaluation/benchmarks/items.py",
-    "evaluation/embed.py",
-    "evaluation/protocols.py",
-    "evaluation/scoring.py",
-    "archives.py",
-    "images/decoding.py",
-    "models/checkpoints.py",
-    "models/hf_import.py",
-    "models/sources.py",
-    "models/encoding.py",
-    "models/loading.py",
-    "models/tokenizing.py",
-    "models/weights.py",
-)
 RECALLS = (1, 5, 10)
 TOPS = (1, 5)
 _QUERIES_AT_ONCE = 512
@@ -89,12 +71,6 @@ def score_model(subtasks: Sequence[Subtask], embedded: Embedded, name: str) -> M
             found.rows += scored.rows
             found.chance[scored.key] = scored.chance
     return found
-
-
-def model_metrics(embedder: Embedder, model: LoadedModel) -> dict[str, float]:
-    """All reported metrics of a model on the embedder's subtasks, by `benchmark/metric/name`."""
-    embedded = embedder(model, model.name)
-    return metric_values(score_model(embedder.subtasks, embedded, model.name).rows)
 
 
 def _repeated_images(subtasks: Iterable[Subtask], embedded: Embedded) -> dict[str, dict[str, str]]:

@@ -9,15 +9,10 @@ from types import MappingProxyType
 from typing import Any
 
 from compo_pipeline.configuration import SettingsError, nearest, parse
-from compo_pipeline.evaluation.benchmarks import (
-    BENCHMARKS,
-    Key,
-    Subtask,
-    benchmark_labels,
-    places,
-    titles,
-    zero_shot_sets,
-)
+from compo_pipeline.evaluation.benchmarks import zero_shot_sets
+from compo_pipeline.evaluation.benchmarks.items import Subtask, titles
+from compo_pipeline.evaluation.benchmarks.loading import places
+from compo_pipeline.evaluation.benchmarks.registry import BENCHMARKS
 from compo_pipeline.evaluation.comparison import (
     BASE,
     FINE_TUNED,
@@ -34,6 +29,7 @@ from compo_pipeline.evaluation.evaluate import (
     left_out,
     score_models,
 )
+from compo_pipeline.evaluation.metrics import Key, benchmark_labels
 from compo_pipeline.evaluation.published import Paper, is_partial, published_results
 from compo_pipeline.evaluation.settings import (
     BenchmarksSettings,

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from compo_pipeline.evaluation import protocols
-from compo_pipeline.evaluation.benchmarks import Item, Subtask
-from compo_pipeline.evaluation.benchmarks.items import items_by_key
+from compo_pipeline.evaluation.benchmarks.items import Item, Subtask, items_by_key
 from compo_pipeline.evaluation.scoring import RECALLS
 from compo_pipeline.records import GRADED, Score
 

@@ -32,7 +32,7 @@ def score_list(
 ) -> tuple[Sequence[Score], dict[str, Any]]:
     """Scores of every item, and the comparison of the models with the first one."""
     from compo_pipeline.compute import choose_device, environment
-    from compo_pipeline.evaluation.benchmarks import from_files
+    from compo_pipeline.evaluation.benchmarks.loading import from_files
     from compo_pipeline.evaluation.contamination import named_rows, training_rows
     from compo_pipeline.evaluation.references import read_references
     from compo_pipeline.evaluation.slices import item_slices
@@ -94,7 +94,7 @@ def write_suite_page(
 ) -> Path:
     """Write the page of a list of models, and print its headline metrics."""
     from compo_pipeline.compute import choose_device
-    from compo_pipeline.evaluation.benchmarks import from_files
+    from compo_pipeline.evaluation.benchmarks.loading import from_files
     from compo_pipeline.evaluation.suite import Suite, listed_models
     from compo_pipeline.language.parsing import parses_of
     from compo_pipeline.presentation import suite_page

@@ -28,7 +28,7 @@ def diff_models(
     language_model: str,
 ) -> tuple[list[ItemChange], dict[str, Any]]:
     """The items that one of two models alone has right, and their comparison."""
-    from compo_pipeline.evaluation.benchmarks import from_files
+    from compo_pipeline.evaluation.benchmarks.loading import from_files
     from compo_pipeline.evaluation.contamination import named_rows
     from compo_pipeline.evaluation.differences import chosen_pair, item_changes, model_diff
     from compo_pipeline.evaluation.slices import item_slices
@@ -67,7 +67,7 @@ def write_diff_page(
     written: str,
 ) -> Path:
     """Write the page of two models, and print how many items each has right alone."""
-    from compo_pipeline.evaluation.benchmarks import from_files
+    from compo_pipeline.evaluation.benchmarks.loading import from_files
     from compo_pipeline.evaluation.differences import ModelDiff
     from compo_pipeline.presentation import diff_page, suite_page
     from compo_pipeline.presentation.pages import links

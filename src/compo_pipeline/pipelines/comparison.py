@@ -61,13 +61,13 @@ def run_cells(
         CellsFailed: cells failed.
         SettingsError: there is no such set, or a cell cannot be run on this dataset.
     """
-    from compo_pipeline.storage import code_fingerprint
+    from compo_pipeline.code_fingerprint import code_fingerprint
 
     del valid_captions  # they must be there
     chosen, wanted = find_cells(name, sets, dataset, command)
     state = {
         "conf": _configuration_fingerprint(),
-        "code": code_fingerprint(["."]),
+        "code": code_fingerprint("compo_pipeline"),
         "data": manifest["data_hash"],
     }
     store = remote["store"]

@@ -41,7 +41,7 @@ def score_models(
     language_model: str,
 ) -> tuple[Sequence[Score], dict[str, Any], dict[str, Any]]:
     """Scores of every item, metrics by model for DVC, and the comparison of the models."""
-    from compo_pipeline.evaluation import benchmarks as adapters
+    from compo_pipeline.evaluation.benchmarks import loading
     from compo_pipeline.evaluation.comparison import CONTROL, FINE_TUNED, by_role, run_metrics
     from compo_pipeline.evaluation.contamination import TRAINING_SPLIT, training_rows
     from compo_pipeline.evaluation.evaluate import evaluate, loaders
@@ -53,7 +53,7 @@ def score_models(
     settings = parse(EvaluationSettings, evaluation, "evaluation")
     wanted = parse(BenchmarksSettings, benchmarks, "benchmarks")
     root = Path(data_root)
-    subtasks = adapters.gather(wanted, valid_captions, root)
+    subtasks = loading.gather(wanted, valid_captions, root)
     if wanted.root is None:
         log.info(
             "benchmarks.root is null: %s is judged by retrieval over its own split '%s' alone.",
@@ -99,7 +99,7 @@ def write_report(
     language_model: str,
 ) -> Path:
     """Write the report, log it to the run, and print the table of the comparison."""
-    from compo_pipeline.evaluation import benchmarks as adapters
+    from compo_pipeline.evaluation.benchmarks import loading
     from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
     from compo_pipeline.evaluation.evaluate import Comparison, loaders
     from compo_pipeline.language.parsing import parses_of
@@ -116,7 +116,7 @@ def write_report(
     trained = read_record(checkpoint).get("training", {}).get("fingerprint", {})
     settings = {key: trained[key] for key in ("objective", "training") if key in trained}
     scoring = parse(EvaluationSettings, evaluation, "evaluation")
-    subtasks = adapters.from_files(wanted)
+    subtasks = loading.from_files(wanted)
 
     def attention(cards: Sequence[ItemCard]) -> ItemAttention:
         base = parse(ModelSettings, model, "model")

@@ -111,7 +111,7 @@ def _scorer(
     from kedro.io import DatasetError
 
     from compo_pipeline.datasets.catalog import RowsDataset
-    from compo_pipeline.evaluation.benchmarks import gather
+    from compo_pipeline.evaluation.benchmarks.loading import gather
     from compo_pipeline.evaluation.slices import item_slices
     from compo_pipeline.language.parsing import parses_of
     from compo_pipeline.registry.version_scores import VersionScores

@@ -28,7 +28,7 @@ def rescore_version(
     data_root: str,
 ) -> dict[str, Any]:
     """Score the version with the registration's alias and its base, and register it again."""
-    from compo_pipeline.evaluation.benchmarks import gather
+    from compo_pipeline.evaluation.benchmarks.loading import gather
     from compo_pipeline.evaluation.contamination import training_rows
     from compo_pipeline.registry import tracking as store
     from compo_pipeline.registry.rescoring import rescore

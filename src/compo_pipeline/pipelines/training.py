@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from kedro.pipeline import Pipeline, node
 
+from compo_pipeline.configuration import parse
+from compo_pipeline.evaluation.settings import BenchmarksSettings
+from compo_pipeline.records import Caption
 from compo_pipeline.training.inputs import NODE_INPUTS
 
 if TYPE_CHECKING:
@@ -17,9 +20,34 @@ if TYPE_CHECKING:
 
     from compo_pipeline.methods.contract import Method
     from compo_pipeline.training.checkpoint import Progress
+    from compo_pipeline.training.inputs import HeldOut
 
+# Inputs of `choose_held_out`.
+HELD_OUT_INPUTS = {
+    "valid_captions": "valid_captions",
+    "training": "params:training",
+    "benchmarks": "params:benchmarks",
+    "split": "params:views.split",
+    "root": "params:data.root",
+}
 NO_CONTROL = "no_control.json"
 CURVES = "train"  # prefix of their names in MLflow
+
+
+def choose_held_out(
+    valid_captions: Sequence[Caption],
+    training: Mapping[str, Any],
+    benchmarks: Mapping[str, Any],
+    split: str,
+    root: str,
+) -> HeldOut:
+    """The rows and benchmark items that training is validated on; no item of `benchmarks` is."""
+    from compo_pipeline.training.settings import TrainingSettings
+    from compo_pipeline.tuning.selection import held_out
+
+    settings = parse(TrainingSettings, training, "training").validation
+    reported = parse(BenchmarksSettings, benchmarks, "benchmarks")
+    return held_out(settings, valid_captions, Path(root), split, reported)
 
 
 def train_model(
@@ -147,9 +175,16 @@ def create_pipeline() -> Pipeline:
     return Pipeline(
         [
             node(
+                choose_held_out,
+                inputs=HELD_OUT_INPUTS,
+                outputs="held_out",
+                name="choose_held_out",
+            ),
+            node(
                 train_model,
                 inputs={
                     **NODE_INPUTS,
+                    "held_out": "held_out",
                     "counterfactuals_report": "counterfactuals_report",
                     "method": "params:method",
                     "method_settings": "params:method_settings",

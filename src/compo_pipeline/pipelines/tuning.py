@@ -11,11 +11,10 @@ from kedro.pipeline import Pipeline, node
 
 from compo_pipeline.configuration import SettingsError, leaves, parse
 from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
-from compo_pipeline.records import Caption, Counterfactual, Parse
+from compo_pipeline.records import Counterfactual, Parse
 from compo_pipeline.training.inputs import NODE_INPUTS
 
 if TYPE_CHECKING:
-    from compo_pipeline.evaluation.benchmarks import Subtask
     from compo_pipeline.tuning.results import TunedRun
     from compo_pipeline.tuning.space import Space
     from compo_pipeline.tuning.trial import TrialInputs
@@ -34,26 +33,31 @@ def search_space(
     """Run the study until all trials have finished, and write its best values."""
     from compo_pipeline.presentation.study_terminal import StudyDisplay
     from compo_pipeline.seeding import digest
-    from compo_pipeline.tuning import results
+    from compo_pipeline.tuning import results, selection
     from compo_pipeline.tuning.record import TuningRecord
     from compo_pipeline.tuning.settings import TuningSettings
     from compo_pipeline.tuning.study import RUN_ID
     from compo_pipeline.tuning.trial import TrialObjective, search
 
     settings = parse(TuningSettings, tuning, "tuning")
-    inputs, paths, benchmarks = _inputs(**shared), shared["paths"], shared["benchmarks"]
-    training, captions = inputs.training, shared["valid_captions"]
+    inputs, paths = _inputs(**shared), shared["paths"]
+    training = inputs.training
     space = _space(spaces, inputs.method, inputs.parameters)
     configured = space.configured(inputs.parameters)
     tags = {"dataset": dataset, "method": inputs.method, "variant": variant}
     tags |= {"seed": str(training.seed), "data_hash": training.data_hash}
     recorder = TuningRecord.here(tags)
-    workers = inputs.evaluation.workers
     objective = TrialObjective(
         inputs=inputs.for_trials(settings.trial),
         space=space,
         settings=settings.objective,
-        items=_validation_items(tuning["benchmarks"], benchmarks, captions, training.root, workers),
+        items=selection.study_items(
+            parse(BenchmarksSettings, tuning["benchmarks"], "tuning.benchmarks"),
+            parse(BenchmarksSettings, shared["benchmarks"], "benchmarks"),
+            shared["valid_captions"],
+            training.root,
+            inputs.evaluation.workers,
+        ),
         folder=Path(paths["tuning_trials"]) / f"{digest(settings.study.name):016x}",
         recorder=recorder,
     )
@@ -83,7 +87,8 @@ def confirm_best(
     **shared: Any,
 ) -> dict[str, Any]:
     """Compare base, configured and tuned recipe on the reported items, or say why not."""
-    from compo_pipeline.evaluation import benchmarks as adapters
+    from compo_pipeline.evaluation.benchmarks import loading
+    from compo_pipeline.evaluation.benchmarks.items import titles
     from compo_pipeline.evaluation.comparison import by_role
     from compo_pipeline.language.parsing import loaded, name_and_version
     from compo_pipeline.methods.contract import ViewContext
@@ -106,13 +111,13 @@ def confirm_best(
         inputs=inputs,
         view_context=ViewContext.of(parses, language, 0, by_sample(counterfactuals)),
         epochs=parse(ViewSettings, views_settings, "views").epochs,
-        items=adapters.gather(reported, shared["valid_captions"], inputs.training.root),
+        items=loading.gather(reported, shared["valid_captions"], inputs.training.root),
         folder=Path(shared["paths"]["tuning_confirmed"]),
     )
     seeds = [inputs.training.seed + 1 + place for place in range(count)]
     processes = min(settings.study.processes(Trainer(inputs.training).device), 2 * count)
     rows = confirmation.run(study["best"]["values"], seeds, processes)
-    comparison = as_comparison(rows, dataset, adapters.titles(confirmation.items))
+    comparison = as_comparison(rows, dataset, titles(confirmation.items))
     with tracking.adopt(study["run_id"]) as record:
         record.metrics({ROLES[role]: figures for role, figures in by_role(rows).items()})
         record.document(comparison.to_json(), "confirmation.json")
@@ -159,39 +164,31 @@ def show_study(
 
 
 def _inputs(
-    evaluation: Mapping[str, Any], method: str, method_settings: Mapping[str, Any], **shared: Any
+    evaluation: Mapping[str, Any],
+    method: str,
+    method_settings: Mapping[str, Any],
+    benchmarks: Mapping[str, Any],
+    **shared: Any,
 ) -> TrialInputs:
     """Of trials; `shared` are the inputs of any training."""
     from compo_pipeline.training.inputs import training_inputs
+    from compo_pipeline.training.settings import TrainingSettings
+    from compo_pipeline.tuning.selection import held_out
     from compo_pipeline.tuning.trial import TrialInputs
 
+    held = held_out(
+        parse(TrainingSettings, shared["training"], "training").validation,
+        shared["valid_captions"],
+        Path(shared["root"]),
+        shared["split"],
+        parse(BenchmarksSettings, benchmarks, "benchmarks"),
+    )
     return TrialInputs(
         method,
         {"training": shared["training"], method: method_settings},
-        training_inputs(**shared),
+        training_inputs(**shared, held_out=held),
         parse(EvaluationSettings, evaluation, "evaluation"),
     )
-
-
-def _validation_items(
-    validation: Mapping[str, Any],
-    reported: Mapping[str, Any],
-    captions: Sequence[Caption],
-    root: Path,
-    workers: int,
-) -> list[Subtask]:
-    """The items that score trials; those among the reported ones are left out."""
-    from compo_pipeline.evaluation import benchmarks as adapters
-    from compo_pipeline.evaluation.contamination import without_reported
-
-    key = "tuning.benchmarks"
-    try:
-        items = adapters.gather(parse(BenchmarksSettings, validation, key), captions, root)
-    except SettingsError as error:
-        found = adapters.with_key(error.message, key)
-        raise SettingsError(f"{key}, the validation items of a study: {found}") from None
-    published = adapters.gather(parse(BenchmarksSettings, reported, "benchmarks"), captions, root)
-    return without_reported(items, published, workers, key)
 
 
 def _space(spaces: Mapping[str, Any], method: str, configured: Mapping[str, Any]) -> Space:
@@ -228,6 +225,7 @@ _TRIALS = {
     "method": "params:method",
     "method_settings": "params:method_settings",
     "evaluation": "params:evaluation",
+    "benchmarks": "params:benchmarks",
 }
 _SPACE = {"spaces": "params:spaces", "command": "params:command"}
 

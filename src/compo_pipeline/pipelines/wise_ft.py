@@ -35,14 +35,14 @@ def score_mixtures(
 
     from compo_pipeline.analysis.settings import SweepSettings
     from compo_pipeline.analysis.wise_ft import load_ends, sweep
-    from compo_pipeline.evaluation import benchmarks as adapters
+    from compo_pipeline.evaluation.benchmarks import loading
     from compo_pipeline.evaluation.evaluate import loaders
     from compo_pipeline.models.weights import read_record
 
     ratios = parse(SweepSettings, wise_ft, "wise_ft").ratios
     settings = parse(EvaluationSettings, evaluation, "evaluation")
     wanted = parse(BenchmarksSettings, benchmarks, "benchmarks")
-    subtasks = adapters.gather(wanted, valid_captions, Path(data_root))
+    subtasks = loading.gather(wanted, valid_captions, Path(data_root))
     models = loaders(parse(ModelSettings, model, "model"), None, checkpoint, settings.device)
     base, tuned = load_ends(models, read_record(checkpoint).get("training", {}))
     return pd.DataFrame(sweep(subtasks, base, tuned, ratios, settings))

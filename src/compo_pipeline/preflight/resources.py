@@ -241,7 +241,7 @@ def _benchmarks(
     values: Mapping[str, Any], key: str, data: DataSettings, *, rendered: bool
 ) -> Iterator[str]:
     """Files and images of the enabled benchmarks, and the split for retrieval."""
-    from compo_pipeline.evaluation.benchmarks import from_files, with_key
+    from compo_pipeline.evaluation.benchmarks.loading import from_files, with_key
     from compo_pipeline.evaluation.settings import BenchmarksSettings
     from compo_pipeline.images.decoding import is_there
 
@@ -280,7 +280,8 @@ def _validation(
 ) -> Iterator[str]:
     """The split and the benchmarks that training is validated on."""
     from compo_pipeline.training.settings import TrainingSettings
-    from compo_pipeline.training.validation import KEY, benchmark_files, check_split
+    from compo_pipeline.training.validation import KEY, check_split
+    from compo_pipeline.tuning.selection import benchmark_files
 
     settings = parse(TrainingSettings, parameters["training"], "training").validation
     if settings.every is None:
@@ -288,7 +289,12 @@ def _validation(
     yield from _split(settings.split, f"{KEY}.split", data)
     reported = value_at(parameters, "benchmarks.retrieval.split")
     yield from _refusal(check_split, settings, parameters["views"]["split"], reported)
-    if (files := benchmark_files(settings)) is not None:
+    try:
+        files = benchmark_files(settings)
+    except SettingsError as error:
+        yield error.message
+        return
+    if files is not None:
         yield from _benchmarks(asdict(files), f"{KEY}.benchmarks", data, rendered=rendered)
 
 

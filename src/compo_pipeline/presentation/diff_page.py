@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from compo_pipeline.console import terminal
-from compo_pipeline.evaluation.benchmarks import Subtask
+from compo_pipeline.evaluation.benchmarks.items import Subtask
 from compo_pipeline.evaluation.differences import ModelDiff
 from compo_pipeline.presentation import pages
 from compo_pipeline.presentation.item_cards import hardest_cards

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from compo_pipeline.analysis.cases import item_cases
-from compo_pipeline.evaluation.benchmarks import Item, Subtask
+from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation.slices import Parser
 from compo_pipeline.models.dense import NoPatches
 from compo_pipeline.models.loading import LoadedModel

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, NamedTuple, TypeVar
 
-from compo_pipeline.evaluation.benchmarks import Item, Subtask
-from compo_pipeline.evaluation.benchmarks.items import items_by_key
+from compo_pipeline.evaluation.benchmarks.items import Item, Subtask, items_by_key
 from compo_pipeline.evaluation.protocols import GROUP_CHANCES
 from compo_pipeline.presentation.pages import ImageCard, image_card
 from compo_pipeline.records import ItemChange, Score

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from compo_pipeline.evaluation.benchmarks import Subtask
+from compo_pipeline.evaluation.benchmarks.items import Subtask
 from compo_pipeline.evaluation.comparison import FINE_TUNED, OPPONENTS, Row
 from compo_pipeline.evaluation.conclusions import MAIN_METRICS, TEXT_ONLY, summary_sentence
 from compo_pipeline.evaluation.evaluate import Comparison

@@ -12,7 +12,7 @@ from rich.text import Text
 from compo_pipeline.console import table as plain_table
 from compo_pipeline.console import terminal
 from compo_pipeline.evaluation.availability import Available
-from compo_pipeline.evaluation.benchmarks import Subtask
+from compo_pipeline.evaluation.benchmarks.items import Subtask
 from compo_pipeline.evaluation.differences import item_changes
 from compo_pipeline.evaluation.suite import Suite
 from compo_pipeline.presentation import pages, plots

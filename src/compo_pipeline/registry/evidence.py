@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from compo_pipeline.configuration import parse
-from compo_pipeline.evaluation.benchmarks import Subtask
-from compo_pipeline.evaluation.benchmarks.items import sets_of
+from compo_pipeline.evaluation.benchmarks.items import Subtask, sets_of
 from compo_pipeline.evaluation.contamination import Overlap, set_fingerprint
 from compo_pipeline.storage import write_plain_json
 from compo_pipeline.untrusted import read_json

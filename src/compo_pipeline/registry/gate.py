@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 
-from compo_pipeline.evaluation.benchmarks.items import set_of
+from compo_pipeline.evaluation.benchmarks.averages import set_of
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Row, compare, compare_slices
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.slices import ItemSlices

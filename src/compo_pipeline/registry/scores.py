@@ -21,10 +21,11 @@ from typing import TypeVar
 import mlflow
 import pyarrow.parquet as pq
 
+from compo_pipeline.code_fingerprint import code_fingerprint
 from compo_pipeline.compute import choose_device
 from compo_pipeline.configuration import PlainError, parse
 from compo_pipeline.evaluation import scoring
-from compo_pipeline.evaluation.benchmarks import Subtask
+from compo_pipeline.evaluation.benchmarks.items import Subtask
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
 from compo_pipeline.evaluation.contamination import images_hash, items_hash
 from compo_pipeline.evaluation.evaluate import Comparison
@@ -32,7 +33,7 @@ from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.records import Score, from_table, to_table
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.run_log import RunLog
-from compo_pipeline.storage import code_fingerprint, file_sha256
+from compo_pipeline.storage import file_sha256
 from compo_pipeline.untrusted import parse_json
 
 # Folder of a run's artefacts.
@@ -85,7 +86,7 @@ def scores_fingerprints(
     """Fingerprints of scores computed now, on this machine, with these settings, by benchmark."""
     kind = choose_device(settings.device, key="evaluation.device").type
     precision = {"image": settings.image_precision, "text": settings.text_precision}
-    code = code_fingerprint(scoring.CODE)
+    code = code_fingerprint(scoring.__name__)
     return {
         name: ScoresFingerprint(
             benchmark=name,

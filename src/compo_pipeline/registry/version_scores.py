@@ -13,7 +13,7 @@ from mlflow.entities.model_registry import ModelVersion
 
 from compo_pipeline.compute import choose_device
 from compo_pipeline.configuration import PlainError
-from compo_pipeline.evaluation.benchmarks import Subtask, titles
+from compo_pipeline.evaluation.benchmarks.items import Subtask, titles
 from compo_pipeline.evaluation.comparison import BASE
 from compo_pipeline.evaluation.contamination import Overlap
 from compo_pipeline.evaluation.embed import Embedder

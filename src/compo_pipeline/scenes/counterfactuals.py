@@ -18,6 +18,7 @@ from typing import Annotated
 from PIL import Image
 from pydantic import Field
 
+from compo_pipeline.code_fingerprint import code_fingerprint
 from compo_pipeline.configuration import SettingsError, Share, settings
 from compo_pipeline.counterfactuals.contract import (
     EditedCaption,
@@ -34,7 +35,7 @@ from compo_pipeline.scenes.redrawing import imagine, redrawn, retold
 from compo_pipeline.scenes.render import SceneAdainSettings, cast, image, towards
 from compo_pipeline.scenes.world import Scene, World
 from compo_pipeline.seeding import digest, rng
-from compo_pipeline.storage import DamagedFileError, code_fingerprint
+from compo_pipeline.storage import DamagedFileError
 from compo_pipeline.untrusted import read_json_lines
 
 RETOLD = "retold"
@@ -172,7 +173,7 @@ class SceneCounterfactuals:
     def settings_fingerprint(self) -> str:
         """Of settings, world and code: a change of the scenes' code gives new edits."""
         values = json.dumps([asdict(self._settings), asdict(self._world)], sort_keys=True)
-        return f"{digest(self.name, values, code_fingerprint(['scenes'])):016x}"[:12]
+        return f"{digest(self.name, values, code_fingerprint('compo_pipeline.scenes')):016x}"[:12]
 
     def edited(self, sample_id: str, sentence_: int, role: str) -> SceneEdit | str:
         """The edit of one sentence, or the reason why there is none."""

@@ -15,6 +15,7 @@ from typing import Any
 from filelock import FileLock
 from pydantic import NonNegativeFloat, PositiveInt
 
+from compo_pipeline.code_fingerprint import code_fingerprint
 from compo_pipeline.configuration import SettingsError, Share, settings
 from compo_pipeline.scenes import benchmark
 from compo_pipeline.scenes.captions import COLOUR_WORDS, RELATIONS, THING_WORDS, sentences
@@ -24,7 +25,6 @@ from compo_pipeline.scenes.shapes import SHAPES
 from compo_pipeline.scenes.world import COLOURS, Scene, World
 from compo_pipeline.seeding import rng
 from compo_pipeline.storage import (
-    code_fingerprint,
     files_fingerprint,
     read_json_or_none,
     write_json,
@@ -146,7 +146,7 @@ def _fingerprint(settings: SceneSettings, root: Path) -> list[str]:
     """Of settings, code, and all files below the root."""
     files = ((str(file.relative_to(root)), file) for file in sorted(_visible(root)))
     values = json.dumps(asdict(settings), sort_keys=True)
-    return [values, code_fingerprint(["scenes"]), files_fingerprint(files)]
+    return [values, code_fingerprint("compo_pipeline.scenes"), files_fingerprint(files)]
 
 
 def _render(settings: SceneSettings, world: World, root: Path) -> dict[str, Any]:

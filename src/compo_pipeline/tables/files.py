@@ -9,10 +9,11 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from compo_pipeline.code_fingerprint import code_fingerprint
 from compo_pipeline.engines import LOCAL, PrepareSettings, map_partitions
 from compo_pipeline.progress import Meter
 from compo_pipeline.records import check_columns, decoded, schema, to_table
@@ -20,7 +21,6 @@ from compo_pipeline.seeding import digest
 from compo_pipeline.storage import (
     NO_CHECKSUM,
     atomic_file,
-    code_fingerprint,
     verify_checksum,
     write_checksum,
 )
@@ -94,7 +94,7 @@ def resumable(folder: Path, fingerprint: str) -> Iterator[Path]:
     After an error or a kill it stays, and the next computation with this fingerprint, by the same
     code, finds the parts. Those of others are removed.
     """
-    own = folder / f"{digest(fingerprint, _code_fingerprint()):016x}"
+    own = folder / f"{digest(fingerprint, code_fingerprint('compo_pipeline')):016x}"
     own.mkdir(parents=True, exist_ok=True)
     for other in folder.iterdir():
         if other != own:
@@ -163,9 +163,3 @@ def read_table(path: Path) -> pa.Table:
 
     verify_checksum(path)
     return pq.read_table(path)
-
-
-@cache
-def _code_fingerprint() -> str:
-    """Of the package's source files."""
-    return code_fingerprint(["."])

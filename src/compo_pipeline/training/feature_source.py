@@ -8,10 +8,12 @@ from dataclasses import replace
 
 import torch
 
+from compo_pipeline.code_fingerprint import code_fingerprint
 from compo_pipeline.compute import Compute
 from compo_pipeline.engines import LOCAL
 from compo_pipeline.methods.contract import Method
 from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.training import features
 from compo_pipeline.training.features import Features, FeatureStore, embed
 from compo_pipeline.training.images import ImageRows, Images
 from compo_pipeline.training.inputs import TrainingInputs
@@ -29,11 +31,10 @@ class FeatureSource:
         inputs: data, base model and recipe.
         compute: where and in which precision images are embedded.
         ranks: processes that embed together.
-        code: fingerprint of the code that embeds.
     """
 
-    def __init__(self, inputs: TrainingInputs, compute: Compute, ranks: Ranks, code: str) -> None:
-        self._inputs, self._compute, self._ranks, self._code = inputs, compute, ranks, code
+    def __init__(self, inputs: TrainingInputs, compute: Compute, ranks: Ranks) -> None:
+        self._inputs, self._compute, self._ranks = inputs, compute, ranks
         self._features = self._none(pooled=False)
 
     def serves(self, method: Method, loaded: LoadedModel) -> bool:
@@ -68,7 +69,7 @@ class FeatureSource:
         if inputs.features is None or self._ranks.world > 1:
             self._embed_missing(images, loaded, preprocessor, kind)
         elif missing := images.without(self._features.rows):
-            inputs_key = (inputs.data_hash, self._code)
+            inputs_key = (inputs.data_hash, code_fingerprint(features.__name__))
             key = (loaded.image_fingerprint, *inputs_key, self._compute.precision, device.type)
             store = FeatureStore(inputs.features, key, device=device, **kind)
             with store.locked():

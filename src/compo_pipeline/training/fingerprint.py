@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -12,8 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import compo_pipeline
-from compo_pipeline import storage
+from compo_pipeline.code_fingerprint import code_fingerprint
 from compo_pipeline.compute import Compute
 from compo_pipeline.configuration import PlainError, leaves
 from compo_pipeline.methods.contract import Method
@@ -23,31 +21,15 @@ from compo_pipeline.training.settings import NOT_FINGERPRINTED, TrainingSettings
 
 log = logging.getLogger(__name__)
 
-# Code that determines the trained weights. What views hold is in their own hash.
-CODE = (
-    "compute.py",
-    "images/composites.py",
-    "images/crops.py",
-    "images/decoding.py",
-    "losses",
-    "methods",
-    "models",
-    "training",
-    "records.py",
-    "seeding.py",
-    "tables",
-)
+RUN = f"{__package__}.run"
+"""The module that trains: with what it imports and the method's module, it determines weights."""
+
 # What `auto` may be on this machine and not on the one where a state was begun.
 _RESOLVED = ("training.device", "training.precision")
 
 
 class FingerprintError(PlainError, RuntimeError):
     """The state on disk belongs to another configuration."""
-
-
-def code_fingerprint(*more: str) -> str:
-    """Hash of the source files that training uses, and of further files and packages."""
-    return storage.code_fingerprint((*CODE, *more))
 
 
 def folder_fingerprint(folder: Path) -> str:
@@ -67,7 +49,7 @@ def run_fingerprint(
     """The fingerprint of a run, JSON-ready.
 
     Args:
-        method: its name, objective and, for one of another package, code.
+        method: its name, objective and code.
         settings: the recipe.
         compute: device and precision on this machine.
         seed: of the order of rows.
@@ -84,13 +66,11 @@ def run_fingerprint(
     found = {
         "method": method.name,
         "objective": asdict(method.objective),
+        "code": code_fingerprint(RUN, type(method).__module__),
         "training": recipe,
         "seed": seed,
         **inputs,
     }
-    source = Path(inspect.getfile(type(method)))
-    if Path(compo_pipeline.__file__).parent not in source.parents:
-        found["method_code"] = file_sha256(source)
     as_stored: dict[str, Any] = json.loads(json.dumps(found))  # tuples become lists
     return as_stored
 

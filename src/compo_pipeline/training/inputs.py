@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from compo_pipeline.configuration import parse
 from compo_pipeline.engines import KEY, LOCAL, PrepareSettings
 from compo_pipeline.records import Caption
+from compo_pipeline.seeding import digest
 from compo_pipeline.tables.rows import training_rows
 
 if TYPE_CHECKING:
+    from compo_pipeline.models.loading import LoadedModel
     from compo_pipeline.models.settings import ModelSettings
     from compo_pipeline.training.settings import TrainingSettings
-    from compo_pipeline.training.validation import HeldOut
 
 # Inputs of a node that calls `training_inputs`.
 NODE_INPUTS = {
@@ -25,13 +26,41 @@ NODE_INPUTS = {
     "counterfactual_images": "counterfactual_images",
     "model": "params:model",
     "training": "params:training",
-    "benchmarks": "params:benchmarks",
     "split": "params:views.split",
     "root": "params:data.root",
     "seed": "params:seed",
     "paths": "params:paths",
     "prepare": "params:prepare",
 }
+
+
+class Measure(Protocol):
+    """A function from a model to figures."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Of everything that the figures depend on besides the model."""
+
+    def __call__(self, model: LoadedModel) -> Mapping[str, float]:
+        """Figures of a model in eval mode, by name."""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What a training is validated on; without rows it is not."""
+
+    rows: Sequence[Caption] = ()
+    """Captions of distinct images, in the order in which they form batches."""
+
+    measure: Measure | None = None
+    """Gives the figure; None where the loss alone is measured."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the rows and the figures."""
+        rows = (f"{row.sample_id} {row.sentences[0]}" for row in self.rows)
+        measure = self.measure.fingerprint if self.measure is not None else ""
+        return f"{digest(measure, *rows):016x}"
 
 
 @dataclass(frozen=True)
@@ -68,8 +97,8 @@ class TrainingInputs:
     features: Path | None = None
     """Folder where features of frozen towers are stored for other runs; None stores none."""
 
-    held_out: HeldOut | None = None
-    """Rows and items of validation, where the recipe validates."""
+    held_out: HeldOut = HeldOut()
+    """What it is validated on, where the recipe validates."""
 
     prepare: PrepareSettings = LOCAL
     """What embeds images before training."""
@@ -82,25 +111,22 @@ def training_inputs(
     counterfactual_images: Path,
     model: Mapping[str, Any],
     training: Mapping[str, Any],
-    benchmarks: Mapping[str, Any],
+    held_out: HeldOut,
     split: str,
     root: str,
     seed: int,
     paths: Mapping[str, str],
     prepare: Mapping[str, Any],
 ) -> TrainingInputs:
-    """The inputs of a training from tables and parameters; no item of `benchmarks` validates.
+    """The inputs of a training from tables and parameters.
 
     Raises:
         SettingsError: a setting cannot be used.
     """
-    from compo_pipeline.evaluation.settings import BenchmarksSettings
     from compo_pipeline.models.settings import ModelSettings
     from compo_pipeline.training.settings import TrainingSettings
-    from compo_pipeline.training.validation import held_out
 
     recipe = parse(TrainingSettings, training, "training")
-    reported = parse(BenchmarksSettings, benchmarks, "benchmarks")
     return TrainingInputs(
         captions=training_rows(valid_captions, split),
         data_hash=str(manifest["data_hash"]),
@@ -112,6 +138,6 @@ def training_inputs(
         resume=Path(paths["resume"]),
         counterfactual_images=counterfactual_images,
         features=Path(paths["features"]),
-        held_out=held_out(recipe.validation, valid_captions, Path(root), split, reported),
+        held_out=held_out,
         prepare=parse(PrepareSettings, prepare, KEY),
     )

@@ -13,12 +13,9 @@ from typing import Any
 import torch
 
 from compo_pipeline.compute import resolve
-from compo_pipeline.evaluation import scoring
-from compo_pipeline.evaluation.embed import Embedder
-from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.images.decoding import ACCEPTED
 from compo_pipeline.methods.clip import Clip, ClipObjective, Siglip, SiglipObjective
-from compo_pipeline.methods.contract import Method, NoViewSettings
+from compo_pipeline.methods.contract import ImageInput, Method, NoViewSettings
 from compo_pipeline.models.encoding import MOST_SCALE, scale_of
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import LoadedModel, give_bias, load
@@ -239,8 +236,8 @@ class Trainer:
     ) -> Features:
         """Features of all images that a run shows, to validate too."""
         validates = self.inputs.settings.validation.every is not None
-        held_out = self.inputs.held_out if validates else None
-        images = batches.images(held_out.images if held_out is not None else ())
+        held_out = self.inputs.held_out.rows if validates else ()
+        images = batches.images([ImageInput((row.image,)) for row in held_out])
         return self._source.of(images, method, loaded, preprocessor)
 
     @cached_property
@@ -249,24 +246,15 @@ class Trainer:
             "data": self.inputs.data_hash,
             "views": fingerprint.folder_fingerprint(self.inputs.views),
             "model": load(self.inputs.model).fingerprint,
-            "code": fingerprint.code_fingerprint(),
         }
-        if self.inputs.settings.selects and self.inputs.held_out is not None:
+        if self.inputs.settings.selects:
             found["validation"] = self.inputs.held_out.fingerprint
-            found["validation_code"] = fingerprint.code_fingerprint(*scoring.CODE)
         return found
 
     @cached_property
     def _source(self) -> FeatureSource:
         """Method and control share the features of a frozen tower."""
-        code = self._inputs_fingerprints["code"]
-        return FeatureSource(self.inputs, self.compute, self.ranks, code)
-
-    @cached_property
-    def _embedder(self) -> Embedder:
-        """Scores the validation items; method and control share embeddings of a frozen tower."""
-        held = self.inputs.held_out
-        return Embedder(held.subtasks if held else (), EvaluationSettings())
+        return FeatureSource(self.inputs, self.compute, self.ranks)
 
     def _state(self, name: str) -> Path:
         return self.inputs.resume / f"{name}.safetensors"
@@ -321,13 +309,13 @@ class Trainer:
         inputs = self.inputs
         if inputs.settings.validation.every is None:
             return None
-        if inputs.held_out is None:
+        if not inputs.held_out.rows:
             raise ValueError("the recipe validates, and there are no held-out rows")
         rows = features.rows if features else None
         preprocessor = ModelPreprocessor(loaded, inputs.root, rows, ACCEPTED)
         workers = 0 if features else inputs.settings.workers
-        control, embedder = control_of(method), self._embedder
-        return Validator(inputs.held_out, control, preprocessor, embedder, inputs.settings, workers)
+        control = control_of(method)
+        return Validator(inputs.held_out, control, preprocessor, inputs.settings, workers)
 
     def _outcome(self, progress: Progress, planned: int) -> dict[str, Any]:
         """Number of steps and the choice of the exported weights, JSON-ready."""

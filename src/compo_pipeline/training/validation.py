@@ -7,67 +7,29 @@ method's own loss has no held-out rows; this one compares methods, controls and 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch.utils.data import DataLoader, Dataset
 
 from compo_pipeline.compute import moved
 from compo_pipeline.configuration import SettingsError, nearest
-from compo_pipeline.evaluation import benchmarks
-from compo_pipeline.evaluation.benchmarks import Subtask, retrieval
-from compo_pipeline.evaluation.contamination import items_fingerprint, without_reported
-from compo_pipeline.evaluation.embed import Embedder
-from compo_pipeline.evaluation.scoring import model_metrics
-from compo_pipeline.evaluation.settings import (
-    BenchmarkSet,
-    BenchmarksSettings,
-    EvaluationSettings,
-    RetrievalSettings,
-)
-from compo_pipeline.methods.contract import Collated, Example, ImageInput, Method, Preprocessor
+from compo_pipeline.methods.contract import Collated, Example, Method, Preprocessor
 from compo_pipeline.methods.views import single_view
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.records import Caption
-from compo_pipeline.seeding import digest, rng
+from compo_pipeline.seeding import rng
 from compo_pipeline.tables.rows import split_rows
 from compo_pipeline.training.checkpoint import Point
 from compo_pipeline.training.encoder import ModelEncoder
+from compo_pipeline.training.inputs import HeldOut
 from compo_pipeline.training.settings import TrainingSettings, ValidationSettings
 
 KEY = "training.validation"
 # Names in the curves.
 PREFIX = "val/"
 LOSS = f"{PREFIX}contrastive_loss"
-
-log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class HeldOut:
-    """Rows and benchmark items that a training is validated on."""
-
-    rows: list[Caption]
-    """Captions of distinct images, in the order in which they form batches."""
-
-    subtasks: Sequence[Subtask] = ()
-    """Of the figure's benchmark; none where the loss alone is measured."""
-
-    @property
-    def images(self) -> list[ImageInput]:
-        """The images of the rows."""
-        return [ImageInput((row.image,)) for row in self.rows]
-
-    @property
-    def fingerprint(self) -> str:
-        """Of the rows, the items, and how the figure averages over them."""
-        rows = (f"{row.sample_id} {row.sentences[0]}" for row in self.rows)
-        names = dict.fromkeys(task.benchmark for task in self.subtasks)
-        averages = (f"{benchmarks.BENCHMARKS[name].averages}" for name in names)
-        return f"{digest(items_fingerprint(self.subtasks), *averages, *rows):016x}"
 
 
 def check_split(settings: ValidationSettings, trains: str, reported: str | None) -> None:
@@ -91,29 +53,12 @@ def check_split(settings: ValidationSettings, trains: str, reported: str | None)
         )
 
 
-def held_out(
-    settings: ValidationSettings,
-    captions: Sequence[Caption],
-    root: Path,
-    trains: str,
-    reported: BenchmarksSettings,
-) -> HeldOut | None:
-    """The rows and items of validation; None where it is off.
-
-    Args:
-        settings: of validation.
-        captions: the dataset's, of all splits.
-        root: folder of their images.
-        trains: the split that trains.
-        reported: benchmarks of the final evaluation; no item of them takes part.
+def held_out_rows(settings: ValidationSettings, captions: Sequence[Caption]) -> list[Caption]:
+    """One row of each image that a training is validated on.
 
     Raises:
-        SettingsError: the split trains, is reported or has no two images, or the figure's items
-            are missing or among the reported ones.
+        SettingsError: the split has no two images.
     """
-    if settings.every is None:
-        return None
-    check_split(settings, trains, reported.retrieval.split)
     held = list(split_rows(captions, settings.split))
     first = {row.image_id: row for row in reversed(held)}
     if len(first) < 2:
@@ -124,48 +69,7 @@ def held_out(
         )
     # Rows that follow one another in a table are often alike; batches of training mix them too.
     count = len(first) if settings.rows is None else min(settings.rows, len(first))
-    rows = rng("validation rows").sample(list(first.values()), count)
-    if settings.figure is None:
-        return HeldOut(rows)
-    wanted = _items(settings, settings.figure, held, {row.image_id for row in rows}, root)
-    scored = benchmarks.gather(reported, captions, root)
-    key = f"{KEY}.benchmarks"
-    return HeldOut(rows, without_reported(wanted, scored, EvaluationSettings().workers, key))
-
-
-def benchmark_files(settings: ValidationSettings) -> BenchmarksSettings | None:
-    """Files of the benchmark that a figure is of; None where it needs no files."""
-    benchmark = (settings.figure or retrieval.NAME).split("/")[0]
-    if benchmark == retrieval.NAME:
-        return None
-    return BenchmarksSettings(
-        settings.benchmarks.root,
-        settings.benchmarks.images,
-        {benchmark: BenchmarkSet()},
-        retrieval=RetrievalSettings(None),
-        follow_symlinks=settings.benchmarks.follow_symlinks,
-    )
-
-
-def _items(
-    settings: ValidationSettings, figure: str, held: list[Caption], images: set[str], root: Path
-) -> list[Subtask]:
-    """The subtasks of a figure's benchmark."""
-    files = benchmark_files(settings)
-    if files is not None:
-        try:
-            return benchmarks.from_files(files)
-        except SettingsError as error:
-            raise SettingsError(f"{KEY}, for the figure '{figure}': {error.message}") from None
-    name = figure.rsplit("/", 1)[1]
-    text = next((text for text in retrieval.TEXTS if text == name), None)
-    if text is None:
-        raise SettingsError(
-            f"{KEY}.figure: '{figure}' ends with no text protocol of retrieval "
-            f"(there are: {', '.join(retrieval.TEXTS)})"
-        )
-    chosen = [row for row in held if row.image_id in images]
-    return retrieval.load(chosen, root, RetrievalSettings(settings.split, text))
+    return rng("validation rows").sample(list(first.values()), count)
 
 
 class _HeldOutBatches(Dataset[Collated]):
@@ -194,7 +98,6 @@ class Validator:
         data: the rows and items.
         plain: the method whose loss is measured, plain fine-tuning.
         preprocessor: of the model that trains, without random crops.
-        embedder: of the data's subtasks; models of one image tower share it.
         settings: the recipe.
         workers: processes that read batches.
     """
@@ -204,13 +107,12 @@ class Validator:
         data: HeldOut,
         plain: Method,
         preprocessor: Preprocessor,
-        embedder: Embedder,
         settings: TrainingSettings,
         workers: int,
     ) -> None:
         batches = _HeldOutBatches(data.rows, settings.batch_size, plain, preprocessor)
         self.batches = DataLoader(batches, batch_size=None, num_workers=workers)
-        self.plain, self.embedder, self.figure = plain, embedder, settings.validation.figure
+        self.plain, self.measure, self.figure = plain, data.measure, settings.validation.figure
 
     def __call__(self, model: LoadedModel, encoder: ModelEncoder) -> Point:
         """Loss and figure, by their names in the curves, of a model in eval mode.
@@ -223,18 +125,18 @@ class Validator:
             terms = self.plain.loss(encoder, moved(batch, encoder.compute.device))
             losses.append(torch.stack([weight * value for value, weight in terms.values()]).sum())
         point = {LOSS: torch.stack(losses).mean().item()}
-        if self.figure is not None:
-            point[f"{PREFIX}{self.figure}"] = self._figure(self.figure, model)
+        if self.figure is not None and self.measure is not None:
+            point[f"{PREFIX}{self.figure}"] = _figure(self.figure, self.measure(model))
         return point
 
-    def _figure(self, name: str, model: LoadedModel) -> float:
-        figures = model_metrics(self.embedder, model)
-        if name not in figures:
-            raise SettingsError(
-                f"{KEY}.figure: '{name}' is no figure of the validation items"
-                f"{nearest(name, figures)} (there are: {', '.join(figures)})"
-            )
-        return figures[name]
+
+def _figure(name: str, figures: Mapping[str, float]) -> float:
+    if name not in figures:
+        raise SettingsError(
+            f"{KEY}.figure: '{name}' is no figure of the validation items"
+            f"{nearest(name, figures)} (there are: {', '.join(figures)})"
+        )
+    return figures[name]
 
 
 @dataclass(frozen=True)

@@ -17,15 +17,18 @@ from itertools import product
 from pathlib import Path
 
 from compo_pipeline import compute
+from compo_pipeline.code_fingerprint import code_fingerprint
 from compo_pipeline.evaluation import scoring
-from compo_pipeline.evaluation.benchmarks import Key, Subtask, titles
+from compo_pipeline.evaluation.benchmarks.items import Subtask, titles
 from compo_pipeline.evaluation.comparison import BASE, CONTROL, FINE_TUNED, Row, compare
 from compo_pipeline.evaluation.conclusions import summary_lines
 from compo_pipeline.evaluation.contamination import items_fingerprint
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.evaluation.metrics import Key
 from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.methods.contract import ViewContext
+from compo_pipeline.methods.registry import method_type
 from compo_pipeline.methods.views import write
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.records import Score
@@ -104,9 +107,9 @@ class Confirmation:
     def _fingerprint(self, base: LoadedModel) -> int:
         """Everything that determines the scores, besides values and seed."""
         training, evaluation = self.inputs.training, self.inputs.evaluation
-        resolved = Trainer(training).compute
+        resolved, method = Trainer(training).compute, method_type(self.inputs.method)
         return digest(
-            fingerprint.code_fingerprint(*scoring.CODE, "language"),
+            code_fingerprint(fingerprint.RUN, scoring.__name__, method.__module__),
             training.data_hash,
             digest(*(row.sample_id for row in training.captions)),
             base.fingerprint,

@@ -17,14 +17,13 @@ import optuna
 from optuna.exceptions import UpdateFinishedTrialError
 
 from compo_pipeline import compute
+from compo_pipeline.code_fingerprint import code_fingerprint
 from compo_pipeline.configuration import SettingsError, nearest, parse, with_values
-from compo_pipeline.evaluation.benchmarks import Subtask
+from compo_pipeline.evaluation.benchmarks.items import Subtask
 from compo_pipeline.evaluation.contamination import items_fingerprint
-from compo_pipeline.evaluation.embed import Embedder
-from compo_pipeline.evaluation.scoring import model_metrics
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.methods.contract import Method
-from compo_pipeline.methods.registry import build
+from compo_pipeline.methods.registry import build, method_type
 from compo_pipeline.methods.views import EpochViews
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.training import fingerprint
@@ -33,6 +32,7 @@ from compo_pipeline.training.inputs import TrainingInputs
 from compo_pipeline.training.run import Trainer
 from compo_pipeline.training.settings import TrainingSettings
 from compo_pipeline.tuning.record import UNLOGGED, TuningRecord
+from compo_pipeline.tuning.selection import ItemMetrics
 from compo_pipeline.tuning.settings import (
     OBJECTIVE,
     ObjectiveSettings,
@@ -123,8 +123,8 @@ class Scorer:
         objective: ObjectiveSettings,
         base: LoadedModel,
     ) -> None:
-        self._embedder = Embedder(items, evaluation)
-        self.base = model_metrics(self._embedder, base)
+        self._metrics = ItemMetrics(items, evaluation)
+        self.base = self._metrics(base)
         self._objectives = [names for names in (objective.maximise, objective.second) if names]
         guarded = {"retrieval": objective.retrieval, "zero_shot": objective.zero_shot}
         # Two objectives have no constraints.
@@ -147,7 +147,7 @@ class Scorer:
 
     def __call__(self, model: LoadedModel) -> TrialScore:
         """Score a model, in eval mode."""
-        found = model_metrics(self._embedder, model)
+        found = self._metrics(model)
         constraints = {
             name: _mean(self.base, one.figures) - _mean(found, one.figures) - one.drop
             for name, one in self._guarded.items()
@@ -263,7 +263,7 @@ class TrialObjective:
             "data": training.data_hash,
             "views": fingerprint.folder_fingerprint(training.views),
             "base model": load(training.model).fingerprint,
-            "training code": fingerprint.code_fingerprint(),
+            "code": code_fingerprint(fingerprint.RUN, method_type(inputs.method).__module__),
             "seed": str(training.seed),
         }
 

@@ -10,7 +10,8 @@ from typing import Any
 from compo_pipeline import progress
 from compo_pipeline.compute import choose_device, use_cores
 from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.evaluation.benchmarks import Subtask, load_place, places
+from compo_pipeline.evaluation.benchmarks.items import Subtask
+from compo_pipeline.evaluation.benchmarks.loading import load_place, places
 from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
 from compo_pipeline.images.decoding import ImageError, is_file_name, load
 from compo_pipeline.models.settings import ModelSettings

@@ -12,9 +12,11 @@ import pytest
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks import Subtask, from_files, metric_values
 from compo_pipeline.evaluation.benchmarks.half_truths import build
+from compo_pipeline.evaluation.benchmarks.items import Subtask
+from compo_pipeline.evaluation.benchmarks.loading import from_files
 from compo_pipeline.evaluation.embed import Embedded
+from compo_pipeline.evaluation.metrics import metric_values
 from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings, RetrievalSettings
 from compo_pipeline.evaluation.verdicts import check_verdicts

@@ -16,7 +16,8 @@ from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.availability import available
-from compo_pipeline.evaluation.benchmarks import Subtask, from_files
+from compo_pipeline.evaluation.benchmarks.items import Subtask
+from compo_pipeline.evaluation.benchmarks.loading import from_files
 from compo_pipeline.evaluation.contamination import HashedTexts, TrainingRows, overlaps
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.scoring import score_model

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks import BENCHMARKS, Subtask, metric_values
+from compo_pipeline.evaluation.benchmarks.items import Subtask
+from compo_pipeline.evaluation.benchmarks.registry import BENCHMARKS
 from compo_pipeline.evaluation.comparison import compare
 from compo_pipeline.evaluation.embed import Embedded
+from compo_pipeline.evaluation.metrics import metric_values
 from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.evaluation.verdicts import check_verdicts
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks import BENCHMARKS, Subtask
+from compo_pipeline.evaluation.benchmarks.items import Subtask
+from compo_pipeline.evaluation.benchmarks.registry import BENCHMARKS
 from compo_pipeline.evaluation.embed import Embedded
 from compo_pipeline.evaluation.scoring import score
 

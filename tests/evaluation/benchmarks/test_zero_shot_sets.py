@@ -11,9 +11,11 @@ import pytest
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks import Subtask, from_files, reported_metrics
+from compo_pipeline.evaluation.benchmarks.items import Subtask
+from compo_pipeline.evaluation.benchmarks.loading import from_files
 from compo_pipeline.evaluation.benchmarks.zero_shot_sets import NAME, ZS10, ZS21
 from compo_pipeline.evaluation.embed import Embedded
+from compo_pipeline.evaluation.metrics import reported_metrics
 from compo_pipeline.evaluation.scoring import score
 from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings
 from compo_pipeline.images.decoding import ImageError, load

@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from typing import Any, ClassVar
 
 from compo_pipeline import seeding
+from compo_pipeline.code_fingerprint import code_fingerprint
 from compo_pipeline.counterfactuals.contract import (
     EditedCaption,
     EditFailure,
@@ -25,7 +26,6 @@ from compo_pipeline.language.reordering import swap_phrases
 from compo_pipeline.language.replacements import replacer
 from compo_pipeline.language.swaps import swap_within
 from compo_pipeline.language.units import related_otherwise
-from compo_pipeline.storage import code_fingerprint
 
 _NOTHING = "no rule finds anything to change"
 
@@ -43,7 +43,7 @@ class RuleEditor:
     def settings_fingerprint(self) -> str:
         """Of settings, seed, lexicon and code: a changed rule gives new texts."""
         lexicon = (RESOURCES / "lexicon.tsv").read_text(encoding="utf-8")
-        code = code_fingerprint(["language", "counterfactuals/editors"])
+        code = code_fingerprint(__name__)
         ratings = load(self._settings.concreteness, f"{self._key}.concreteness")
         return short_fingerprint(self.name, self._settings, self._seed, lexicon, code, ratings)
 

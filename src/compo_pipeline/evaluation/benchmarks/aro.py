@@ -22,16 +22,9 @@ from typing import Any
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks import hub
-from compo_pipeline.evaluation.benchmarks.items import (
-    Benchmark,
-    Item,
-    Mean,
-    Record,
-    Subtask,
-    files_of,
-    read_files,
-    subtasks_of,
-)
+from compo_pipeline.evaluation.benchmarks.averages import Mean
+from compo_pipeline.evaluation.benchmarks.files import Record, files_of, read_files, subtasks_of
+from compo_pipeline.evaluation.benchmarks.items import Benchmark, Item, Subtask
 
 NAME = "aro"
 RELATION, ATTRIBUTION = "vg_relation", "vg_attribution"

@@ -15,16 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks.items import (
-    ALL,
-    Benchmark,
-    Item,
-    Record,
-    Subtask,
-    read_content,
-    read_file,
-    tail_of,
-)
+from compo_pipeline.evaluation.benchmarks.averages import ALL
+from compo_pipeline.evaluation.benchmarks.files import Record, read_content, read_file, tail_of
+from compo_pipeline.evaluation.benchmarks.items import Benchmark, Item, Subtask
 from compo_pipeline.untrusted import shown
 
 NAME = "cola"

@@ -16,15 +16,9 @@ from itertools import permutations
 from pathlib import Path
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks.items import (
-    Benchmark,
-    Item,
-    Mean,
-    Record,
-    Subtask,
-    read_files,
-    subtasks_of,
-)
+from compo_pipeline.evaluation.benchmarks.averages import Mean
+from compo_pipeline.evaluation.benchmarks.files import Record, read_files, subtasks_of
+from compo_pipeline.evaluation.benchmarks.items import Benchmark, Item, Subtask
 from compo_pipeline.language.editing import Phrase, written
 from compo_pipeline.language.replacements import shipped
 from compo_pipeline.language.units import foil, units

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks.items import FILES, Record, read_content
+from compo_pipeline.evaluation.benchmarks.files import Record, read_content
+from compo_pipeline.evaluation.benchmarks.items import FILES
 from compo_pipeline.untrusted import holds_images, parquet_file
 
 _PARQUET = ("*.parquet", "*/*.parquet", "*/*/*.parquet")

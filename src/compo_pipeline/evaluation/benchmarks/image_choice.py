@@ -7,15 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks.items import (
-    Benchmark,
-    Item,
-    Mean,
-    Subtask,
-    read_file,
-    read_files,
-    subtasks_of,
-)
+from compo_pipeline.evaluation.benchmarks.averages import Mean
+from compo_pipeline.evaluation.benchmarks.files import read_file, read_files, subtasks_of
+from compo_pipeline.evaluation.benchmarks.items import Benchmark, Item, Subtask
 from compo_pipeline.untrusted import path_below, shown
 
 _WORDS = ("subj", "verb", "obj")
@@ -104,35 +98,33 @@ def _spec_items(root: Path, direction: str) -> Iterator[tuple[str, Item]]:
             yield f"{direction}_{subset}", item
 
 
-BENCHMARKS = (
-    Benchmark(
-        name="svo_probes",
-        label="SVO-Probes",
-        load=_svo_probes,
-        headline=lambda metric, name: name == "average",
-        averages={"t2i": {"average": Mean(_WORDS)}},
-        source="github.com/google-deepmind/svo_probes: svo_probes.csv; images: <image id>.jpg, "
-        "from the addresses in it",
-    ),
-    Benchmark(
-        name="imagecode",
-        label="ImageCoDe",
-        load=_imagecode,
-        headline=lambda metric, name: name == "average",
-        averages={"t2i": {"average": Mean(("video", "static"), by_items=True)}},
-        source="github.com/McGill-NLP/imagecode: data/valid_data.json; images: <set>/img<n>.jpg",
-    ),
-    Benchmark(
-        name="spec",
-        label="SPEC",
-        load=_spec,
-        headline=lambda metric, name: name in ("image2text", "text2image"),
-        averages={
-            "accuracy": {"image2text": Mean(tuple(f"image2text_{name}" for name in _SPEC.split()))},
-            "t2i": {"text2image": Mean(tuple(f"text2image_{name}" for name in _SPEC.split()))},
-        },
-        source="github.com/wjpoom/SPEC: <subset>/image2text.json and text2image.json; images: "
-        "beside them, so the same folder",
-        files=("*/*.json",),
-    ),
+SVO_PROBES = Benchmark(
+    name="svo_probes",
+    label="SVO-Probes",
+    load=_svo_probes,
+    headline=lambda metric, name: name == "average",
+    averages={"t2i": {"average": Mean(_WORDS)}},
+    source="github.com/google-deepmind/svo_probes: svo_probes.csv; images: <image id>.jpg, "
+    "from the addresses in it",
+)
+IMAGECODE = Benchmark(
+    name="imagecode",
+    label="ImageCoDe",
+    load=_imagecode,
+    headline=lambda metric, name: name == "average",
+    averages={"t2i": {"average": Mean(("video", "static"), by_items=True)}},
+    source="github.com/McGill-NLP/imagecode: data/valid_data.json; images: <set>/img<n>.jpg",
+)
+SPEC = Benchmark(
+    name="spec",
+    label="SPEC",
+    load=_spec,
+    headline=lambda metric, name: name in ("image2text", "text2image"),
+    averages={
+        "accuracy": {"image2text": Mean(tuple(f"image2text_{name}" for name in _SPEC.split()))},
+        "t2i": {"text2image": Mean(tuple(f"text2image_{name}" for name in _SPEC.split()))},
+    },
+    source="github.com/wjpoom/SPEC: <subset>/image2text.json and text2image.json; images: "
+    "beside them, so the same folder",
+    files=("*/*.json",),
 )

@@ -13,16 +13,9 @@ from dataclasses import replace
 from itertools import count, takewhile
 from pathlib import Path
 
-from compo_pipeline.evaluation.benchmarks.items import (
-    Benchmark,
-    Item,
-    Mean,
-    Record,
-    Subtask,
-    read_files,
-    subtasks_of,
-    tail_of,
-)
+from compo_pipeline.evaluation.benchmarks.averages import Mean
+from compo_pipeline.evaluation.benchmarks.files import Record, read_files, subtasks_of, tail_of
+from compo_pipeline.evaluation.benchmarks.items import Benchmark, Item, Subtask
 
 NAME = "negbench"
 _CHOICES = tuple(f"{name}_mcq_llama3.1_rephrased" for name in ("COCO_val", "VOC2007", "synthetic"))

@@ -8,18 +8,9 @@ from pathlib import Path
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks import hub
-from compo_pipeline.evaluation.benchmarks.items import (
-    ALL,
-    FILES,
-    Benchmark,
-    Item,
-    Mean,
-    Record,
-    Subtask,
-    files_of,
-    read_files,
-    subtasks_of,
-)
+from compo_pipeline.evaluation.benchmarks.averages import ALL, Mean
+from compo_pipeline.evaluation.benchmarks.files import Record, files_of, read_files, subtasks_of
+from compo_pipeline.evaluation.benchmarks.items import FILES, Benchmark, Item, Subtask
 from compo_pipeline.seeding import rng
 from compo_pipeline.untrusted import shown
 
@@ -163,71 +154,69 @@ def _benchmark(
 _OVER_ITEMS = (ALL, Mean((), by_items=True))
 _EQBEN_MEAN = Mean(("youcook2", "gebc", "ag", Mean(_EQBEN[3:6]), "sd"))
 
-BENCHMARKS = (
-    _benchmark(
-        _Format(
-            "winoground",
-            ("examples.jsonl",),
-            ending=".png",
-            subtask="collapsed_tag",
-            on_hub=True,
-        ),
-        "Winoground",
-        "huggingface.co/datasets/facebook/winoground: data/examples.jsonl, images: images.zip; or "
-        "its Parquet",
-        average=_OVER_ITEMS,
+WINOGROUND = _benchmark(
+    _Format(
+        "winoground",
+        ("examples.jsonl",),
+        ending=".png",
+        subtask="collapsed_tag",
+        on_hub=True,
     ),
-    _benchmark(
-        _Format(
-            "color_swap",
-            ("test.json",),
-            ("image_1", "image_2", "caption_1", "caption_2"),
-            records=_color_swap,
-            on_hub=True,
-        ),
-        "ColorSwap",
-        "github.com/Top34051/colorswap: data/test.json, images: images.zip; or the Parquet of "
-        "huggingface.co/datasets/stanfordnlp/colorswap",
+    "Winoground",
+    "huggingface.co/datasets/facebook/winoground: data/examples.jsonl, images: images.zip; or "
+    "its Parquet",
+    average=_OVER_ITEMS,
+)
+COLOR_SWAP = _benchmark(
+    _Format(
+        "color_swap",
+        ("test.json",),
+        ("image_1", "image_2", "caption_1", "caption_2"),
+        records=_color_swap,
+        on_hub=True,
     ),
-    _benchmark(
-        _Format(
-            "bivlc",
-            ("test.jsonl", "test.json", "test.csv"),
-            ("image", "negative_image", "caption", "negative_caption"),
-            subtask="type",
-            on_hub=True,
-        ),
-        "BiVLC",
-        "huggingface.co/datasets/imirandam/BiVLC: its Parquet; or the same as test.jsonl or "
-        "test.csv, `image` and `negative_image` the names of images that you store",
-        average=_OVER_ITEMS,
+    "ColorSwap",
+    "github.com/Top34051/colorswap: data/test.json, images: images.zip; or the Parquet of "
+    "huggingface.co/datasets/stanfordnlp/colorswap",
+)
+BIVLC = _benchmark(
+    _Format(
+        "bivlc",
+        ("test.jsonl", "test.json", "test.csv"),
+        ("image", "negative_image", "caption", "negative_caption"),
+        subtask="type",
+        on_hub=True,
     ),
-    _benchmark(
-        _Format("mmvp_vlm", ("Questions.csv",), ending=".jpg", subtask="type", records=_mmvp),
-        "MMVP-VLM",
-        "huggingface.co/datasets/MMVP/MMVP_VLM: Questions.csv; images: MLLM_VLM Images",
-        average=_OVER_ITEMS,
+    "BiVLC",
+    "huggingface.co/datasets/imirandam/BiVLC: its Parquet; or the same as test.jsonl or "
+    "test.csv, `image` and `negative_image` the names of images that you store",
+    average=_OVER_ITEMS,
+)
+MMVP_VLM = _benchmark(
+    _Format("mmvp_vlm", ("Questions.csv",), ending=".jpg", subtask="type", records=_mmvp),
+    "MMVP-VLM",
+    "huggingface.co/datasets/MMVP/MMVP_VLM: Questions.csv; images: MLLM_VLM Images",
+    average=_OVER_ITEMS,
+)
+EQBEN = _benchmark(
+    _Format(
+        "eqben",
+        ("*.json",),
+        ("image0", "image1", "caption0", "caption1"),
+        subtask="set",
+        records=_eqben,
     ),
-    _benchmark(
-        _Format(
-            "eqben",
-            ("*.json",),
-            ("image0", "image1", "caption0", "caption1"),
-            subtask="set",
-            records=_eqben,
-        ),
-        "EqBen",
-        "github.com/Wangt-CN/EqBen: private_info_global.json or its subset; images: below "
-        "eqbenag, eqbenyoucook2, ...",
-        average=("average", _EQBEN_MEAN),
-    ),
-    Benchmark(
-        name=_COCO.name,
-        label="COCO-Counterfactuals",
-        load=_counterfactuals,
-        headline=lambda metric, name: metric in ("text", "image", "group", "i2t_r1", "t2i_r1"),
-        source="huggingface.co/datasets/Intel/COCO-Counterfactuals: data/examples.jsonl; images: "
-        "images.zip; or its Parquet",
-        files=hub.WITH_PARQUET,
-    ),
+    "EqBen",
+    "github.com/Wangt-CN/EqBen: private_info_global.json or its subset; images: below "
+    "eqbenag, eqbenyoucook2, ...",
+    average=("average", _EQBEN_MEAN),
+)
+COCO_COUNTERFACTUALS = Benchmark(
+    name=_COCO.name,
+    label="COCO-Counterfactuals",
+    load=_counterfactuals,
+    headline=lambda metric, name: metric in ("text", "image", "group", "i2t_r1", "t2i_r1"),
+    source="huggingface.co/datasets/Intel/COCO-Counterfactuals: data/examples.jsonl; images: "
+    "images.zip; or its Parquet",
+    files=hub.WITH_PARQUET,
 )

@@ -18,19 +18,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path, PurePath
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks.items import (
-    FILES,
-    Benchmark,
-    Item,
-    Record,
-    Subtask,
-    files_of,
-    read_file,
-    read_files,
-)
+from compo_pipeline.evaluation.benchmarks.files import Record, files_of, read_file, read_files
+from compo_pipeline.evaluation.benchmarks.items import FILES, Benchmark, Item, Subtask
 from compo_pipeline.evaluation.settings import RetrievalSettings, TextProtocol
 from compo_pipeline.images.decoding import ACCEPTED, Limits
 from compo_pipeline.language.sentences import split
@@ -209,33 +202,31 @@ def _benchmark(
     )
 
 
-BENCHMARK = _benchmark(NAME, "Retrieval", None)
-FILE_BENCHMARKS = (
-    _benchmark(
-        "coco",
-        "COCO retrieval",
-        _coco,
-        "captions_val2017.json (cocodataset.org) or dataset_coco.json (Karpathy's splits), or "
-        "both; images: the folder with val2017 and val2014",
-    ),
-    _benchmark(
-        "flickr30k",
-        "Flickr30k retrieval",
-        _flickr30k,
-        "dataset_flickr30k.json (Karpathy's splits); images: flickr30k-images",
-    ),
-    _benchmark(
-        "docci",
-        "DOCCI retrieval",
-        _docci,
-        "docci_descriptions.jsonlines (google.github.io/docci); its images",
-    ),
-    _benchmark(
-        "iiw",
-        "IIW retrieval",
-        _iiw,
-        "the folders IIW-400, DCI_Test, DOCCI_Test, CM_3600, LocNar_Eval of "
-        "github.com/google/imageinwords: datasets, each with its data.jsonl; their images",
-        files=(*FILES, "*/data.jsonl"),
-    ),
+RETRIEVAL = replace(_benchmark(NAME, "Retrieval", None), subtask_in_label="never")
+COCO = _benchmark(
+    "coco",
+    "COCO retrieval",
+    _coco,
+    "captions_val2017.json (cocodataset.org) or dataset_coco.json (Karpathy's splits), or "
+    "both; images: the folder with val2017 and val2014",
+)
+FLICKR30K = _benchmark(
+    "flickr30k",
+    "Flickr30k retrieval",
+    _flickr30k,
+    "dataset_flickr30k.json (Karpathy's splits); images: flickr30k-images",
+)
+DOCCI = _benchmark(
+    "docci",
+    "DOCCI retrieval",
+    _docci,
+    "docci_descriptions.jsonlines (google.github.io/docci); its images",
+)
+IIW = _benchmark(
+    "iiw",
+    "IIW retrieval",
+    _iiw,
+    "the folders IIW-400, DCI_Test, DOCCI_Test, CM_3600, LocNar_Eval of "
+    "github.com/google/imageinwords: datasets, each with its data.jsonl; their images",
+    files=(*FILES, "*/data.jsonl"),
 )

@@ -11,15 +11,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from compo_pipeline.evaluation.benchmarks import hub
-from compo_pipeline.evaluation.benchmarks.items import (
-    Benchmark,
-    Item,
-    Mean,
-    Record,
-    Subtask,
-    files_of,
-    read_files,
-)
+from compo_pipeline.evaluation.benchmarks.averages import Mean
+from compo_pipeline.evaluation.benchmarks.files import Record, files_of, read_files
+from compo_pipeline.evaluation.benchmarks.items import Benchmark, Item, Subtask
 
 REPLACE = ("replace_obj", "replace_att", "replace_rel")
 SWAP = ("swap_obj", "swap_att")
@@ -87,8 +81,8 @@ def _item_pp(record: Record) -> Item:
 # CLIC Tables 1, 8 and 9: the averages are means of the subtasks, not of the groups.
 _GROUPS = {"replace": Mean(REPLACE), "swap": Mean(SWAP)}
 _AVERAGES = {
-    **_GROUPS,
     "add": Mean(ADD),
+    **_GROUPS,
     "average": Mean((*ADD, *REPLACE, *SWAP)),
     # FSC-CLIP's average (vl-compo): of the three groups, each over its items.
     "by_group": Mean(tuple(Mean(group, by_items=True) for group in (REPLACE, SWAP, ADD))),
@@ -97,23 +91,21 @@ _AVERAGES = {
 }
 _AVERAGES_PP = {**_GROUPS, "average": Mean((*REPLACE, *SWAP))}
 
-BENCHMARKS = (
-    Benchmark(
-        name="sugar_crepe",
-        label="SugarCrepe",
-        load=load,
-        headline=lambda metric, name: name in ("add", "replace", "swap", "average"),
-        averages={"accuracy": _AVERAGES},
-        source="github.com/RAIVNLab/sugar-crepe: data/*.json; images: COCO val2017",
-    ),
-    Benchmark(
-        name="sugar_crepe_pp",
-        label="SugarCrepe++",
-        load=load_pp,
-        headline=lambda metric, name: name == "average",
-        averages=dict.fromkeys(("itt", "tot"), _AVERAGES_PP),
-        source="SugarCrepe++'s files as <subtask>.json, or the Parquet of "
-        "huggingface.co/datasets/Aman-J/SugarCrepe_pp; images: COCO val2017",
-        files=hub.WITH_PARQUET,
-    ),
+SUGAR_CREPE = Benchmark(
+    name="sugar_crepe",
+    label="SugarCrepe",
+    load=load,
+    headline=lambda metric, name: name in ("add", "replace", "swap", "average"),
+    averages={"accuracy": _AVERAGES},
+    source="github.com/RAIVNLab/sugar-crepe: data/*.json; images: COCO val2017",
+)
+SUGAR_CREPE_PP = Benchmark(
+    name="sugar_crepe_pp",
+    label="SugarCrepe++",
+    load=load_pp,
+    headline=lambda metric, name: name == "average",
+    averages=dict.fromkeys(("itt", "tot"), _AVERAGES_PP),
+    source="SugarCrepe++'s files as <subtask>.json, or the Parquet of "
+    "huggingface.co/datasets/Aman-J/SugarCrepe_pp; images: COCO val2017",
+    files=hub.WITH_PARQUET,
 )

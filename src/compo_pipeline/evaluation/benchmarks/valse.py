@@ -9,13 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks.items import (
-    Benchmark,
-    Item,
-    Mean,
-    Subtask,
-    read_files,
-)
+from compo_pipeline.evaluation.benchmarks.averages import Mean
+from compo_pipeline.evaluation.benchmarks.files import read_files
+from compo_pipeline.evaluation.benchmarks.items import Benchmark, Item, Subtask
 from compo_pipeline.untrusted import shown
 
 NAME = "valse"

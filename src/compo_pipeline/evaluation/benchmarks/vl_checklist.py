@@ -15,14 +15,9 @@ from pathlib import Path
 import yaml
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks.items import (
-    Benchmark,
-    Item,
-    Mean,
-    Record,
-    Subtask,
-    read_file,
-)
+from compo_pipeline.evaluation.benchmarks.averages import Mean
+from compo_pipeline.evaluation.benchmarks.files import Record, read_file
+from compo_pipeline.evaluation.benchmarks.items import Benchmark, Item, Subtask
 from compo_pipeline.remote import read_bytes
 from compo_pipeline.untrusted import path_below, shown
 

@@ -8,13 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks.items import (
-    Benchmark,
-    Item,
-    Record,
-    Subtask,
-    read_files,
-)
+from compo_pipeline.evaluation.benchmarks.files import Record, read_files
+from compo_pipeline.evaluation.benchmarks.items import Benchmark, Item, Subtask
 
 NAME = "zero_shot"
 
@@ -45,4 +40,5 @@ BENCHMARK = Benchmark(
     load=load,
     headline=lambda metric, name: metric == "top1",
     source="files of your own, one a set (see docs/benchmarks.md)",
+    subtask_in_label="first",
 )

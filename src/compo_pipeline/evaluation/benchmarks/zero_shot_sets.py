@@ -20,13 +20,9 @@ from typing import Any, NamedTuple
 
 from compo_pipeline import archives
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks.items import (
-    Benchmark,
-    Item,
-    Mean,
-    Subtask,
-    read_file,
-)
+from compo_pipeline.evaluation.benchmarks.averages import Mean
+from compo_pipeline.evaluation.benchmarks.files import read_file
+from compo_pipeline.evaluation.benchmarks.items import Benchmark, Item, Subtask
 from compo_pipeline.remote import read_bytes
 from compo_pipeline.untrusted import shown, text_problem
 
@@ -272,4 +268,5 @@ BENCHMARK = Benchmark(
     averages={"top1": {"zs10": Mean(ZS10), "zs21": Mean(ZS21)}},
     source="a folder for each set: CLIP_benchmark's, torchvision's, or a folder for each class",
     files=("*/*", "*/test/*.tar", "**/*.txt", "**/*.json", "**/*.mat"),
+    subtask_in_label="first",
 )

@@ -1,0 +1,81 @@
+"""Fingerprints of source code: of modules and of everything of their package that they import."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import sys
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import grimp
+
+_DIGITS = 16
+
+
+def code_fingerprint(*modules: str) -> str:
+    """Sixteen hexadecimal digits of modules and of all modules of their package that they import.
+
+    A package stands for all its modules. Imports in functions count, those for type checkers do
+    not; what a registry names by its path must be named here too. Comments, docstrings and layout
+    do not count.
+    """
+    names = frozenset[str]().union(*map(_imported, modules))
+    hashed = hashlib.sha256()
+    for name in sorted(names):
+        file = _file(name)
+        text = _instructions(file, file.stat().st_mtime_ns)
+        hashed.update(f"{name}\n{text}\n".encode())
+    return hashed.hexdigest()[:_DIGITS]
+
+
+@cache
+def _imported(module: str) -> frozenset[str]:
+    """A module, what it imports of its package, and the packages that these are in."""
+    package = module.partition(".")[0]
+    if _folder(package) is None:
+        return frozenset({module})
+    # Its cache would be a folder in the working directory.
+    graph = grimp.build_graph(package, exclude_type_checking_imports=True, cache_dir=None)
+    names = {module} | graph.find_descendants(module)
+    if module != package:
+        names |= graph.find_upstream_modules(module, as_package=True)
+    names |= {name[:place] for name in names for place, sign in enumerate(name) if sign == "."}
+    return frozenset(names)
+
+
+def _file(module: str) -> Path:
+    package, _, rest = module.partition(".")
+    folder = _folder(package)
+    if folder is None:
+        return Path(str(sys.modules[module].__file__))
+    place = folder.joinpath(*rest.split("."))
+    return place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+
+
+def _folder(package: str) -> Path | None:
+    """The folder of a package; None for a module that is none, such as a script."""
+    if package in sys.modules and not hasattr(sys.modules[package], "__path__"):
+        return None
+    spec = find_spec(package)
+    return Path(spec.origin).parent if spec is not None and spec.origin is not None else None
+
+
+@cache
+def _instructions(file: Path, _changed: int) -> str:
+    """The source of a file without comments and strings that stand alone, in one layout."""
+    tree = ast.parse(file.read_bytes(), file)
+    for node in ast.walk(tree):
+        for name, block in ast.iter_fields(node):
+            if isinstance(block, list):
+                setattr(node, name, [each for each in block if not _is_text(each)])
+    return ast.unparse(tree)
+
+
+def _is_text(node: object) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )

@@ -1,0 +1,135 @@
+"""Metrics that are reported of scores: of every subtask, and their averages, with labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from compo_pipeline.evaluation import protocols
+from compo_pipeline.evaluation.benchmarks.averages import ALL, mean_of_set, set_of
+from compo_pipeline.evaluation.benchmarks.registry import BENCHMARKS
+from compo_pipeline.records import PER_CLASS, Score
+
+Key = tuple[str, str, str]
+"""(benchmark, metric, subtask), as in the scores table."""
+
+METRIC_LABELS = {
+    "accuracy": "",
+    protocols.STRICT: "ties wrong",
+    "itt": "ITT",
+    "tot": "TOT",
+    "t2i": "",
+    "half_truth": "",
+    "truth_order": "full order",
+    "joint": "",
+    "average_precision": "mAP",
+    "text": "text score",
+    "image": "image score",
+    "group": "group score",
+    "group_match": "GroupMatch",
+    "top1": "top-1",
+    "top5": "top-5",
+    PER_CLASS: "mean per class",
+    **{f"i2t_r{k}": f"image to text R@{k}" for k in (1, 5, 10)},
+    **{f"t2i_r{k}": f"text to image R@{k}" for k in (1, 5, 10)},
+}
+
+
+def benchmark_labels(titles: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Benchmarks to their labels; `titles` are those of files that are not the official ones."""
+    return {name: benchmark.label for name, benchmark in BENCHMARKS.items()} | dict(titles or {})
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedMetric:
+    """A weighted average over subtasks of the mean over each subtask's items.
+
+    `weights` has the weight of each subtask; their sum is 1.
+    """
+
+    benchmark: str
+    metric: str
+    name: str
+    weights: Mapping[str, float]
+    title: str
+
+    @property
+    def averaged(self) -> bool:
+        """Whether it is a mean of several subtasks."""
+        return self.weights.keys() != {self.name}
+
+    @property
+    def headline(self) -> bool:
+        """Whether a summary shows it."""
+        known = BENCHMARKS.get(self.benchmark)
+        return known is not None and known.headline(self.metric, self.name)
+
+    @property
+    def label(self) -> str:
+        """Its name in reports."""
+        metric = METRIC_LABELS.get(self.metric, self.metric)
+        words = [metric, "" if self.name == ALL else self.name.replace("_", " ")]
+        known = BENCHMARKS.get(self.benchmark)
+        if known is not None and known.subtask_in_label == "never":
+            words = [metric]
+        elif known is not None and known.subtask_in_label == "first":
+            words.reverse()
+        return " ".join(word for word in (self.title, *words) if word)
+
+
+def reported_metrics(
+    items: Mapping[Key, int], titles: Mapping[str, str] | None = None
+) -> list[ReportedMetric]:
+    """The metrics of every scored subtask, and the averages whose subtasks were all scored.
+
+    Subtasks named `<set>/<part>` are not reported singly: `<set>` is the mean over its parts
+    (`mean_of_set`).
+
+    Args:
+        items: number of scored items by benchmark, metric and subtask.
+        titles: labels of benchmarks whose files are not the official ones.
+    """
+    scored: dict[tuple[str, str], dict[str, int]] = {}
+    for (benchmark, metric, subtask), count in items.items():
+        scored.setdefault((benchmark, metric), {})[subtask] = count
+    found = []
+    for (benchmark, metric), subtasks in scored.items():
+        parts: dict[str, list[str]] = {}
+        for subtask in subtasks:
+            parts.setdefault(set_of(subtask), []).append(subtask)
+        sets = {name: mean_of_set(members) for name, members in parts.items()}
+        means = dict(sets)
+        known = BENCHMARKS.get(benchmark)
+        averages = known.averages.get(metric, {}) if known else {}
+        for name, mean in averages.items():
+            if set(mean.subtasks) <= sets.keys():
+                means[name] = mean.over(sets)
+        title = (titles or {}).get(benchmark) or (known.label if known else benchmark)
+        # Subtasks as their averages list them, then the averages.
+        listed = [name for mean in averages.values() for name in mean.subtasks]
+        order = {name: place for place, name in enumerate((*listed, *averages, ALL))}
+        found += [
+            ReportedMetric(benchmark, metric, name, means[name].weights(subtasks), title)
+            for name in sorted(means, key=lambda name: order.get(name, -1))
+        ]
+    return found
+
+
+def metric_values(scores: Iterable[Score]) -> dict[str, float]:
+    """All reported metrics of one model in per cent, by `benchmark/metric/name`.
+
+    Items that could not be scored are left out.
+    """
+    values: dict[Key, list[float]] = {}
+    for score in scores:
+        if score.value is not None:
+            key = (score.benchmark, score.metric, score.subtask)
+            values.setdefault(key, []).append(score.value)
+    means = {key: sum(found) / len(found) for key, found in values.items()}
+    return {
+        f"{one.benchmark}/{one.metric}/{one.name}": 100
+        * sum(
+            weight * means[one.benchmark, one.metric, part] for part, weight in one.weights.items()
+        )
+        for one in reported_metrics({key: len(found) for key, found in values.items()})
+    }

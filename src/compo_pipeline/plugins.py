@@ -1,0 +1,54 @@
+"""Registry of parts that are imported when first used; installed packages add their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, TypeVar, cast
+
+Part = TypeVar("Part")
+
+
+class Registry(MutableMapping[str, Part]):
+    """Parts of one kind, such as benchmarks, by name. A part is imported when it is asked for.
+
+    An installed package adds parts by entry points of the group, a program by assignment.
+
+    Args:
+        group: of the entry points.
+        own: import path (`module:attribute`) of each part of this package, by name.
+
+    Raises:
+        ValueError: two parts have one name.
+    """
+
+    def __init__(self, group: str, own: Mapping[str, str]) -> None:
+        self._parts: dict[str, EntryPoint | Part] = {}
+        points = [EntryPoint(name, path, group) for name, path in own.items()]
+        for point in (*points, *entry_points(group=group)):
+            other = self._parts.setdefault(point.name, point)
+            if isinstance(other, EntryPoint) and other.value != point.value:
+                raise ValueError(
+                    f"{group}: two are named '{point.name}': {other.value} and {point.value}"
+                )
+
+    def __getitem__(self, name: str) -> Part:
+        part = self._parts[name]
+        if isinstance(part, EntryPoint):
+            part = self._parts[name] = cast(Part, part.load())
+        return part
+
+    def __setitem__(self, name: str, part: Part) -> None:
+        self._parts[name] = part
+
+    def __delitem__(self, name: str) -> None:
+        del self._parts[name]
+
+    def __contains__(self, name: Any) -> bool:
+        return name in self._parts
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)

@@ -1,0 +1,167 @@
+"""Rows and benchmark items that select a training's weights: none trains, none is reported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from compo_pipeline.code_fingerprint import code_fingerprint
+from compo_pipeline.configuration import SettingsError, nearest
+from compo_pipeline.evaluation import scoring
+from compo_pipeline.evaluation.benchmarks import loading, retrieval
+from compo_pipeline.evaluation.benchmarks.items import Subtask
+from compo_pipeline.evaluation.benchmarks.registry import BENCHMARKS
+from compo_pipeline.evaluation.contamination import items_fingerprint, without_reported
+from compo_pipeline.evaluation.embed import Embedder
+from compo_pipeline.evaluation.metrics import metric_values
+from compo_pipeline.evaluation.scoring import score_model
+from compo_pipeline.evaluation.settings import (
+    BenchmarkSet,
+    BenchmarksSettings,
+    EvaluationSettings,
+    RetrievalSettings,
+)
+from compo_pipeline.models.loading import LoadedModel
+from compo_pipeline.records import Caption
+from compo_pipeline.seeding import digest
+from compo_pipeline.tables.rows import split_rows
+from compo_pipeline.training.inputs import HeldOut
+from compo_pipeline.training.settings import ValidationSettings
+from compo_pipeline.training.validation import KEY, check_split, held_out_rows
+
+
+@dataclass(frozen=True)
+class ItemMetrics:
+    """All reported metrics of a model on benchmark items, in per cent.
+
+    Models with one image tower share its embeddings.
+    """
+
+    subtasks: Sequence[Subtask]
+    settings: EvaluationSettings = field(default_factory=EvaluationSettings)
+
+    def __call__(self, model: LoadedModel) -> dict[str, float]:
+        """Metrics of a model by `benchmark/metric/name`."""
+        embedded = self._embedder(model, model.name)
+        return metric_values(score_model(self.subtasks, embedded, model.name).rows)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the items, the averages over them, and the code that scores."""
+        names = dict.fromkeys(task.benchmark for task in self.subtasks)
+        averages = (f"{BENCHMARKS[name].averages}" for name in names)
+        code = code_fingerprint(scoring.__name__)
+        return f"{digest(items_fingerprint(self.subtasks), *averages, code):016x}"
+
+    @cached_property
+    def _embedder(self) -> Embedder:
+        return Embedder(self.subtasks, self.settings)
+
+
+def held_out(
+    settings: ValidationSettings,
+    captions: Sequence[Caption],
+    root: Path,
+    trains: str,
+    reported: BenchmarksSettings,
+) -> HeldOut:
+    """The rows and items of validation during training; none where it is off.
+
+    Args:
+        settings: of validation.
+        captions: the dataset's, of all splits.
+        root: folder of their images.
+        trains: the split that trains.
+        reported: benchmarks of the final evaluation; no item of them takes part.
+
+    Raises:
+        SettingsError: the split trains, is reported or has no two images, or the figure's items
+            are missing or among the reported ones.
+    """
+    if settings.every is None:
+        return HeldOut()
+    check_split(settings, trains, reported.retrieval.split)
+    rows = held_out_rows(settings, captions)
+    if settings.figure is None:
+        return HeldOut(rows)
+    wanted = _items(settings, settings.figure, captions, {row.image_id for row in rows}, root)
+    scored = loading.gather(reported, captions, root)
+    key = f"{KEY}.benchmarks"
+    own = without_reported(wanted, scored, EvaluationSettings().workers, key)
+    return HeldOut(rows, ItemMetrics(own))
+
+
+def benchmark_files(settings: ValidationSettings) -> BenchmarksSettings | None:
+    """Files of the benchmark that a figure is of; None where it needs no files.
+
+    Raises:
+        SettingsError: there is no such benchmark, or its folder is not named.
+    """
+    benchmark = (settings.figure or retrieval.NAME).split("/")[0]
+    if benchmark not in BENCHMARKS:
+        raise SettingsError(
+            f"{KEY}.figure: expected a benchmark of {', '.join(BENCHMARKS)}, or null for the loss, "
+            f"got '{settings.figure}'{nearest(benchmark, BENCHMARKS)}"
+        )
+    if benchmark == retrieval.NAME:
+        return None
+    if settings.benchmarks.root is None:
+        raise SettingsError(
+            f"{KEY}.benchmarks.root: expected the folder that holds {benchmark}/, since figure is "
+            f"'{settings.figure}', got null"
+        )
+    return BenchmarksSettings(
+        settings.benchmarks.root,
+        settings.benchmarks.images,
+        {benchmark: BenchmarkSet()},
+        retrieval=RetrievalSettings(None),
+        follow_symlinks=settings.benchmarks.follow_symlinks,
+    )
+
+
+def _items(
+    settings: ValidationSettings,
+    figure: str,
+    captions: Sequence[Caption],
+    images: set[str],
+    root: Path,
+) -> list[Subtask]:
+    """The subtasks of a figure's benchmark."""
+    files = benchmark_files(settings)
+    if files is not None:
+        try:
+            return loading.from_files(files)
+        except SettingsError as error:
+            raise SettingsError(f"{KEY}, for the figure '{figure}': {error.message}") from None
+    name = figure.rsplit("/", 1)[1]
+    text = next((text for text in retrieval.TEXTS if text == name), None)
+    if text is None:
+        raise SettingsError(
+            f"{KEY}.figure: '{figure}' ends with no text protocol of retrieval "
+            f"(there are: {', '.join(retrieval.TEXTS)})"
+        )
+    chosen = [row for row in split_rows(captions, settings.split) if row.image_id in images]
+    return retrieval.load(chosen, root, RetrievalSettings(settings.split, text))
+
+
+def study_items(
+    validation: BenchmarksSettings,
+    reported: BenchmarksSettings,
+    captions: Sequence[Caption],
+    root: Path,
+    workers: int,
+) -> list[Subtask]:
+    """The items that score the trials of a study; those among the reported ones are left out.
+
+    Raises:
+        SettingsError: they are missing, or among the reported ones.
+    """
+    key = "tuning.benchmarks"
+    try:
+        items = loading.gather(validation, captions, root)
+    except SettingsError as error:
+        found = loading.with_key(error.message, key)
+        raise SettingsError(f"{key}, the validation items of a study: {found}") from None
+    return without_reported(items, loading.gather(reported, captions, root), workers, key)

@@ -1,0 +1,61 @@
+"""Registries: parts are imported when they are used, and installed packages add theirs."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from compo_pipeline.evaluation.benchmarks.registry import BENCHMARKS
+from compo_pipeline.plugins import Registry
+
+GROUP = "compo_pipeline.benchmarks"
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An installed package with one benchmark."""
+    package = tmp_path / "others_benchmark"
+    package.mkdir()
+    (package / "__init__.py").write_text("BENCHMARK = object()\n")
+    metadata = tmp_path / "others_benchmark-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: others-benchmark\n")
+    points = f"[{GROUP}]\ntheirs = others_benchmark:BENCHMARK\n"
+    (metadata / "entry_points.txt").write_text(points)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def test_an_installed_package_adds_a_part_which_is_imported_when_used(installed: Path) -> None:
+    found: Registry[object] = Registry(GROUP, {"own": "math:pi"})
+    assert list(found) == ["own", "theirs"] and "theirs" in found
+    assert "others_benchmark" not in sys.modules
+    part = found["theirs"]
+    assert part is sys.modules.pop("others_benchmark").BENCHMARK is found["theirs"]
+
+
+def test_two_parts_of_one_name_are_refused(installed: Path) -> None:
+    with pytest.raises(ValueError, match="two are named 'theirs': math:pi and others_benchmark"):
+        Registry(GROUP, {"theirs": "math:pi"})
+
+
+def test_an_unknown_part_is_a_missing_key() -> None:
+    found: Registry[object] = Registry(GROUP, {})
+    assert found.get("none") is None
+    with pytest.raises(KeyError):
+        found["none"]
+
+
+def test_the_names_of_benchmarks_are_their_own() -> None:
+    assert [benchmark.name for benchmark in BENCHMARKS.values()] == list(BENCHMARKS)
+
+
+def test_the_registry_of_benchmarks_imports_no_adapter() -> None:
+    code = (
+        "import sys; from compo_pipeline.evaluation import metrics; "
+        "print(*(name for name in sys.modules if '.benchmarks.' in name))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    imported = {name.rpartition(".")[2] for name in run.stdout.split()}
+    assert imported == {"averages", "items", "registry"}
