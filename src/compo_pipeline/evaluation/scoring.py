@@ -51,7 +51,6 @@ CODE = (
     "models/tokenizing.py",
     "models/weights.py",
 )
-RECALLS = (1, 5, 10)
 TOPS = (1, 5)
 _QUERIES_AT_ONCE = 512
 
@@ -353,12 +352,12 @@ def _retrieval(scorer: _Scorer) -> Iterator[Scored]:
     distinct = {text: place for place, text in enumerate(dict.fromkeys(texts))}
     columns = np.array([distinct[text] for text in texts], dtype=np.int64)
     best, rivals = _ranking(
-        images, image_rows, scorer.texts.of(distinct), owners, RECALLS, columns=columns
+        images, image_rows, scorer.texts.of(distinct), owners, protocols.RECALLS, columns=columns
     )
-    chances = {f"i2t_r{k}": _chance(len(texts), counts, k) for k in RECALLS}
+    chances = {f"i2t_r{k}": _chance(len(texts), counts, k) for k in protocols.RECALLS}
     yield from scorer.ranked(chances, best, rivals, _names(items), scorer.skipped)
-    best, rivals = _ranking(scorer.texts.of(texts), owners, images, image_rows, RECALLS)
-    chances = {f"t2i_r{k}": _chance(len(items), np.ones_like(owners), k) for k in RECALLS}
+    best, rivals = _ranking(scorer.texts.of(texts), owners, images, image_rows, protocols.RECALLS)
+    chances = {f"t2i_r{k}": _chance(len(items), np.ones_like(owners), k) for k in protocols.RECALLS}
     yield from scorer.ranked(chances, best, rivals, captions, skipped_captions)
 
 
