@@ -66,7 +66,9 @@ def test_groups_and_a_choice_among_images(embedded: Build) -> None:
         assert correct == {"right": True, "wrong": False, "gone": None}
     assert len(found["group"].rows[0].similarities) == 4
     assert found["t2i"].chance == 1 / 2
-    check_verdicts([row for scored in found.values() for row in scored.rows], scored_items([subtask]))
+    check_verdicts(
+        [row for scored in found.values() for row in scored.rows], scored_items([subtask])
+    )
 
 
 def test_equal_texts_are_a_tie_hence_wrong(embedded: Build) -> None:
