@@ -14,11 +14,17 @@ from mlflow.entities.model_registry import ModelVersion
 
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.evaluation.benchmarks import Subtask
+from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
 from compo_pipeline.evaluation.fingerprints import ScoresFingerprint
 from compo_pipeline.records import Score, ScoredItem, from_table, to_table
 from compo_pipeline.registry import tracking, verification
 from compo_pipeline.registry.copies import copy_version
-from compo_pipeline.registry.evidence import read_evidence
+from compo_pipeline.registry.evidence import (
+    Evidence,
+    read_evidence,
+    read_tables,
+    write_evidence,
+)
 from compo_pipeline.registry.promotion import Decision, promote
 from compo_pipeline.registry.settings import (
     CopySettings,
@@ -131,7 +137,7 @@ def right(scores: list[Score], model: str) -> float:
 
 
 @pytest.fixture
-def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_models(versions: dict[str, ModelVersion], monkeypatch: pytest.MonkeyPatch) -> None:
     """Loading a model or opening an image is an error."""
 
     def refuse(*_: object, **__: object) -> None:
@@ -175,8 +181,8 @@ def test_rules_about_slices_need_no_parser(versions: dict[str, ModelVersion]) ->
     assert "evaluation.slices" in decision.checks[0].finding
 
 
-def record(version: ModelVersion, **changes: Any) -> None:
-    path = export_of(version) / "evidence" / "evidence.json"
+def record(of: ModelVersion, /, **changes: Any) -> None:
+    path = export_of(of) / "evidence" / "evidence.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
@@ -377,6 +383,24 @@ def test_evidence_that_cannot_be_names_its_file_even_if_its_digests_are_forged(
     with pytest.raises(AssertionError, match=named):
         raise AssertionError(finding)
     assert f"{challenger.name} version 2 is not the model" in finding
+
+
+def test_tables_of_many_equal_names_can_be_read(tmp_path: Path) -> None:
+    """Whatever is written must not look like a file that names more rows than it can hold."""
+    items = [
+        ScoredItem("many", f"{subtask}", f"{item}", 1, 1, 0, 1, False, ())
+        for subtask in range(300)
+        for item in range(200)
+    ]
+    scores = [
+        Score("m", "many", item.subtask, "accuracy", item.item, "0.png", (0.5, 0.25), True, None)
+        for item in items
+    ]
+    scored = (ScoresFingerprint("many", "i", "m", "c", {}),)
+    evidence = Evidence("v", "b", scored, {}, ())
+    write_evidence(tmp_path, evidence, {FINE_TUNED: scores, BASE: scores}, items)
+    assert read_evidence(tmp_path) == evidence
+    assert len(read_tables(tmp_path, evidence).version) == len(items)
 
 
 def test_with_keys_evidence_must_be_the_signed_one(

@@ -258,7 +258,10 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "too many words": (
         lambda files: pq.write_table(
-            pa.table({"word": ["a"] * 100_002, "count": [1] * 100_002}, schema=WORDS),
+            pa.table(
+                {"word": [f"word {k}" for k in range(100_002)], "count": [1] * 100_002},
+                schema=WORDS,
+            ),
             export_of(files) / "evidence/words.parquet",
         ),
         r"evidence/words\.parquet .* has 100002 rows",

@@ -118,7 +118,11 @@ def write_evidence(
 
 
 def _write(rows: Iterable[Row], row_type: type[Row], path: Path) -> None:
-    with pq.ParquetWriter(path, schema(cast(type, row_type))) as writer:
+    columns = schema(cast(type, row_type))
+    # A file of fewer bytes than rows is refused when it is read.
+    compression = {name: "none" if name == "item" else "snappy" for name in columns.names}
+    plain = [name for name in columns.names if name != "item"]
+    with pq.ParquetWriter(path, columns, compression=compression, use_dictionary=plain) as writer:
         for chunk in grouped(rows, _WRITTEN_AT_ONCE):
             writer.write_table(to_table(chunk, row_type))
 

@@ -81,7 +81,7 @@ def write_reference(
     """
     table = Table.of(captions, Caption)
     folder = export / EVIDENCE_FOLDER
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     pq.write_table(_sample(loaded, _drawn(table, rows), root, settings), folder / REFERENCE_FILE)
     pq.write_table(_words(table), folder / WORDS_FILE)
 
