@@ -216,7 +216,7 @@ def test_a_benchmark_that_one_version_lacks_is_refused(
     record(versions[other], scored=[asdict(each) for each in (*scored, further)])
     further_rows(versions[other])
     sealed(versions[other])
-    assert "(winoground: not scored)" in refusal(versions[other], "evidence")
+    assert "(winoground: scored for one of them alone)" in refusal(versions[other], "evidence")
 
 
 def further_rows(version: ModelVersion) -> None:

@@ -215,6 +215,7 @@ def test_an_alias_that_moved_meanwhile_is_not_taken_back(
 ) -> None:
     client, register = mlflow.MlflowClient(), rescoring.register_files
     client.set_registered_model_alias(NAME, "champion", "1")
+    champion = replace(SETTINGS, rescore="champion")
     other = client.create_model_version(NAME, challenger.source, challenger.run_id)
 
     def slow(*arguments: Any) -> Any:
@@ -223,7 +224,7 @@ def test_an_alias_that_moved_meanwhile_is_not_taken_back(
         return made
 
     monkeypatch.setattr(rescoring, "register_files", slow)
-    rescore(asked, SETTINGS, 0.0)
+    assert rescore(asked, champion, 0.0).alias is None
     assert aliases() == {"champion": 2, "challenger": 3}
 
 

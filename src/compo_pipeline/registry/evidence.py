@@ -74,7 +74,7 @@ class Evidence:
     def differences(self, other: Evidence) -> list[str]:
         """Why scores are not comparable: each benchmark with the fields that differ."""
         ours, theirs = ({each.benchmark: each for each in own.scored} for own in (self, other))
-        lines = [f"{name}: not scored" for name in ours.keys() ^ theirs.keys()]
+        lines = [f"{name}: scored for one of them alone" for name in ours.keys() ^ theirs.keys()]
         for name in ours.keys() & theirs.keys():
             if fields := ours[name].differences(theirs[name]):
                 lines.append(f"{name}: {', '.join(fields)}")

@@ -101,12 +101,14 @@ def rescore(asked: Benchmarking, settings: RegistrationSettings, settle: float) 
                 f"{asked.data_hash[:16]}; use the --env and the data of its training"
             )
         _measure(files, asked, settings.reference_rows)
-        made = _registered(version, files, settings, settle)
+        made, taken = _registered(version, files, settings, settle)
+    if alias not in taken:
+        log.warning("The alias '%s' was moved meanwhile and stays where it is.", alias)
     log.info("%s version %s is version %s with new evidence.", name, version.version, made.version)
     return Registered(
         name=name,
         version=int(made.version),
-        alias=alias,
+        alias=alias if alias in taken else None,
         run_id=made.run_id or "",
         model_uri=f"models:/{name}/{made.version}",
         fresh=True,
@@ -134,8 +136,8 @@ def _measure(files: VerifiedVersion, asked: Benchmarking, rows: int) -> None:
 
 def _registered(
     version: ModelVersion, files: VerifiedVersion, settings: RegistrationSettings, settle: float
-) -> ModelVersion:
-    """The new version, with the aliases of the old one."""
+) -> tuple[ModelVersion, list[str]]:
+    """The new version, and the aliases that it takes from the old one."""
     name, number = settings.name, int(version.version)
     origin = {"rescored_from": f"models:/{name}/{number}"}
     run_id = tracking.open_run(f"rescored {name} {number}", origin)
@@ -143,10 +145,11 @@ def _registered(
     with tracking.adopt(run_id), locked_aliases(name, settle) as aliases:
         tags = origin | versions.lasting_decision(version)
         made = register_files(client, version, files.folder, run_id, tags, settings.signing)
-        for alias, owner in client.get_registered_model(name).aliases.items():
-            if int(owner) == number:
-                aliases.move(alias, number, int(made.version))
-    return made
+        found = client.get_registered_model(name).aliases
+        taken = [alias for alias, owner in found.items() if int(owner) == number]
+        for alias in taken:
+            aliases.move(alias, number, int(made.version))
+    return made, taken
 
 
 def _compare(files: VerifiedVersion, computed: Iterable[Score], name: str) -> None:
