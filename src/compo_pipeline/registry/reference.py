@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,15 +89,15 @@ def write_reference(
 
 def _drawn(table: Table[Caption], rows: int) -> list[Caption]:
     """Captions of other splits than the training's, one for each drawn image."""
-    splits, images = (table.column(name).to_pylist() for name in ("split", "image"))
+    splits = set(table.column("split").unique().to_pylist()) - {TRAINING_SPLIT}
+    held_out = table.having("split", splits)
     first: dict[str, int] = {}
-    for place, (split, image) in enumerate(zip(splits, images, strict=True)):
-        if split != TRAINING_SPLIT:
-            first.setdefault(image, place)
+    for place, image in enumerate(held_out.column("image").to_pylist()):
+        first.setdefault(image, place)
     # The same images at each registration and rescoring.
     drawn = sorted(first, key=lambda image: digest("reference", image))
-    found = (table[first[image]] for image in drawn)
-    return [row for row in found if row.sentences][:rows]
+    found = (held_out[first[image]] for image in drawn)
+    return list(islice((row for row in found if row.sentences), rows))
 
 
 def _sample(
@@ -148,11 +149,9 @@ def _lengths(ids: NDArray[np.int64], padding: int) -> NDArray[np.int32]:
 def _words(table: Table[Caption]) -> pa.Table:
     """Words of the training captions, the most frequent first."""
     counts: Counter[str] = Counter()
-    for batch in table.batches("split", "sentences"):
-        for split, sentences in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            if split == TRAINING_SPLIT:
-                for sentence in sentences:
-                    counts.update(normalised(sentence).split())
+    for batch in table.having("split", [TRAINING_SPLIT]).batches("sentences"):
+        for sentence in chain.from_iterable(batch.column(0).to_pylist()):
+            counts.update(normalised(sentence).split())
     frequent = counts.most_common(_MOST_WORDS)
     further = counts.total() - sum(count for _, count in frequent)
     frequent += [("", further)] if further else []
