@@ -6,7 +6,7 @@ Runs the smoke configuration in a temporary project and counts the files that ru
 
 - from a valid caption to CLIC's loss: in the nodes that parse, draw views and train, until the
   first loss;
-- in a promotion decision: in `promote`, with stored scores;
+- in a promotion decision: in `promote`, by the evidence of a version and of its base;
 - in a trial of tuning: in one call of the objective.
 
 Imports do not count, nor does what Kedro calls between nodes. Prints the files of each path.

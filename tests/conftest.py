@@ -425,11 +425,13 @@ def version_files(
     """Writes a model as the folder of a version, with probes; returns the version's tags."""
     import mlflow
 
+    from compo_pipeline.evaluation.settings import EvaluationSettings
     from compo_pipeline.models.export import export
     from compo_pipeline.models.loading import LoadedModel
     from compo_pipeline.models.weights import read_record
     from compo_pipeline.registry import layout, registration, verification
-    from compo_pipeline.registry.evidence import Evidence, write_evidence
+    from compo_pipeline.registry.evidence import MODELS, Evidence, write_evidence
+    from compo_pipeline.registry.reference import write_reference
 
     logged = tmp_path_factory.mktemp("logged") / "model"
     mlflow.pyfunc.save_model(
@@ -446,8 +448,11 @@ def version_files(
         exported = folder / "artifacts" / tiny_clip.name
         export(loaded, exported, metadata=metadata)
         verification.write_probes(exported)
-        write_evidence(exported, Evidence({}, overlaps))
-        return {"fingerprint": str(read_record(exported)["fingerprint"])}
+        fingerprint = str(read_record(exported)["fingerprint"])
+        evidence = Evidence(fingerprint, "", scored=(), titles={}, overlaps=overlaps)
+        write_evidence(exported, evidence, {role: [] for role in MODELS}, [])
+        write_reference(exported, loaded, [], folder, 0, EvaluationSettings())
+        return {"fingerprint": fingerprint}
 
     return write
 

@@ -29,9 +29,15 @@ from compo_pipeline.presentation import promotion_page
 from compo_pipeline.provenance import page_facts
 from compo_pipeline.records import Parse
 from compo_pipeline.registry import tracking, versions
-from compo_pipeline.registry.promotion import Contested, PromotionError, promote, repair, roll_back
+from compo_pipeline.registry.promotion import (
+    Contested,
+    Incomparable,
+    PromotionError,
+    promote,
+    repair,
+    roll_back,
+)
 from compo_pipeline.registry.run_log import RunLog
-from compo_pipeline.registry.scores import ScoresInvalid
 from compo_pipeline.registry.settings import (
     CopySettings,
     Gate,
@@ -41,7 +47,6 @@ from compo_pipeline.registry.settings import (
     TrackingSettings,
 )
 from compo_pipeline.registry.verification import VersionError, verified
-from compo_pipeline.registry.version_scores import ScoresMissing
 from compo_pipeline.remote import RemoteError
 from compo_pipeline.tuning import results, study
 from compo_pipeline.tuning.settings import StorageSettings
@@ -207,14 +212,14 @@ def test_an_endpoint_shows_no_secret(
 def test_a_copy_names_its_target_without_its_password(tmp_path: Path) -> None:
     gate = Gate(version=1, rules={"itt": GateRule("a/b/c", "rise")})
     for url in URLS:
-        settings = PromotionSettings(captions="", gate=gate, copy=CopySettings(to=url))
+        settings = PromotionSettings(gate=gate, copy=CopySettings(to=url))
         promotion_page.write_copy("compo-clip", settings, 1, {}, [], tmp_path)
         pages = [path.read_text() for path in tmp_path.glob("promotion.*")]
         assert len(pages) == 2 and not re.search(SECRET, "".join(pages))
 
 
 @pytest.mark.parametrize(
-    "error", [Contested, PromotionError, RemoteError, ScoresInvalid, ScoresMissing, VersionError]
+    "error", [Contested, PromotionError, RemoteError, Incomparable, VersionError]
 )
 def test_no_error_of_one_line_shows_a_secret(error: type[PlainError]) -> None:
     raised = error(f"no answer of {URLS[0]}")
@@ -240,15 +245,14 @@ def dead(monkeypatch: pytest.MonkeyPatch, mlflow_project: Path, free_port: Any) 
 @pytest.mark.usefixtures("dead")
 def test_no_command_about_versions_shows_the_secret_of_a_dead_server(tmp_path: Path) -> None:
     unsigned, gate = SigningSettings(), Gate(version=1, rules={"a": GateRule("a", "rise")})
-    promotion = PromotionSettings(captions="", gate=gate)
+    promotion = PromotionSettings(gate=gate)
     version = ModelVersion("compo-clip", "1", 0)
-    scorer: Any = None
     for command in (
         versions.show_table,
         lambda: versions.find("compo-clip", "champion", None),
         lambda: versions.get("compo-clip", 1),
         lambda: verified(version, tmp_path, unsigned),
-        lambda: promote("compo-clip", "challenger", scorer, promotion),
+        lambda: promote("compo-clip", "challenger", promotion, unsigned),
         lambda: roll_back("compo-clip", promotion, unsigned),
         lambda: repair("compo-clip", promotion, unsigned),
     ):

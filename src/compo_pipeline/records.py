@@ -178,6 +178,26 @@ class Score:
         return None if self.correct is None else float(self.correct)
 
 
+@dataclass(frozen=True, slots=True)
+class ScoredItem:
+    """Shape of a benchmark item, from which its verdicts follow, and the slices that it is in.
+
+    `positives`, `negatives` and `other_images` are numbers of texts and images, `right_images` is
+    as in a benchmark's item. `ties_right` says whether a tie is right in the subtask's choices.
+    `slices` are names such as `attribute=red`.
+    """
+
+    benchmark: str
+    subtask: str
+    item: str
+    positives: int
+    negatives: int
+    other_images: int
+    right_images: int
+    ties_right: bool
+    slices: tuple[str, ...]
+
+
 GRADED = frozenset(("average_precision",))
 """Metrics whose items have a value, not a verdict."""
 

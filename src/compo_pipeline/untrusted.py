@@ -7,7 +7,7 @@ import io
 import json
 import os
 import reprlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
@@ -160,16 +160,25 @@ def read_parquet(path: Path) -> list[dict[str, Any]]:
     Raises:
         ValueError: it cannot be read, or its texts are more than 1 GiB; one line with the path.
     """
-    rows: list[dict[str, Any]] = []
-    size = 0
     with parquet_file(path) as file:
         plain = [each.name for each in file.schema_arrow if not holds_images(each.type)]
-        for batch in file.iter_batches(_AT_ONCE, columns=plain):
-            size += batch.nbytes
-            if size > _MOST_BYTES:
-                raise ValueError(f"more than {_MOST_BYTES} bytes of texts")
-            rows += batch.to_pylist()
-    return rows
+        return [row for batch in batches_of(file, plain) for row in batch.to_pylist()]
+
+
+def batches_of(
+    file: pq.ParquetFile, columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a Parquet file, or of some of its columns, few at a time.
+
+    Raises:
+        ValueError: they are more than 1 GiB.
+    """
+    size = 0
+    for batch in file.iter_batches(_AT_ONCE, columns=columns):
+        size += batch.nbytes
+        if size > _MOST_BYTES:
+            raise ValueError(f"more than {_MOST_BYTES} bytes of texts")
+        yield batch
 
 
 def holds_images(kind: pa.DataType) -> bool:

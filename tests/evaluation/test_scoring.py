@@ -11,7 +11,7 @@ from compo_pipeline.evaluation import scoring
 from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation.embed import Embedded
 from compo_pipeline.evaluation.scoring import Scored, score, score_model
-from compo_pipeline.evaluation.verdicts import check_verdicts
+from compo_pipeline.evaluation.verdicts import check_verdicts, scored_items
 from compo_pipeline.records import Score
 
 Build = Callable[..., Embedded]
@@ -68,7 +68,9 @@ def test_groups_and_a_choice_among_images(embedded: Build) -> None:
         assert correct == {"right": True, "wrong": False, "gone": None}
     assert len(found["group"].rows[0].similarities) == 4
     assert found["t2i"].chance == 1 / 2
-    check_verdicts([row for scored in found.values() for row in scored.rows], [subtask])
+    check_verdicts(
+        [row for scored in found.values() for row in scored.rows], scored_items([subtask])
+    )
 
 
 def test_equal_texts_are_a_tie_hence_wrong(embedded: Build) -> None:
@@ -178,7 +180,7 @@ def test_verdicts_of_scored_items_follow_from_their_similarities(
     rows, subtasks = table
     # Fewer than five candidates do not match: the fifth best is missing.
     assert any(-math.inf in row.similarities for row in rows)
-    check_verdicts(rows, subtasks)
+    check_verdicts(rows, scored_items(subtasks))
 
 
 @pytest.mark.parametrize("metric", ["itt", "tot", "i2t_r1", "t2i_r1", "i2t_r10", "top1"])
@@ -197,7 +199,7 @@ def test_edited_rows_are_refused_by_item(
     }[edit]
     rows[place] = replace(row, **change)
     with pytest.raises(ValueError, match=rf"{metric}, item '{row.item}'"):
-        check_verdicts(rows, subtasks)
+        check_verdicts(rows, scored_items(subtasks))
 
 
 def test_a_rival_may_be_missing_only_where_candidates_are_few(
@@ -208,7 +210,7 @@ def test_a_rival_may_be_missing_only_where_candidates_are_few(
         if row.metric == "i2t_r1" and row.similarities:
             rows[place] = replace(row, similarities=(0.1, -math.inf), correct=True)
     with pytest.raises(ValueError, match="i2t_r1, item 'a'.*expected 2 finite"):
-        check_verdicts(rows, subtasks)
+        check_verdicts(rows, scored_items(subtasks))
 
 
 def test_no_adapter_is_code_that_scores(package_copy: Path) -> None:

@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.datasets.catalog import FolderDataset, RowsDataset
+from compo_pipeline.evaluation.verdicts import check_verdicts
 from compo_pipeline.pipelines.evaluation import create_pipeline
 from compo_pipeline.records import Caption, Fact, Rejected
 
@@ -128,6 +129,7 @@ def catalog(
         }
         outputs: dict[str, Any] = {
             "scores": RowsDataset(filepath=str(folder / "scores.parquet"), row="Score"),
+            "scored_items": RowsDataset(filepath=str(folder / "items.parquet"), row="ScoredItem"),
             "metrics": JSONDataset(filepath=str(folder / "metrics.json")),
             "comparison": JSONDataset(filepath=str(folder / "comparison.json")),
             "report": FolderDataset(filepath=str(folder / "report")),
@@ -170,6 +172,23 @@ def test_three_models_side_by_side(done: DataCatalog) -> None:
     )
     skipped = {f"{a['benchmark']}": a["skipped"] for a in comparison["audits"]}
     assert skipped == {"sugar_crepe": 1, "sugar_crepe_pp": 1, "zero_shot": 1, "retrieval": 0}
+
+
+def test_scores_come_with_the_shapes_of_their_items(done: DataCatalog) -> None:
+    items = list(done.load("scored_items"))
+    scores = list(done.load("scores"))
+    for model in ("base", "control", "clic"):
+        check_verdicts([score for score in scores if score.model == model], items)
+    scored = {each["benchmark"] for each in done.load("comparison")["scored"]}
+    assert scored == {score.benchmark for score in scores} == {item.benchmark for item in items}
+
+
+def test_the_benchmarks_are_logged_as_data_of_the_run(done: DataCatalog) -> None:
+    import mlflow
+
+    given = mlflow.get_run(done.load("run")["run_id"]).inputs.dataset_inputs
+    (dataset,) = [each.dataset for each in given if each.dataset.name == "benchmarks"]
+    assert "benchmarks" in dataset.source and len(dataset.digest) == 16
 
 
 def test_training_images_among_the_evaluated_are_reported(done: DataCatalog) -> None:

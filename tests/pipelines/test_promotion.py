@@ -1,6 +1,5 @@
 """The promotion pipeline as Kedro runs it."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,18 @@ from kedro.runner import SequentialRunner
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.configuration import SettingsError
 from compo_pipeline.datasets.catalog import FolderDataset
-from compo_pipeline.evaluation.benchmarks.loading import gather
-from compo_pipeline.evaluation.contamination import TrainingRows, overlaps
-from compo_pipeline.evaluation.settings import BenchmarksSettings
+from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
+from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
+from compo_pipeline.evaluation.contamination import TrainingRows
+from compo_pipeline.evaluation.evaluate import evaluate
+from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.evaluation.verdicts import scored_items
 from compo_pipeline.models.loading import load
 from compo_pipeline.pipelines.promotion import create_pipeline
 from compo_pipeline.registry import tracking
+from compo_pipeline.registry.evidence import Evidence, write_evidence
 from compo_pipeline.registry.promotion import PromotionError
 from compo_pipeline.registry.settings import TrackingSettings
 
@@ -31,24 +34,20 @@ NAME = "pipeline-promoted"
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Images and one subtask about them."""
-    root = tmp_path_factory.mktemp("promotion data")
-    (root / "sugar_crepe_pp").mkdir()
-    items = []
+def subtask(tmp_path_factory: pytest.TempPathFactory) -> Subtask:
+    """Random images, each with two right texts and a wrong one."""
+    root = tmp_path_factory.mktemp("images")
     for number in range(IMAGES):
         pixels = np.random.default_rng(number).integers(0, 255, (32, 32, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(root / f"{number}.png")
-        texts = {"caption": f"cup {number}", "caption2": f"a {number}", "negative_caption": "key"}
-        items.append({"id": number, "filename": f"{number}.png", **texts})
-    (root / "sugar_crepe_pp" / "swap_att.json").write_text(json.dumps(items))
-    return root
+    items = (Item(f"{k}", f"{k}.png", (f"cup {k}", f"a {k}"), ("key",)) for k in range(IMAGES))
+    return Subtask("sugar_crepe_pp", "swap_att", ("image_to_text",), root, tuple(items))
 
 
 @pytest.fixture
 def run(
     project: Path,
-    data: Path,
+    subtask: Subtask,
     tiny_model: Callable[..., Path],
     version_files: Callable[..., dict[str, str]],
     sealed: Callable[..., Any],
@@ -62,35 +61,27 @@ def run(
     base = tiny_model(seed=5)
     client = mlflow.MlflowClient()
     client.create_registered_model(NAME)
-    benchmarks = {
-        "root": str(data),
-        "images": str(data),
-        "sets": {"sugar_crepe_pp": {}},
-        "retrieval": {"split": None},
-    }
-    subtasks = gather(parse(BenchmarksSettings, benchmarks, "benchmarks"), [], data)
-    clean = tuple(overlaps(subtasks, TrainingRows(), 1, {}))
-    loaded = load(base)
+    models = {BASE: lambda: load(base), FINE_TUNED: lambda: load(base)}
+    settings = EvaluationSettings(device="cpu")
+    scores, comparison = evaluate([subtask], models, "m", "M", "toy", TrainingRows(), settings)
+    by_role = {role: scores.having("model", [name]) for role, name in comparison.models.items()}
     for alias in ("previous", "champion", "challenger"):
         folder = tmp_path / alias
-        tags = version_files(loaded, folder, clean)
+        tags = version_files(load(base), folder)
+        tags["base_fingerprint"] = tags["fingerprint"]
+        (export,) = (folder / "artifacts").iterdir()
+        write_evidence(export, Evidence.of(comparison), by_role, scored_items([subtask]))
         run_id = tracking.open_run("promoted", {})
         made = sealed(client.create_model_version(NAME, str(folder), run_id, tags=tags))
         client.set_registered_model_alias(NAME, alias, made.version)
     conf = project / "conf" / "base"
     promotion = yaml.safe_load((conf / "parameters_promotion.yml").read_text())["promotion"]
-    promotion["captions"] = str(tmp_path / "none.parquet")
 
     def start(**settings: Any) -> None:
         inputs: dict[str, Any] = {
             "params:promotion": {**promotion, **settings},
             "params:registration": {"name": NAME},
             "params:tracking": {},
-            "params:evaluation": {"device": "cpu"},
-            "params:benchmarks": benchmarks,
-            "params:language.model": "compo_en",
-            "params:model": {"name": f"local-dir:{base}"},
-            "params:data.root": str(data),
             "params:command": {"env": "toy", "params": {}},
             "params:paths.promotion_report": str(tmp_path / "report"),
         }
@@ -131,7 +122,7 @@ def test_a_refusal_is_an_error_with_a_page(
 def test_a_challenger_whose_files_were_changed_is_refused(
     run: Callable[..., None], tmp_path: Path
 ) -> None:
-    """Its scores are stored, under the fingerprint that its tag still names."""
+    """Its scores are in its folder, under the fingerprint that its tag still names."""
     rule = {"figure": "sugar_crepe_pp/itt/swap_att", "must": "hold", "by": 1}
     gate = {"version": 2, "items": IMAGES, "rules": {"itt": rule}}
     with pytest.raises(PromotionError, match="itt"):

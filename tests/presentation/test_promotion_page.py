@@ -89,7 +89,7 @@ def test_nothing_is_suggested_after_a_promotion(tmp_path: Path) -> None:
 
 def test_a_copy_names_its_target_without_its_password(tmp_path: Path) -> None:
     copy: Any = {"to": "http://me:secret@host", "gives": "candidate"}
-    settings = PromotionSettings(captions="", gate=GATE, dry_run=True, copy=copy)
+    settings = PromotionSettings(gate=GATE, dry_run=True, copy=copy)
     promotion_page.write_copy("compo-clip", settings, None, FACTS, [], tmp_path)
     for page in (tmp_path / "promotion.md", tmp_path / "promotion.html"):
         text = page.read_text()

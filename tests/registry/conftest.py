@@ -27,11 +27,16 @@ from cryptography.hazmat.primitives.serialization import (
 from PIL import Image
 
 from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
-from compo_pipeline.evaluation.comparison import compare
-from compo_pipeline.evaluation.contamination import Overlap
-from compo_pipeline.evaluation.evaluate import Audit, Comparison
+from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, compare
+from compo_pipeline.evaluation.contamination import Overlap, TrainingRows
+from compo_pipeline.evaluation.evaluate import Audit, Comparison, evaluate
+from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.evaluation.slices import ItemSlices
+from compo_pipeline.evaluation.verdicts import scored_items
+from compo_pipeline.models.loading import load
 from compo_pipeline.records import Score
 from compo_pipeline.registry import tracking
+from compo_pipeline.registry.evidence import Evidence, write_evidence
 from compo_pipeline.registry.settings import SigningSettings, TrackingSettings
 
 
@@ -62,6 +67,29 @@ def choices(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Subtask
         return Subtask("sugar_crepe_pp", "swap_att", ("image_to_text",), root, items)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def scored_files(
+    version_files: Callable[..., dict[str, str]],
+) -> Callable[..., tuple[dict[str, str], list[Score]]]:
+    """Writes a version's folder with the evidence of an evaluation; returns tags and scores."""
+
+    def write(
+        subtask: Subtask, base: Path, tuned: Path, folder: Path, slices: ItemSlices, **metadata: Any
+    ) -> tuple[dict[str, str], list[Score]]:
+        models = {BASE: lambda: load(base), FINE_TUNED: lambda: load(tuned)}
+        settings = EvaluationSettings(device="cpu", workers=1)
+        scores, comparison = evaluate(
+            [subtask], models, "clic", "CLIC", "toy", TrainingRows(), settings, slices
+        )
+        tags = version_files(load(tuned), folder, **metadata)
+        (export,) = (folder / "artifacts").iterdir()
+        by_role = {role: scores.having("model", [name]) for role, name in comparison.models.items()}
+        write_evidence(export, Evidence.of(comparison), by_role, scored_items([subtask], slices))
+        return {**tags, "base_fingerprint": comparison.fingerprints[BASE]}, list(scores)
+
+    return write
 
 
 @pytest.fixture(scope="session")

@@ -10,15 +10,25 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
-from types import MappingProxyType
+from types import SimpleNamespace
+from typing import Any
+
+from mlflow.entities.model_registry import ModelVersion
 
 from compo_pipeline.evaluation.contamination import Overlap
+from compo_pipeline.evaluation.fingerprints import ScoresFingerprint
 from compo_pipeline.records import Score
-from compo_pipeline.registry.promotion import promote
-from compo_pipeline.registry.settings import Gate, GateRule, PromotionSettings
+from compo_pipeline.registry import promotion
+from compo_pipeline.registry.evidence import Evidence, EvidenceTables
+from compo_pipeline.registry.settings import (
+    Gate,
+    GateRule,
+    PromotionSettings,
+    SigningSettings,
+)
 
 GATE = Gate(version=1, rules={"itt": GateRule("sugar_crepe_pp/itt/swap_att", "rise")}, items=20)
-SETTINGS = PromotionSettings(captions="", gate=GATE)
+SETTINGS = PromotionSettings(gate=GATE)
 ITEMS = 40
 # Nothing of the items is in the training data.
 CLEAN = Overlap("sugar_crepe_pp", "swap_att", ITEMS, 0, 0, None, ITEMS, 0)
@@ -33,26 +43,19 @@ def made_up(right: int) -> list[Score]:
     ]
 
 
-class Slow:
-    """Scores that wait for a callback."""
-
-    def __init__(self, wait):
-        self.wait = wait
-
-    def verified(self, version):
-        pass
-
-    def of(self, version):
-        self.wait()
-        return made_up(10 * int(version.version))
-
-    titles = slices = MappingProxyType({})
-
-    def base_of(self, version):
-        raise AssertionError("there is a champion")
-
-    def overlaps(self, version):
-        return [CLEAN]
+def opened(
+    version: int,
+    right: int,
+    base: int = 0,
+    scored: tuple[ScoresFingerprint, ...] = (),
+    overlaps: tuple[Overlap, ...] = (CLEAN,),
+) -> Any:
+    """What stands for the verified files of a version with invented scores."""
+    return SimpleNamespace(
+        evidence=Evidence("v", "b", scored, {}, overlaps),
+        lineage=SimpleNamespace(version=version, fingerprint="v", base_fingerprint="b"),
+        tables=lambda: EvidenceTables(made_up(right), made_up(base), {}),
+    )
 
 
 def main(store: str, name: str, alias: str, folder: str) -> int:
@@ -68,7 +71,12 @@ def main(store: str, name: str, alias: str, folder: str) -> int:
         while not (Path(folder) / f"{alias} goes on").exists():
             time.sleep(0.05)
 
-    decided = promote(name, alias, Slow(wait), SETTINGS)
+    def slow(version: ModelVersion, *_: object) -> Any:
+        wait()
+        return opened(int(version.version), 10 * int(version.version))
+
+    promotion.verified_files = slow
+    decided = promotion.promote(name, alias, SETTINGS, SigningSettings())
     sys.stdout.write(json.dumps(asdict(decided)) + "\n")
     return int(decided.failed)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import mlflow
 import pytest
@@ -34,7 +34,6 @@ from compo_pipeline.registry.promotion import (
 )
 from compo_pipeline.registry.settings import SigningSettings
 from compo_pipeline.registry.verification import VersionError
-from compo_pipeline.registry.version_scores import ScoresMissing
 from compo_pipeline.registry.versions import find
 
 SCRIPT = Path(__file__).with_name("promoting.py")
@@ -44,38 +43,29 @@ UNSIGNED = SigningSettings()
 
 
 class Known:
-    """Scores by version; None is missing. `meanwhile` is called while they are read."""
+    """Opens versions with so many items right; of a version with None, the files were changed.
+
+    `meanwhile` is called while the versions are read.
+    """
 
     def __init__(
         self,
         right: Mapping[int, int | None],
         base: int = 20,
         meanwhile: Callable[[], object] = lambda: None,
+        measured: tuple[Overlap, ...] = (made.CLEAN,),
     ) -> None:
         self.right, self.base, self.meanwhile = right, base, meanwhile
-        self.measured: list[Overlap] = [made.CLEAN]
+        self.measured = measured
 
-    titles: ClassVar[dict[str, str]] = {}
-    slices: ClassVar[dict[tuple[str, str, str], tuple[str, ...]]] = {}
-
-    def overlaps(self, version: Any) -> list[Overlap]:
-        assert version.version == 3
-        return self.measured
-
-    def verified(self, version: Any) -> None:
-        assert version.version == 3
-
-    def of(self, version: Any) -> list[Any]:
+    def __call__(self, version: Any, *_: object) -> Any:
         self.meanwhile()
-        count = self.right[int(version.version)]
+        number = int(version.version)
+        count = self.right[number]
         if count is None:
-            raise ScoresMissing(f"version {version.version}: no scores are stored with its run")
-        found: list[Any] = made.made_up(count)
-        return found
-
-    def base_of(self, version: Any) -> list[Any]:
-        found: list[Any] = made.made_up(self.base)
-        return found
+            raise VersionError(f"version {number}: evidence/scores.parquet was changed")
+        measured = self.measured if number == 3 else ()
+        return made.opened(number, count, self.base, overlaps=measured)
 
 
 numbers = itertools.count()
@@ -133,9 +123,10 @@ def tags(name: str, version: int) -> dict[str, str]:
     return found
 
 
-def promoted(name: str, scorer: Known, **settings: Any) -> Decision:
-    chosen = replace(SETTINGS, **settings)
-    return promote(name, "challenger", scorer, chosen)
+def promoted(name: str, files: Known, **settings: Any) -> Decision:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(promotion, "verified_files", files)
+        return promote(name, "challenger", replace(SETTINGS, **settings), UNSIGNED)
 
 
 def test_a_better_challenger_becomes_champion(model: str) -> None:
@@ -168,27 +159,15 @@ def test_a_worse_challenger_is_refused_with_a_reason(model: str) -> None:
     assert tags(model, 3)["promotion.reason"] == decided.reason
 
 
-@pytest.mark.parametrize("missing", [1, 3])
-def test_missing_scores_refuse(model: str, missing: int) -> None:
+@pytest.mark.parametrize("changed", [1, 3])
+def test_a_version_with_changed_files_refuses(model: str, changed: int) -> None:
     put(model, champion=1)
-    decided = promoted(model, Known({1: 10, 3: 36, missing: None}))
-    assert decided.outcome == "refused"
-    assert f"version {missing}: no scores" in decided.checks[0].finding
+    decided = promoted(model, Known({1: 10, 3: 36, changed: None}))
+    assert (decided.outcome, decided.checks[0].rule) == ("refused", "files")
+    assert f"version {changed}: evidence/scores.parquet was" in decided.checks[0].finding
+    # A champion whose files were changed can lose its alias.
+    assert ("delete the alias 'champion'" in decided.checks[0].finding) == (changed == 1)
     assert at(model)["champion"] == 1
-
-
-def test_a_champion_with_changed_files_can_lose_its_alias(model: str) -> None:
-    put(model, champion=1)
-
-    class Changed(Known):
-        def of(self, version: Any) -> list[Any]:
-            if version.version == 1:
-                raise VersionError("model.safetensors was changed")
-            return super().of(version)
-
-    decided = promoted(model, Changed({3: 36}))
-    assert decided.outcome == "refused"
-    assert "delete the alias 'champion'" in decided.checks[0].finding
 
 
 def test_a_tag_that_another_process_writes_first_is_written_again(
@@ -210,18 +189,15 @@ def test_a_tag_that_another_process_writes_first_is_written_again(
 
 def test_without_measured_contamination_a_challenger_is_refused(model: str) -> None:
     put(model, champion=1)
-    scorer = Known({1: 10, 3: 36})
-    scorer.measured = []
-    decided = promoted(model, scorer)
+    decided = promoted(model, Known({1: 10, 3: 36}, measured=()))
     assert decided.outcome == "refused" and "contamination (" in decided.reason
     assert at(model)["champion"] == 1
 
 
 def test_contamination_is_that_of_the_challenger(model: str) -> None:
     put(model, champion=1)
-    scorer = Known({1: 10, 3: 36})
-    scorer.measured = [Overlap("sugar_crepe_pp", "swap_att", 9, 1, 0, None, 9, 0)]
-    decided = promoted(model, scorer)
+    known = Overlap("sugar_crepe_pp", "swap_att", 9, 1, 0, None, 9, 0)
+    decided = promoted(model, Known({1: 10, 3: 36}, measured=(known,)))
     failed = [check.subject for check in decided.checks if not check.passed]
     assert (failed, decided.outcome) == (["sugar_crepe_pp swap_att"], "refused")
 

@@ -21,10 +21,13 @@ from rich.console import Console
 
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.weights import read_record
 from compo_pipeline.registry import registration, tracking, versions
+from compo_pipeline.registry.evidence import MODELS, Evidence, write_evidence
+from compo_pipeline.registry.reference import write_reference
 from compo_pipeline.registry.registration import (
     Registered,
     _delete_pending,
@@ -65,6 +68,8 @@ def registered_in_a_run(
     run = {**RUN, "run_id": run_id}
     scored = replace(comparison, fingerprints={"fine_tuned": load(checkpoint).fingerprint})
     export_with_card(checkpoint, folder, run, MANIFEST, scored, settings)
+    write_evidence(folder, Evidence.of(scored), {role: [] for role in MODELS}, [])
+    write_reference(folder, load(folder), [], folder, 0, EvaluationSettings())
     with tracking.adopt(run_id) as record:
         return register(folder, record, MANIFEST, comparison, str(folder.parent), settings)
 
@@ -105,7 +110,7 @@ def test_tags_of_a_version_name_its_origin(registered: Registered, checkpoint: P
         "git_commit": commit,
         "checkpoint_sha256": file_sha256(checkpoint / "open_clip_model.safetensors"),
         "precision": "fp32",
-        "export_format": "3",
+        "export_format": "4",
         "benchmarks": '{"retrieval/i2t_r1/raw": 95.0, "retrieval/t2i_r1/raw": 50.0}',
     }
     assert mlflow.get_run(registered.run_id).data.metrics == {

@@ -20,26 +20,26 @@ import pytest
 import torch
 from PIL import Image
 
-from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.evaluation.fingerprints import ScoresFingerprint
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
-from compo_pipeline.models.settings import ModelSettings
-from compo_pipeline.models.weights import read_record
+from compo_pipeline.records import ScoredItem
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.copies import copy_version
+from compo_pipeline.registry.evidence import Evidence, write_evidence
 from compo_pipeline.registry.gate import fingerprint
 from compo_pipeline.registry.promotion import PromotionError, promote, roll_back
+from compo_pipeline.registry.reference import write_reference
 from compo_pipeline.registry.registration import Registered, export_with_card, register
-from compo_pipeline.registry.scores import store_scores
 from compo_pipeline.registry.settings import (
     CopySettings,
     RegistrationSettings,
     SigningSettings,
     TrackingSettings,
 )
-from compo_pipeline.registry.version_scores import VersionScores
+from compo_pipeline.registry.verification import verified_files
 
 pytestmark = pytest.mark.slow
 
@@ -47,7 +47,14 @@ SCRIPT = Path(__file__).with_name("promoting.py")
 RUN = {"method": "clic", "variant": "default", "seed": 0}
 MANIFEST = {"data_hash": "d" * 64, "count": 3}
 PROMOTING = SimpleNamespace(**runpy.run_path(str(SCRIPT)))
-SETTINGS = replace(PROMOTING.SETTINGS, reevaluate=False, settle=0.1)
+SETTINGS = replace(PROMOTING.SETTINGS, settle=0.1)
+CLEAN = PROMOTING.CLEAN
+SCORED = ScoresFingerprint("sugar_crepe_pp", "i", "m", "c", {"device": "cpu"})
+# Two right texts and a wrong one.
+ITEMS = [
+    ScoredItem("sugar_crepe_pp", "swap_att", str(k), 2, 1, 0, 1, False, ())
+    for k in range(PROMOTING.ITEMS)
+]
 
 
 class Server(NamedTuple):
@@ -156,19 +163,6 @@ def test_a_run_is_recorded(through: str, client: mlflow.MlflowClient, tmp_path: 
         assert client.get_run(record.run_id).data.tags["restored_from"] == "0" * 32
 
 
-@pytest.fixture(scope="module")
-def scorer(tiny_clip: Path, tmp_path_factory: pytest.TempPathFactory) -> VersionScores:
-    """Finds kept scores, of questions about images that nobody will look at."""
-    items = tuple(
-        Item(str(k), f"{k}.png", (f"cup {k}", f"a cup is {k}"), (f"key {k}",))
-        for k in range(PROMOTING.ITEMS)
-    )
-    root = tmp_path_factory.mktemp("images")
-    asked = Subtask("sugar_crepe_pp", "swap_att", ("image_to_text",), root, items)
-    base = ModelSettings(f"local-dir:{tiny_clip}")
-    return VersionScores([asked], EvaluationSettings(device="cpu"), base, reevaluate=False)
-
-
 def train(base: Path, scale: float, checkpoint: Path) -> None:
     """Write what a training might have made of a model."""
     loaded = load(base)
@@ -183,7 +177,7 @@ Make = Callable[[str, float, int], Registered]
 
 
 @pytest.fixture
-def make(tiny_clip: Path, scorer: VersionScores, comparison: Comparison, tmp_path: Path) -> Make:
+def make(tiny_clip: Path, comparison: Comparison, tmp_path: Path) -> Make:
     """What a training, its evaluation and its registration leave in the store of the moment."""
 
     def made(name: str, scale: float, right: int) -> Registered:
@@ -195,12 +189,13 @@ def make(tiny_clip: Path, scorer: VersionScores, comparison: Comparison, tmp_pat
         run_id = tracking.open_run("made", {})
         run = {**RUN, "run_id": run_id}
         folder = tmp_path / "export"
-        scored = replace(comparison, fingerprints={"fine_tuned": load(checkpoint).fingerprint})
+        weights = {"fine_tuned": load(checkpoint).fingerprint, "base": base}
+        scored = replace(comparison, fingerprints=weights, scored=(SCORED,), overlaps=(CLEAN,))
         export_with_card(checkpoint, folder, run, MANIFEST, scored, settings)
-        weights = str(read_record(folder)["fingerprint"])
-        scores = {weights: PROMOTING.made_up(right), base: PROMOTING.made_up(20)}
+        scores = {"fine_tuned": PROMOTING.made_up(right), "base": PROMOTING.made_up(20)}
+        write_evidence(folder, Evidence.of(scored), scores, ITEMS)
+        write_reference(folder, load(folder), [], tmp_path, 0, EvaluationSettings())
         with tracking.adopt(run_id) as record:
-            store_scores(record, scorer.fingerprints, scores)
             return register(folder, record, MANIFEST, comparison, str(tmp_path), settings)
 
     return made
@@ -266,14 +261,12 @@ def aliases(client: mlflow.MlflowClient, name: str) -> dict[str, int]:
     return {alias: int(version) for alias, version in found.items()}
 
 
-def test_the_gate_decides_and_a_rollback_restores(
-    client: mlflow.MlflowClient, make: Make, scorer: VersionScores
-) -> None:
+def test_the_gate_decides_and_a_rollback_restores(client: mlflow.MlflowClient, make: Make) -> None:
     name = "decided"
 
     def outcome(scale: float, right: int) -> str:
         make(name, scale, right)
-        return promote(name, "challenger", scorer, SETTINGS).outcome
+        return promote(name, "challenger", SETTINGS, SigningSettings()).outcome
 
     assert outcome(1.5, 30) == "promoted", "held against its base"
     assert outcome(2.0, 20) == "refused"
@@ -336,7 +329,6 @@ def test_a_copy_is_promoted_and_served_over_there(
     server: Server,
     client: mlflow.MlflowClient,
     make: Make,
-    scorer: VersionScores,
     serve: Callable[..., AbstractContextManager[Callable[..., Any]]],
     workspace: Path,
     image: str,
@@ -357,7 +349,7 @@ def test_a_copy_is_promoted_and_served_over_there(
     assert version.description == original.description
     origin = {"copied_from": f"models:/{name}/1", "copied_from_run": original.run_id}
     assert version.tags == {**original.tags, **origin}
-    decided = promote(name, "challenger", scorer, SETTINGS)
+    decided = promote(name, "challenger", SETTINGS, SigningSettings())
     assert (decided.outcome, decided.previous) == ("promoted", None)
     expected = pytest.approx(similarities(tmp_path / "export", image), abs=1e-6)
     rows = table(image)
@@ -371,7 +363,7 @@ def test_a_copy_is_promoted_and_served_over_there(
 
 
 @pytest.mark.usefixtures("client")
-def test_a_copy_from_a_server_to_a_file(make: Make, scorer: VersionScores, tmp_path: Path) -> None:
+def test_a_copy_from_a_server_to_a_file(make: Make, tmp_path: Path) -> None:
     make("fetched", 1.5, 36)
     file = f"sqlite:///{tmp_path / 'other' / 'mlflow.db'}"
     (tmp_path / "other").mkdir()
@@ -379,7 +371,9 @@ def test_a_copy_from_a_server_to_a_file(make: Make, scorer: VersionScores, tmp_p
     tracking.configure(TrackingSettings(uri=file), tmp_path)
     assert mlflow.pyfunc.load_model("models:/fetched@challenger").unwrap_python_model()
     found = mlflow.MlflowClient().get_model_version("fetched", "1")
-    assert scorer.of(found) == PROMOTING.made_up(36)
+    files = verified_files(found, tmp_path / "files", SigningSettings())
+    expected = [replace(score, model="version") for score in PROMOTING.made_up(36)]
+    assert files.tables().version == expected
 
 
 def copy(folder: Path, to: str) -> subprocess.CompletedProcess[str]:

@@ -8,20 +8,23 @@ from typing import Any
 
 import mlflow
 import pytest
+import torch
 from mlflow.entities.model_registry import ModelVersion
+from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
-from compo_pipeline.evaluation.benchmarks.items import Subtask
-from compo_pipeline.evaluation.contamination import Overlap, TrainingRows, training_rows
+from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
+from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
+from compo_pipeline.evaluation.contamination import Overlap, training_rows
 from compo_pipeline.evaluation.settings import EvaluationSettings
-from compo_pipeline.models.loading import load
+from compo_pipeline.evaluation.verdicts import scored_items
+from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.records import Caption, Score
-from compo_pipeline.registry import scores, tracking
-from compo_pipeline.registry.evidence import Evidence, write_evidence
-from compo_pipeline.registry.promotion import promote
-from compo_pipeline.registry.rescoring import rescore
-from compo_pipeline.registry.run_log import RunLog
+from compo_pipeline.registry import rescoring, tracking
+from compo_pipeline.registry.evidence import read_evidence, write_evidence
+from compo_pipeline.registry.promotion import PromotionError, promote
+from compo_pipeline.registry.rescoring import Benchmarking, rescore
 from compo_pipeline.registry.settings import (
     Gate,
     GateRule,
@@ -29,14 +32,15 @@ from compo_pipeline.registry.settings import (
     RegistrationSettings,
     SigningSettings,
 )
-from compo_pipeline.registry.verification import verified
-from compo_pipeline.registry.version_scores import VersionScores
+from compo_pipeline.registry.verification import VersionError, verified
 
 IMAGES = 24
 NAME = "rescored-clip"
 DATA = "d" * 64
 EVALUATION = EvaluationSettings(device="cpu", workers=1)
 SETTINGS = RegistrationSettings(name=NAME)
+RULE = GateRule("sugar_crepe_pp/itt/swap_att", "rise")
+GATE = Gate(version=1, rules={"itt": RULE}, items=IMAGES)
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +54,28 @@ def models(tiny_model: Callable[..., Path]) -> tuple[Path, Path]:
     return tiny_model(seed=1), tiny_model(seed=2)
 
 
-def scorer(subtask: Subtask, base: Path, signing: SigningSettings | None = None) -> VersionScores:
-    return VersionScores(
+@pytest.fixture
+def asked(subtask: Subtask, models: tuple[Path, Path]) -> Benchmarking:
+    """Training rows with two sentences of the items, and no image of them."""
+    caption = Caption(
+        sample_id="0",
+        image_id="0",
+        image="train/0.png",
+        width=32,
+        height=32,
+        sentences=("cup 0", "A cup is 1."),
+        source="train",
+        split="train",
+    )
+    return Benchmarking(
         subtasks=[subtask],
+        slices={},
         evaluation=EVALUATION,
-        base=ModelSettings(f"local-dir:{base}"),
-        reevaluate=False,
-        signing=signing or SigningSettings(),
+        base=ModelSettings(f"local-dir:{models[0]}"),
+        captions=[caption],
+        root=subtask.images,
+        known=training_rows([caption], [], subtask.images, EVALUATION),
+        data_hash=DATA,
     )
 
 
@@ -72,72 +91,53 @@ def challenger(
     configure: Callable[[str], None],
     subtask: Subtask,
     models: tuple[Path, Path],
-    version_files: Callable[..., dict[str, str]],
+    scored_files: Callable[..., tuple[dict[str, str], list[Score]]],
     sealed: Callable[..., ModelVersion],
     tmp_path: Path,
 ) -> Any:
-    """A challenger whose stored scores and overlaps were forged, with digests that fit."""
+    """A challenger whose scores and overlaps were forged, with digests that fit."""
     configure("rescoring")
     client = mlflow.MlflowClient()
     client.create_registered_model(NAME)
-    base, tuned = map(load, models)
     run_id = tracking.open_run("scored", {})
-    by_weights = {tuned.fingerprint: forged(True), base.fingerprint: forged(False)}
-    fingerprints = scorer(subtask, models[0]).fingerprints
-    scores.store_scores(RunLog(run_id), fingerprints, by_weights)
     folder = tmp_path / "version"
     same = {"checkpoint_sha256": "c" * 64, "precision": "fp32"}
-    tags = version_files(tuned, folder, **same)
+    tags, _ = scored_files(subtask, *models, folder, {}, **same)
     clean = Overlap("sugar_crepe_pp", "swap_att", IMAGES, 0, 0, None, 2 * IMAGES, 0)
     (export,) = (folder / "artifacts").iterdir()
-    write_evidence(export, Evidence(scores.digests(run_id), (clean,)))
-    tags |= {**same, "base_fingerprint": base.fingerprint, "data_hash": DATA}
+    evidence = replace(read_evidence(export), overlaps=(clean,))
+    scores = {FINE_TUNED: forged(True), BASE: forged(False)}
+    write_evidence(export, evidence, scores, scored_items([subtask]))
+    tags |= {**same, "data_hash": DATA}
     made = sealed(client.create_model_version(NAME, str(folder), run_id, tags=tags))
     client.set_registered_model_alias(NAME, "challenger", made.version)
     yield made
     client.delete_registered_model(NAME)
 
 
-def decided(
-    subtask: Subtask, base: Path, signing: SigningSettings | None = None
-) -> tuple[str, dict[str, str]]:
+def decided(signing: SigningSettings | None = None) -> tuple[str, dict[str, str]]:
     """Outcome of a promotion, and the findings that failed."""
-    rule = GateRule("sugar_crepe_pp/itt/swap_att", "rise")
-    gate = Gate(version=1, rules={"itt": rule}, items=IMAGES)
-    settings = PromotionSettings(captions="", gate=gate, reevaluate=False, dry_run=True)
-    decision = promote(NAME, "challenger", scorer(subtask, base, signing), settings)
+    settings = PromotionSettings(gate=GATE, dry_run=True)
+    decision = promote(NAME, "challenger", settings, signing or SigningSettings())
     failed = {check.rule: check.finding for check in decision.checks if not check.passed}
     return decision.outcome, failed
 
 
-@pytest.fixture
-def known(subtask: Subtask) -> TrainingRows:
-    """Training rows with two sentences of the items, and no image of them."""
-    caption = Caption(
-        sample_id="0",
-        image_id="0",
-        image="train/0.png",
-        width=32,
-        height=32,
-        sentences=("cup 0", "A cup is 1."),
-        source="train",
-        split="train",
-    )
-    return training_rows([caption], [], subtask.images, EVALUATION)
+def aliases() -> dict[str, int]:
+    found = mlflow.MlflowClient().get_registered_model(NAME).aliases
+    return {alias: int(number) for alias, number in found.items()}
 
 
+@pytest.mark.usefixtures("challenger")
 def test_forged_evidence_is_replaced_by_what_the_files_give(
-    challenger: ModelVersion,
-    subtask: Subtask,
+    asked: Benchmarking,
     models: tuple[Path, Path],
-    known: TrainingRows,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    # The forged overlap is of other items, so that it does not count.
-    assert set(decided(subtask, models[0])[1]) == {"contamination"}
-    made = rescore(scorer(subtask, models[0]), known, DATA, SETTINGS)
+    assert decided() == ("promoted", {})
+    made = rescore(asked, SETTINGS, 0.0)
     assert (made.version, made.alias, made.fresh) == (2, "challenger", True)
     version = mlflow.MlflowClient().get_model_version_by_alias(NAME, "challenger")
     assert version.tags["rescored_from"] == f"models:/{NAME}/1"
@@ -147,24 +147,90 @@ def test_forged_evidence_is_replaced_by_what_the_files_give(
     (overlap,) = files.evidence.overlaps
     assert (overlap.images, overlap.same_bytes, overlap.captions) == (IMAGES, 0, 2 * IMAGES)
     assert overlap.same_caption == 2
-    # Without the stored scores, those of the first version are computed; they are the same.
-    anew = VersionScores(
-        [subtask], EVALUATION, ModelSettings(f"local-dir:{models[0]}"), store=False
-    )
-    mlflow.MlflowClient().delete_run(challenger.run_id)
-    stored = scorer(subtask, models[0])
-    for old, new in ((anew.of, stored.of), (anew.base_of, stored.base_of)):
-        rows = [replace(row, model="m") for row in old(challenger)]
-        assert [replace(row, model="m") for row in new(version)] == rows
-    outcome, failed = decided(subtask, models[0])
+    tables, (task,) = files.tables(), asked.subtasks
+    for rows, folder in ((tables.version, models[1]), (tables.base, models[0])):
+        model = load(folder)
+        for row, item in zip(rows, task.items, strict=True):
+            assert row.item == item.item
+            assert row.similarities == pytest.approx(cosines(model, task, item), abs=1e-5)
+    outcome, failed = decided()
     assert outcome == "refused" and set(failed) == {"itt"}
+
+
+@torch.inference_mode()
+def cosines(model: LoadedModel, subtask: Subtask, item: Item) -> list[float]:
+    """Of an item's image with its texts, one after the other."""
+    with Image.open(subtask.path(item)) as image:
+        u = model.model.encode_image(model.preprocess(image.convert("RGB"))[None], normalize=True)
+    texts = (*item.positives, *item.negatives)
+    t = [model.model.encode_text(model.tokenize([text]), normalize=True)[0] for text in texts]
+    return [float(u[0] @ each) for each in t]
+
+
+@pytest.mark.usefixtures("challenger")
+def test_verdicts_that_are_the_same_are_told(
+    asked: Benchmarking, caplog: pytest.LogCaptureFixture
+) -> None:
+    rescore(asked, SETTINGS, 0.0)
+    caplog.set_level(logging.INFO)
+    caplog.clear()
+    rescore(asked, SETTINGS, 0.0)
+    said = f"0 of {2 * IMAGES} stored verdicts of {NAME} version 2 and its base differ"
+    assert any(line.startswith(said) for line in caplog.messages)
+
+
+@pytest.mark.usefixtures("challenger")
+def test_a_champion_stays_champion(asked: Benchmarking) -> None:
+    """It keeps its aliases, and what its promotion wrote."""
+    client = mlflow.MlflowClient()
+    decision = promote(NAME, "challenger", PromotionSettings(gate=GATE), SigningSettings())
+    assert decision.outcome == "promoted"
+    promoted = client.get_model_version(NAME, "1").tags
+    made = rescore(asked, replace(SETTINGS, alias=None, rescore="champion"), 0.0)
+    assert made.alias == "champion"
+    assert aliases() == {"challenger": 2, "champion": 2}
+    tags = client.get_model_version(NAME, "2").tags
+    of_promotion = {name for name in promoted if name.startswith("promotion.")}
+    assert of_promotion and all(tags[name] == promoted[name] for name in of_promotion)
+
+
+@pytest.mark.usefixtures("challenger")
+@pytest.mark.parametrize(("outcome", "stays"), [("rolled back", True), ("refused", False)])
+def test_a_version_that_was_rolled_back_stays_so(
+    asked: Benchmarking, outcome: str, stays: bool
+) -> None:
+    client = mlflow.MlflowClient()
+    client.set_model_version_tag(NAME, "1", "promotion.outcome", outcome)
+    rescore(asked, SETTINGS, 0.0)
+    assert ("promotion.outcome" in client.get_model_version(NAME, "2").tags) == stays
+    if stays:
+        with pytest.raises(PromotionError, match="version 2 .*was rolled back"):
+            decided()
+    else:
+        assert set(decided()[1]) == {"itt"}
+
+
+def test_an_alias_that_moved_meanwhile_is_not_taken_back(
+    challenger: ModelVersion, asked: Benchmarking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, register = mlflow.MlflowClient(), rescoring.register_files
+    client.set_registered_model_alias(NAME, "champion", "1")
+    champion = replace(SETTINGS, rescore="champion")
+    other = client.create_model_version(NAME, challenger.source, challenger.run_id)
+
+    def slow(*arguments: Any) -> Any:
+        made = register(*arguments)
+        client.set_registered_model_alias(NAME, "champion", other.version)
+        return made
+
+    monkeypatch.setattr(rescoring, "register_files", slow)
+    assert rescore(asked, champion, 0.0).alias is None
+    assert aliases() == {"champion": 2, "challenger": 3}
 
 
 def test_with_keys_the_new_evidence_is_signed(
     challenger: ModelVersion,
-    subtask: Subtask,
-    models: tuple[Path, Path],
-    known: TrainingRows,
+    asked: Benchmarking,
     sealed: Callable[..., ModelVersion],
     key_pair: Callable[[str], SigningSettings],
     tmp_path: Path,
@@ -173,21 +239,45 @@ def test_with_keys_the_new_evidence_is_signed(
     sealed(challenger, keys)
     public = SigningSettings(keys.public_key)
     with pytest.raises(SettingsError, match=r"registration\.signing\.private_key"):
-        own = scorer(subtask, models[0], public)
-        rescore(own, known, DATA, replace(SETTINGS, signing=public))
-    made = rescore(scorer(subtask, models[0], keys), known, DATA, replace(SETTINGS, signing=keys))
+        rescore(asked, replace(SETTINGS, signing=public), 0.0)
+    made = rescore(asked, replace(SETTINGS, signing=keys), 0.0)
     version = mlflow.MlflowClient().get_model_version(NAME, str(made.version))
-    assert verified(version, tmp_path / "copy", public).evidence.scores
-    assert set(decided(subtask, models[0], public)[1]) == {"itt"}
+    assert verified(version, tmp_path / "copy", public).tables().version
+    assert set(decided(public)[1]) == {"itt"}
 
 
-def test_a_version_of_other_data_or_without_alias_is_refused(
-    challenger: ModelVersion, subtask: Subtask, models: tuple[Path, Path], known: TrainingRows
+@pytest.mark.usefixtures("challenger")
+def test_another_base_is_refused(asked: Benchmarking, models: tuple[Path, Path]) -> None:
+    with pytest.raises(SettingsError, match=r"model: version 1 was fine-tuned from another"):
+        rescore(replace(asked, base=ModelSettings(f"local-dir:{models[1]}")), SETTINGS, 0.0)
+
+
+def test_a_version_that_does_not_name_its_base_is_refused(
+    challenger: ModelVersion, asked: Benchmarking, sealed: Callable[..., ModelVersion]
 ) -> None:
+    mlflow.MlflowClient().delete_model_version_tag(NAME, "1", "base_fingerprint")
+    sealed(challenger)
+    with pytest.raises(SettingsError, match="does not say from which"):
+        rescore(asked, SETTINGS, 0.0)
+
+
+@pytest.mark.usefixtures("challenger")
+def test_files_of_other_weights_than_the_tag_says_are_refused(asked: Benchmarking) -> None:
+    mlflow.MlflowClient().set_model_version_tag(NAME, "1", "fingerprint", "f0")
+    with pytest.raises(VersionError, match=r"version 1 .*names the fingerprint .*names f0"):
+        rescore(asked, SETTINGS, 0.0)
+
+
+@pytest.mark.usefixtures("challenger")
+def test_a_version_of_other_data_or_without_alias_is_refused(asked: Benchmarking) -> None:
     with pytest.raises(SettingsError, match=r"dataset: version 1 .*dddd.*, this dataset has eeee"):
-        rescore(scorer(subtask, models[0]), known, "e" * 64, SETTINGS)
-    for alias, named in ((None, "got null"), ("nobody", "'nobody'")):
-        with pytest.raises(SettingsError, match=rf"registration\.alias: .*{named}"):
-            rescore(scorer(subtask, models[0]), known, DATA, replace(SETTINGS, alias=alias))
-    aliases = mlflow.MlflowClient().get_registered_model(NAME).aliases
-    assert {alias: int(number) for alias, number in aliases.items()} == {"challenger": 1}
+        rescore(replace(asked, data_hash="e" * 64), SETTINGS, 0.0)
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"alias": None}, "alias: .*got null"),
+        ({"alias": "nobody"}, "alias: .*'nobody'"),
+        ({"rescore": "nobody"}, "rescore: .*'nobody'"),
+    ]
+    for changes, named in cases:
+        with pytest.raises(SettingsError, match=rf"registration\.{named}"):
+            rescore(asked, replace(SETTINGS, **changes), 0.0)
+    assert aliases() == {"challenger": 1}

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
@@ -18,6 +20,7 @@ from safetensors.torch import load_file, save_file
 
 from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.evaluation.contamination import Overlap
+from compo_pipeline.evaluation.fingerprints import ScoresFingerprint
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.registry import signing as signatures
@@ -25,6 +28,7 @@ from compo_pipeline.registry import tracking
 from compo_pipeline.registry.copies import copy_version, same_model
 from compo_pipeline.registry.evidence import Evidence
 from compo_pipeline.registry.promotion import roll_back
+from compo_pipeline.registry.reference import REFERENCE, WORDS
 from compo_pipeline.registry.settings import (
     CopySettings,
     Gate,
@@ -42,6 +46,13 @@ OVERLAP = Overlap("sugar_crepe_pp", "swap_att", 9, 1, 0, None, 9, 0)
 TORCH = torch.__version__.partition("+")[0]
 # In tags and record of a version.
 SAME = {"checkpoint_sha256": "c" * 64, "precision": "fp32"}
+EVIDENCE = (
+    "evidence.json",
+    "items.parquet",
+    "reference.parquet",
+    "scores.parquet",
+    "words.parquet",
+)
 numbers = itertools.count()
 
 
@@ -118,10 +129,17 @@ def second_weights(files: Path, name: str) -> None:
 
 
 def overlap(files: Path, **changes: Any) -> None:
-    path = export_of(files) / "evidence.json"
+    path = export_of(files) / "evidence" / "evidence.json"
     content = json.loads(path.read_text())
     content["overlaps"][0] |= changes
     path.write_text(json.dumps(content))
+
+
+def reference(files: Path, **columns: Any) -> None:
+    """Write a reference of one row."""
+    whole = {"image": [[1.0, 0.0]], "text": [[0.0, 1.0]], "cosine": [0.0], "margin": [None]}
+    table = pa.table({**whole, "tokens": [3], "words": [1], **columns}, schema=REFERENCE)
+    pq.write_table(table, export_of(files) / "evidence" / "reference.parquet")
 
 
 def laughs(files: Path) -> None:
@@ -178,16 +196,76 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a second export": (lambda files: (files / "artifacts" / "b").mkdir(), "artifacts/b is a"),
     "no evidence": (
-        lambda files: (export_of(files) / "evidence.json").unlink(),
-        r"evidence\.json is missing",
+        lambda files: shutil.rmtree(export_of(files) / "evidence"),
+        r"evidence is missing",
+    ),
+    **{
+        f"no {name}": (
+            lambda files, name=name: (export_of(files) / "evidence" / name).unlink(),
+            rf"evidence/{re.escape(name)} is missing",
+        )
+        for name in EVIDENCE
+    },
+    "more evidence": (
+        lambda files: second_weights(files, "evidence/more.parquet"),
+        r"evidence/more\.parquet is a file",
+    ),
+    "evidence beside its folder": (
+        lambda files: second_weights(files, "evidence.json"),
+        r"evidence\.json is a file",
+    ),
+    "a folder of evidence": (
+        lambda files: (export_of(files) / "evidence" / "more").mkdir(),
+        "evidence/more is a folder",
     ),
     "damaged evidence": (
-        lambda files: line(export_of(files), "evidence.json", "}"),
+        lambda files: line(export_of(files), "evidence/evidence.json", "}"),
         r"evidence\.json is not valid JSON",
     ),
     "a negative overlap": (lambda files: overlap(files, same_bytes=-5), "same_bytes .* is -5"),
     "an overlap above its whole": (lambda files: overlap(files, images=0), "same_bytes .* is 1"),
     "an overlap without numbers": (lambda files: overlap(files, images=None), "images"),
+    "half a reference": (
+        lambda files: (export_of(files) / "evidence/reference.parquet").write_bytes(b"PAR1"),
+        r"evidence/reference\.parquet cannot be read as Parquet",
+    ),
+    "words of another table": (
+        lambda files: shutil.copyfile(
+            export_of(files) / "evidence/scores.parquet",
+            export_of(files) / "evidence/words.parquet",
+        ),
+        r"evidence/words\.parquet .* has the columns",
+    ),
+    "a long vector": (
+        lambda files: reference(files, image=[[2.0, 0.0]]),
+        r"evidence/reference\.parquet: the column 'image' has other vectors",
+    ),
+    "vectors of two widths": (
+        lambda files: reference(files, text=[[1.0]]),
+        r"evidence/reference\.parquet: the column 'text' has other vectors",
+    ),
+    "a vector of NaN": (
+        lambda files: reference(files, text=[[float("nan"), 0.0]]),
+        r"evidence/reference\.parquet: the column 'text' has other vectors",
+    ),
+    "an impossible cosine": (
+        lambda files: reference(files, cosine=[1.5]),
+        r"evidence/reference\.parquet: a cosine",
+    ),
+    "no cosine": (
+        lambda files: reference(files, cosine=[None]),
+        r"evidence/reference\.parquet .*'cosine' lacks values",
+    ),
+    "too many words": (
+        lambda files: pq.write_table(
+            pa.table(
+                {"word": [f"word {k}" for k in range(100_002)], "count": [1] * 100_002},
+                schema=WORDS,
+            ),
+            export_of(files) / "evidence/words.parquet",
+        ),
+        r"evidence/words\.parquet .* has 100002 rows",
+    ),
     "half the weights": (
         lambda files: (export_of(files) / "open_clip_model.safetensors").write_bytes(b"half"),
         "open_clip_model.safetensors",
@@ -322,11 +400,13 @@ def test_a_changed_version_is_not_used_even_if_its_digests_are_forged(
     assert "\n" not in refusal.value.message
 
 
-@pytest.mark.parametrize("name", ["compo.json", "evidence.json"])
+@pytest.mark.parametrize("name", ["compo.json", *(f"evidence/{name}" for name in EVIDENCE)])
 def test_a_changed_byte_of_any_file_counts(
     version: ModelVersion, files: Path, tmp_path: Path, name: str
 ) -> None:
-    line(export_of(files), name, " ")
+    content = bytearray((export_of(files) / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (export_of(files) / name).write_bytes(content)
     with pytest.raises(VersionError, match=rf"version 1 .*{name} was changed"):
         verified(version, tmp_path / "copy", UNSIGNED)
 
@@ -381,7 +461,7 @@ def test_no_alias_moves_to_a_changed_version(
     client, name = mlflow.MlflowClient(), version.name
     before = client.get_registered_model(name).aliases
     gate = Gate(version=1, rules={"itt": GateRule("sugar_crepe_pp/itt/swap_att", "rise")})
-    settings = PromotionSettings(captions="", gate=gate)
+    settings = PromotionSettings(gate=gate)
     for dry_run in (True, False):
         with pytest.raises(VersionError, match="safetensors was changed"):
             roll_back(name, replace(settings, dry_run=dry_run), UNSIGNED)
@@ -393,15 +473,19 @@ def test_no_alias_moves_to_a_changed_version(
 
 def test_a_changed_version_is_not_found_again(version: ModelVersion, files: Path) -> None:
     client = mlflow.MlflowClient()
-    evidence = Evidence({}, (OVERLAP,))
+    evidence = Evidence(version.tags["fingerprint"], "", (), {}, (OVERLAP,))
     found = same_model(client, version.name, version.tags, evidence, UNSIGNED)
     assert found is not None and int(found.version) == 2
     tagged = {**version.tags, "checkpoint_sha256": "d" * 64}
     client.set_model_version_tag(version.name, "2", "checkpoint_sha256", "d" * 64)
     assert same_model(client, version.name, tagged, evidence, UNSIGNED) is None
     client.set_model_version_tag(version.name, "2", "checkpoint_sha256", "c" * 64)
-    anew = replace(evidence, overlaps=(replace(OVERLAP, same_bytes=2),))
-    assert same_model(client, version.name, version.tags, anew, UNSIGNED) is None
+    scored = ScoresFingerprint("sugar_crepe_pp", "i", "m", "c", {})
+    for anew in (
+        replace(evidence, overlaps=(replace(OVERLAP, same_bytes=2),)),
+        replace(evidence, scored=(scored,)),
+    ):
+        assert same_model(client, version.name, version.tags, anew, UNSIGNED) is None
     weights_become(Path(found.source), lambda tensor: tensor + 1)
     assert same_model(client, version.name, version.tags, evidence, UNSIGNED) is None
 

@@ -11,15 +11,17 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from compo_pipeline.evaluation import statistics
 from compo_pipeline.evaluation.metrics import Key, ReportedMetric, reported_metrics
-from compo_pipeline.evaluation.slices import ItemSlices
 from compo_pipeline.records import GRADED, Score
+
+if TYPE_CHECKING:
+    from compo_pipeline.evaluation.slices import ItemSlices
 
 BASE, CONTROL, FINE_TUNED = "base", "control", "fine_tuned"
 ROLES = (BASE, CONTROL, FINE_TUNED)

@@ -28,6 +28,7 @@ from compo_pipeline.evaluation.comparison import (
 from compo_pipeline.evaluation.conclusions import summary_lines
 from compo_pipeline.evaluation.contamination import Overlap, TrainingRows, overlaps
 from compo_pipeline.evaluation.embed import Embedded, Embedder, Tokens
+from compo_pipeline.evaluation.fingerprints import ScoresFingerprint, scores_fingerprints
 from compo_pipeline.evaluation.metrics import Key, benchmark_labels
 from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.evaluation.settings import EvaluationSettings
@@ -87,6 +88,7 @@ class Comparison:
     models' own names, `fingerprints` to fingerprints of their weights. Values are per cent.
     `conclusions` are the lines of `conclusions.summary_lines`. `titles` are labels of benchmarks
     whose files are not the official ones, `method_label` is the method's name for readers.
+    `scored` has a fingerprint of each benchmark's scores.
     """
 
     dataset: str
@@ -100,6 +102,7 @@ class Comparison:
     titles: dict[str, str] = field(default_factory=dict)
     method_label: str = ""
     slices: tuple[Row, ...] = ()
+    scored: tuple[ScoresFingerprint, ...] = ()
 
     @property
     def benchmarks(self) -> dict[str, str]:
@@ -188,6 +191,7 @@ def evaluate(
         titles=labels,
         method_label=label,
         slices=tuple(compare_slices([scores], names, slices, settings.slice_items, labels)),
+        scored=tuple(scores_fingerprints(subtasks, settings)),
     )
     return scores, comparison
 

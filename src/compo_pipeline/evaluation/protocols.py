@@ -23,6 +23,9 @@ STRICT = "strict_accuracy"
 CHOICES = ("accuracy", STRICT, "itt", "t2i")
 """Metrics whose verdict is `choice`."""
 
+RECALLS = (1, 5, 10)
+"""The k of recall at k."""
+
 TEXT_ONLY_CHANCE = 1 / 3
 # Chance levels of `group`: of similarities in random order.
 GROUP_CHANCES = {"text": 1 / 4, "image": 1 / 4, "group": 1 / 6, "group_match": 1 / 2}

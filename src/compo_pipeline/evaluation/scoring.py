@@ -33,7 +33,6 @@ from compo_pipeline.evaluation.embed import Embedded
 from compo_pipeline.evaluation.metrics import Key
 from compo_pipeline.records import PER_CLASS, Score
 
-RECALLS = (1, 5, 10)
 TOPS = (1, 5)
 _QUERIES_AT_ONCE = 512
 
@@ -328,13 +327,15 @@ def _retrieval(scorer: _Scorer) -> Iterator[Scored]:
     # product promises that of the same column only. So each distinct text is compared once.
     distinct = {text: place for place, text in enumerate(dict.fromkeys(texts))}
     columns = np.array([distinct[text] for text in texts], dtype=np.int64)
-    best, rivals = _ranking(
-        images, image_rows, scorer.texts.of(distinct), owners, RECALLS, columns=columns
+    best, rivals = ranking_in_blocks(
+        images, image_rows, scorer.texts.of(distinct), owners, protocols.RECALLS, columns=columns
     )
-    chances = {f"i2t_r{k}": _chance(len(texts), counts, k) for k in RECALLS}
+    chances = {f"i2t_r{k}": _chance(len(texts), counts, k) for k in protocols.RECALLS}
     yield from scorer.ranked(chances, best, rivals, _names(items), scorer.skipped)
-    best, rivals = _ranking(scorer.texts.of(texts), owners, images, image_rows, RECALLS)
-    chances = {f"t2i_r{k}": _chance(len(items), np.ones_like(owners), k) for k in RECALLS}
+    best, rivals = ranking_in_blocks(
+        scorer.texts.of(texts), owners, images, image_rows, protocols.RECALLS
+    )
+    chances = {f"t2i_r{k}": _chance(len(items), np.ones_like(owners), k) for k in protocols.RECALLS}
     yield from scorer.ranked(chances, best, rivals, captions, skipped_captions)
 
 
@@ -346,7 +347,9 @@ def _zero_shot(scorer: _Scorer) -> Iterator[Scored]:
     classifier = protocols.class_embeddings(prompts)
     number = {name: place for place, name in enumerate(task.classes)}
     labels = np.array([number[item.positives[0]] for item in items], dtype=np.int64)
-    best, rivals = _ranking(scorer.images(items), labels, classifier, np.arange(classes), tops)
+    best, rivals = ranking_in_blocks(
+        scorer.images(items), labels, classifier, np.arange(classes), tops
+    )
     names = _names(items)
     chances = {f"top{k}": protocols.ranking_chance(classes, 1, k) for k in tops}
     yield from scorer.ranked(chances, best, rivals, names, scorer.skipped)
@@ -378,7 +381,7 @@ _PROTOCOLS: dict[str, Callable[[_Scorer], Iterator[Scored]]] = {
 }
 
 
-def _ranking(
+def ranking_in_blocks(
     queries: NDArray[np.float32],
     query_owner: Ints,
     candidates: Floats,

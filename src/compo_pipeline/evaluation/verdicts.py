@@ -4,35 +4,58 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from compo_pipeline.evaluation import protocols
-from compo_pipeline.evaluation.benchmarks.items import Item, Subtask, items_by_key
-from compo_pipeline.evaluation.scoring import RECALLS
-from compo_pipeline.records import GRADED, Score
+from compo_pipeline.records import GRADED, Score, ScoredItem
+
+if TYPE_CHECKING:
+    from compo_pipeline.evaluation.benchmarks.items import Subtask
+    from compo_pipeline.evaluation.slices import ItemSlices
 
 
-def check_verdicts(rows: Sequence[Score], subtasks: Iterable[Subtask]) -> None:
+def scored_items(
+    subtasks: Iterable[Subtask], slices: ItemSlices = MappingProxyType({})
+) -> Iterator[ScoredItem]:
+    """The shape of each item of some subtasks, and its slices."""
+    for task in subtasks:
+        for item in task.items:
+            yield ScoredItem(
+                benchmark=task.benchmark,
+                subtask=task.name,
+                item=item.item,
+                positives=len(item.positives),
+                negatives=len(item.negatives),
+                other_images=len(item.other_images),
+                right_images=item.right_images,
+                ties_right=task.ties_right,
+                slices=tuple(slices.get((task.benchmark, task.name, item.item), ())),
+            )
+
+
+def check_verdicts(rows: Sequence[Score], items: Iterable[ScoredItem]) -> None:
     """Check that the verdicts of stored rows follow from their similarities.
 
     Args:
         rows: of one model.
-        subtasks: that were scored.
+        items: that were scored.
 
     Raises:
         ValueError: a similarity is missing or not finite, or the protocol gives another verdict;
             names the first such item.
     """
-    scored = {(task.benchmark, task.name): task for task in subtasks}
-    items = items_by_key(scored.values())
-    gallery = _gallery(rows, items)
+    known = {(item.benchmark, item.subtask, item.item): item for item in items}
+    ties = {key[:2] for key, item in known.items() if item.ties_right}
+    gallery = _gallery(rows, known)
     groups: dict[tuple[str, bool, int, int], list[Score]] = {}
     for row in rows:
         if row.correct is None and row.skipped is not None and not row.similarities:
             continue
-        matches, length, finite = _expected(row, items, gallery)
+        matches, length, finite = _expected(row, known, gallery)
         values = row.similarities
         if len(values) != length or not all(map(math.isfinite, values[:finite])):
             raise ValueError(
@@ -41,8 +64,7 @@ def check_verdicts(rows: Sequence[Score], subtasks: Iterable[Subtask]) -> None:
         if row.metric in GRADED:
             _check_precision(row, matches)
             continue
-        task = scored.get((row.benchmark, row.subtask))
-        ties_right = task is not None and task.ties_right
+        ties_right = (row.benchmark, row.subtask) in ties
         groups.setdefault((row.metric, ties_right, matches, length), []).append(row)
     for (metric, ties_right, matches, _), group in groups.items():
         similarities = np.array([row.similarities for row in group])
@@ -62,19 +84,29 @@ def _check_precision(row: Score, matches: int) -> None:
         raise ValueError(f"{_place(row)} is stored as {stored}, its similarities give {value}")
 
 
-_Items = Mapping[tuple[str, str, str], Item]
+_Items = Mapping[tuple[str, str, str], ScoredItem]
 """By benchmark, subtask and name."""
 
-_UNKNOWN = Item("", "", (), right_images=0)
+_UNKNOWN = ScoredItem(
+    benchmark="",
+    subtask="",
+    item="",
+    positives=0,
+    negatives=0,
+    other_images=0,
+    right_images=0,
+    ties_right=False,
+    slices=(),
+)
 
 
 def _gallery(rows: Iterable[Score], items: _Items) -> Counter[tuple[str, str, str]]:
     """Number of candidates of retrieval, by benchmark, subtask and direction."""
     found: Counter[tuple[str, str, str]] = Counter()
     for row in rows:
-        if row.metric == f"i2t_r{RECALLS[0]}" and row.correct is not None:
+        if row.metric == f"i2t_r{protocols.RECALLS[0]}" and row.correct is not None:
             item = items.get((row.benchmark, row.subtask, row.item), _UNKNOWN)
-            found[row.benchmark, row.subtask, "i2t"] += len(item.positives)
+            found[row.benchmark, row.subtask, "i2t"] += item.positives
             found[row.benchmark, row.subtask, "t2i"] += 1
     return found
 
@@ -90,9 +122,9 @@ def _expected(
     direction, _, k = row.metric.partition("_r")
     name = row.item.rpartition("#")[0] if k and direction == "t2i" else row.item
     item = items.get((row.benchmark, row.subtask, name), _UNKNOWN)
-    positives, images = len(item.positives), 1 + len(item.other_images)
+    positives, images = item.positives, 1 + item.other_images
     if row.metric in ("accuracy", protocols.STRICT, "itt", "joint"):
-        length = positives + len(item.negatives)
+        length = positives + item.negatives
         return positives, length, length
     if row.metric in GRADED:
         return item.right_images, 1 + images, 1 + images

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -15,7 +16,7 @@ from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSet
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.next_steps import kedro_run
 from compo_pipeline.provenance import page_facts
-from compo_pipeline.records import Caption, Fact, Rejected, Score
+from compo_pipeline.records import Caption, Fact, Rejected, Score, ScoredItem
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,16 +40,16 @@ def score_models(
     dataset: str,
     data_root: str,
     language_model: str,
-) -> tuple[Sequence[Score], dict[str, Any], dict[str, Any]]:
-    """Scores of every item, metrics by model for DVC, and the comparison of the models."""
+) -> tuple[Sequence[Score], Sequence[ScoredItem], dict[str, Any], dict[str, Any]]:
+    """Scores of every item, the items' shapes, metrics by model for DVC, the comparison."""
     from compo_pipeline.evaluation.benchmarks import loading
     from compo_pipeline.evaluation.comparison import CONTROL, FINE_TUNED, by_role, run_metrics
     from compo_pipeline.evaluation.contamination import TRAINING_SPLIT, training_rows
     from compo_pipeline.evaluation.evaluate import evaluate, loaders
     from compo_pipeline.evaluation.slices import item_slices
+    from compo_pipeline.evaluation.verdicts import scored_items
     from compo_pipeline.language.parsing import parses_of
     from compo_pipeline.registry import tracking
-    from compo_pipeline.registry.scores import store_evaluation
 
     settings = parse(EvaluationSettings, evaluation, "evaluation")
     wanted = parse(BenchmarksSettings, benchmarks, "benchmarks")
@@ -80,8 +81,14 @@ def score_models(
         found = {subtask.benchmark for subtask in subtasks}
         record.tags({f"benchmark.{name}": comparison.benchmarks[name] for name in sorted(found)})
         record.document(comparison.to_json(), "comparison.json")
-        store_evaluation(record, scores, comparison, subtasks, wanted.root, settings)
-    return scores, metrics, comparison.to_json()
+        record.dataset("benchmarks", _benchmarks_digest(comparison), wanted.root, "evaluation")
+    return scores, list(scored_items(subtasks, slices)), metrics, comparison.to_json()
+
+
+def _benchmarks_digest(comparison: Comparison) -> str:
+    """Sixteen hexadecimal digits of the benchmarks' items and images."""
+    scored = [(each.items, each.images) for each in comparison.scored]
+    return hashlib.sha256(f"{scored}".encode()).hexdigest()[:16]
 
 
 def write_report(
@@ -220,7 +227,7 @@ def create_pipeline() -> Pipeline:
                     "params:data.root",
                     "params:language.model",
                 ],
-                outputs=["scores", "metrics", "comparison"],
+                outputs=["scores", "scored_items", "metrics", "comparison"],
                 name="score_models",
             ),
             node(

@@ -6,26 +6,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kedro.pipeline import Pipeline, node
 
 from compo_pipeline.configuration import SettingsError, parse
-from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
-from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.provenance import page_facts
 from compo_pipeline.registry.settings import (
     PromotionSettings,
     RegistrationSettings,
-    SigningSettings,
     TrackingSettings,
 )
 
 if TYPE_CHECKING:
     from compo_pipeline.presentation.pages import Link
-    from compo_pipeline.registry.version_scores import VersionScores
 
 log = logging.getLogger(__name__)
 
@@ -36,11 +31,8 @@ def act(
     tracking: Mapping[str, Any],
     command: Mapping[str, Any],
     report: str,
-    **scored: Any,
 ) -> Path:
     """Promote, roll back, copy or repair, and write the report; return its folder.
-
-    `scored` are the inputs of `_scorer`.
 
     Raises:
         PromotionError: the challenger was refused, or another process moved an alias meanwhile.
@@ -79,8 +71,9 @@ def act(
             raise SettingsError(
                 "registration.alias: expected the alias of the version to promote, got null"
             )
-        scorer = _scorer(settings, registered.signing, **scored)
-        decision = promotions.promote(registered.name, registered.alias, scorer, settings)
+        decision = promotions.promote(
+            registered.name, registered.alias, settings, registered.signing
+        )
     page = promotion_page.write_decision(decision, facts, links, folder)
     promotion_page.show(decision)
     if decision.failed:
@@ -98,43 +91,6 @@ def _links(folder: Path) -> list[Link]:
     return links(folder, {" ".join(page.parts[-5:-2]): (page, "kedro run") for page in reports})
 
 
-def _scorer(
-    settings: PromotionSettings,
-    signing: SigningSettings,
-    evaluation: Mapping[str, Any],
-    benchmarks: Mapping[str, Any],
-    model: Mapping[str, Any],
-    data_root: str,
-    language_model: str,
-) -> VersionScores:
-    """Scores on the configured benchmarks and on the dataset's own captions."""
-    from kedro.io import DatasetError
-
-    from compo_pipeline.datasets.catalog import RowsDataset
-    from compo_pipeline.evaluation.benchmarks.loading import gather
-    from compo_pipeline.evaluation.slices import item_slices
-    from compo_pipeline.language.parsing import parses_of
-    from compo_pipeline.registry.version_scores import VersionScores
-
-    wanted = parse(BenchmarksSettings, benchmarks, "benchmarks")
-    # Read here and not through the catalog: a rollback and a copy need no data.
-    dataset = RowsDataset(filepath=settings.captions, row="Caption")
-    try:
-        captions = [] if wanted.retrieval.split is None else dataset.load()
-    except DatasetError as error:
-        raise SettingsError(f"promotion.captions: {error}") from None
-    subtasks = gather(wanted, captions, Path(data_root))
-    return VersionScores(
-        subtasks=subtasks,
-        evaluation=parse(EvaluationSettings, evaluation, "evaluation"),
-        base=parse(ModelSettings, model, "model"),
-        reevaluate=settings.reevaluate,
-        store=not settings.dry_run,
-        signing=signing,
-        slices=item_slices(subtasks, settings.gate.slice_kinds, partial(parses_of, language_model)),
-    )
-
-
 def create_pipeline() -> Pipeline:
     """The promotion pipeline; its input is the registry, not the catalog."""
     return Pipeline(
@@ -147,11 +103,6 @@ def create_pipeline() -> Pipeline:
                     "tracking": "params:tracking",
                     "command": "params:command",
                     "report": "params:paths.promotion_report",
-                    "evaluation": "params:evaluation",
-                    "benchmarks": "params:benchmarks",
-                    "model": "params:model",
-                    "data_root": "params:data.root",
-                    "language_model": "params:language.model",
                 },
                 outputs="promotion_report",
                 name="promote",

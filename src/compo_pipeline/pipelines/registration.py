@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,8 @@ from typing import Any
 from kedro.pipeline import Pipeline, node
 
 from compo_pipeline.configuration import parse
+from compo_pipeline.evaluation.settings import EvaluationSettings
+from compo_pipeline.records import Caption, Score, ScoredItem
 from compo_pipeline.registry.settings import RegistrationSettings
 
 
@@ -18,16 +20,37 @@ def export_checkpoint(
     run: Mapping[str, Any],
     manifest: Mapping[str, Any],
     comparison: Mapping[str, Any],
+    scores: Sequence[Score],
+    scored_items: Sequence[ScoredItem],
+    valid_captions: Sequence[Caption],
     registration: Mapping[str, Any],
+    evaluation: Mapping[str, Any],
+    root: str,
     folder: str,
 ) -> Path:
-    """Write the checkpoint as a folder that open_clip can load, with its model card."""
+    """Write the checkpoint as a folder that open_clip can load, with its model card and evidence.
+
+    The evidence's reference is of the exported weights.
+    """
+    from compo_pipeline.compute import choose_device
     from compo_pipeline.evaluation.evaluate import Comparison
+    from compo_pipeline.models.loading import load
+    from compo_pipeline.registry.evidence import MODELS, Evidence, write_evidence
+    from compo_pipeline.registry.reference import write_reference
     from compo_pipeline.registry.registration import export_with_card
+    from compo_pipeline.tables.rows import Table
 
     settings = parse(RegistrationSettings, registration, "registration")
+    scoring = parse(EvaluationSettings, evaluation, "evaluation")
     compared = Comparison.from_json(comparison)
-    return export_with_card(checkpoint, Path(folder), run, manifest, compared, settings)
+    export = export_with_card(checkpoint, Path(folder), run, manifest, compared, settings)
+    table = Table.of(scores, Score)
+    by_role = {role: table.having("model", [compared.models[role]]) for role in MODELS}
+    write_evidence(export, Evidence.of(compared), by_role, scored_items)
+    exported = load(export).to(choose_device(scoring.device, key="evaluation.device"))
+    rows = settings.reference_rows
+    write_reference(export, exported, valid_captions, Path(root), rows, scoring)
+    return export
 
 
 def register_export(
@@ -60,7 +83,12 @@ def create_pipeline() -> Pipeline:
                     "run",
                     "manifest",
                     "comparison",
+                    "scores",
+                    "scored_items",
+                    "valid_captions",
                     "params:registration",
+                    "params:evaluation",
+                    "params:data.root",
                     "params:paths.export",
                 ],
                 outputs="export",

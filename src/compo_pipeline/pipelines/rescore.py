@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,27 +27,37 @@ def rescore_version(
     benchmarks: Mapping[str, Any],
     model: Mapping[str, Any],
     data_root: str,
+    language_model: str,
+    settle: float,
 ) -> dict[str, Any]:
     """Score the version with the registration's alias and its base, and register it again."""
     from compo_pipeline.evaluation.benchmarks.loading import gather
-    from compo_pipeline.evaluation.contamination import training_rows
+    from compo_pipeline.evaluation.contamination import TRAINING_SPLIT, training_rows
+    from compo_pipeline.evaluation.slices import item_slices
+    from compo_pipeline.language.parsing import parses_of
     from compo_pipeline.registry import tracking as store
-    from compo_pipeline.registry.rescoring import rescore
-    from compo_pipeline.registry.version_scores import VersionScores
+    from compo_pipeline.registry.rescoring import Benchmarking, rescore
 
     settings = parse(RegistrationSettings, registration, "registration")
     scoring = parse(EvaluationSettings, evaluation, "evaluation")
     root = Path(data_root)
     store.configure(parse(TrackingSettings, tracking, "tracking"), Path.cwd())
-    scorer = VersionScores(
-        subtasks=gather(parse(BenchmarksSettings, benchmarks, "benchmarks"), valid_captions, root),
+    subtasks = gather(parse(BenchmarksSettings, benchmarks, "benchmarks"), valid_captions, root)
+    sentences = (
+        text for row in valid_captions if row.split == TRAINING_SPLIT for text in row.sentences
+    )
+    parser = partial(parses_of, language_model)
+    asked = Benchmarking(
+        subtasks=subtasks,
+        slices=item_slices(subtasks, frozenset(scoring.slices), parser, sentences),
         evaluation=scoring,
         base=parse(ModelSettings, model, "model"),
-        reevaluate=False,
-        signing=settings.signing,
+        captions=valid_captions,
+        root=root,
+        known=training_rows(valid_captions, facts, root, scoring),
+        data_hash=manifest["data_hash"],
     )
-    known = training_rows(valid_captions, facts, root, scoring)
-    return asdict(rescore(scorer, known, manifest["data_hash"], settings))
+    return asdict(rescore(asked, settings, settle))
 
 
 def create_pipeline() -> Pipeline:
@@ -65,6 +76,8 @@ def create_pipeline() -> Pipeline:
                     "params:benchmarks",
                     "params:model",
                     "params:data.root",
+                    "params:language.model",
+                    "params:promotion.settle",
                 ],
                 outputs="rescored",
                 name="rescore_version",

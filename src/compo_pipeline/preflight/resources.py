@@ -56,9 +56,8 @@ def _problems(
         copies = "promotion" in read and parameters["promotion"]["action"] == "copy"
         signs = copies or bool({"registered", "rescored"} & outputs)
         yield from _signing(parameters["registration"], signs=signs)
-    # Rolling back and copying versions need no data, and promoting rarely needs a base.
-    promotes = "promotion" in read
-    if promotes and parameters["promotion"]["action"] != "promote":
+    # All that it needs is in the registry.
+    if "promotion" in read:
         return
     data = parse(DataSettings, parameters["data"], "data")
     # Two nodes render the scenes: the first of all pipelines, and the one that scores a list.
@@ -86,7 +85,7 @@ def _problems(
     if f"{METHOD_SETTINGS}.views" in read:
         views = parameters[METHOD_SETTINGS]["views"]
         yield from _words(views, f"{parameters['method']}.views")
-    if "model" in read and not promotes:
+    if "model" in read:
         yield from _model(parameters["model"])
     if "half_truths" in outputs:
         key = "benchmarks.retrieval.split"

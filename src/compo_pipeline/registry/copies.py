@@ -17,7 +17,6 @@ from compo_pipeline.models.weights import read_record
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.evidence import Evidence
 from compo_pipeline.registry.lineage import FILES_TAG, LINEAGE_FILE, file_digests, files_digest
-from compo_pipeline.registry.scores import SCORES
 from compo_pipeline.registry.settings import CopySettings, SigningSettings
 from compo_pipeline.registry.signing import UNSIGNED_FILES, signer
 from compo_pipeline.registry.verification import VersionError, seal, verified
@@ -40,7 +39,8 @@ def same_model(
 ) -> ModelVersion | None:
     """The latest version of the same checkpoint in the same precision, if it is intact.
 
-    Overlaps with the training data that were measured anew need a new version.
+    Evidence of other items, code or settings, or of other overlaps with the training data, needs a
+    new version.
 
     Args:
         client: of the registry.
@@ -64,7 +64,7 @@ def same_model(
             log.warning("Not used again: %s", error.message)
             return None
         same_record = all(record.get(tag) == tags[tag] for tag in _SAME_MODEL)
-        if not same_record or files.evidence.overlaps != evidence.overlaps:
+        if not same_record or files.evidence != evidence:
             log.info("Version %s has other evidence, or is of another model.", found.version)
             return None
     return found
@@ -75,8 +75,8 @@ def copy_version(
 ) -> int | None:
     """Copy a version, under the same name, to another registry.
 
-    The copy is a version of a new run, which has its files and scores. With keys it is signed
-    anew, for a signature names the version's number. A version of the same checkpoint in the same
+    The copy is a version of a new run, which has its files. With keys it is signed anew, for a
+    signature names the version's number. A version of the same checkpoint in the same
     precision is not copied twice.
 
     Args:
@@ -126,12 +126,6 @@ def _copied(
     tags = {"copied_from": origin, "copied_from_run": version.run_id or ""}
     name = f"copy of {version.name} {version.version}"
     run_id = target.create_run(experiment, run_name=name, tags=tags).info.run_id
-    if source_run := tracking.run_of(version):
-        source = mlflow.MlflowClient()
-        if SCORES in {file.path for file in source.list_artifacts(source_run)}:
-            with tempfile.TemporaryDirectory() as temporary:
-                path = source.download_artifacts(source_run, SCORES, temporary)
-                target.log_artifacts(run_id, path, SCORES)
     copy = register_files(target, version, files, run_id, tags, signing)
     target.set_terminated(run_id)
     return copy

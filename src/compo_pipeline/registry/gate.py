@@ -15,13 +15,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from compo_pipeline.evaluation.benchmarks.averages import set_of
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, Row, compare, compare_slices
-from compo_pipeline.evaluation.contamination import Overlap
-from compo_pipeline.evaluation.slices import ItemSlices
 from compo_pipeline.records import Score
 from compo_pipeline.registry.settings import Contamination, Gate, GateRule
+
+if TYPE_CHECKING:
+    from compo_pipeline.evaluation.contamination import Overlap
+    from compo_pipeline.evaluation.slices import ItemSlices
 
 CHALLENGER, OPPONENT = "challenger", "opponent"
 
@@ -123,11 +126,13 @@ def _figures(name: str, rule: GateRule, rows: Iterable[Row], gate: Gate) -> Iter
         and fnmatchcase(row.slice, rule.slice or "")
     ]
     if not matched:
-        of_slice = f" in a slice {rule.slice}" if rule.slice else ""
-        finding = (
-            f"was not scored{of_slice}; switch it on below the key benchmarks, or set "
-            f"promotion.gate.rules.{name} to null"
-        )
+        missing = "was not scored; switch it on below the key benchmarks"
+        if rule.slice:
+            missing = (
+                f"was not scored in a slice {rule.slice}; name its kind in evaluation.slices, and "
+                "the figure below the key benchmarks"
+            )
+        finding = f"{missing}, or set promotion.gate.rules.{name} to null"
         yield Check(name, rule.figure, False, finding)
     for row in matched:
         yield _figure(name, rule, row, gate)

@@ -17,7 +17,7 @@ from packaging.version import InvalidVersion, Version
 
 from compo_pipeline.models.tokenizing import TOKENIZER_FILES
 from compo_pipeline.models.weights import CONFIG_FILE, RECORD_FILE, WEIGHTS_FILE
-from compo_pipeline.registry.evidence import EVIDENCE_FILE
+from compo_pipeline.registry.evidence import EVIDENCE_FILES, EVIDENCE_FOLDER
 from compo_pipeline.registry.lineage import LINEAGE_FILE
 from compo_pipeline.registry.model_card import CARD
 from compo_pipeline.registry.signing import UNSIGNED_FILES
@@ -51,7 +51,7 @@ _EXAMPLES = {
 }
 _NEEDED = frozenset({_MLMODEL, _CODE, _CONDA, _VIRTUALENV, _PIP})
 _TOP = _NEEDED | {LINEAGE_FILE, *UNSIGNED_FILES, *_EXAMPLES.values()}
-_EXPORT = frozenset({WEIGHTS_FILE, CONFIG_FILE, RECORD_FILE, PROBES_FILE, EVIDENCE_FILE, CARD})
+_EXPORT = frozenset({WEIGHTS_FILE, CONFIG_FILE, RECORD_FILE, PROBES_FILE, CARD})
 _FLAVOR = "python_function"
 # What MLflow writes about a model from code; other keys name further code or a pickled model.
 _FLAVOR_KEYS = {
@@ -100,15 +100,25 @@ def check_files(files: Path) -> Path:
     """
     export = exported_folder(files)
     allowed = _EXPORT | (set(TOKENIZER_FILES) if _uses_tokenizer_files(export) else set())
-    for folder, names in ((files, _TOP), (files / "artifacts", frozenset()), (export, allowed)):
+    evidence = export / EVIDENCE_FOLDER
+    if not evidence.is_dir():
+        raise ValueError(f"{evidence.relative_to(files)} is missing")
+    folders = (files / "artifacts", export, evidence)
+    for folder, names in zip(
+        (files, *folders), (_TOP, frozenset(), allowed, EVIDENCE_FILES), strict=True
+    ):
         for path in sorted(folder.iterdir()):
-            if path in (files / "artifacts", export) or (path.is_file() and path.name in names):
+            if path in folders or (path.is_file() and path.name in names):
                 continue
             kind = "folder" if path.is_dir() else "file"
             raise ValueError(
                 f"{path.relative_to(files)} is a {kind} that this program does not write"
             )
-    for folder, names in ((files, _NEEDED), (export, _EXPORT - {CARD})):
+    for folder, names in (
+        (files, _NEEDED),
+        (export, _EXPORT - {CARD}),
+        (evidence, EVIDENCE_FILES),
+    ):
         for name in sorted(names):
             if not (folder / name).is_file():
                 raise ValueError(f"{(folder / name).relative_to(files)} is missing")

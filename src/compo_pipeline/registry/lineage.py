@@ -33,7 +33,7 @@ class Lineage:
     Attributes:
         name: the registered model.
         version: number of the version, which a registry gives once and counts upwards.
-        run_id: the run that the version was registered from; its scores are stored there.
+        run_id: the run that the version was registered from.
         data_hash: fingerprint of the training data; None if unknown.
         base_fingerprint: of the weights that training started from; None if unknown.
         fingerprint: of the version's weights.

@@ -26,10 +26,19 @@ from compo_pipeline.configuration import PlainError
 from compo_pipeline.records import Score
 from compo_pipeline.registry import gate, tracking, versions
 from compo_pipeline.registry.gate import Check
-from compo_pipeline.registry.scores import ScoresInvalid
-from compo_pipeline.registry.settings import CHAMPION, PREVIOUS, PromotionSettings, SigningSettings
-from compo_pipeline.registry.verification import VersionError, verified
-from compo_pipeline.registry.version_scores import ScoresMissing, VersionScores
+from compo_pipeline.registry.settings import (
+    CHAMPION,
+    PREVIOUS,
+    Gate,
+    PromotionSettings,
+    SigningSettings,
+)
+from compo_pipeline.registry.verification import (
+    VerifiedFiles,
+    VersionError,
+    verified,
+    verified_files,
+)
 from compo_pipeline.registry.versions import DECISION_TAG, OUTCOME
 
 Outcome = Literal["promoted", "refused", "unchanged", "contested", "rolled back"]
@@ -39,6 +48,10 @@ log = logging.getLogger(__name__)
 
 class PromotionError(PlainError, RuntimeError):
     """An alias was not moved; the message gives the reason."""
+
+
+class Incomparable(PlainError, ValueError):
+    """Scores that cannot be compared: of other weights, items, images, code or settings."""
 
 
 class Contested(PlainError, RuntimeError):
@@ -147,22 +160,25 @@ class Decision:
         return tags
 
 
-def promote(name: str, alias: str, scorer: VersionScores, settings: PromotionSettings) -> Decision:
+def promote(
+    name: str, alias: str, settings: PromotionSettings, signing: SigningSettings
+) -> Decision:
     """Compare the challenger with the champion, or with its base if there is none, and decide.
 
-    A challenger whose files are not those that were registered is refused.
+    All that is compared is in the evidence of the two versions. A challenger whose files are not
+    those that were registered, or that was scored in another way than the champion, is refused.
 
     Args:
         name: the registered model.
         alias: of the challenger.
-        scorer: source of the scores.
         settings: gate, dry run.
+        signing: the configured keys.
 
     Raises:
         PromotionError: there is no challenger, or it was champion and was rolled back.
         SettingsError: an alias names a version that does not exist.
     """
-    with _aliases(name, settings) as aliases:
+    with locked_aliases(name, settings.settle) as aliases:
         number, champion = aliases.version(alias), aliases.version(CHAMPION)
         if number is None:
             raise PromotionError(
@@ -182,7 +198,7 @@ def promote(name: str, alias: str, scorer: VersionScores, settings: PromotionSet
         )
         if number == champion:
             return decision
-        decision = _judged(decision, alias, scorer, settings)
+        decision = _judged(decision, alias, settings, signing)
         if settings.dry_run:
             return decision
         # Before the alias moves: after a kill, no champion may lack its record.
@@ -207,7 +223,7 @@ def roll_back(name: str, settings: PromotionSettings, signing: SigningSettings) 
         SettingsError: the alias `previous` names a version that does not exist.
         VersionError: the previous champion's files are not those that were registered.
     """
-    with _aliases(name, settings) as aliases:
+    with locked_aliases(name, settings.settle) as aliases:
         champion, previous = aliases.version(CHAMPION), aliases.version(PREVIOUS)
         if champion is None or previous is None or champion == previous:
             raise PromotionError(
@@ -256,7 +272,7 @@ def repair(name: str, settings: PromotionSettings, signing: SigningSettings) -> 
     Raises:
         Contested: another process moved an alias at the same time.
     """
-    with _aliases(name, settings) as aliases:
+    with locked_aliases(name, settings.settle) as aliases:
         client, found = mlflow.MlflowClient(), tracking.registered_model(name).aliases
         numbers = {alias: int(number) for alias, number in found.items()}
         gone = {each: n for each, n in numbers.items() if versions.get(name, n) is None}
@@ -292,12 +308,17 @@ def _intact(name: str, number: int, signing: SigningSettings) -> int | None:
 
 
 @contextmanager
-def _aliases(name: str, settings: PromotionSettings) -> Iterator[Aliases]:
-    """The aliases of a model; a store in a local file is locked, a server has no lock."""
+def locked_aliases(name: str, settle: float) -> Iterator[Aliases]:
+    """The aliases of a model; a store in a local file is locked, a server has no lock.
+
+    Args:
+        name: of the registered model.
+        settle: seconds after which a moved alias of a server is read again.
+    """
     tracking.registered_model(name)
     file = tracking.local_file(mlflow.get_registry_uri())
     if file is None:
-        yield Aliases(name, settings.settle)
+        yield Aliases(name, settle)
         return
     tracking.refuse_read_only(file)
     lock = FileLock(file.with_name(f"{file.name}.promotion.lock"))
@@ -314,7 +335,7 @@ def _aliases(name: str, settings: PromotionSettings) -> Iterator[Aliases]:
 
 
 def _judged(
-    decision: Decision, alias: str, scorer: VersionScores, settings: PromotionSettings
+    decision: Decision, alias: str, settings: PromotionSettings, signing: SigningSettings
 ) -> Decision:
     challenger = versions.with_alias(decision.name, alias, decision.version)
     if challenger.tags.get(OUTCOME) == "rolled back":
@@ -328,16 +349,11 @@ def _judged(
         champion = versions.with_alias(decision.name, CHAMPION, decision.previous)
         opponent = f"champion, version {decision.previous}"
     try:
-        scorer.verified(challenger)
-        ours = scorer.of(challenger)
-        theirs = _champions(champion, scorer) if champion else scorer.base_of(challenger)
-    except (ScoresMissing, ScoresInvalid) as error:
-        checks: tuple[Check, ...] = (Check("scores", "", False, error.message),)
+        checks = _checks(challenger, champion, alias, settings.gate, signing)
     except VersionError as error:
         checks = (Check("files", "", False, error.message),)
-    else:
-        overlaps = scorer.overlaps(challenger)
-        checks = gate.judge(ours, theirs, overlaps, settings.gate, scorer.titles, scorer.slices)
+    except Incomparable as error:
+        checks = (Check("evidence", "", False, error.message),)
     failed = [
         f"{check.rule} ({check.subject})" if check.subject else check.rule
         for check in checks
@@ -352,14 +368,83 @@ def _judged(
     )
 
 
-def _champions(champion: ModelVersion, scorer: VersionScores) -> list[Score]:
+def _checks(
+    challenger: ModelVersion,
+    champion: ModelVersion | None,
+    alias: str,
+    rules: Gate,
+    signing: SigningSettings,
+) -> tuple[Check, ...]:
+    """The gate's checks of the evidence of two versions, or of one and its base.
+
+    Args:
+        challenger: its alias is `alias`.
+        champion: None compares with the challenger's base.
+        alias: of the challenger.
+        rules: the gate.
+        signing: the configured keys.
+
+    Raises:
+        VersionError: a version's files are not those that were registered.
+        Incomparable: the scores are of other weights, or were not computed in the same way.
+    """
+    with tempfile.TemporaryDirectory() as temporary:
+        files = verified_files(challenger, Path(temporary) / "challenger", signing)
+        _require_own_scores(files, alias)
+        ours = files.tables()
+        if champion is None:
+            if files.evidence.base != files.lineage.base_fingerprint:
+                raise Incomparable(
+                    f"version {files.lineage.version} has scores of another base than the one that "
+                    f"it was fine-tuned from; {_rescoring(alias)}"
+                )
+            theirs = ours.base
+        else:
+            theirs = _champions(champion, Path(temporary) / "champion", files, alias, signing)
+        evidence = files.evidence
+        return gate.judge(
+            ours.version, theirs, evidence.overlaps, rules, evidence.titles, ours.slices
+        )
+
+
+def _champions(
+    champion: ModelVersion,
+    folder: Path,
+    challenger: VerifiedFiles,
+    alias: str,
+    signing: SigningSettings,
+) -> list[Score]:
+    """The champion's scores, which were computed in the same way as the challenger's."""
     try:
-        return scorer.of(champion)
+        files = verified_files(champion, folder, signing)
+        _require_own_scores(files, CHAMPION)
+        if differences := challenger.evidence.differences(files.evidence):
+            raise Incomparable(
+                f"versions {challenger.lineage.version} and {files.lineage.version} were not "
+                f"scored in the same way ({'; '.join(differences)}); {_rescoring(CHAMPION)}, "
+                f"registration.rescore={alias} the challenger"
+            )
+        return files.tables().version
     except VersionError as error:
         raise VersionError(
             f"{error.message}; or delete the alias '{CHAMPION}', and the challenger is compared "
             "with its base"
         ) from error
+
+
+def _require_own_scores(files: VerifiedFiles, alias: str) -> None:
+    if files.evidence.version != files.lineage.fingerprint:
+        raise Incomparable(
+            f"version {files.lineage.version} has scores of other weights than its own, as those "
+            f"of a registration.precision of fp16; {_rescoring(alias)}"
+        )
+
+
+def _rescoring(alias: str) -> str:
+    return (
+        f"`kedro run --pipeline=rescore --params registration.rescore={alias}` scores the version "
+        f"with the alias '{alias}' on today's files"
+    )
 
 
 def _moved(decision: Decision, aliases: Aliases) -> Decision:

@@ -31,9 +31,8 @@ from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
 from compo_pipeline.models.weights import CONFIG_FILE, read_record
 from compo_pipeline.provenance import UNKNOWN_COMMIT
-from compo_pipeline.registry import scores
 from compo_pipeline.registry.copies import same_model
-from compo_pipeline.registry.evidence import Evidence, read_evidence, write_evidence
+from compo_pipeline.registry.evidence import read_evidence
 from compo_pipeline.registry.layout import (
     ARTEFACT,
     SERVED_CODE,
@@ -50,7 +49,7 @@ from compo_pipeline.storage import file_sha256
 # Tags that identify a run for readers.
 RUN_TAGS = ("dataset", "method", "variant", "seed")
 # Version of the exported folder's files and of compo.json, for readers of registered folders.
-EXPORT_FORMAT = 3
+EXPORT_FORMAT = 4
 # Limit of a server's database.
 _DESCRIPTION_LENGTH = 5000
 
@@ -77,7 +76,7 @@ def export_with_card(
     comparison: Comparison,
     settings: RegistrationSettings,
 ) -> Path:
-    """Write a checkpoint as the folder to register: weights, provenance, probes, evidence, card.
+    """Write a checkpoint as the folder to register: weights, provenance, probes and card.
 
     Args:
         checkpoint: of a run.
@@ -100,7 +99,6 @@ def export_with_card(
     }
     export(loaded, folder, precision=settings.precision, metadata=metadata)
     write_probes(folder)
-    write_evidence(folder, Evidence(scores.digests(run["run_id"]), comparison.overlaps))
     write_card(folder, settings, manifest, comparison, run["run_id"])
     return folder
 
@@ -115,11 +113,12 @@ def register(
 ) -> Registered:
     """Log an exported folder to the active run as a model, register it, and sign it if configured.
 
-    If an intact version of the same checkpoint in the same precision exists, with the same overlaps
-    with the training data, that version gets the alias, and no second one is created.
+    If an intact version of the same checkpoint in the same precision exists, scored in the same way
+    and with the same overlaps with the training data, that version gets the alias, and no second
+    one is created.
 
     Args:
-        folder: written by `export_with_card`.
+        folder: written by `export_with_card`, with its evidence.
         run: the active one.
         manifest: of the data (`data_hash`).
         comparison: result of the run's evaluation; the model's figures are linked to it.

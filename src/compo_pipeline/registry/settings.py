@@ -6,12 +6,18 @@ import re
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, DirectoryPath, Field, NonNegativeFloat, PositiveInt
+from pydantic import (
+    AfterValidator,
+    DirectoryPath,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+)
 
 from compo_pipeline.configuration import Name, Share, Title, settings
-from compo_pipeline.evaluation.settings import SliceKind
 
 CHAMPION, PREVIOUS = "champion", "previous"
 
@@ -37,6 +43,9 @@ Alias = Annotated[
 # An alias that a model can get without passing the gate.
 UngatedAlias = Annotated[Alias, AfterValidator(_not_reserved)]
 
+
+# Rows of the sample that is stored with a version.
+MOST_REFERENCE_ROWS = 5000
 
 # Without the kind `binding`, which needs the captions that a version was trained on.
 SlicePattern = Annotated[str, Field(pattern="^(attribute|object|relation|length)=.")]
@@ -85,6 +94,11 @@ class RegistrationSettings:
     licence: str | None = None
     """Licence of the weights in the model card, as Hugging Face's hub names it; null: the card says
     that the licences of the base and of the data apply."""
+    reference_rows: Annotated[NonNegativeInt, Field(le=MOST_REFERENCE_ROWS)] = MOST_REFERENCE_ROWS
+    """The largest number of held-out captions whose embeddings are stored with a version, to watch
+    a served model by."""
+    rescore: Alias | None = None
+    """Alias of the version that `kedro run --pipeline=rescore` registers again; null is `alias`."""
     signing: SigningSettings = field(default_factory=SigningSettings)
     """Keys that versions are signed with."""
 
@@ -102,7 +116,8 @@ class GateRule:
     """Points."""
     slice: SlicePattern | None = None
     """Only within the slices of the items that this pattern matches, such as `attribute=red` or
-    `length=*`; every one must satisfy it. Null: all items."""
+    `length=*`, of a kind that `evaluation.slices` names; every one must satisfy it. Null: all
+    items."""
 
 
 @settings
@@ -131,12 +146,6 @@ class Gate:
     contamination: Contamination = field(default_factory=Contamination)
     """Limits; a subtask whose contamination was not measured fails."""
 
-    @property
-    def slice_kinds(self) -> frozenset[SliceKind]:
-        """The kinds of slices that rules name."""
-        named = {(rule.slice or "").partition("=")[0] for rule in self.rules.values()}
-        return frozenset(kind for kind in get_args(SliceKind) if kind in named)
-
 
 @settings
 class CopySettings:
@@ -156,8 +165,6 @@ class CopySettings:
 class PromotionSettings:
     """The YAML key `promotion`."""
 
-    captions: str
-    """The table of captions for retrieval."""
     gate: Gate
     """What a challenger must show."""
     action: Literal["promote", "rollback", "copy", "repair"] = "promote"
@@ -165,8 +172,6 @@ class PromotionSettings:
     registry, or repair aliases that name versions which do not exist."""
     dry_run: bool = False
     """Decide and report, and leave the registry as it is."""
-    reevaluate: bool = True
-    """Score versions again whose scores are missing or have another fingerprint."""
     settle: NonNegativeFloat = 2.0
     """Seconds after which a moved alias of a server is read again."""
     copy: CopySettings = field(default_factory=CopySettings)

@@ -1,7 +1,8 @@
 """A version's files: probes that are stored with them, the one check before they are used, loading.
 
-Promotion, rollback, copies, the page and the server open a version through `verified`. Nothing of
-its folder is imported or unpickled there, so that a folder may come from a store that others write.
+Rollback, copies, rescoring, the page and the server open a version through `verified`, promotion
+opens it through `verified_files`. Nothing of its folder is imported or unpickled there, so that a
+folder may come from a store that others write.
 
 P probe images, T probe texts, D width of the joint space.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,9 +31,10 @@ from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import REGISTRY_PREFIX, ModelSettings
 from compo_pipeline.models.weights import PROBES
 from compo_pipeline.registry import signing as signing_keys
-from compo_pipeline.registry.evidence import Evidence, read_evidence
+from compo_pipeline.registry.evidence import Evidence, EvidenceTables, read_evidence, read_tables
 from compo_pipeline.registry.layout import PROBES_FILE, check_code, check_files
 from compo_pipeline.registry.lineage import LINEAGE_FILE, Lineage, check_lineage, write_lineage
+from compo_pipeline.registry.reference import check_reference
 from compo_pipeline.registry.settings import SigningSettings
 from compo_pipeline.registry.versions import version_of
 from compo_pipeline.untrusted import read_json
@@ -46,22 +49,40 @@ class VersionError(PlainError, ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class VerifiedVersion:
-    """Local files of a version that passed all checks.
+class VerifiedFiles:
+    """Local files of a version that are those that were registered.
 
     Attributes:
         folder: MLflow's model folder, with MLmodel.
         export: the open_clip folder in it.
-        model: loaded from `export`, on the CPU.
         lineage: which version it is, and what it was made from.
         evidence: what was measured of it.
     """
 
     folder: Path
     export: Path
-    model: LoadedModel
     lineage: Lineage
     evidence: Evidence
+
+    def tables(self) -> EvidenceTables:
+        """The scores of the version and of its base.
+
+        Raises:
+            VersionError: they cannot be read, or do not follow from their similarities.
+        """
+        with _refusals(self.lineage.name, self.lineage.version, self.export):
+            return read_tables(self.export, self.evidence)
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedVersion(VerifiedFiles):
+    """Files of a version, and its model.
+
+    Attributes:
+        model: loaded from `export`, on the CPU.
+    """
+
+    model: LoadedModel
 
 
 def verified(
@@ -69,9 +90,34 @@ def verified(
 ) -> VerifiedVersion:
     """Copy a version's files and check that they are those of the version, and its model.
 
+    After the checks of `verified_files`: the fingerprint of the weights, the embeddings of the
+    probes, the reference.
+
+    Args:
+        version: of the registry.
+        folder: of the copy, empty or missing.
+        signing: the configured keys, if any.
+        store: URI of the version's registry; None is the configured one.
+
+    Raises:
+        VersionError: a file is missing, changed, added or cannot be read; names version and file.
+        SettingsError: the public key cannot be used.
+    """
+    files = verified_files(version, folder, signing, store)
+    with _refusals(version.name, version.version, folder):
+        model = _loaded(files.export, files.lineage.fingerprint)
+        check_reference(files.export)
+    return VerifiedVersion(files.folder, files.export, files.lineage, files.evidence, model)
+
+
+def verified_files(
+    version: ModelVersion, folder: Path, signing: SigningSettings, store: str | None = None
+) -> VerifiedFiles:
+    """Copy a version's files and check that they are those that were registered; loads no model.
+
     In this order: the signature or, without signing, that MLflow would run this program's code
     alone; that there are no files but those that are used; the lineage and the digests of all
-    files, against the registry; the fingerprint of the weights; the embeddings of the probes.
+    files, against the registry; the evidence's record.
 
     Args:
         version: of the registry.
@@ -85,8 +131,7 @@ def verified(
     """
     public_key = signing.public_key
     verifier = None if public_key is None else signing_keys.verifier(public_key)
-    name = f"{version.name} version {version.version}"
-    try:
+    with _refusals(version.name, version.version, folder):
         files = _copied(version, folder, store)
         if verifier is not None:
             signing_keys.check(files, verifier)
@@ -94,17 +139,23 @@ def verified(
         if verifier is None:
             check_code(files)
         lineage = check_lineage(version, files)
-        evidence = read_evidence(export)
-        model = _loaded(export, lineage.fingerprint)
+        return VerifiedFiles(files, export, lineage, read_evidence(export))
+
+
+@contextmanager
+def _refusals(name: str, number: int | str, folder: Path) -> Iterator[None]:
+    """Name the version in the errors of its files, and these by their paths below a folder."""
+    try:
+        yield
     except Exception as error:
         # Damaged files raise errors of several libraries.
         reason = error.message if isinstance(error, PlainError) else str(error)
         reason = reason.replace(f"{folder}/", "")
         raise VersionError(
-            f"registration.name: {name} is not the model that was registered and scored: {reason}. "
-            "`kedro run --pipeline=registration` registers its checkpoint as a new version"
+            f"registration.name: {name} version {number} is not the model that was registered and "
+            f"scored: {reason}. `kedro run --pipeline=registration` registers its checkpoint as a "
+            "new version"
         ) from error
-    return VerifiedVersion(files, export, model, lineage, evidence)
 
 
 def _copied(version: ModelVersion, folder: Path, store: str | None) -> Path:

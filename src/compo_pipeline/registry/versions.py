@@ -116,6 +116,16 @@ def get(name: str, number: int) -> ModelVersion | None:
     return None
 
 
+def lasting_decision(version: ModelVersion) -> dict[str, str]:
+    """Tags of the promotion or rollback of a version, which hold as long as it is the same model.
+
+    Those of a refusal hold for the scores that were refused.
+    """
+    if version.tags.get(OUTCOME) not in ("promoted", "rolled back"):
+        return {}
+    return {name: text for name, text in version.tags.items() if name.startswith(DECISION_TAG)}
+
+
 @tracking.store_errors()
 def show_table(console: Console | None = None) -> None:
     """Print the versions of every registered model of the store, newest first."""

@@ -19,7 +19,7 @@ from compo_pipeline.evaluation.embed import Embedded
 from compo_pipeline.evaluation.metrics import metric_values
 from compo_pipeline.evaluation.scoring import score_model
 from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings, RetrievalSettings
-from compo_pipeline.evaluation.verdicts import check_verdicts
+from compo_pipeline.evaluation.verdicts import check_verdicts, scored_items
 from compo_pipeline.images import decoding
 from compo_pipeline.language.parsing import parses_of
 from compo_pipeline.records import Caption, HalfTruth
@@ -61,7 +61,7 @@ def test_a_half_truth_lowers_and_a_full_truth_raises_the_score(
     }
     images = {f"{tmp_path}/images/{number}.jpg": [1.0, 0.0] for number in range(4)}
     rows = score_model(subtasks, embedded(images, texts), "m")
-    check_verdicts(rows.rows, subtasks)
+    check_verdicts(rows.rows, scored_items(subtasks))
     found = metric_values(rows.rows)
     names = {key.removeprefix("half_truths/"): round(value) for key, value in found.items()}
     assert names == {

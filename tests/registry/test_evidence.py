@@ -1,0 +1,494 @@
+"""Promotion decides by the evidence in the folders of two versions, and by nothing else."""
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import mlflow
+import pyarrow.parquet as pq
+import pytest
+from mlflow.entities.model_registry import ModelVersion
+
+from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.evaluation.benchmarks.items import Subtask
+from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
+from compo_pipeline.evaluation.fingerprints import ScoresFingerprint
+from compo_pipeline.records import Score, ScoredItem, from_table, to_table
+from compo_pipeline.registry import tracking, verification
+from compo_pipeline.registry.copies import copy_version
+from compo_pipeline.registry.evidence import (
+    Evidence,
+    read_evidence,
+    read_tables,
+    write_evidence,
+)
+from compo_pipeline.registry.promotion import Decision, promote
+from compo_pipeline.registry.settings import (
+    CopySettings,
+    Gate,
+    GateRule,
+    PromotionSettings,
+    SigningSettings,
+)
+from compo_pipeline.registry.verification import VersionError
+
+IMAGES = 24
+SAME = {"checkpoint_sha256": "c" * 64, "precision": "fp32"}
+UNSIGNED = SigningSettings()
+RULE = GateRule("sugar_crepe_pp/itt/swap_att", "hold", by=100)
+
+
+class Scored(NamedTuple):
+    """Folder, tags and scores of a version."""
+
+    folder: Path
+    tags: dict[str, str]
+    scores: list[Score]
+
+
+@pytest.fixture(scope="module")
+def subtask(choices: Callable[[int], Subtask]) -> Subtask:
+    return choices(IMAGES)
+
+
+@pytest.fixture(scope="module")
+def slices(subtask: Subtask) -> dict[tuple[str, str, str], tuple[str, ...]]:
+    """Every second item is red."""
+    return {
+        (subtask.benchmark, subtask.name, item.item): (("attribute=red",) if place % 2 else ())
+        for place, item in enumerate(subtask.items)
+    }
+
+
+@pytest.fixture(scope="module")
+def files(
+    subtask: Subtask,
+    slices: Mapping[tuple[str, str, str], tuple[str, ...]],
+    tiny_model: Callable[..., Path],
+    scored_files: Callable[..., tuple[dict[str, str], list[Score]]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[str, Scored]:
+    """Of a challenger and of a champion, both fine-tuned from one base."""
+    base = tiny_model(seed=1)
+    found = {}
+    for seed, alias in ((2, "champion"), (3, "challenger")):
+        folder = tmp_path_factory.mktemp(alias)
+        written = scored_files(subtask, base, tiny_model(seed=seed), folder, slices, **SAME)
+        found[alias] = Scored(folder, *written)
+    return found
+
+
+@pytest.fixture
+def versions(
+    configure: Callable[[str], None],
+    files: dict[str, Scored],
+    sealed: Callable[..., ModelVersion],
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> dict[str, ModelVersion]:
+    """Registered versions with copies of the files, by their aliases."""
+    configure("evidence")
+    client = mlflow.MlflowClient()
+    name = f"evidence-{abs(hash(request.node.name))}"
+    client.create_registered_model(name)
+    made = {}
+    for alias, own in files.items():
+        folder = shutil.copytree(own.folder, tmp_path / alias)
+        tags = {**own.tags, **SAME}
+        version = client.create_model_version(
+            name, str(folder), tracking.open_run("made", {}), tags=tags, description="A card."
+        )
+        client.set_registered_model_alias(name, alias, version.version)
+        made[alias] = sealed(version)
+    return made
+
+
+def export_of(version: ModelVersion) -> Path:
+    (folder,) = (Path(version.source) / "artifacts").iterdir()
+    return folder
+
+
+def decided(version: ModelVersion, rule: GateRule = RULE) -> Decision:
+    gate = Gate(version=1, rules={"itt": rule}, items=IMAGES // 2)
+    return promote(version.name, "challenger", PromotionSettings(gate=gate), UNSIGNED)
+
+
+def refusal(version: ModelVersion, rule: str) -> str:
+    """The finding of a refusal by this rule alone."""
+    decision = decided(version)
+    (check,) = decision.checks
+    assert (decision.outcome, check.rule) == ("refused", rule), check
+    assert "\n" not in check.finding
+    return check.finding
+
+
+def without_champion(version: ModelVersion) -> None:
+    mlflow.MlflowClient().delete_registered_model_alias(version.name, "champion")
+
+
+def right(scores: list[Score], model: str) -> float:
+    """Per cent of the items that a model has right, by its similarities."""
+    own = [score.similarities for score in scores if score.model == model]
+    assert len(own) == IMAGES
+    return 100 * sum(min(first, second) > wrong for first, second, wrong in own) / len(own)
+
+
+@pytest.fixture
+def no_models(versions: dict[str, ModelVersion], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading a model or opening an image is an error."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("nothing may be loaded")
+
+    monkeypatch.setattr(verification, "load", refuse)
+    monkeypatch.setattr("PIL.Image.open", refuse)
+    monkeypatch.setattr("compo_pipeline.language.parsing.parses_of", refuse)
+
+
+@pytest.mark.usefixtures("no_models")
+@pytest.mark.parametrize("against", ["champion", "base"])
+def test_the_figures_are_those_of_the_evidence(
+    versions: dict[str, ModelVersion], files: dict[str, Scored], against: str
+) -> None:
+    if against == "base":
+        without_champion(versions["challenger"])
+    decision = decided(versions["challenger"])
+    assert decision.outcome == "promoted", decision
+    numbers = decision.checks[0].numbers
+    assert numbers is not None
+    opponents = {"champion": ("champion", "clic"), "base": ("challenger", "base")}
+    alias, model = opponents[against]
+    assert numbers.challenger == pytest.approx(right(files["challenger"].scores, "clic"))
+    assert numbers.opponent == pytest.approx(right(files[alias].scores, model))
+    assert numbers.items == IMAGES
+
+
+@pytest.mark.usefixtures("no_models")
+def test_rules_about_slices_need_no_parser(versions: dict[str, ModelVersion]) -> None:
+    red = replace(RULE, slice="attribute=red")
+    decision = decided(versions["challenger"], red)
+    assert decision.checks[0].numbers is not None
+    assert decision.checks[0].numbers.items == IMAGES // 2
+    # It is the champion now.
+    mlflow.MlflowClient().set_registered_model_alias(
+        versions["champion"].name, "challenger", versions["champion"].version
+    )
+    decision = decided(versions["champion"], replace(RULE, slice="length=*"))
+    assert decision.outcome == "refused"
+    assert "evaluation.slices" in decision.checks[0].finding
+
+
+def record(of: ModelVersion, /, **changes: Any) -> None:
+    path = export_of(of) / "evidence" / "evidence.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+FIELDS = {"items": "0" * 16, "images": "0" * 16, "code": "0" * 16, "settings": {"device": "cuda"}}
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_versions_that_were_scored_differently_are_refused(
+    versions: dict[str, ModelVersion], sealed: Callable[..., ModelVersion], field: str
+) -> None:
+    champion = versions["champion"]
+    (scored,) = read_evidence(export_of(champion)).scored
+    record(champion, scored=[asdict(replace(scored, **{field: FIELDS[field]}))])
+    sealed(champion)
+    finding = refusal(champion, "evidence")
+    assert f"versions 2 and 1 were not scored in the same way (sugar_crepe_pp: {field})" in finding
+    assert "kedro run --pipeline=rescore --params registration.rescore=champion" in finding
+    assert "registration.rescore=challenger" in finding
+    # Its own base was scored as it was.
+    without_champion(champion)
+    assert decided(champion).outcome == "promoted"
+
+
+@pytest.mark.parametrize("lacks", ["champion", "challenger"])
+def test_a_benchmark_that_one_version_lacks_is_refused(
+    versions: dict[str, ModelVersion], sealed: Callable[..., ModelVersion], lacks: str
+) -> None:
+    (other,) = set(versions) - {lacks}
+    scored = read_evidence(export_of(versions[other])).scored
+    further = ScoresFingerprint("winoground", "i", "m", "c", {})
+    record(versions[other], scored=[asdict(each) for each in (*scored, further)])
+    further_rows(versions[other])
+    sealed(versions[other])
+    assert "(winoground: scored for one of them alone)" in refusal(versions[other], "evidence")
+
+
+def further_rows(version: ModelVersion) -> None:
+    """Add scores on Winoground, of which no item could be scored."""
+    path = export_of(version) / "evidence" / "scores.parquet"
+    rows = list(from_table(pq.read_table(path), Score))
+    place = ("winoground", "all", "text", "0", "0.png", (), None, "missing")
+    rows += [Score(model, *place) for model in ("version", "base")]
+    pq.write_table(to_table(rows, Score), path)
+
+
+@pytest.mark.parametrize("alias", ["champion", "challenger"])
+def test_scores_of_other_weights_are_refused(
+    versions: dict[str, ModelVersion], sealed: Callable[..., ModelVersion], alias: str
+) -> None:
+    """As those of a checkpoint that is registered in half precision."""
+    record(versions[alias], version="e" * 64)
+    sealed(versions[alias])
+    finding = refusal(versions[alias], "evidence")
+    assert f"version {versions[alias].version} has scores of other weights" in finding
+    assert f"registration.rescore={alias}" in finding
+
+
+def test_scores_of_another_base_are_refused(
+    versions: dict[str, ModelVersion], sealed: Callable[..., ModelVersion]
+) -> None:
+    challenger = versions["challenger"]
+    record(challenger, base="e" * 64)
+    sealed(challenger)
+    assert decided(challenger).outcome == "promoted", "its base is not asked for"
+    without_champion(challenger)
+    mlflow.MlflowClient().set_registered_model_alias(
+        challenger.name, "challenger", challenger.version
+    )
+    assert "scores of another base" in refusal(challenger, "evidence")
+
+
+def test_a_version_that_does_not_name_its_base_is_not_compared_with_it(
+    versions: dict[str, ModelVersion], sealed: Callable[..., ModelVersion]
+) -> None:
+    challenger = versions["challenger"]
+    without_champion(challenger)
+    mlflow.MlflowClient().delete_model_version_tag(
+        challenger.name, challenger.version, "base_fingerprint"
+    )
+    sealed(challenger)
+    assert "scores of another base" in refusal(challenger, "evidence")
+
+
+def test_evidence_of_another_version_is_refused(
+    versions: dict[str, ModelVersion], sealed: Callable[..., ModelVersion]
+) -> None:
+    """Even with digests that fit."""
+    one, other = (export_of(version) / "evidence" for version in versions.values())
+    kept = other.with_name("kept")
+    for source, target in ((one, kept), (other, one), (kept, other)):
+        source.rename(target)
+    assert "evidence.json was changed" in refusal(versions["champion"], "files")
+    for version in versions.values():
+        sealed(version, forge=True)
+    assert "scores of other weights" in refusal(versions["champion"], "evidence")
+
+
+def test_a_table_of_another_version_is_refused(versions: dict[str, ModelVersion]) -> None:
+    one, other = (export_of(version) / "evidence/scores.parquet" for version in versions.values())
+    shutil.copyfile(one, other)
+    assert "evidence/scores.parquet was changed" in refusal(versions["challenger"], "files")
+
+
+def rows_become(version: ModelVersion, change: Callable[[Score], Score | None]) -> None:
+    path = export_of(version) / "evidence" / "scores.parquet"
+    rows = [change(score) for score in from_table(pq.read_table(path), Score)]
+    pq.write_table(to_table([row for row in rows if row is not None], Score), path)
+
+
+def items_become(version: ModelVersion, change: Callable[[list[ScoredItem]], Any]) -> None:
+    path = export_of(version) / "evidence" / "items.parquet"
+    items = list(from_table(pq.read_table(path), ScoredItem))
+    pq.write_table(to_table(change(items), ScoredItem), path)
+
+
+def columns_become(version: ModelVersion, change: Callable[[Any], Any]) -> None:
+    path = export_of(version) / "evidence" / "scores.parquet"
+    pq.write_table(change(pq.read_table(path)), path)
+
+
+def without_values(table: Any) -> Any:
+    place = table.schema.get_field_index("benchmark")
+    column = table["benchmark"].to_pylist()
+    return table.set_column(place, "benchmark", [[None, *column[1:]]])
+
+
+CHANGES: dict[str, tuple[Callable[[ModelVersion], object], str]] = {
+    "half a table": (
+        lambda version: (export_of(version) / "evidence/scores.parquet").write_bytes(b"PAR1"),
+        r"scores.parquet cannot be read as Parquet",
+    ),
+    "other columns": (
+        lambda version: columns_become(version, lambda table: table.drop_columns(["group"])),
+        "has the columns",
+    ),
+    "a column of another type": (
+        lambda version: columns_become(
+            version,
+            lambda table: table.set_column(0, "model", [list(range(table.num_rows))]),
+        ),
+        "has the columns",
+    ),
+    "no values": (
+        lambda version: columns_become(version, without_values),
+        "the column 'benchmark' lacks values",
+    ),
+    "another model": (
+        lambda version: rows_become(version, lambda row: replace(row, model="control")),
+        "has a model 'control'",
+    ),
+    "no base": (
+        lambda version: rows_become(version, lambda row: row if row.model == "version" else None),
+        r"'base' is scored on \[\]",
+    ),
+    "another benchmark": (
+        lambda version: rows_become(version, lambda row: replace(row, benchmark="sugar_crepe")),
+        r"is scored on \['sugar_crepe'\]",
+    ),
+    "other verdicts": (
+        lambda version: rows_become(version, lambda row: replace(row, correct=not row.correct)),
+        r"swap_att itt, item '\d+' is stored as correct=",
+    ),
+    "similarities of NaN": (
+        lambda version: rows_become(
+            version, lambda row: replace(row, similarities=(float("nan"), 0.0, 0.0))
+        ),
+        "expected 3 finite ones",
+    ),
+    "a similarity less": (
+        lambda version: rows_become(version, lambda row: replace(row, similarities=(0.5, 0.1))),
+        "expected 3 finite ones",
+    ),
+    "no items": (lambda version: items_become(version, lambda items: []), "expected 0 finite ones"),
+    "an item twice": (
+        lambda version: items_become(version, lambda items: [*items, items[0]]),
+        "items.parquet: .* occurs twice",
+    ),
+    "a benchmark twice": (
+        lambda version: record(
+            version,
+            scored=[asdict(each) for each in 2 * read_evidence(export_of(version)).scored],
+        ),
+        "evidence.json: the benchmark 'sugar_crepe_pp' is named twice",
+    ),
+    "an unknown key": (lambda version: record(version, more=1), "evidence.json.*more"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_evidence_that_cannot_be_names_its_file_even_if_its_digests_are_forged(
+    versions: dict[str, ModelVersion], sealed: Callable[..., ModelVersion], change: str
+) -> None:
+    make, named = CHANGES[change]
+    challenger = versions["challenger"]
+    make(challenger)
+    sealed(challenger, forge=True)
+    finding = refusal(challenger, "files")
+    with pytest.raises(AssertionError, match=named):
+        raise AssertionError(finding)
+    assert f"{challenger.name} version 2 is not the model" in finding
+
+
+def test_tables_of_many_equal_names_can_be_read(tmp_path: Path) -> None:
+    """Whatever is written must not look like a file that names more rows than it can hold."""
+    items = [
+        ScoredItem("many", f"{subtask}", f"{item}", 1, 1, 0, 1, False, ())
+        for subtask in range(300)
+        for item in range(200)
+    ]
+    scores = [
+        Score("m", "many", item.subtask, "accuracy", item.item, "0.png", (0.5, 0.25), True, None)
+        for item in items
+    ]
+    scored = (ScoresFingerprint("many", "i", "m", "c", {}),)
+    evidence = Evidence("v", "b", scored, {}, ())
+    write_evidence(tmp_path, evidence, {FINE_TUNED: scores, BASE: scores}, items)
+    assert read_evidence(tmp_path) == evidence
+    assert len(read_tables(tmp_path, evidence).version) == len(items)
+
+
+def test_with_keys_evidence_must_be_the_signed_one(
+    versions: dict[str, ModelVersion],
+    sealed: Callable[..., ModelVersion],
+    key_pair: Callable[[str], SigningSettings],
+) -> None:
+    keys = key_pair("evidence")
+    for version in versions.values():
+        sealed(version, keys)
+    public = SigningSettings(keys.public_key)
+    challenger, gate = versions["challenger"], Gate(version=1, rules={"itt": RULE}, items=IMAGES)
+    settings = PromotionSettings(gate=gate, dry_run=True)
+    assert promote(challenger.name, "challenger", settings, public).outcome == "promoted"
+    better = {"similarities": (0.3, 0.2, 0.1), "correct": True}
+    rows_become(challenger, lambda row: replace(row, **better) if row.model == "version" else row)
+    (check,) = promote(challenger.name, "challenger", settings, public).checks
+    assert check.rule == "files" and "model.sig" in check.finding
+
+
+def test_a_copy_is_a_version_with_files_and_tags(
+    versions: dict[str, ModelVersion], files: dict[str, Scored], tmp_path: Path
+) -> None:
+    version = versions["champion"]
+    mlflow.MlflowClient().set_model_version_tag(
+        version.name, version.version, "promotion.outcome", "rolled back"
+    )
+    other = f"sqlite:///{tmp_path / 'other.db'}"
+    target = mlflow.MlflowClient(tracking_uri=other, registry_uri=other)
+    target.create_experiment("copies", (tmp_path / "artifacts").as_uri())
+    settings = CopySettings(to=other, experiment="copies")
+    assert copy_version(version.name, settings, UNSIGNED, dry_run=True) is None
+    assert target.search_registered_models() == []
+    assert copy_version(version.name, settings, UNSIGNED) == 1
+    assert copy_version(version.name, settings, UNSIGNED) == 1, "the same checkpoint is there once"
+
+    copied = target.get_model_version_by_alias(version.name, "challenger")
+    assert copied.description == "A card."
+    origin = f"models:/{version.name}/1"
+    origins = {"copied_from": origin, "copied_from_run": version.run_id}
+    assert copied.tags == version.tags | origins
+    there = verification.verified(copied, tmp_path / "copy", UNSIGNED, other)
+    assert json.loads((there.export / "compo.json").read_text())["precision"] == "fp32"
+    scores = files["champion"].scores
+    for found, name in ((there.tables().version, "clic"), (there.tables().base, "base")):
+        assert [row.similarities for row in found] == [
+            row.similarities for row in scores if row.model == name
+        ]
+
+
+def test_a_copy_is_signed_anew_for_its_own_number(
+    versions: dict[str, ModelVersion],
+    sealed: Callable[..., ModelVersion],
+    key_pair: Callable[[str], SigningSettings],
+    tmp_path: Path,
+) -> None:
+    version, keys = versions["champion"], key_pair("copies")
+    public = SigningSettings(keys.public_key)
+    sealed(version, keys)
+    other = f"sqlite:///{tmp_path / 'other.db'}"
+    target = mlflow.MlflowClient(tracking_uri=other, registry_uri=other)
+    target.create_experiment("copies", (tmp_path / "artifacts").as_uri())
+    target.create_registered_model(version.name)
+    target.create_model_version(version.name, str(tmp_path / "earlier"))
+    settings = CopySettings(to=other, experiment="copies")
+    with pytest.raises(SettingsError, match=r"registration\.signing\.private_key"):
+        copy_version(version.name, settings, public)
+    assert copy_version(version.name, settings, keys) == 2
+    copied = target.get_model_version_by_alias(version.name, "challenger")
+    files = verification.verified(copied, tmp_path / "copy", public, other)
+    assert (files.lineage.version, files.lineage.run_id) == (2, copied.run_id)
+    assert copy_version(version.name, settings, keys) == 2, "the same checkpoint is there once"
+    # What is checked is the copy, not the version of the same number here.
+    (weights,) = (tmp_path / "artifacts").rglob("open_clip_model.safetensors")
+    weights.write_bytes(weights.read_bytes()[:-1])
+    with pytest.raises(VersionError, match="open_clip_model.safetensors"):
+        verification.verified(copied, tmp_path / "again", public, other)
+
+
+def test_copying_needs_a_place_and_a_version(versions: dict[str, ModelVersion]) -> None:
+    version = versions["champion"]
+    with pytest.raises(SettingsError, match=r"promotion\.copy\.to"):
+        copy_version(version.name, CopySettings(), UNSIGNED)
+    with pytest.raises(SettingsError, match=r"promotion\.copy\.alias.*'nobody'"):
+        copy_version(
+            version.name,
+            CopySettings(to=mlflow.get_tracking_uri(), alias="nobody"),
+            UNSIGNED,
+        )
+    with pytest.raises(SettingsError, match=r"copy\.gives: 'champion' is given by"):
+        parse(CopySettings, {"gives": "champion"}, "promotion.copy")
