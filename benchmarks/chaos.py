@@ -67,8 +67,9 @@ IMPORTED = (
     *("compo_pipeline.training.run", "compo_pipeline.tuning.trial"),
 )
 COMPARED = {".parquet", ".safetensors", ".csv", ".json", ".jpg", ".png", ".onnx"}
-# States, pages with a date, and records of a study, whose trials end in another order.
-LEFT_OUT = {"resume", "data_docs", "tuning", "tuning_trials"}
+# States, pages with a date, records of a study, whose trials end in another order, and the last
+# command of a run.
+LEFT_OUT = {"resume", "data_docs", "tuning", "tuning_trials", "in_use.json"}
 # Of the MLflow run; whether a version was created by this call or by the killed one before it; and
 # the checksum of a file that holds them.
 IDS = {"run_id", "fresh", "checksum"}

@@ -59,7 +59,7 @@ scale at its bounds | a finite loss and gradient | every method | `tests/trainin
 runs | | `tests/models/test_foreign.py` |
 | a registered version whose files were changed, lack a file or hold another one | refused before \
 an alias moves, `compo-pipeline try` or `serve` | | `tests/registry/test_verification.py` |
-| stored scores that were edited | refused by item | | `tests/registry/test_scores.py` |
+| stored scores that were edited | refused by item | | `tests/registry/test_evidence.py` |
 | links, `..` and absolute names in data and benchmarks | nothing outside the root is opened | all \
 readers and benchmarks | `tests/test_untrusted.py` |
 | malformed, hostile and random data files | a rejected row or one line with file and item; no row \
