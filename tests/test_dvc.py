@@ -163,7 +163,7 @@ def test_the_comparison_stage_writes_what_its_pipeline_does(stages, catalogs):
 def inner_entries(stage, catalog):
     """Entries on disk that one node of a pipeline makes for another."""
     inner = pipelines[stage].all_outputs() - pipelines[stage].outputs()
-    return {name for name in inner if name in catalog}
+    return {name for name in inner if name in catalog and name != "held_out"}  # in memory
 
 
 @each
