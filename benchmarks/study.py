@@ -16,11 +16,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import pyarrow.parquet as pq
 from filelock import FileLock
+from kedro.framework.project import settings
 from kedro.framework.session import KedroSession
 from kedro.framework.startup import bootstrap_project
 from omegaconf import OmegaConf
 
 from compo_pipeline.configuration import parse
+from compo_pipeline.counterfactuals.settings import CounterfactualSettings
+from compo_pipeline.engines import LOCAL
 from compo_pipeline.evaluation.benchmarks import loading
 from compo_pipeline.evaluation.embed import Embedder
 from compo_pipeline.evaluation.scoring import score
@@ -37,6 +40,7 @@ from compo_pipeline.methods.views import ViewSettings, by_sample, write
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pipelines.counterfactuals import make_counterfactuals
+from compo_pipeline.preflight.settings import all_values
 from compo_pipeline.records import (
     Caption,
     Counterfactual,
@@ -46,6 +50,7 @@ from compo_pipeline.records import (
     from_table,
     to_table,
 )
+from compo_pipeline.scenes.dataset import SceneSettings
 from compo_pipeline.storage import atomic_file, read_json
 from compo_pipeline.tables.rows import training_rows
 from compo_pipeline.training.inputs import TrainingInputs
@@ -80,14 +85,20 @@ def arguments(description: str) -> argparse.ArgumentParser:
 
 
 def configured(env: str, params: str) -> dict[str, Any]:
-    """The project's parameters under an environment."""
+    """The project's parameters under an environment, with those of every method."""
     bootstrap_project(PROJECT)
     pairs = [pair for pair in params.split(",") if pair]
     given: Any = OmegaConf.to_container(OmegaConf.from_dotlist(pairs))
     session: Any = KedroSession.create(PROJECT, env=env, runtime_params=given)
     with session:
-        parameters: dict[str, Any] = session.load_context().params
-    return parameters
+        session.load_context()
+    loader = settings.CONFIG_LOADER_CLASS(
+        conf_source=str(PROJECT / "conf"),
+        env=env,
+        runtime_params=given,
+        **settings.CONFIG_LOADER_ARGS,
+    )
+    return all_values(loader)
 
 
 def build(name: str, parameters: Mapping[str, Any]) -> Any:
@@ -209,15 +220,15 @@ class Study:
             rows, _, _ = make_counterfactuals(
                 self.captions,
                 list(from_table(facts, Fact)),
-                given,
+                parse(CounterfactualSettings, given, "counterfactuals"),
                 self.rows[0].split,
                 self.parameters["language"]["model"],
-                str(self.root),
-                self.parameters["scenes"]["world"],
+                self.root,
+                parse(SceneSettings, self.parameters["scenes"], "scenes"),
                 str(images),
                 "data/04_feature/scenes/counterfactuals_state",
                 "sparcl",
-                {},
+                LOCAL,
             )
             return list(rows)
 

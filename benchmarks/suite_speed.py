@@ -35,9 +35,7 @@ from compo_pipeline.images.decoding import load as load_image
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.models.settings import ModelSettings
 
-SETS: dict[str, BenchmarkSet | None] = {
-    name: BenchmarkSet() for name in ("sugar_crepe", "sugar_crepe_pp")
-}
+SETS: dict[str, BenchmarkSet] = {name: BenchmarkSet() for name in ("sugar_crepe", "sugar_crepe_pp")}
 SIZE = (480, 640)
 
 

@@ -116,7 +116,7 @@ class Configured:
 
     def __init__(self, loaded: Any) -> None:
         self._loaded = loaded
-        self.params: dict[str, Any] = loaded.params
+        self.params: dict[str, Any] = loaded.config_loader["parameters"]
 
     @cached_property
     def catalog(self) -> Any:

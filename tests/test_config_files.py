@@ -2,22 +2,26 @@
 
 import re
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 import yaml
 from kedro.framework.project import pipelines
 from kedro.io import MemoryDataset
-from kedro.pipeline import Pipeline
+from kedro.validation.parameter_validator import ParameterValidator
+from kedro.validation.type_extractor import TypeExtractor
 
-from compo_pipeline.configuration import parse
+from compo_pipeline.configuration import defaults, leaves, parse, plain, value_at
 from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
-from compo_pipeline.methods.registry import METHODS
+from compo_pipeline.methods.registry import METHODS, build
 from compo_pipeline.parameters import keys
-from compo_pipeline.pipeline_registry import TRAIN_EVAL
+from compo_pipeline.pipeline_registry import NAMES, TRAIN_EVAL
+from compo_pipeline.preflight.settings import run_settings, settings_classes
 from compo_pipeline.tuning.space import read, searchable
 
 PROJECT = Path(__file__).parents[1]
 CONF = PROJECT / "conf"
+DVC = PROJECT / "dvc.yaml"
 FILES = sorted(path for path in CONF.rglob("*.yml") if "local" not in path.parts)
 # Environments of rendered scenes; the others' data are real.
 SCENES = re.compile("base|local|smoke|scenes$")
@@ -64,22 +68,58 @@ PATHS_ALONE = {
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(CONF)))
 def test_file_parses_and_says_what_it_is_for(path):
     text = path.read_text(encoding="utf-8")
-    assert yaml.safe_load(text)
+    # That of settings of speed has an example alone.
+    assert yaml.safe_load(text) or path.name == keys.COMPUTE
     assert text.startswith("#")
 
 
-@pytest.fixture(scope="module")
-def base_names():
-    """The top-level names of conf/base's parameters; two come from the hook."""
-    names = {"command", "method_settings"}
-    for values in keys.read(CONF / "base", "parameters").values():
-        names |= {name for name in values if not name.startswith("_")}
-    return names
-
-
 @pytest.mark.parametrize("env", ENVIRONMENTS)
-def test_environment_gives_all_parameters_and_no_other(context, base_names, env):
-    assert set(context(env).params) == base_names
+def test_environment_gives_all_parameters_and_no_other(context, env):
+    params = context(env).params
+    assert plain(run_settings(params)) == params
+
+
+def default_of(key):
+    """The default of a dotted key of conf/base; KeyError where it has none.
+
+    What lies below a setting without a default, or under a name of the user's own, has none.
+    """
+    classes = settings_classes()
+    (root,) = [each for each in classes if f"{key}.".startswith(f"{each}.")][-1:] or [""]
+    value = defaults(classes[root]) if root else {}
+    for part in key.removeprefix(f"{root}.").split("."):
+        if not isinstance(value, dict):
+            raise KeyError(key)
+        value = value[part]
+    return value
+
+
+def test_the_default_of_a_key_is_that_of_its_class():
+    assert default_of("training.early_stopping.patience") is None
+    assert default_of("clic.objective.weights.unimodal") == 1.0
+    assert default_of("counterfactuals.rules.order") == "given"
+    # Required, below a required one, a name of the user's own, and a value without a class.
+    for key in ("seed", "training.optimizer.lr", "benchmarks.sets.mine", "variants.all.a"):
+        with pytest.raises(KeyError):
+            default_of(key)
+
+
+def test_conf_base_repeats_no_default():
+    """A default is written once, in its class."""
+    content = "".join(path.read_text(encoding="utf-8") for path in FILES)
+    interpolated = set(re.findall(r"\$\{(?:oc\.select:)?([\w.]+)[},]", content))
+    # DVC wants a key that a stage names to stand in its file.
+    interpolated |= set(re.findall(r"- ([\w.]+)$", DVC.read_text(), re.MULTILINE))
+    repeated = []
+    for path, values in keys.read(CONF / "base", "parameters").items():
+        for key, value in leaves(values):
+            try:
+                same = default_of(key) == value
+            except KeyError:
+                continue
+            if same and key not in interpolated:
+                repeated.append(f"{path.name}: {key}")
+    assert repeated == []
 
 
 def test_entries_are_real_datasets_in_every_environment(context):
@@ -111,10 +151,12 @@ def test_parameters_and_catalog_read_the_same_globals(context):
 
 @pytest.mark.parametrize("env", ENVIRONMENTS)
 def test_defaults_named_in_globals_reach_the_parameters(context, env):
-    declared, _ = keys.known_keys(CONF / "base", "globals")
-    given, _ = keys.known_keys(CONF / env, "globals")
+    values = {}
+    for folder in (CONF / "base", CONF / env):
+        for given in keys.read(folder, "globals").values():
+            values |= given
     params = context(env).params
-    for name, value in {**declared, **given}.items():
+    for name, value in values.items():
         if isinstance(value, dict):
             # Scenes bring benchmarks of their own.
             own = f"{params['data']['root']}/benchmarks/test" if env not in OTHER_DATA else None
@@ -131,8 +173,10 @@ def test_shipped_search_spaces_hold_the_configured_values(context, env):
     params = context(env).params
     method = params["method"]
     assert set(params["spaces"]) == set(METHODS)
-    space = read(params["spaces"][method], f"spaces.{method}", params, searchable(method))
-    assert space.fits(space.configured(params))
+    own = build(method, **params["method_settings"])
+    configured = {"training": params["training"], method: own.configuration}
+    space = read(params["spaces"][method], f"spaces.{method}", configured, searchable(method))
+    assert space.fits(space.configured(configured))
 
 
 @pytest.mark.parametrize("env", ["base", "smoke", "coco"])
@@ -184,7 +228,7 @@ def test_what_a_run_decides_lies_in_the_run_s_own_folder(context):
     recipes = [context(env) for env in ENVIRONMENTS if env.endswith("_scenes")]
     # Data of a recipe's own are in the folders of their own dataset.
     runs = [other, *(run for run in recipes if run.params["dataset"] == base.params["dataset"])]
-    graph = sum(pipelines.values(), Pipeline([]))
+    nodes = [node for pipeline in pipelines.values() for node in pipeline.nodes]
 
     def decided_by_a_run(name):
         # The command is printed on pages.
@@ -192,10 +236,18 @@ def test_what_a_run_decides_lies_in_the_run_s_own_folder(context):
             return False
         return any(run.catalog.load(name) != base.catalog.load(name) for run in runs)
 
-    decided = graph.from_inputs(*filter(decided_by_a_run, graph.inputs())).all_outputs()
+    read = set(filter(decided_by_a_run, {name for node in nodes for name in node.inputs}))
+    decided, more = set(), read
+    while more:
+        decided |= more
+        follow = {name for node in nodes if decided & set(node.inputs) for name in node.outputs}
+        more = follow - decided
+    decided -= read
     assert {"parses", "views", "checkpoint", "metrics"} <= decided
-    for name in (decided & set(base.catalog)) - {"held_out"}:  # in memory
-        assert "/sparcl/other/seed=7/" in str(other.catalog[name]._filepath), name
+    for name in decided & set(base.catalog):
+        dataset = other.catalog[name]
+        if not isinstance(dataset, MemoryDataset):
+            assert "/sparcl/other/seed=7/" in str(dataset._filepath), name
 
 
 def test_entries_are_the_datasets_of_the_pipelines_and_no_others(context):
@@ -210,6 +262,18 @@ def test_every_parameter_that_a_node_reads_is_configured(context):
     read = set().union(*(pipeline.inputs() for pipeline in pipelines.values()))
     assert {name for name in read if name.startswith("param")} <= set(catalog)
     assert "parameters" not in read, "take narrow `params:` inputs: DVC must see what is read"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_kedro_builds_the_settings_of_nodes_from_their_annotations(context, name):
+    """It takes an annotation that it cannot resolve for none, and would pass on a mapping."""
+    for node in pipelines[name].nodes:
+        assert get_type_hints(node.func), node.name
+    typed = TypeExtractor({name: pipelines[name]}).extract_types_from_pipelines()
+    # Kedro cannot replace a key below one that it has replaced already.
+    assert [(key, above) for key in typed for above in typed if key.startswith(f"{above}.")] == []
+    params = ParameterValidator({name: pipelines[name]}).validate_raw_params(context().params)
+    assert all(isinstance(value_at(params, key), cls) for key, cls in typed.items())
 
 
 def test_the_default_is_the_whole_chain(bootstrapped):

@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 
 from compo_pipeline.analysis.settings import SweepSettings
-from compo_pipeline.configuration import SettingsError, nearest, parse
+from compo_pipeline.configuration import Open, SettingsError, defaults, nearest, parse, plain
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,86 @@ def test_an_entry_without_its_fields_names_the_nearest_complete_one():
         parse(Gate, given, "gate")
     expected = "gate.rules.retreival: a new name needs name too; did you mean 'retrieval'?"
     assert str(error.value) == f"{expected} (known: retrieval)"
+
+
+@dataclass(frozen=True)
+class Suite:
+    lists: Open[Open[Schedule]] = field(default_factory=dict)
+    """By list and model."""
+    recipe: Recipe | None = None
+
+
+def test_null_takes_a_name_out_of_an_open_mapping_at_any_depth():
+    given = {"lists": {"one": {"a": {"steps": 3}, "b": None}, "two": None}}
+    assert parse(Suite, given, "suite") == Suite(lists={"one": {"a": Schedule(steps=3)}})
+    # Another mapping has no names to take away.
+    with pytest.raises(SettingsError, match=r"^training\.parts\.head: .*\(got None\)"):
+        parse(Recipe, {"name": "clic", "parts": {"head": None}}, "training")
+
+
+def test_settings_are_plain_with_all_defaults_and_parse_again():
+    recipe = parse(Recipe, {"name": "clic", "stages": [{"steps": 1}]}, "training")
+    values = plain(recipe)
+    assert values == {
+        "name": "clic",
+        "attention": "sparse",
+        "schedule": {"rate": 1e-6, "steps": 10},
+        "betas": [0.9, 0.98],
+        "parts": {},
+        "stages": [{"rate": 1e-6, "steps": 1}],
+        "control": None,
+    }
+    assert parse(Recipe, values, "training") == recipe
+    # What must be set is null.
+    assert defaults(Recipe) == {**values, "name": None, "stages": []}
+
+
+def test_an_error_begins_with_the_place_of_its_key():
+    given = {"name": 3, "schedule": {"stpes": 1, "rate": "x"}, "speed": 1}
+    places = {"training.schedule.rate": "a.yml: ", "training.name": "--params: "}
+    with pytest.raises(SettingsError) as error:
+        parse(Recipe, given, "training", lambda key: places.get(key, ""))
+    lines = sorted(str(error.value).splitlines())
+    assert [line.partition(" (")[0] for line in lines] == [
+        "--params: training.name: Input should be a valid string",
+        "a.yml: training.schedule.rate: Input should be a valid number, unable to parse string as "
+        "a number",
+        "training.schedule.stpes: unknown key; did you mean 'steps'?",
+        "training.speed: unknown key",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        # The same name elsewhere, then a near one here, then a near one elsewhere.
+        ({"rate": 1}, "'training.schedule.rate'"),
+        ({"positives": 1}, "'clic.objective.positives'"),
+        ({"schedule": {"beta": 1}}, "'clic.objective.beta'"),
+        ({"scheduel": {}}, "'schedule'"),
+        ({"schedule": {"bettas": 1}}, "'training.betas'"),
+    ],
+)
+def test_an_unknown_key_may_be_one_of_another_place(given, meant):
+    elsewhere = ["clic.objective.positives", "clic.objective.beta"]
+    with pytest.raises(SettingsError, match=f"unknown key; did you mean {meant}\\?"):
+        parse(Recipe, {"name": "clic", **given}, "training", elsewhere=elsewhere)
+
+
+def test_booleans_are_no_numbers_at_any_depth():
+    given = {
+        "name": "clic",
+        "schedule": {"rate": True},
+        "betas": [0.5, False],
+        "parts": {"head": {"steps": True}},
+    }
+    with pytest.raises(SettingsError) as error:
+        parse(Recipe, given, "training")
+    assert sorted(str(error.value).splitlines()) == [
+        "training.betas.1: expected a number, got False",
+        "training.parts.head.steps: expected a number, got True",
+        "training.schedule.rate: expected a number, got True",
+    ]
 
 
 def test_no_suggestion_where_nothing_is_close():

@@ -11,10 +11,12 @@ from dvc.parsing import DataResolver
 from dvc.repo import Repo
 from kedro.framework.project import pipelines
 
+from compo_pipeline.configuration import speed_paths
 from compo_pipeline.methods import registry
 from compo_pipeline.methods.registry import METHOD_SETTINGS, METHODS
 from compo_pipeline.parameters import keys
 from compo_pipeline.pipeline_registry import TRAIN_EVAL
+from compo_pipeline.preflight.settings import Parameters
 
 PROJECT = Path(__file__).parents[1]
 PACKAGE = "compo_pipeline"
@@ -40,13 +42,15 @@ SHIPPED = {
     "training": {BASE},
     "evaluation": {BASE},
 }
+# Modules whose nodes are in a pipeline, where it is not one alone.
+MODULES = {"training": ["training_inputs", "training"]}
 # Where MLflow keeps the run: an output of training, so that a checkpoint and its run come back
 # together, and nothing that a result depends on.
 RECORD = "run"
 # Stages whose results lie below the method and variant of a run.
 OF_A_RUN = {"counterfactuals", "views", "training", "evaluation"}
-# Keys that name places, runs and engines, not results.
-PLACES = {"paths", "prepare", "tracking"}
+# Keys that name places and runs, not results.
+PLACES = {"paths", "tracking"}
 
 
 # One stage that runs others, on all code and configuration.
@@ -66,7 +70,7 @@ def file_of(module):
 @functools.cache
 def code_of(stage):
     """Files that importing a stage's pipeline runs, at import or in its functions."""
-    found, waiting = set(), {f"{PACKAGE}.pipelines.{stage}"}
+    found, waiting = set(), {f"{PACKAGE}.pipelines.{name}" for name in MODULES.get(stage, [stage])}
     while waiting:
         module = waiting.pop()
         found.add(module)
@@ -163,7 +167,7 @@ def test_the_comparison_stage_writes_what_its_pipeline_does(stages, catalogs):
 def inner_entries(stage, catalog):
     """Entries on disk that one node of a pipeline makes for another."""
     inner = pipelines[stage].all_outputs() - pipelines[stage].outputs()
-    return {name for name in inner if name in catalog and name != "held_out"}  # in memory
+    return {name for name in inner if name in catalog and hasattr(catalog[name], "_filepath")}
 
 
 @each
@@ -223,6 +227,7 @@ def parameters_of(recipe, stage, method):
     """(file, key) of every value that a stage's nodes read, in every environment of a recipe."""
     wanted = {name.removeprefix("params:") for name in pipelines[stage].inputs() if ":" in name}
     wanted = {key for key in wanted if key.split(".")[0] not in PLACES}
+    wanted -= set(speed_paths(Parameters))
     # A named variant may set any value of a stage that belongs to one run.
     if stage in OF_A_RUN:
         wanted.add("variants")
@@ -235,6 +240,8 @@ def parameters_of(recipe, stage, method):
         wanted = {key.replace(METHOD_SETTINGS, name) for key in read for name in methods}
         folder = PROJECT / "conf" / env
         files = {**keys_of(folder, "parameters"), **keys_of(folder, "globals")}
+        # What is set in no file may be added to a section that stands there.
+        wanted = {standing(key, files.values()) for key in wanted}
         for file, values in files.items():
             is_globals = file.endswith("globals.yml")
             # What an environment sets is not read from conf/base.
@@ -250,7 +257,16 @@ def parameters_of(recipe, stage, method):
 
 
 def keys_of(folder, kind):
-    return {str(p.relative_to(PROJECT)): values for p, values in keys.read(folder, kind).items()}
+    files = keys.read(folder, kind).items()
+    return {str(p.relative_to(PROJECT)): values for p, values in files if p.name != keys.COMPUTE}
+
+
+def standing(key, contents):
+    """The key where a file has it, else the longest beginning of it that one has."""
+    contents = list(contents)
+    parts = key.split(".")
+    beginnings = [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
+    return next((each for each in beginnings if any(holds(c, each) for c in contents)), key)
 
 
 def is_read(key, wanted):

@@ -14,6 +14,7 @@ from kedro.framework.project import pipelines
 
 from compo_pipeline.hooks import ProjectHooks
 from compo_pipeline.preflight.in_use import InUse, RunLock
+from compo_pipeline.preflight.settings import run_settings
 from compo_pipeline.storage import atomic_folder
 
 COMMAND = "kedro run --pipeline=train_eval"
@@ -83,6 +84,7 @@ def test_a_pipeline_that_writes_into_a_run_locks_it(
     loaded, hooks = context(), ProjectHooks()
     paths = {**loaded.params["paths"], "checkpoint": str(checkpoint)}
     hooks._parameters = {**loaded.params, "paths": paths}
+    hooks._settings = run_settings(hooks._parameters)
     other = holder(checkpoint)
     try:
         with pytest.raises(InUse):

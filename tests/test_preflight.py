@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,17 @@ from kedro.pipeline import Pipeline, node
 from kedro_datasets.json import JSONDataset
 
 from compo_pipeline import remote
-from compo_pipeline.configuration import SettingsError, value_at
+from compo_pipeline.configuration import SettingsError, type_at, value_at
 from compo_pipeline.methods.registry import METHOD_SETTINGS
 from compo_pipeline.parameters.urls import refresh_all
 from compo_pipeline.preflight.inputs import MissingInput, check_inputs
 from compo_pipeline.preflight.resources import check_resources
 from compo_pipeline.preflight.settings import (
-    SETTINGS,
+    RunSettings,
     check_runner,
     check_settings,
     read_parameters,
+    run_settings,
 )
 
 Problems = Callable[..., list[str]]
@@ -33,7 +35,10 @@ Context = Callable[..., Any]
 
 
 def changed(parameters: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """A copy of parameters in which some are changed, and their siblings are not."""
+    """A copy of parameters in which some are changed, and their siblings are not.
+
+    Settings of a method are those of the method in use, as from `--params`.
+    """
 
     def merge(into: dict[str, Any], given: dict[str, Any]) -> None:
         for key, value in given.items():
@@ -44,15 +49,15 @@ def changed(parameters: dict[str, Any], changes: dict[str, Any]) -> dict[str, An
 
     copy = deepcopy(parameters)
     merge(copy, changes)
-    return {**copy, METHOD_SETTINGS: copy[copy["method"]]}
+    method = copy["method"]
+    own = deepcopy(parameters[METHOD_SETTINGS]) if method == parameters["method"] else {}
+    merge(own, copy.pop(method, {}))
+    return {**copy, METHOD_SETTINGS: own}
 
 
 @pytest.mark.parametrize(
     ("pipeline", "params", "told"),
     [
-        ("train_eval", {"registration": {"alias": "champion"}}, "registration.alias: 'champion'"),
-        ("train_eval", {"training": {"batch_size": 0}}, "training.batch_size: "),
-        ("train_eval", {"training": {"precision": "fp17"}}, "training.precision: Input should be"),
         ("train_eval", {"training": {"precision": "fp16"}}, "training.precision: 'fp16' is not"),
         ("train_eval", {"training": {"device": "cuda:99"}}, "training.device: 'cuda:99' cannot"),
         ("tuning", {"training": {"device": "cuda:99"}}, "training.device: 'cuda:99' cannot"),
@@ -61,19 +66,9 @@ def changed(parameters: dict[str, Any], changes: dict[str, Any]) -> dict[str, An
         ("views", {"clic": {"views": {"images": "three"}}}, "clic.views.images: "),
         ("train_eval", {"clic": {"objective": {"positives": 99}}}, "clic.objective.positives: "),
         (
-            "validation",
-            {"validation": {"tolerated_share": 3}},
-            "validation.tolerated_share: ",
-        ),
-        (
-            "counterfactuals",
-            {"counterfactuals": {"caption_editor": "rules"}},
-            "counterfactuals.image_generator: ",
-        ),
-        (
-            "promotion",
-            {"promotion": {"gate": {"items": 0}}},
-            "promotion.gate.items: ",
+            "train_eval",
+            {"clic": {"objective": {"positivs": 3}}},
+            "clic.objective.positivs: unknown key; did you mean 'positives'?",
         ),
         (
             "counterfactuals",
@@ -87,14 +82,34 @@ def changed(parameters: dict[str, Any], changes: dict[str, Any]) -> dict[str, An
             },
             "counterfactuals.endpoint.timeout: ",
         ),
-        ("export", {"export": {"hugging_face": False, "onnx": False}}, "export: no format is"),
     ],
 )
 def test_settings_of_later_nodes_are_refused_first(
     context: Context, pipeline: str, params: dict[str, Any], told: str
 ) -> None:
+    settings = run_settings(changed(context().params, params))
     with pytest.raises(SettingsError, match=f"^{re.escape(told)}") as caught:
-        check_settings(changed(context().params, params), pipelines[pipeline])
+        check_settings(settings, pipelines[pipeline])
+    assert "Value error" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("params", "told"),
+    [
+        ({"registration": {"alias": "champion"}}, "registration.alias: 'champion'"),
+        ({"training": {"batch_size": 0}}, "training.batch_size: "),
+        ({"training": {"precision": "fp17"}}, "training.precision: Input should be"),
+        ({"validation": {"tolerated_share": 3}}, "validation.tolerated_share: "),
+        ({"counterfactuals": {"caption_editor": "rules"}}, "counterfactuals.image_generator: "),
+        ({"promotion": {"gate": {"items": 0}}}, "promotion.gate.items: "),
+        ({"export": {"hugging_face": False, "onnx": False}}, "export: no format is"),
+    ],
+)
+def test_a_wrong_value_is_refused_in_every_pipeline(
+    context: Context, params: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(SettingsError, match=f"^{re.escape(told)}") as caught:
+        run_settings(changed(context().params, params))
     assert "Value error" not in caught.value.message
 
 
@@ -113,7 +128,7 @@ def test_other_runners_than_the_sequential_one_train_in_one_process(
     context: Context, runner: str, pipeline: str, processes: int | str, refused: bool
 ) -> None:
     distributed = {"training": {"distributed": {"nproc_per_node": processes}}}
-    params = changed(context().params, distributed)
+    params = run_settings(changed(context().params, distributed))
     if not refused:
         check_runner(runner, params, pipelines[pipeline])
         return
@@ -125,31 +140,28 @@ def test_other_runners_than_the_sequential_one_train_in_one_process(
 
 
 def test_the_projects_own_settings_pass(context: Context) -> None:
-    parameters = context().params
+    settings = run_settings(context().params)
     assert len(pipelines) > 12
     for pipeline in pipelines.values():
-        check_settings(parameters, pipeline)
+        check_settings(settings, pipeline)
 
 
-def test_settings_that_no_node_reads_are_no_matter(context: Context) -> None:
-    unused = {"registration": {"alias": "champion"}, "sparcl": {"objective": {"bias": "x"}}}
-    check_settings(changed(context().params, unused), pipelines["training"])
+def test_settings_of_a_method_or_device_that_is_not_in_use_are_no_matter(context: Context) -> None:
+    params = context(sparcl={"objective": {"bias": "x"}}, pretraining={"device": "cuda:99"}).params
+    check_settings(run_settings(params), pipelines["training"])
 
 
 def test_the_settings_of_every_node_are_checked(context: Context) -> None:
+    """With all others, or of a method or an editor before the run that uses it."""
     parameters = context().params
     names = {name for pipeline in pipelines.values() for name in pipeline.inputs()}
     read = {name.removeprefix("params:") for name in names if name.startswith("params:")}
     mappings = {key for key in read if isinstance(value_at(parameters, key), dict)}
-    checked = (*SETTINGS, METHOD_SETTINGS)
-    unchecked = {
-        key for key in mappings if not any(f"{key}.".startswith(f"{each}.") for each in checked)
-    }
-    # Options of the command line, names of folders, and what the hook, `check_resources` or tuning
-    # checks.
-    expected = {"command", "comparison_sets", "model_lists", "paths", "remote", "spaces"}
-    assert unchecked == expected
-    assert set(SETTINGS) <= mappings
+    checked = {key for key in mappings if is_dataclass(type_at(RunSettings, key.split(".")))}
+    # By the names of folders, models, sets and methods, and what `--params` gave.
+    open_ = {"comparison_sets", "model_lists", "spaces", "command.params"}
+    parts = {f"{METHOD_SETTINGS}.{part}" for part in ("views", "objective")}
+    assert mappings - checked - parts <= open_
 
 
 def test_what_was_not_made_is_named_with_its_maker(
@@ -205,7 +217,7 @@ def problems(
         pipeline: str = "train_eval", catalog: DataCatalog | None = None, **changes: Any
     ) -> list[str]:
         sane = {"data": {"root": str(photos)}, "model": {"name": "scenes-base"}}
-        given = changed(changed(context("table").params, sane), changes)
+        given = run_settings(changed(changed(context("table").params, sane), changes))
         try:
             check_resources(given, pipelines[pipeline], catalog or DataCatalog())
         except SettingsError as error:

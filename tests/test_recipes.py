@@ -1,25 +1,28 @@
 """The recipes of the papers: every number is the paper's, and all of it parses."""
 
+from functools import cache
 from typing import Any
 
 import pytest
 import torch
 
-from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline import cli, configuration
+from compo_pipeline.configuration import SettingsError, parse, speed_paths
 from compo_pipeline.counterfactuals.settings import CounterfactualSettings
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
-from compo_pipeline.methods.registry import METHODS, method_type
+from compo_pipeline.methods.registry import METHODS, build, method_type
 from compo_pipeline.methods.views import ViewSettings
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.parameters import variants
+from compo_pipeline.preflight.settings import all_values
 from compo_pipeline.quality.settings import DataValidationSettings, IngestSettings
 from compo_pipeline.training.optimisation import learning_rate
-from compo_pipeline.training.settings import NOT_FINGERPRINTED, TrainingSettings
+from compo_pipeline.training.settings import TrainingSettings
 
 # Whose values no paper gives, or that say where and how a run proceeds.
 OF_NO_PAPER = {
-    f"training.{name}" for name in (*NOT_FINGERPRINTED, "device", "precision", "max_steps")
+    f"training.{name}" for name in (*speed_paths(TrainingSettings), "precision", "max_steps")
 } | {
     "training.compile",
     "training.gradient_checkpointing",
@@ -257,24 +260,15 @@ VARIANTS = {
 }
 
 
-@pytest.fixture
-def parameters(context):
-    """Parameters as nodes get them."""
-
-    def load(env: str, runtime: dict[str, Any] | None = None) -> dict[str, Any]:
-        return context(env, **(runtime or {})).params
-
-    return load
+@pytest.fixture(scope="module")
+def parameters(bootstrapped):
+    """Parameters of an environment as nodes get them, with the settings of all methods."""
+    return cache(lambda env: all_values(cli._loader(bootstrapped / "conf", env)))
 
 
-def leaves(values: Any, path: str = "") -> dict[str, Any]:
+def leaves(values: dict[str, Any]) -> dict[str, Any]:
     """Single values by their dotted names."""
-    if not isinstance(values, dict):
-        return {path: values}
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        found |= leaves(value, f"{path}.{name}" if path else name)
-    return found
+    return dict(configuration.leaves(values))
 
 
 @pytest.mark.parametrize("env", RECIPES)
@@ -446,6 +440,7 @@ def test_every_named_variant_can_be_used(parameters, method):
     env = {"fsc_clip": "fsc_coco", "c2lip": "siglip_cc3m", "sparcl": "sparcl_coco"}
     plain = {**parameters(env.get(method, "coco")), "method": method}
     for name, values in variants.named(plain, method).items():
+        assert values.keys() <= leaves(plain).keys()
         params = variants.applied({**plain, "variant": name}, {})
         found = leaves(params)
         assert {key: found[key] for key in values} == values
@@ -457,11 +452,14 @@ def test_every_named_variant_can_be_used(parameters, method):
         parse(chosen.objective_type, params[method]["objective"], f"{method}.objective")
 
 
-def test_explicit_parameters_override_a_variant(parameters):
+def test_explicit_parameters_override_a_variant(context):
+    def resolved(**runtime: Any) -> dict[str, Any]:
+        params = context("coco", **runtime).params
+        own = build("clic", **params["method_settings"])
+        return {**params, "clic": own.configuration}
+
     own = {"variant": "c1", "clic": {"objective": {"positives": 3}}}
-    changed = parameters("coco", own)
-    assert changed["method_settings"] == changed["clic"]
-    assert changes(parameters("coco"), changed) == {
+    assert changes(resolved(), resolved(**own)) == {
         "clic.objective.positives": 3,
         "clic.objective.weights.s_neg": 0.0,
         "clic.objective.weights.unimodal": 0.0,
@@ -483,15 +481,10 @@ def test_other_names_are_labels_unless_they_are_close_to_one(parameters):
         with_variant(plain, "no_local", "coco")
 
 
-@pytest.mark.parametrize(
-    ("values", "problem"),
-    [
-        ({"clic.objective.positivs": 1}, r"'clic.objective.positivs' is no .*positives"),
-        ({"data.sample.rows": 10}, r"'data.sample.rows' is shared by all variants"),
-    ],
-)
-def test_variants_with_keys_that_cannot_be_set_are_refused(parameters, values, problem):
-    plain = parameters("coco")
-    listed = {"all": {}, "clic": {"odd": values}}
-    with pytest.raises(SettingsError, match=rf"^variants.clic.odd: {problem}"):
-        variants.applied({**plain, "variants": listed, "variant": "odd"}, {})
+@pytest.mark.parametrize("owner", ["all", "clic"])
+def test_variants_with_keys_that_cannot_be_set_are_refused(parameters, owner):
+    listed = {"all": {}, "clic": {}, owner: {"odd": {"data.sample.rows": 10}}}
+    plain = {**parameters("coco"), "variants": listed, "variant": "odd"}
+    problem = f"^variants.{owner}.odd: 'data.sample.rows' is shared by all variants"
+    with pytest.raises(SettingsError, match=problem):
+        variants.applied(plain, {})

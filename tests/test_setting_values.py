@@ -2,25 +2,25 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
-from pkgutil import resolve_name
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compo_pipeline.configuration import SettingsError, leaves, parse, value_at
-from compo_pipeline.hooks import RunNames
-from compo_pipeline.preflight.settings import class_paths
+from compo_pipeline import cli
+from compo_pipeline.configuration import SettingsError, field_names, leaves, parse, plain, value_at
+from compo_pipeline.preflight.settings import Parameters, all_values, settings_classes
 
-CLASSES = {key: resolve_name(path) for key, path in class_paths().items()}
+CLASSES = settings_classes()
 LONG = "x" * 300
 
 
 @pytest.fixture(scope="module")
-def defaults(context: Callable[..., Any]) -> Mapping[str, Any]:
-    """Values of conf/base, and those of keys that it leaves null although a class wants one."""
-    values = deepcopy(context().params)
+def defaults(bootstrapped: Path) -> Mapping[str, Any]:
+    """Values of conf/base with all defaults, and of keys that must be set before they are used."""
+    values = all_values(cli._loader(bootstrapped / "conf", "base"))
     values["counterfactuals"]["endpoint"] |= {"url": "http://localhost/v1", "model": "m"}
     values["counterfactuals"]["transformers"] |= {"folder": "models/mine"}
     values["counterfactuals"]["diffusion"] |= {"model": "models/theirs"}
@@ -38,9 +38,9 @@ def changed(defaults: Mapping[str, Any], root: str, path: str, value: Any) -> An
     return parse(CLASSES[root], values, root)
 
 
-def test_the_defaults_pass(defaults: Mapping[str, Any]) -> None:
+def test_the_defaults_pass_and_say_all(defaults: Mapping[str, Any]) -> None:
     for root, cls in CLASSES.items():
-        parse(cls, value_at(defaults, root), root)
+        assert plain(parse(cls, value_at(defaults, root), root)) == value_at(defaults, root)
 
 
 NOT_FINITE = [float("nan"), float("inf"), float("-inf"), "nan", "inf"]
@@ -100,11 +100,14 @@ def test_a_value_that_no_run_can_use_is_refused_by_its_key(
 
 @pytest.mark.parametrize("key", ["dataset", "method", "variant"])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_that_no_folder_can_have_is_refused(key: str, name: str) -> None:
-    names = {"dataset": "scenes", "method": "clic", "variant": "a.b-c_2", "seed": 0}
-    parse(RunNames, names, "")
+def test_a_name_that_no_folder_can_have_is_refused(
+    context: Callable[..., Any], key: str, name: str
+) -> None:
+    params = {each: context().params[each] for each in field_names(Parameters)}
+    assert getattr(parse(Parameters, {**params, key: "a.b-c_2"}, ""), key) == "a.b-c_2"
+    assert getattr(parse(Parameters, {**params, key: 2}, ""), key) == "2"
     with pytest.raises(SettingsError, match=f"^{key}: "):
-        parse(RunNames, {**names, key: name}, "")
+        parse(Parameters, {**params, key: name}, "")
 
 
 def test_a_message_prints_as_one_line(defaults: Mapping[str, Any]) -> None:

@@ -13,12 +13,14 @@ from kedro.framework.cli.project import run as kedro_run
 from kedro.framework.cli.utils import _split_params
 
 from compo_pipeline import console, offline
-from compo_pipeline.configuration import SettingsError, nearest, parse
+from compo_pipeline.configuration import SettingsError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kedro.framework.startup import ProjectMetadata
+
+    from compo_pipeline.preflight.settings import RunSettings
 
 # Exit status of a program that Ctrl+C ended.
 _INTERRUPTED = 130
@@ -109,14 +111,23 @@ cli.add_command(click.Command("run", callback=_run, params=kedro_run.params, hel
 @click.pass_obj
 def params(project: ProjectMetadata, prefix: str, env: str | None, markdown: bool) -> None:
     """List the parameters, or those that begin with PREFIX: defaults, types, meanings."""
-    from compo_pipeline.parameters import reference
-    from compo_pipeline.preflight.settings import class_paths
+    from compo_pipeline.methods.registry import METHODS
+    from compo_pipeline.parameters import keys, reference
+    from compo_pipeline.preflight import settings
 
     conf, env = Path(project.project_path) / "conf", env or "local"
+    own = env != "base" and not markdown and any(keys.read(conf / env, kind) for kind in keys.KINDS)
+    classes = settings.settings_classes() | {"": settings.Parameters}
+    default, values = (
+        settings.all_values(_loader(conf, each)) for each in ("base", env if own else "base")
+    )
+    files = reference.files_of(conf / "base")
+    about = {name: f"Settings of the method {method.label}." for name, method in METHODS.items()}
+    entries = reference.collect(classes, default, values, files, about)
     if markdown:
-        click.echo(reference.markdown(reference.collect(conf, "base", class_paths())), nl=False)
+        click.echo(reference.markdown(entries), nl=False)
         return
-    found = reference.chosen(reference.collect(conf, env, class_paths(), prefix), prefix)
+    found = reference.chosen(entries, prefix)
     screen = console.terminal()
     if screen.is_terminal:
         reference.show(found, env, screen)
@@ -148,7 +159,18 @@ def try_version(
     from compo_pipeline.registry.settings import CHAMPION
     from compo_pipeline.ui import command
 
-    command.run(_parameters(project, env, params), alias or CHAMPION, version, host, port)
+    settings = _settings(project, env, params)
+    command.run(
+        settings.registration,
+        settings.tracking,
+        settings.model,
+        settings.evaluation,
+        settings.benchmarks,
+        alias or CHAMPION,
+        version,
+        host,
+        port,
+    )
 
 
 @cli.command()
@@ -179,7 +201,17 @@ def serve(
         raise click.UsageError("--alias, --version and --model: give one of them")
     from compo_pipeline.registry import serving
 
-    serving.run(_parameters(project, env, params), model, alias, version, host, port)
+    settings = _settings(project, env, params)
+    serving.run(
+        settings.serving,
+        settings.registration,
+        settings.tracking,
+        model,
+        alias,
+        version,
+        host,
+        port,
+    )
 
 
 @cli.command(name="versions")
@@ -190,10 +222,8 @@ def versions(project: ProjectMetadata, env: str | None, params: dict[str, Any]) 
     """List what is registered: dataset, method, variant, seed, headline figure, aliases."""
     from compo_pipeline.registry import tracking
     from compo_pipeline.registry import versions as registered
-    from compo_pipeline.registry.settings import TrackingSettings
 
-    values = _parameters(project, env, params)["tracking"]
-    tracking.connect(parse(TrackingSettings, values, "tracking"), project.project_path)
+    tracking.connect(_settings(project, env, params).tracking, project.project_path)
     registered.show_table()
 
 
@@ -207,31 +237,44 @@ def worker(project: ProjectMetadata, env: str | None, params: dict[str, Any]) ->
     It needs training.distributed.node_rank of its own, the same configuration and data at its own
     path, and writes nothing.
     """
-    from compo_pipeline.methods.registry import METHOD_SETTINGS, build
+    from kedro.framework.project import pipelines
+    from kedro.runner import SequentialRunner
+
+    from compo_pipeline.methods.registry import build
     from compo_pipeline.parameters import urls
-    from compo_pipeline.pipelines.training import HELD_OUT_INPUTS, choose_held_out
+    from compo_pipeline.preflight.settings import run_settings
     from compo_pipeline.training import launch
-    from compo_pipeline.training.inputs import NODE_INPUTS, training_inputs
     from compo_pipeline.training.run import jobs_of
 
     context = _context(project, env, params)
-    parameters = context.params
-    urls.refresh_all(parameters, {"data"})
-    load = context.catalog.load
-    inputs = {name: load(entry) for name, entry in NODE_INPUTS.items()}
-    held_out = choose_held_out(**{name: load(entry) for name, entry in HELD_OUT_INPUTS.items()})
-    own = parameters[METHOD_SETTINGS]
-    method = build(parameters["method"], own["views"], own["objective"])
-    jobs = jobs_of(method, parameters["paths"], control=parameters["evaluation"]["control"])
-    launch.join(training_inputs(**inputs, held_out=held_out), jobs)
+    context._pipelines_to_validate = ["training"]
+    settings = run_settings(context.config_loader["parameters"])
+    urls.refresh_all(context.config_loader["parameters"], {"data"})
+    # The nodes of the pipeline up to the training itself.
+    before = pipelines["training"].to_outputs("training_inputs")
+    inputs = SequentialRunner().run(before, context.catalog)["training_inputs"].load()
+    own, paths = settings.method_settings, settings.paths
+    jobs = jobs_of(
+        build(settings.method, own.views, own.objective),
+        Path(paths.checkpoint),
+        Path(paths.control_checkpoint),
+        control=settings.evaluation.control,
+    )
+    launch.join(inputs, jobs)
 
 
-def _parameters(
-    project: ProjectMetadata, env: str | None, params: dict[str, Any]
-) -> dict[str, Any]:
-    """The project's parameters, checked."""
-    parameters: dict[str, Any] = _context(project, env, params).params
-    return parameters
+def _loader(conf: Path, env: str) -> Any:
+    from kedro.framework.project import settings
+
+    arguments = settings.CONFIG_LOADER_ARGS
+    return settings.CONFIG_LOADER_CLASS(conf_source=str(conf), env=env, **arguments)
+
+
+def _settings(project: ProjectMetadata, env: str | None, params: dict[str, Any]) -> RunSettings:
+    """The project's settings."""
+    from compo_pipeline.preflight.settings import run_settings
+
+    return run_settings(_context(project, env, params).config_loader["parameters"])
 
 
 def _context(project: ProjectMetadata, env: str | None, params: dict[str, Any]) -> Any:

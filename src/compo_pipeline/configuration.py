@@ -7,8 +7,9 @@ import difflib
 import math
 import re
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, field, fields, is_dataclass
+from functools import cache
 from types import UnionType
 from typing import (
     Annotated,
@@ -23,6 +24,7 @@ from typing import (
 )
 
 import pydantic
+import pydantic_core
 from click import ClickException
 
 Settings = TypeVar("Settings")
@@ -30,6 +32,20 @@ Settings = TypeVar("Settings")
 Share = Annotated[float, pydantic.Field(ge=0, le=1)]
 # A name that becomes a folder or part of a query.
 Name = Annotated[str, pydantic.Field(pattern="^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=100)]
+# A mapping from names of the user's own; null takes one away that conf/base has.
+Value = TypeVar("Value")
+Open = Annotated[
+    dict[str, Value],
+    pydantic.BeforeValidator(
+        lambda given: (
+            {name: value for name, value in given.items() if value is not None}
+            if isinstance(given, Mapping)
+            else given
+        )
+    ),
+]
+# Marks a field of settings in `Annotated`: it changes how fast a run is; results by rounding alone.
+SPEED = "speed"
 # A name in a database.
 Title = Annotated[str, pydantic.Field(min_length=1, max_length=250)]
 # Characters of a text and of a key; mappings and lists within one another.
@@ -103,26 +119,58 @@ def pip_install(extra: str) -> str:
     return f"pip install -c constraints.txt -e '.[{extra}]'"
 
 
-def parse(cls: type[Settings], values: Mapping[str, Any], key: str) -> Settings:
+def parse(
+    cls: type[Settings],
+    values: Any,
+    key: str,
+    place: Callable[[str], str] = lambda key: "",
+    elsewhere: Iterable[str] = (),
+) -> Settings:
     """Build frozen settings from a mapping, refusing unknown keys and wrong types.
 
     Args:
         cls: a dataclass; its fields may be scalars, Literals, tuples, mappings and further
             dataclasses.
-        values: the mapping as Kedro read it.
+        values: the mapping as Kedro read it; settings of this class are returned as they are.
         key: its YAML key (`training`, `clic`, ...), for the error; empty for top-level keys.
+        place: gives the place of a dotted key, such as a file, which its error begins with.
+        elsewhere: further dotted keys, which an unknown key may stand for.
 
     Raises:
         SettingsError: one line per problem, with key, value and what is allowed.
     """
+    if isinstance(values, cls):
+        return values
     if not isinstance(values, Mapping):
         raise SettingsError(f"{key}: expected a mapping, got {_SHOWN.repr(values)}")
-    _refuse_unusable(values, key)
-    _refuse_unknown(cls, values, key)
-    try:
-        return pydantic.TypeAdapter(cls).validate_python(dict(values))
-    except pydantic.ValidationError as error:
-        raise SettingsError("\n".join(_message(key, each) for each in error.errors())) from None
+    problems = list(_unusable(values, key))
+    parsed = None
+    if not problems:
+        try:
+            parsed = _adapter(cast(Any, cls)).validate_python(dict(values))
+        except pydantic.ValidationError as error:
+            problems = [_problem(cls, values, key, each, elsewhere) for each in error.errors()]
+        else:
+            problems = list(_booleans(parsed, values, key))
+    if problems:
+        lines = (f"{place(path)}{message}" for path, message in problems)
+        raise SettingsError("\n".join(dict.fromkeys(lines)))
+    return cast(Settings, parsed)
+
+
+def plain(parsed: Any) -> Any:
+    """Settings with all defaults, as YAML has them: mappings, lists and scalars."""
+    return _adapter(cast(Any, type(parsed))).dump_python(parsed, mode="json")
+
+
+def defaults(cls: type) -> dict[str, Any]:
+    """Defaults of a settings class as YAML has them; null for what must be set."""
+    found: dict[str, Any] = {}
+    for each in fields(cast(Any, cls)):
+        made = each.default_factory() if each.default_factory is not MISSING else each.default
+        found[each.name] = None if made is MISSING else made
+    values: dict[str, Any] = pydantic_core.to_jsonable_python(found)
+    return values
 
 
 def value_at(values: Mapping[str, Any], key: str) -> Any:
@@ -134,11 +182,14 @@ def value_at(values: Mapping[str, Any], key: str) -> Any:
 
 
 def with_values(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of nested mappings with other values at some of their dotted keys."""
+    """A copy of nested mappings with other values at some dotted keys, which may be new ones."""
     changed = copy.deepcopy(dict(values))
     for key, value in changes.items():
-        parent, _, last = key.rpartition(".")
-        (value_at(changed, parent) if parent else changed)[last] = value
+        *parents, last = key.split(".")
+        mapping = changed
+        for parent in parents:
+            mapping = mapping.setdefault(parent, {})
+        mapping[last] = value
     return changed
 
 
@@ -153,47 +204,129 @@ def leaves(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 def overlay(values: Mapping[str, Any]) -> dict[str, Any]:
     """Values by dotted key as nested mappings, as configuration files have them."""
-    nested: dict[str, Any] = {}
-    for name, value in values.items():
-        *parents, last = name.split(".")
-        mapping = nested
-        for parent in parents:
-            mapping = mapping.setdefault(parent, {})
-        mapping[last] = value
-    return nested
+    return with_values({}, values)
 
 
-def _message(key: str, problem: Mapping[str, Any]) -> str:
-    """One line for an error of pydantic's, with its YAML key."""
-    path = _dotted(key, *problem["loc"])
+@cache
+def _adapter(cls: type[Any]) -> pydantic.TypeAdapter[Any]:
+    """What validates a dataclass; those of the standard library refuse unknown keys too."""
+    if hasattr(cls, "__pydantic_config__"):
+        return pydantic.TypeAdapter(cls)
+    # Pydantic takes no configuration for a dataclass itself.
+    return pydantic.TypeAdapter(cast(Any, cls | None), config=pydantic.ConfigDict(extra="forbid"))
+
+
+def _problem(
+    cls: type,
+    values: Mapping[str, Any],
+    key: str,
+    problem: Mapping[str, Any],
+    elsewhere: Iterable[str],
+) -> tuple[str, str]:
+    """Dotted key and message of an error of pydantic's."""
+    location = problem["loc"]
+    path = _dotted(key, *location)
     if problem["type"] == "value_error":
         # The message of a `__post_init__`; many begin with the field's name.
         own = str(problem["ctx"]["error"])
-        return f"{path}{'.' if _FIELD.match(own) else ': '}{own}"
-    got = "" if problem["type"] == "missing" else f" (got {_SHOWN.repr(problem['input'])})"
+        between = "." if _FIELD.match(own) else ": "
+        return path, f"{path}{between}{own}" if path else own
+    if problem["type"] == "unexpected_keyword_argument":
+        known = field_names(type_at(cls, location[:-1]))
+        hint = _meant(str(location[-1]), known, [*field_paths(cls, key), *elsewhere])
+        return path, f"{path}: unknown key{hint} (known: {', '.join(known)})"
+    if problem["type"] == "missing":
+        if len(location) > 1 and _is_mapping(type_at(cls, location[:-2])):
+            # The name may be a misspelt one of an entry that has the field.
+            others = value_at(values, _dotted(*location[:-2])) if location[:-2] else values
+            known = [name for name, other in others.items() if location[-1] in other]
+            hint = nearest(str(location[-2]), known)
+            entry = _dotted(key, *location[:-1])
+            return entry, (
+                f"{entry}: a new name needs {location[-1]} too{hint} "
+                f"(known: {', '.join(known) or 'none'})"
+            )
+        return path, f"{path}: {problem['msg']}"
     # YAML has no tuples, and nor does `allowed` of docs/parameters.md.
-    return f"{path}: {problem['msg'].replace('valid tuple', 'valid list')}{got}"
+    message = problem["msg"].replace("valid tuple", "valid list")
+    return path, f"{path}: {message} (got {_SHOWN.repr(problem['input'])})"
 
 
-def _refuse_unusable(values: Any, key: str) -> None:
-    """Refuse what no file, database or page holds: endless numbers, texts that are no Unicode."""
+def _meant(name: str, known: Iterable[str], paths: Iterable[str]) -> str:
+    """Name the key meant: the same name elsewhere, a near one here, a near one elsewhere."""
+    by_name: dict[str, list[str]] = {}
+    for path in paths:
+        by_name.setdefault(path.rpartition(".")[2], []).append(path)
+    if name in by_name:
+        return f"; did you mean {' or '.join(repr(path) for path in by_name[name][:3])}?"
+    if hint := nearest(name, known):
+        return hint
+    close = difflib.get_close_matches(name, by_name, n=1, cutoff=0.7)
+    return f"; did you mean '{by_name[close[0]][0]}'?" if close else ""
+
+
+def field_paths(cls: Any, prefix: str = "") -> Iterator[str]:
+    """Dotted names of all fields of a dataclass and of the dataclasses that its fields are."""
+    for name, hint in get_type_hints(cls).items() if is_dataclass(cls) else ():
+        path = _dotted(prefix, name)
+        yield path
+        yield from field_paths(hint, path)
+
+
+def field_names(cls: Any) -> list[str]:
+    """Names of the fields of a dataclass; none of another type."""
+    return [each.name for each in fields(cls)] if is_dataclass(cls) else []
+
+
+def speed_paths(cls: Any, prefix: str = "") -> Iterator[str]:
+    """Dotted names of the fields that are marked by SPEED; all below such a field is meant too."""
+    for name, hint in get_type_hints(cls, include_extras=True).items():
+        path = _dotted(prefix, name)
+        if SPEED in getattr(hint, "__metadata__", ()):
+            yield path
+        elif is_dataclass(hint):
+            yield from speed_paths(hint, path)
+
+
+def type_at(cls: Any, location: Iterable[str | int]) -> Any:
+    """The type of a value within settings, by its keys; None where the types do not say.
+
+    Of a union it is the first that has keys or items.
+    """
+    for name in location:
+        if is_dataclass(cls):
+            cls = get_type_hints(cls).get(str(name))
+        else:
+            inner = get_args(cls)
+            cls = None if not inner else inner[-1] if _is_mapping(cls) else inner[0]
+        if get_origin(cls) in (UnionType, Union):
+            cls = next(
+                (each for each in get_args(cls) if is_dataclass(each) or get_args(each)), None
+            )
+    return cls
+
+
+def _unusable(values: Any, key: str) -> Iterator[tuple[str, str]]:
+    """What no file, database or page holds: endless numbers, texts that are no Unicode."""
     stack = [(key, values, 0)]
     while stack:
         path, value, depth = stack.pop()
         if isinstance(value, Mapping | list | tuple):
             if depth == _DEEPEST:
-                raise SettingsError(f"{path}: expected at most {_DEEPEST} levels of nesting")
+                yield path, f"{path}: expected at most {_DEEPEST} levels of nesting"
+                return
             items = value.items() if isinstance(value, Mapping) else enumerate(value)
             for name, item in items:
                 if not str(name).isprintable() or len(str(name)) > _LONGEST_KEY:
                     shown = _SHOWN.repr(name)
-                    raise SettingsError(f"{path}: expected short printable keys, got {shown}")
-                stack.append((_dotted(path, name), item, depth + 1))
-        elif problem := _unusable(value):
-            raise SettingsError(f"{path}: expected {problem}, got {_SHOWN.repr(value)}")
+                    yield path, f"{path}: expected short printable keys, got {shown}"
+                else:
+                    stack.append((_dotted(path, name), item, depth + 1))
+        elif expected := _expected(value):
+            yield path, f"{path}: expected {expected}, got {_SHOWN.repr(value)}"
 
 
-def _unusable(value: Any) -> str:
+def _expected(value: Any) -> str:
     """What a value should be; empty where nothing is wrong."""
     if isinstance(value, float) and not math.isfinite(value):
         return "a finite number"
@@ -206,51 +339,17 @@ def _unusable(value: Any) -> str:
     return ""
 
 
-def _refuse_unknown(hint: Any, value: Any, key: str) -> None:
-    """Refuse keys that are no fields of a dataclass, and booleans in place of numbers.
-
-    At any depth of the type `hint`.
-    """
-    inner = get_args(hint)
-    if hint in (int, float) and isinstance(value, bool):
-        raise SettingsError(f"{key}: expected a number, got {value}")
-    if is_dataclass(hint) and isinstance(value, Mapping):
-        hints = get_type_hints(hint)
-        known = [field.name for field in fields(hint)]
-        for name, item in value.items():
-            if name not in known:
-                raise SettingsError(
-                    f"{_dotted(key, name)}: unknown key{nearest(str(name), known)} "
-                    f"(known: {', '.join(known)})"
-                )
-            _refuse_unknown(hints[name], item, _dotted(key, name))
-    elif isinstance(value, Mapping) and _is_mapping(hint):
-        for name, item in value.items():
-            _refuse_unknown(inner[-1], item, _dotted(key, name))
-        _refuse_incomplete(inner[-1], value, key)
-    elif isinstance(value, list | tuple) and inner and not _is_union(hint):
-        for index, item in enumerate(value):
-            _refuse_unknown(inner[0], item, _dotted(key, index))
-    elif _is_union(hint) and bool not in inner:
-        for option in inner:
-            _refuse_unknown(option, value, key)
-
-
-def _refuse_incomplete(hint: Any, values: Mapping[str, Any], key: str) -> None:
-    """Refuse entries without a required field: their names may be misspelt ones."""
-    if not is_dataclass(hint):
-        return
-    required = {
-        each.name for each in fields(hint) if each.default is each.default_factory is MISSING
-    }
-    entries = {name: item for name, item in values.items() if isinstance(item, Mapping)}
-    complete = [name for name, item in entries.items() if required <= item.keys()]
-    for name, item in entries.items():
-        if missing := sorted(required - item.keys()):
-            raise SettingsError(
-                f"{_dotted(key, name)}: a new name needs {' and '.join(missing)} too"
-                f"{nearest(str(name), complete)} (known: {', '.join(complete) or 'none'})"
-            )
+def _booleans(parsed: Any, given: Any, key: str) -> Iterator[tuple[str, str]]:
+    """Booleans that were read as numbers."""
+    if isinstance(given, bool) and not isinstance(parsed, bool):
+        yield key, f"{key}: expected a number, got {given}"
+    elif isinstance(given, Mapping):
+        for name, value in given.items():
+            inner = parsed.get(name) if isinstance(parsed, Mapping) else getattr(parsed, name)
+            yield from _booleans(inner, value, _dotted(key, name))
+    elif isinstance(given, list | tuple):
+        for place, (inner, value) in enumerate(zip(parsed, given, strict=True)):
+            yield from _booleans(inner, value, _dotted(key, place))
 
 
 def _dotted(*parts: Any) -> str:
@@ -260,7 +359,3 @@ def _dotted(*parts: Any) -> str:
 def _is_mapping(hint: Any) -> bool:
     origin = get_origin(hint)
     return isinstance(origin, type) and issubclass(origin, Mapping)
-
-
-def _is_union(hint: Any) -> bool:
-    return get_origin(hint) in (UnionType, Union)

@@ -15,27 +15,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kedro.config import MissingConfigException
 from kedro.framework.hooks import hook_impl
-from pydantic import StrictInt
 from rich.text import Text
 
 from compo_pipeline import next_steps, offline
-from compo_pipeline.configuration import (
-    Name,
-    PlainError,
-    SettingsError,
-    parse,
-    settings,
-    value_at,
-    with_values,
-)
+from compo_pipeline.configuration import PlainError, SettingsError, parse
 from compo_pipeline.console import terminal
-from compo_pipeline.datasets.settings import SCENES
-from compo_pipeline.methods.registry import METHOD_SETTINGS, find
-from compo_pipeline.models.settings import ModelSettings, needs_network
-from compo_pipeline.parameters import keys, urls, variants
+from compo_pipeline.models.settings import needs_network
+from compo_pipeline.parameters import urls
 from compo_pipeline.preflight import inputs, resources
+from compo_pipeline.preflight import settings as preflight
 from compo_pipeline.preflight.in_use import RunLock
-from compo_pipeline.preflight.settings import check_runner, check_settings, read_parameters
 from compo_pipeline.registry.settings import TrackingSettings
 from compo_pipeline.remote import RemoteError
 from compo_pipeline.storage import DamagedFileError, DiskFullError, causes, is_full_disk
@@ -49,6 +38,8 @@ if TYPE_CHECKING:
     from kedro.pipeline import Pipeline
     from kedro.pipeline.node import Node
 
+    from compo_pipeline.preflight.settings import RunSettings
+
 log = logging.getLogger(__name__)
 
 # Catalog entries that hold an MLflow run's id: of a training, of a study.
@@ -57,58 +48,32 @@ RUN_ENTRIES = frozenset({"run", "study"})
 RUN_PAGES = frozenset({"suite_report", "comparison_report"})
 
 
-@settings
-class RunNames:
-    """What names the folders of a run."""
-
-    dataset: Name
-    method: Name
-    variant: Name
-    seed: StrictInt
-
-
 class ProjectHooks:
     """Checks before a run, log lines of nodes, and the results or an error after it."""
 
     def __init__(self) -> None:
+        self._settings: RunSettings
         self._parameters: Mapping[str, Any] = {}
         self._lock = RunLock()
 
     @hook_impl
     def after_context_created(self, context: KedroContext) -> None:
-        """Check keys and names, change to the project's folder, allow downloads where needed.
+        """Parse all settings, change to the project's folder, allow downloads where needed.
 
-        Relative paths of the configuration are relative to the project.
+        The parameters are then those of conf/, `--params` and the named variant, with the defaults
+        of the settings classes. Relative paths are relative to the project.
 
         Raises:
-            SettingsError: a key that is not in conf/base, or a name that no folder can have.
+            SettingsError: an unknown key, or a value that cannot be used.
         """
         loader = cast("OmegaConfigLoader", context.config_loader)
-        environment = loader.env or loader.default_run_env
-        open_mappings = keys.check(
-            Path(loader.conf_source), environment, loader.runtime_params or {}
-        )
-        parameters = keys.without_null(loader["parameters"], open_mappings)
-        # Names with an underscore are YAML anchors and the like.
-        parameters = {name: v for name, v in parameters.items() if not name.startswith("_")}
-        _check_names(parameters)
-        method = find(parameters["method"]).name
-        parameters = variants.applied(parameters, loader.runtime_params or {}, environment)
-        parameters = _with_own_benchmarks(parameters)
-        if method not in parameters:
-            raise SettingsError(
-                f"method: there are no settings of '{method}'; add "
-                f"{loader.conf_source}/{loader.base_env}/parameters_methods/{method}.yml"
-            )
-        parameters[METHOD_SETTINGS] = parameters[method]
-        storage = parse(urls.RemoteSettings, parameters["remote"], "remote")
-        parameters = urls.configure(parameters, storage, _credentials(loader))
-        # The options of the command line, for commands shown to the user.
-        command = {"env": loader.env, "params": dict(loader.runtime_params or {})}
-        self._parameters = loader["parameters"] = {**parameters, "command": command}
+        values = preflight.configured_values(loader)
+        remote = parse(urls.RemoteSettings, values["remote"], "remote")
+        values = urls.configure(values, remote, _credentials(loader))
+        self._settings = preflight.run_settings(values)
+        self._parameters = loader["parameters"] = values
         os.chdir(context.project_path)
-        model = parse(ModelSettings, parameters["model"], "model")
-        offline.set_hub_offline(not needs_network(model))
+        offline.set_hub_offline(not needs_network(self._settings.model))
 
     @hook_impl
     def before_pipeline_run(
@@ -121,11 +86,11 @@ class ProjectHooks:
             MissingInput: an input of the pipeline does not exist.
             InUse: another command writes the same run.
         """
-        check_settings(self._parameters, pipeline)
-        check_runner(str(run_params["runner"]), self._parameters, pipeline)
-        urls.refresh_all(self._parameters, read_parameters(pipeline))
+        preflight.check_settings(self._settings, pipeline)
+        preflight.check_runner(str(run_params["runner"]), self._settings, pipeline)
+        urls.refresh_all(self._parameters, preflight.read_parameters(pipeline))
         inputs.check_inputs(pipeline, catalog)
-        resources.check_resources(self._parameters, pipeline, catalog)
+        resources.check_resources(self._settings, pipeline, catalog)
         self._lock_run(run_params.get("pipeline_names") or [], pipeline, catalog)
 
     def _lock_run(
@@ -137,7 +102,7 @@ class ProjectHooks:
             return
         described = (catalog[entry]._describe() for entry in outputs if entry in catalog)
         written = [Path(each["filepath"]) for each in described if "filepath" in each]
-        checkpoint = Path(value_at(self._parameters, "paths.checkpoint"))
+        checkpoint = Path(self._settings.paths.checkpoint)
         chosen = f" --pipeline={','.join(names)}" if names else ""
         command = f"kedro run{chosen}{next_steps.options(**self._parameters['command'])}"
         self._lock.acquire(checkpoint, written, command)
@@ -218,7 +183,9 @@ class TrackingHook:
         if self._context is not None and (RUN_ENTRIES | RUN_PAGES) & pipeline.datasets():
             from compo_pipeline.registry import tracking
 
-            store = parse(TrackingSettings, self._context.params["tracking"], "tracking")
+            store = parse(
+                TrackingSettings, self._context.config_loader["parameters"]["tracking"], "tracking"
+            )
             tracking.configure(store, self._context.project_path)
 
     @hook_impl
@@ -268,23 +235,3 @@ def _credentials(loader: OmegaConfigLoader) -> dict[str, Any]:
         return dict(loader["credentials"])
     except MissingConfigException:
         return {}
-
-
-def _with_own_benchmarks(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Set the default of `benchmarks.root` for rendered scenes: the benchmarks in their folder."""
-    data = parameters["data"]
-    if data["format"] != SCENES:
-        return parameters
-    own = {
-        "benchmarks.root": f"{data['root']}/benchmarks/test",
-        "training.validation.benchmarks.root": f"{data['root']}/benchmarks/val",
-        "tuning.benchmarks.root": f"{data['root']}/benchmarks/val",
-    }
-    unset = {key: root for key, root in own.items() if value_at(parameters, key) is None}
-    return with_values(parameters, unset)
-
-
-def _check_names(parameters: Mapping[str, Any]) -> None:
-    # YAML reads a variant 2 as a number.
-    names = {name: str(parameters[name]) for name in ("dataset", "method", "variant")}
-    parse(RunNames, {**names, "seed": parameters["seed"]}, "")

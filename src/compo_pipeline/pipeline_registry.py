@@ -6,6 +6,8 @@ from importlib import import_module
 
 from kedro.pipeline import Pipeline
 
+from compo_pipeline.pipelines import training_inputs
+
 # The whole chain in order: together they train and evaluate a model.
 TRAIN_EVAL = (
     "raw",
@@ -36,10 +38,15 @@ def register_pipelines() -> dict[str, Pipeline]:
     }
     # Groups of `kedro viz`, and names for `kedro run --namespaces`; catalog entries have none.
     for name in TRAIN_EVAL:
-        pipelines[name] = Pipeline(
-            pipelines[name], namespace=name, prefix_datasets_with_namespace=False
-        )
+        pipelines[name] = _named(pipelines[name], name)
+    inputs = _named(training_inputs.create_pipeline(), "training")
+    for name in ("training", "tuning"):
+        pipelines[name] += inputs
     pipelines["train_eval"] = sum((pipelines[name] for name in TRAIN_EVAL), Pipeline([]))
     pipelines["comparison"] = sum((pipelines[name] for name in COMPARISON), Pipeline([]))
     pipelines["__default__"] = pipelines["train_eval"]
     return pipelines
+
+
+def _named(pipeline: Pipeline, namespace: str) -> Pipeline:
+    return Pipeline(pipeline, namespace=namespace, prefix_datasets_with_namespace=False)

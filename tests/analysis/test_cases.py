@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 from compo_pipeline.analysis.cases import (
     Case,
@@ -56,12 +55,6 @@ def own(tmp_path: Path) -> Path:
     for name in ("b.jpg", "a.png", "notes.txt", ".hidden"):
         (folder / name).write_text("x")
     return folder
-
-
-def test_the_defaults_are_those_of_the_configuration(project: Path) -> None:
-    text = (project / "conf" / "base" / "parameters_attention.yml").read_text()
-    values = yaml.safe_load(text)["attention"]
-    assert parse(AttentionSettings, values, "attention") == AttentionSettings()
 
 
 def test_regions_outside_the_root_need_permission(data: DataSettings, tmp_path: Path) -> None:

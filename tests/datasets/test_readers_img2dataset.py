@@ -51,7 +51,7 @@ def settings(root: Path, source: str = "*.parquet", **given: Any) -> DataSetting
 
 def read(data: DataSettings) -> list[RawCaption | Rejected]:
     rows = list(readers.read(data))
-    assert readers.reader(data).count(data, data.sources["train"]) == len(rows)
+    assert readers.reader(data).count(data, data.splits["train"]) == len(rows)
     return rows
 
 

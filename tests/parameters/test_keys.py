@@ -1,19 +1,17 @@
-"""Keys that conf/base does not name are refused, in environments and on the command line."""
+"""Keys that nothing has are refused, in environments, on the command line and in variants."""
+
+import shutil
 
 import pytest
 import yaml
+from kedro.framework.project import settings
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.parameters import keys
+from compo_pipeline.preflight.settings import configured_values
 
 BASE = {
-    "parameters.yml": {
-        "seed": "${globals:seed}",
-        "data": {"root": None, "splits": {"train": "train"}},
-        "_open": ["data.splits"],
-    },
-    "parameters_methods/clic.yml": {"clic": {"loss": {"cont": 0.5, "uni": 1.0}}},
-    "parameters_training.yml": {"training": {"epochs": 1, "schedule": {"warmup": 0.2}}},
+    "parameters.yml": {"data": {"root": None, "splits": {"train": "train"}}},
     "globals.yml": {"seed": 0, "data": {"root": "x"}},
     "catalog.yml": {"captions": {"type": "a"}, "_json": {"type": "b"}},
 }
@@ -34,77 +32,41 @@ def write(conf, name, values):
     path.write_text(yaml.safe_dump(values))
 
 
-def refusal(conf, environment="base", **runtime):
+def refusal(conf, environment="base"):
     with pytest.raises(SettingsError) as error:
-        keys.check(conf, environment, runtime)
+        keys.check(conf, environment)
     return str(error.value)
 
 
 def test_known_keys_pass(conf):
-    write(conf, "parameters.yml", {"training": {"schedule": {"warmup": 0.1}}, "_note": 1})
+    write(conf, "parameters.yml", {"data": {"splits": {"train": "mine"}}, "_note": 1})
     write(conf, "globals.yml", {"data": {"root": "y"}})
     write(conf, "catalog.yml", {"captions": {"type": "c", "anything": 1}})
-    runtime = {"seed": 1, "clic": {"loss": {"uni": 2}}, "data": {"root": None}}
-    assert keys.check(conf, "smoke", runtime) == {"data.splits"}
+    keys.check(conf, "smoke")
 
 
-@pytest.mark.parametrize(
-    ("runtime", "path", "suggestion"),
-    [
-        ({"sed": 1}, "sed", "seed"),
-        ({"clic": {"loss": {"unni": 1}}}, "clic.loss.unni", "uni"),
-        ({"training": {"schedule": {"warm": 1}}}, "training.schedule.warm", "warmup"),
-        # A right name in the wrong place.
-        ({"warmup": 1}, "warmup", "training.schedule.warmup"),
-        ({"data": {"cont": 1}}, "data.cont", "clic.loss.cont"),
-    ],
-)
-def test_unknown_parameter_names_the_nearest(conf, runtime, path, suggestion):
-    message = refusal(conf, **runtime)
-    assert message.startswith(f"--params: unknown key '{path}'; did you mean '{suggestion}'?")
-
-
-def test_open_mapping_takes_any_key(conf):
-    keys.check(conf, "base", {"data": {"splits": {"mine": "theirs", "deep": {"er": 1}}}})
-    assert "data.split" in refusal(conf, data={"split": {"mine": 1}})
-
-
-def test_every_file_of_an_environment_is_checked(conf):
-    write(conf, "parameters_training.yml", {"training": {"epoch": 2}})
-    write(conf, "globals.yml", {"sede": 2})
+def test_catalog_and_globals_of_an_environment_have_the_names_of_base(conf):
+    write(conf, "globals.yml", {"sede": 2, "data": {"rooot": "y"}})
     write(conf, "catalog.yml", {"caption": {"type": "a"}})
-    lines = refusal(conf, "smoke").splitlines()
-    assert [line.split(" (known")[0] for line in lines] == [
-        "conf/smoke/parameters_training.yml: unknown key 'training.epoch'; did you mean 'epochs'?",
-        "conf/smoke/catalog.yml: unknown key 'caption'; did you mean 'captions'?",
-        "conf/smoke/globals.yml: unknown key 'sede'; did you mean 'seed'?",
+    assert refusal(conf, "smoke").splitlines() == [
+        "conf/smoke/catalog.yml: caption: unknown key; did you mean 'captions'? (known: captions)",
+        "conf/smoke/globals.yml: data.rooot: unknown key; did you mean 'root'? (known: root)",
+        "conf/smoke/globals.yml: sede: unknown key; did you mean 'seed'? (known: data, seed)",
     ]
-
-
-def test_a_value_is_no_mapping_and_a_mapping_no_value(conf):
-    assert "'seed' is a single value, got the keys a under it" in refusal(conf, seed={"a": 1})
-    message = refusal(conf, clic={"loss": 3})
-    assert "'clic.loss' is a mapping, got 3: set one of clic.loss.cont, clic.loss.uni" in message
-
-
-def test_null_takes_a_name_out_of_an_open_mapping_only():
-    values = {"data": {"root": None, "splits": {"train": "a", "val": None}}, "seed": None}
-    assert keys.without_null(values, {"data.splits"}) == {
-        "data": {"root": None, "splits": {"train": "a"}},
-        "seed": None,
-    }
-
-
-@pytest.mark.parametrize("name", ["parameters.yaml", "parameters.json", "deeper/parameters_x.yml"])
-def test_files_of_every_name_that_kedro_reads_are_checked(conf, name):
-    write(conf, name, {"sede": 1})
-    assert f"conf/smoke/{name}: unknown key 'sede'" in refusal(conf, "smoke")
 
 
 @pytest.mark.parametrize("environment", ["..", "../conf/base", "base/..", ".", "", "/tmp"])
 def test_an_environment_is_a_folder_of_conf_itself(conf, environment):
     write(conf, "globals.yml", {})
     assert refusal(conf, environment).startswith("--env: there is no folder conf/")
+
+
+def test_an_unknown_environment_names_the_nearest(conf):
+    write(conf, "globals.yml", {})
+    message = refusal(conf, "smok")
+    assert (
+        message == "--env: there is no folder conf/smok; did you mean 'smoke'? (known: base, smoke)"
+    )
 
 
 def test_a_file_that_is_no_yaml_is_named(conf):
@@ -134,12 +96,149 @@ def test_anchors_and_merged_keys_are_no_repeated_keys(conf):
     write(conf, "parameters.yml", {})
     text = "data: &d\n  splits: {a: b}\n_other:\n  <<: *d\n  <<: *d\n  splits: {a: b}\n"
     (conf / "smoke" / "parameters.yml").write_text(text)
-    assert keys.check(conf, "smoke", {}) == {"data.splits"}
+    keys.check(conf, "smoke")
 
 
-def test_an_unknown_environment_names_the_nearest(conf):
-    write(conf, "globals.yml", {})
-    message = refusal(conf, "smok")
-    assert (
-        message == "--env: there is no folder conf/smok; did you mean 'smoke'? (known: base, smoke)"
-    )
+@pytest.fixture
+def project_conf(bootstrapped, tmp_path):
+    """The project's conf/base, beside which a test may write an environment."""
+    shutil.copytree(bootstrapped / "conf" / "base", tmp_path / "conf" / "base")
+    return tmp_path / "conf"
+
+
+@pytest.fixture
+def configured(project_conf):
+    """Parameters of an environment of that folder, as the hook reads them."""
+
+    def load(env="base", **runtime):
+        arguments = {**settings.CONFIG_LOADER_ARGS, "env": env, "runtime_params": runtime}
+        loader = settings.CONFIG_LOADER_CLASS(conf_source=str(project_conf), **arguments)
+        return configured_values(loader)
+
+    return load
+
+
+@pytest.fixture
+def refused(configured):
+    """Lines of the refusal of an environment and `--params`."""
+
+    def load(env="base", **runtime):
+        with pytest.raises(SettingsError) as error:
+            configured(env, **runtime)
+        return str(error.value).splitlines()
+
+    return load
+
+
+@pytest.mark.parametrize(
+    ("runtime", "path", "suggestions"),
+    [
+        ({"sed": 1}, "sed", ["seed"]),
+        ({"training": {"optimizer": {"warm": 1}}}, "training.optimizer.warm", ["warmup"]),
+        ({"clic": {"veiws": {}}}, "clic.veiws", ["views"]),
+        ({"paths": {"chekpoint": "x"}}, "paths.chekpoint", ["checkpoint"]),
+        # A right name in the wrong place comes before a near one in the right place.
+        ({"rank": 1}, "rank", ["training.lora.rank"]),
+        ({"data": {"positives": 1}}, "data.positives", ["clic.objective.positives"]),
+        (
+            {"warmup": 1},
+            "warmup",
+            ["training.optimizer.warmup", "pretraining.tower.warmup"],
+        ),
+        # A near one elsewhere is better than none.
+        ({"data": {"epoch": 1}}, "data.epoch", ["training.epochs"]),
+    ],
+)
+def test_unknown_parameter_names_the_nearest(refused, runtime, path, suggestions):
+    (line,) = refused(**runtime)
+    meant = " or ".join(f"'{each}'" for each in suggestions)
+    assert line.startswith(f"--params: {path}: unknown key; did you mean {meant}? (known: ")
+
+
+def test_open_mapping_takes_any_name_and_no_wrong_value(configured, refused):
+    read = configured(data={"splits": {"mine": "theirs"}})["data"]["splits"]
+    assert read == {"train": "train", "val": "val", "test": "test", "mine": "theirs"}
+    (line,) = refused(data={"splits": {"deep": {"er": 1}}})
+    assert line.startswith("--params: data.splits.deep: Input should be a valid string")
+    (line,) = refused(data={"split": {"mine": 1}})
+    assert line.startswith("--params: data.split: unknown key")
+
+
+def test_null_takes_a_name_out_of_an_open_mapping_only(configured, refused):
+    values = configured(data={"splits": {"val": None}}, model_lists={"openai": {"ViT-L-14": None}})
+    assert values["data"]["splits"] == {"train": "train", "test": "test"}
+    assert set(values["model_lists"]["openai"]) == {"ViT-B-32", "ViT-B-16"}
+    assert configured(model={"pretrained": None})["model"]["pretrained"] is None
+    (line,) = refused(training={"epochs": None})
+    assert line.startswith("--params: training.epochs: ") and line.endswith("(got None)")
+
+
+def test_all_errors_of_all_places_are_told_at_once(project_conf, refused):
+    write(project_conf, "parameters_training.yml", {"training": {"epoch": 2, "batch_size": 0}})
+    write(project_conf, "parameters.yml", {"data": {"sample": {"rows": "many"}}})
+    lines = refused("smoke", seed="x", trainig={})
+    assert sorted(line.rpartition(" (")[0] for line in lines) == [
+        "--params: seed: Input should be a valid integer",
+        "--params: trainig: unknown key; did you mean 'training'?",
+        "conf/smoke/parameters.yml: data.sample.rows: Input should be a valid integer, unable to "
+        "parse string as an integer",
+        "conf/smoke/parameters_training.yml: training.batch_size: Input should be greater than or "
+        "equal to 2",
+        "conf/smoke/parameters_training.yml: training.epoch: unknown key; did you mean 'epochs'?",
+    ]
+
+
+def test_the_place_of_an_error_is_the_one_that_counts(project_conf, refused):
+    write(project_conf, "parameters.yml", {"training": {"epochs": 0}})
+    (line,) = refused("smoke")
+    assert line.startswith("conf/smoke/parameters.yml: training.epochs: ")
+    (line,) = refused("smoke", training={"epochs": -1})
+    assert line.startswith("--params: training.epochs: ") and line.endswith("(got -1)")
+    file = project_conf / "base" / "parameters_training.yml"
+    file.write_text(file.read_text().replace("epochs: 12", "epochs: twelve"))
+    (line,) = refused()
+    assert line.startswith("conf/base/parameters_training.yml: training.epochs: ")
+
+
+@pytest.mark.parametrize(
+    ("owner", "values", "told"),
+    [
+        ("clic", {"training.epoch": 1}, "training.epoch: unknown key; did you mean 'epochs'?"),
+        ("all", {"training.epochs": 0}, "training.epochs: Input should be greater than 0"),
+    ],
+)
+def test_an_error_of_a_named_variant_names_it(configured, refused, owner, values, told):
+    variants = {owner: {"odd": values}}
+    (line,) = refused(variant="odd", variants=variants)
+    assert line.startswith(f"variants.{owner}.odd: {told}")
+    # Those of variants that are not named are no matter.
+    assert configured(variants=variants)["training"]["epochs"] == 12
+
+
+def test_a_value_that_overrides_a_variant_s_is_told_by_its_own_place(refused):
+    odd = {"clic": {"odd": {"training.epochs": 0}}}
+    (line,) = refused(variant="odd", variants=odd, training={"epochs": -1})
+    assert line.startswith("--params: training.epochs: ") and line.endswith("(got -1)")
+
+
+def test_a_boolean_is_no_number(refused):
+    assert refused(seed=True) == ["--params: seed: Input should be a valid integer (got True)"]
+    lines = refused(training={"epochs": True, "optimizer": {"lr": True}})
+    assert sorted(lines) == [
+        "--params: training.epochs: expected a number, got True",
+        "--params: training.optimizer.lr: expected a number, got True",
+    ]
+
+
+def test_a_value_is_no_mapping_and_a_mapping_no_value(refused):
+    (line,) = refused(seed={"a": 1})
+    assert line == "--params: seed: Input should be a valid integer (got {'a': 1})"
+    (line,) = refused(training={"optimizer": 3})
+    assert line.startswith("--params: training.optimizer: Input should be a dictionary")
+
+
+@pytest.mark.parametrize("name", ["parameters.yaml", "parameters.json", "deeper/parameters_x.yml"])
+def test_files_of_every_name_that_kedro_reads_are_checked(project_conf, refused, name):
+    write(project_conf, name, {"sede": 1})
+    (line,) = refused("smoke")
+    assert line.startswith(f"conf/smoke/{name}: sede: unknown key; did you mean 'seed'?")

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import mlflow
 import pytest
 import torch
-import yaml
 from kedro.framework.cli.utils import _split_params
 from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
 from PIL import Image
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.analysis.settings import AttentionSettings
+from compo_pipeline.configuration import SettingsError, parse, plain
 from compo_pipeline.datasets.catalog import FolderDataset, FrameDataset
+from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
+from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.models.weights import RECORD_FILE, read_record
 from compo_pipeline.pipelines.attention import create_pipeline
+from compo_pipeline.preflight.settings import RunSettings
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.settings import TrackingSettings
 from compo_pipeline.scenes.dataset import SceneSettings, write
@@ -53,24 +57,26 @@ def tuned(tiny_clip: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def catalog(
-    project: Path, scenes: Path, tuned: Path, tiny_clip: Path, mlflow_project: Path, tmp_path: Path
+    shipped: RunSettings,
+    scenes: Path,
+    tuned: Path,
+    tiny_clip: Path,
+    mlflow_project: Path,
+    tmp_path: Path,
 ) -> DataCatalog:
     """What the pipeline reads and writes, with the project's settings."""
     tracking.configure(TrackingSettings(), mlflow_project)
-    conf = project / "conf" / "base"
-    settings = yaml.safe_load((conf / "parameters_evaluation.yml").read_text())["evaluation"]
-    asked = yaml.safe_load((conf / "parameters_attention.yml").read_text())["attention"]
     identity = {"method": "c2lip", "variant": "default", "seed": 0}
     (tmp_path / "no_control").mkdir()
     inputs: dict[str, Any] = {
         "checkpoint": tuned,
         "control_checkpoint": tmp_path / "no_control",
         "run": {"run_id": tracking.open_run("attention", {}), **identity},
-        "params:attention": {**asked, "count": 4},
-        "params:evaluation": settings,
-        "params:model": {"name": f"local-dir:{tiny_clip}"},
-        "params:data": {"root": str(scenes), "format": "scenes", "splits": {"test": "test"}},
-        "params:ingest": {},
+        "params:attention": replace(shipped.attention, count=4),
+        "params:evaluation": shipped.evaluation,
+        "params:model": ModelSettings(f"local-dir:{tiny_clip}"),
+        "params:data": DataSettings(scenes, "scenes", {"test": "test"}),
+        "params:ingest": shipped.ingest,
         "params:paths.attention_report": str(tmp_path / "report"),
     }
     outputs: dict[str, Any] = {
@@ -83,7 +89,8 @@ def catalog(
 def of_ones_own(catalog: DataCatalog, told: str) -> None:
     """Set what `--params` would."""
     given = _split_params(None, None, told)["attention"]
-    catalog["params:attention"] = MemoryDataset({**catalog.load("params:attention"), **given})
+    values = {**plain(catalog.load("params:attention")), **given}
+    catalog["params:attention"] = MemoryDataset(parse(AttentionSettings, values, "attention"))
 
 
 def test_regions_are_measured_drawn_and_kept_with_the_run(
@@ -143,7 +150,7 @@ def test_where_no_image_can_be_read_nothing_is_drawn(catalog: DataCatalog, tmp_p
 
 
 def test_another_base_than_the_checkpoints_is_refused(catalog: DataCatalog, tuned: Path) -> None:
-    catalog["params:model"] = MemoryDataset({"name": f"local-dir:{tuned}"})
+    catalog["params:model"] = MemoryDataset(ModelSettings(f"local-dir:{tuned}"))
     with pytest.raises(SettingsError, match="fine-tuned from another model .* set model.name"):
         SequentialRunner().run(create_pipeline(), catalog)
 
@@ -155,6 +162,6 @@ def test_an_image_tower_of_another_kind_is_refused(
     foreign = shutil.copytree(tuned, tmp_path / "foreign")
     write_json(foreign / RECORD_FILE, {**read_record(foreign), "training": {}})
     catalog["checkpoint"] = MemoryDataset(foreign)
-    catalog["params:model"] = MemoryDataset({"name": "scenes-base"})
+    catalog["params:model"] = MemoryDataset(ModelSettings("scenes-base"))
     with pytest.raises(SettingsError, match="image towers of .* differ; set model.name"):
         SequentialRunner().run(create_pipeline(), catalog)

@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.evaluation.availability import available
 from compo_pipeline.evaluation.benchmarks import zero_shot_sets
 from compo_pipeline.evaluation.benchmarks.loading import from_files, places
@@ -23,7 +24,14 @@ from compo_pipeline.evaluation.differences import chosen_pair, item_changes
 from compo_pipeline.evaluation.evaluate import Audit
 from compo_pipeline.evaluation.metrics import Key
 from compo_pipeline.evaluation.published import Paper, published
-from compo_pipeline.evaluation.settings import BenchmarkSet, BenchmarksSettings, DiffSettings
+from compo_pipeline.evaluation.settings import (
+    BenchmarkSet,
+    BenchmarksSettings,
+    DiffSettings,
+    EvaluationSettings,
+    SuiteSettings,
+    TrainingTables,
+)
 from compo_pipeline.evaluation.suite import (
     AGGREGATES,
     Suite,
@@ -35,14 +43,18 @@ from compo_pipeline.pipelines.benchmark_diff import diff_models, write_diff_page
 from compo_pipeline.presentation import suite_page
 from compo_pipeline.records import Caption, Fact, Score
 from compo_pipeline.registry import tracking
-from compo_pipeline.registry.settings import TrackingSettings
+from compo_pipeline.registry.settings import RegistrationSettings, TrackingSettings
+from compo_pipeline.scenes.dataset import SceneSettings
 from compo_pipeline.tables.files import read_rows, write_rows
 
+CPU = EvaluationSettings(device="cpu")
+# Settings of scenes and of registered models.
+DEFAULTS = (SceneSettings(), RegistrationSettings())
 FETCHED = re.compile(r"""(?:src|href)=["']([^"']*)|url\(([^)]*)\)""")
 
 
 @pytest.fixture
-def benchmarks(tmp_path: Path) -> dict[str, Any]:
+def benchmarks(tmp_path: Path) -> BenchmarksSettings:
     """Two benchmarks over four images."""
     (tmp_path / "images").mkdir()
     items = {}
@@ -60,30 +72,25 @@ def benchmarks(tmp_path: Path) -> dict[str, Any]:
             {**record, "caption2": "cubes", "id": key} for key, record in items.items()
         ]
         (tmp_path / name / "swap_att.json").write_text(json.dumps(records))
-    return {"root": str(tmp_path), "sets": {"sugar_crepe": {}, "sugar_crepe_pp": {}}}
+    sets = dict.fromkeys(("sugar_crepe", "sugar_crepe_pp"), BenchmarkSet())
+    return BenchmarksSettings(str(tmp_path), sets=sets)
+
+
+def data_of(root: Path) -> DataSettings:
+    return DataSettings(root, "coco_captions", {"train": "train"})
 
 
 def test_a_list_of_models_is_compared_with_its_first(
-    benchmarks: dict[str, Any],
+    benchmarks: BenchmarksSettings,
     tiny_model: Callable[..., Path],
     mlflow_project: Path,
     tmp_path: Path,
 ) -> None:
     tracking.configure(TrackingSettings(experiment="benchmark"), mlflow_project)
     models = {name: {"name": f"local-dir:{tiny_model(k)}"} for k, name in enumerate(("a", "b"))}
-    evaluation = {"device": "cpu"}
-    data = {"format": "coco_captions", "root": str(tmp_path), "splits": {"train": "train"}}
     inputs = (
-        "two",
-        {"two": models},
-        benchmarks,
-        evaluation,
-        data,
-        {},
-        {},
-        {},
-        str(tmp_path / "stored"),
-        "unused",
+        *("two", {"two": models}, benchmarks, CPU, data_of(tmp_path), *DEFAULTS, SuiteSettings()),
+        *(str(tmp_path / "stored"), "unused"),
     )
     scores, suite = score_list(*inputs)
     assert {row.model for row in scores} == {"a", "b"} and len(scores) == 2 * (4 + 4 + 4)
@@ -96,8 +103,8 @@ def test_a_list_of_models_is_compared_with_its_first(
     assert score_list(*inputs)[1] == suite
     facts = {"env": None, "params": {}}
     folder = write_suite_page(
-        *(suite, scores, "two", benchmarks, evaluation, facts, str(tmp_path / "page")),
-        *({"two": models}, {}, "unused"),
+        *(suite, scores, "two", benchmarks, CPU, facts, str(tmp_path / "page")),
+        *({"two": models}, RegistrationSettings(), "unused"),
     )
     for page in ("benchmark.html", "benchmark.md"):
         content = (folder / page).read_text()
@@ -141,26 +148,25 @@ def test_a_list_that_cannot_be_used_is_named(name: str, lists: Any, named: str) 
 
 
 def test_equal_weights_under_two_names_are_said_to_be_one_model(
-    benchmarks: dict[str, Any], tiny_model: Callable[..., Path], tmp_path: Path
+    benchmarks: BenchmarksSettings, tiny_model: Callable[..., Path], tmp_path: Path
 ) -> None:
     folders = {name: tiny_model(k) for k, name in enumerate(("first", "other"))}
     folders["copy"] = Path(shutil.copytree(folders["first"], tmp_path / "copy"))
     models = {name: {"name": f"local-dir:{folder}"} for name, folder in folders.items()}
-    data = {"format": "coco_captions", "root": str(tmp_path), "splits": {"train": "train"}}
     scores, suite = score_list(
-        *("three", {"three": models}, benchmarks, {"device": "cpu"}, data, {}, {}, {}),
-        *(str(tmp_path / "stored"), "unused"),
+        *("three", {"three": models}, benchmarks, CPU, data_of(tmp_path), *DEFAULTS),
+        *(SuiteSettings(), str(tmp_path / "stored"), "unused"),
     )
     (line,) = Suite.from_json(suite).same_models
     assert line.startswith("copy is the same model as first")
     folder = write_suite_page(
-        *(suite, scores, "three", benchmarks, {"device": "cpu"}, {"env": None, "params": {}}),
-        *(str(tmp_path / "page"), {"three": models}, {}, "unused"),
+        *(suite, scores, "three", benchmarks, CPU, {"env": None, "params": {}}),
+        *(str(tmp_path / "page"), {"three": models}, RegistrationSettings(), "unused"),
     )
     assert all(line in (folder / name).read_text() for name in ("benchmark.html", "benchmark.md"))
 
 
-def test_what_is_there_of_every_benchmark(benchmarks: dict[str, Any], tmp_path: Path) -> None:
+def test_what_is_there_of_every_benchmark(benchmarks: BenchmarksSettings, tmp_path: Path) -> None:
     (tmp_path / "images" / "3.png").unlink()
     sets = {
         "sugar_crepe": BenchmarkSet(),
@@ -238,11 +244,11 @@ def test_a_number_of_items_other_than_the_official_one_is_a_limit(
 
 
 def test_a_limited_number_of_items_deviates_from_the_official_run(
-    benchmarks: dict[str, Any],
+    benchmarks: BenchmarksSettings,
 ) -> None:
     for items, deviations in ((None, 0), (1, 1)):
         sets = {"sugar_crepe": BenchmarkSet(items=items)}
-        subtasks = from_files(BenchmarksSettings(benchmarks["root"], sets=sets))
+        subtasks = from_files(BenchmarksSettings(benchmarks.root, sets=sets))
         assert all(len(task.deviations) == deviations for task in subtasks) and subtasks
 
 
@@ -270,19 +276,18 @@ def test_aggregates_within_a_benchmark_name_its_missing_subtasks() -> None:
 
 @pytest.fixture
 def scored(
-    benchmarks: dict[str, Any], tiny_model: Callable[..., Path], tmp_path: Path
+    benchmarks: BenchmarksSettings, tiny_model: Callable[..., Path], tmp_path: Path
 ) -> tuple[list[Score], dict[str, Any]]:
     """Scores and suite of two random models, a and b."""
     models = {name: {"name": f"local-dir:{tiny_model(k)}"} for k, name in enumerate(("a", "b"))}
-    data = {"format": "coco_captions", "root": str(tmp_path), "splits": {"train": "train"}}
     return score_list(
-        *("two", {"two": models}, benchmarks, {"device": "cpu"}, data, {}, {}, {}),
+        *("two", {"two": models}, benchmarks, CPU, data_of(tmp_path), *DEFAULTS, SuiteSettings()),
         *(str(tmp_path / "stored"), "unused"),
     )
 
 
 @pytest.fixture
-def training(benchmarks: dict[str, Any], tmp_path: Path) -> dict[str, str]:
+def training(benchmarks: BenchmarksSettings, tmp_path: Path) -> dict[str, str]:
     """Tables of a dataset of its own, with one of the benchmarks' images and one caption; and with
     another image and caption of them in its test split.
     """
@@ -305,19 +310,19 @@ def training(benchmarks: dict[str, Any], tmp_path: Path) -> dict[str, str]:
 
 
 def test_the_training_rows_that_are_named_are_searched_for(
-    benchmarks: dict[str, Any],
+    benchmarks: BenchmarksSettings,
     training: dict[str, str],
     tiny_model: Callable[..., Path],
     tmp_path: Path,
 ) -> None:
     named = enumerate(("a", "b"))
     models = {"two": {name: {"name": f"local-dir:{tiny_model(k)}"} for k, name in named}}
-    data = {"format": "coco_captions", "root": str(tmp_path / "absent"), "splits": {}}
-    evaluation = {"device": "cpu", "perceptual_hash": True, "slices": ["binding", "length"]}
-    evaluation["slice_items"] = 1
-    suite = {"training": training}
+    data = DataSettings(tmp_path / "absent", "coco_captions", {})
+    slices = {"slices": ("binding", "length"), "slice_items": 1}
+    evaluation = EvaluationSettings(device="cpu", perceptual_hash=True, **slices)
+    suite = SuiteSettings(training=TrainingTables(**training))
     scores, found = score_list(
-        *("two", models, benchmarks, evaluation, data, {}, {}, suite),
+        *("two", models, benchmarks, evaluation, data, *DEFAULTS, suite),
         *(str(tmp_path / "stored"), "compo_en"),
     )
     known = "right seen, wrong unseen"
@@ -327,7 +332,8 @@ def test_the_training_rows_that_are_named_are_searched_for(
         assert (own["same_caption"], own["bindings"]) == (1, {known: 4})
     command, page = {"env": None, "params": {}}, str(tmp_path / "page")
     folder = write_suite_page(
-        found, scores, "two", benchmarks, evaluation, command, page, models, {}, "compo_en"
+        *(found, scores, "two", benchmarks, evaluation, command, page, models),
+        *(RegistrationSettings(), "compo_en"),
     )
     assert all(known in (folder / name).read_text() for name in ("benchmark.html", "benchmark.md"))
     _, diff = diff_models(scores, found, "two", suite, benchmarks, evaluation, "compo_en")
@@ -346,7 +352,7 @@ def test_the_training_rows_that_are_named_are_searched_for(
     ],
 )
 def test_training_rows_that_cannot_be_searched_are_named(
-    benchmarks: dict[str, Any], training: dict[str, str], change: Any, named: str
+    benchmarks: BenchmarksSettings, training: dict[str, str], change: Any, named: str
 ) -> None:
     if isinstance(change, dict):
         training |= {key: value and value.format(**training) for key, value in change.items()}
@@ -354,12 +360,13 @@ def test_training_rows_that_cannot_be_searched_are_named(
         kind, row_type = ("captions", Caption) if change == "other split" else ("facts", Fact)
         rows = read_rows(Path(training[kind]), row_type)
         write_rows(Path(training[kind]), rows[1:], row_type)
-    evaluation = {"device": "cpu", "perceptual_hash": True}
+    evaluation = EvaluationSettings(device="cpu", perceptual_hash=True)
     models = {"two": {"a": {"name": "local-dir:absent"}}}
-    data = {"format": "coco_captions", "root": "absent", "splits": {}}
+    data = DataSettings(Path("absent"), "coco_captions", {})
     with pytest.raises(SettingsError, match=named):
+        suite = parse(SuiteSettings, {"training": training}, "suite")
         score_list(
-            *("two", models, benchmarks, evaluation, data, {}, {}, {"training": training}),
+            *("two", models, benchmarks, evaluation, data, *DEFAULTS, suite),
             *("unused", "unused"),
         )
 
@@ -424,13 +431,13 @@ def test_reference_values_are_marked_and_beside_the_measured_ones(
 
 
 def test_items_on_which_two_models_differ(
-    benchmarks: dict[str, Any], scored: tuple[list[Score], dict[str, Any]], tmp_path: Path
+    benchmarks: BenchmarksSettings, scored: tuple[list[Score], dict[str, Any]], tmp_path: Path
 ) -> None:
     # The similarities stay as they are: only the verdicts are made.
     scores = _with_verdicts(scored[0], {"a": {"0", "1"}, "b": {"1", "2", "3"}})
-    evaluation = {"slices": ["length", "binding"], "slice_items": 1, "gallery": 2}
+    evaluation = EvaluationSettings(slices=("length", "binding"), slice_items=1, gallery=2)
     changes, diff = diff_models(
-        *(scores, scored[1], "two", {"diff": {}}, benchmarks, evaluation, "unused")
+        *(scores, scored[1], "two", SuiteSettings(), benchmarks, evaluation, "unused")
     )
     of_itt = {one.item: one for one in changes if one.metric == "itt"}
     assert {item: one.change for item, one in of_itt.items()} == {
@@ -460,7 +467,7 @@ def test_items_on_which_two_models_differ(
     ],
 )
 def test_attention_is_shown_where_it_is_asked_for(
-    benchmarks: dict[str, Any],
+    benchmarks: BenchmarksSettings,
     scored: tuple[list[Score], dict[str, Any]],
     tiny_model: Callable[..., Path],
     tmp_path: Path,
@@ -472,10 +479,10 @@ def test_attention_is_shown_where_it_is_asked_for(
     lists = {"two": {name: {"name": value} for name, value in names.items()}}
 
     def page(attention: int) -> str:
-        evaluation = {"device": "cpu", "gallery": 1, "attention": attention}
+        evaluation = EvaluationSettings(device="cpu", gallery=1, attention=attention)
         folder = write_suite_page(
             *(scored[1], scores, "two", benchmarks, evaluation, {"env": None, "params": {}}),
-            *(str(tmp_path / "page"), lists, {}, "compo_en"),
+            *(str(tmp_path / "page"), lists, RegistrationSettings(), "compo_en"),
         )
         return (folder / "benchmark.html").read_text()
 
@@ -501,10 +508,10 @@ def test_models_that_were_not_scored_are_named_with_the_command(
 
 
 def test_files_without_a_scored_item_are_refused(
-    benchmarks: dict[str, Any], scored: tuple[list[Score], dict[str, Any]]
+    benchmarks: BenchmarksSettings, scored: tuple[list[Score], dict[str, Any]]
 ) -> None:
     scores = _with_verdicts(scored[0], {"a": {"0"}, "b": {"1"}})
-    tasks = from_files(parse(BenchmarksSettings, benchmarks, "benchmarks"))
+    tasks = from_files(benchmarks)
     fewer = [replace(task, items=task.items[1:]) for task in tasks]
     with pytest.raises(SettingsError, match=r"sugar_crepe.*swap_att.*'0'"):
         list(item_changes(scores, fewer, ("a", "b")))

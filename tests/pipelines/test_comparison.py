@@ -6,17 +6,21 @@ import json
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kedro.io import DataCatalog
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED, compare
 from compo_pipeline.evaluation.evaluate import Comparison
+from compo_pipeline.evaluation.settings import ComparisonSet
 from compo_pipeline.pipelines import comparison
 from compo_pipeline.pipelines.comparison import compare_cells, run_cells
+from compo_pipeline.preflight.resources import check_resources
+from compo_pipeline.preflight.settings import CommandOptions, RunSettings
 from compo_pipeline.records import Score
 from compo_pipeline.storage import write_json
 from compo_pipeline.tables.files import write_rows
@@ -51,7 +55,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     }.items():
         (tmp_path / "conf" / name).mkdir(parents=True)
         (tmp_path / "conf" / name / "globals.yml").write_text(text)
-    own = "training: {epochs: 2, workers: 0}\ncomparison_sets: {}\n_open: [comparison_sets]"
+    own = "training: {epochs: 2, workers: 0}\ncomparison_sets: {}"
     (tmp_path / "conf" / "base" / "parameters.yml").write_text(own)
     monkeypatch.chdir(tmp_path)
     commands: list[list[str]] = []
@@ -144,10 +148,6 @@ def test_with_a_store_finished_runs_are_those_whose_results_are_there(
     [
         ({"method": "clicc"}, r"cells.x.method: 'clicc' is unknown; did you mean 'clic'\?"),
         (
-            {"method": "clic", "variant": "v", "params": {"training.epochz": 1}},
-            r"cells.x.params: unknown key 'training.epochz'; did you mean 'epochs'\?",
-        ),
-        (
             {"method": "clic", "variant": "v", "params": {"seed": 1}},
             r"cells.x.params.seed: not among params",
         ),
@@ -161,6 +161,27 @@ def test_all_cells_are_checked_before_the_first_one_runs(
     with pytest.raises(SettingsError, match=message):
         run_cells("s", sets, "few", {"data_hash": "d"}, None, COMMAND, "out", {"store": None})
     assert not started
+
+
+def test_the_settings_of_all_cells_are_checked_before_the_run(
+    shipped: RunSettings, bootstrapped: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(bootstrapped)
+    compares = comparison.create_pipeline()
+    given = {"command": CommandOptions(), "set": "s"}
+
+    def check(**params: Any) -> None:
+        cells = {"first": {"method": "clic"}, "x": {"method": "fsc_clip", "variant": "v"}}
+        cells["x"]["params"] = params
+        sets = {"s": parse(ComparisonSet, {"cells": cells}, "comparison_sets.s")}
+        check_resources(replace(shipped, comparison_sets=sets, **given), compares, DataCatalog())
+
+    key = r"comparison_sets\.s\.cells\.x: params: training\.epoch"
+    with pytest.raises(SettingsError, match=key + r"z: unknown key; did you mean 'epochs'\?"):
+        check(**{"training.epochz": 1})
+    with pytest.raises(SettingsError, match=key + r"s: .*\(got 0\)") as error:
+        check(**{"training.epochs": 0})
+    assert "cells.first" not in str(error.value)
 
 
 @pytest.mark.parametrize("name", ["method", "variant", "seed"])

@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from PIL import Image
 
-from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.configuration import SettingsError, defaults, parse
 from compo_pipeline.counterfactuals.settings import (
+    CounterfactualSettings,
     DiffusionSettings,
     EndpointSettings,
     RulesSettings,
     TransformersSettings,
 )
 from compo_pipeline.counterfactuals.tables import TooManyFailures
+from compo_pipeline.engines import LOCAL
 from compo_pipeline.language.sentences import split
 from compo_pipeline.pipelines.counterfactuals import (
     check_counterfactuals,
@@ -27,27 +28,19 @@ from compo_pipeline.pipelines.counterfactuals import (
     make_counterfactuals,
     preview_counterfactuals,
 )
+from compo_pipeline.preflight.settings import settings_classes
 from compo_pipeline.records import Caption, Fact
 from compo_pipeline.scenes.counterfactuals import SceneEditSettings
 from compo_pipeline.scenes.dataset import SceneSettings, write
 
-WORLD: dict[str, list[str]] = {"things": [], "colours": []}
-
-
-@pytest.fixture(scope="module")
-def settings(project: Path) -> dict[str, Any]:
-    """What conf/base says."""
-    file = project / "conf" / "base" / "parameters_counterfactuals.yml"
-    values: dict[str, Any] = yaml.safe_load(file.read_text())["counterfactuals"]
-    return values
+SETTINGS = CounterfactualSettings()
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A few rendered scenes."""
     folder = tmp_path_factory.mktemp("counterfactuals") / "scenes"
-    few = {"train": 6, "val": 1, "test": 1, "items": 1, "images": 4, "classified": 1}
-    write(SceneSettings(**few), folder)
+    write(SceneSettings(train=6, val=1, test=1, items=1, images=4, classified=1), folder)
     return folder
 
 
@@ -67,9 +60,7 @@ def captions(root: Path) -> list[Caption]:
 
 
 @pytest.fixture
-def run(
-    root: Path, captions: list[Caption], settings: dict[str, Any], tmp_path: Path
-) -> Callable[..., Any]:
+def run(root: Path, captions: list[Caption], tmp_path: Path) -> Callable[..., Any]:
     """Runs the first node; returns what it makes."""
     facts = [
         Fact(n, row.sample_id, row.image, row.split, "0", None, 1, 1, 1, 1, 1, False, False, False)
@@ -78,9 +69,9 @@ def run(
 
     def start(method: str = "sparcl", **changed: Any) -> Any:
         folders = (str(tmp_path / "images"), str(tmp_path / "state"))
-        chosen = {**settings, "caption_editor": "rules", "image_generator": None, **changed}
-        given = (captions, facts, chosen, "train", "compo_en", str(root), WORLD)
-        rows, quarantine, folder = make_counterfactuals(*given, *folders, method, {})
+        chosen = parse(CounterfactualSettings, changed, "counterfactuals")
+        given = (captions, facts, chosen, "train", "compo_en", str(root), SceneSettings())
+        rows, quarantine, folder = make_counterfactuals(*given, *folders, method, LOCAL)
         return list(rows), list(quarantine), folder
 
     return start
@@ -91,7 +82,6 @@ def test_scenes_are_edited_and_drawn(
     captions: list[Caption],
     root: Path,
     tmp_path: Path,
-    settings: dict[str, Any],
 ) -> None:
     rows, quarantine, folder = run(caption_editor="scenes", image_generator="scenes")
     assert len(rows) == 2 * (len(captions) - 1)
@@ -110,7 +100,7 @@ def test_scenes_are_edited_and_drawn(
     )
     html = (page / "index.html").read_text()
     assert html.count("<article") == min(40, len(captions) - 1) and html.count("<mark>") > 6
-    counts = check_counterfactuals(rows, settings, page)
+    counts = check_counterfactuals(rows, SETTINGS, page)
     assert counts["edits"] == len(rows) and counts["roles"]["negative"]["generated"] > 0
 
 
@@ -124,7 +114,7 @@ def test_rules_write_and_nobody_draws(run: Callable[..., Any]) -> None:
 
 
 def test_methods_that_train_on_none_get_none(
-    run: Callable[..., Any], settings: dict[str, Any], root: Path, tmp_path: Path
+    run: Callable[..., Any], root: Path, tmp_path: Path
 ) -> None:
     """Nothing of another run is left in the folder, and the page says why it is empty."""
     run(caption_editor="scenes", image_generator="scenes")
@@ -132,16 +122,14 @@ def test_methods_that_train_on_none_get_none(
     assert (rows, quarantine, list(folder.iterdir())) == ([], [], [])
     page = preview_counterfactuals(rows, folder, [], "scenes", str(root), str(tmp_path / "page"))
     assert "<article" not in (page / "index.html").read_text()
-    assert check_counterfactuals(rows, settings, page)["edits"] == 0
+    assert check_counterfactuals(rows, SETTINGS, page)["edits"] == 0
 
 
-def test_too_many_failures_are_refused_by_key(
-    run: Callable[..., Any], settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_too_many_failures_are_refused_by_key(run: Callable[..., Any], tmp_path: Path) -> None:
     rows, _, _ = run()
     failed = [replace(row, state="failed") for row in rows]
     with pytest.raises(TooManyFailures, match=r"counterfactuals.tolerated_share allows 50.0%"):
-        check_counterfactuals(failed, settings, tmp_path)
+        check_counterfactuals(failed, SETTINGS, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -183,14 +171,15 @@ def test_wrong_settings_are_refused_by_key(
         ("diffusion", DiffusionSettings, {"model": "m"}),
     ],
 )
-def test_the_configuration_says_what_each_writer_and_maker_takes(
-    settings: dict[str, Any], name: str, wanted: type, required: dict[str, str]
+def test_the_listed_values_of_each_writer_and_maker_are_its_own(
+    name: str, wanted: type, required: dict[str, str]
 ) -> None:
-    """Every setting stands there with its default; what has none is null."""
-    assert set(settings[name]) == {field.name for field in fields(wanted)}
-    assert {key for key, value in settings[name].items() if value is None} >= set(required)
-    made = parse(wanted, {**settings[name], **required}, name)
-    assert made == wanted(**required)
+    """Every setting has its default; what has none is null."""
+    assert settings_classes()[f"counterfactuals.{name}"] is wanted
+    listed = defaults(wanted)
+    assert set(listed) == {field.name for field in fields(wanted)}
+    assert {key for key, value in listed.items() if value is None} >= set(required)
+    assert parse(wanted, {**listed, **required}, name) == wanted(**required)
 
 
 def test_the_graph_lies_between_validation_and_views() -> None:

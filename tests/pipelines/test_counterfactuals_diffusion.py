@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-import yaml
 from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
@@ -31,19 +30,13 @@ def model(tiny_diffusion: Callable[..., Path]) -> Path:
 class Run:
     """Runs the pipeline in a folder; its state stays from run to run."""
 
-    def __init__(self, folder: Path, rows: list[Caption], root: Path, values: dict[str, Any]):
-        self.folder, self.rows, self.root, self.values = folder, rows, root, values
+    def __init__(self, folder: Path, rows: list[Caption], root: Path):
+        self.folder, self.rows, self.root = folder, rows, root
         self.state, self.images = folder / "state", folder / "images"
 
     def __call__(self, **diffusion: Any) -> list[Counterfactual]:
-        own = {**self.values["diffusion"], **SMALL, **diffusion}
         settings = CounterfactualSettings(
-            **{
-                **self.values,
-                "caption_editor": "rules",
-                "image_generator": "diffusion",
-                "diffusion": own,
-            }
+            caption_editor="rules", image_generator="diffusion", diffusion={**SMALL, **diffusion}
         )
         opened = open_all(
             settings,
@@ -64,9 +57,8 @@ class Run:
 
 
 @pytest.fixture
-def run(tmp_path: Path, project: Path) -> Run:
+def run(tmp_path: Path) -> Run:
     """On three images of noise, one of which is lost."""
-    file = project / "conf" / "base" / "parameters_counterfactuals.yml"
     rows = []
     for number, text in enumerate(CAPTIONS):
         name = f"{number}.png"
@@ -74,8 +66,7 @@ def run(tmp_path: Path, project: Path) -> Run:
         noise = np.random.default_rng(number).integers(0, 90 * (number + 1) % 256, (30, 40, 3))
         if number:
             Image.fromarray(noise.astype(np.uint8)).save(tmp_path / name)
-    values = yaml.safe_load(file.read_text())["counterfactuals"]
-    return Run(tmp_path / "generated", rows, tmp_path, values)
+    return Run(tmp_path / "generated", rows, tmp_path)
 
 
 def test_images_are_made_once_and_failures_are_told(run: Run, model: Path) -> None:

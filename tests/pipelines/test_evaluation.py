@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +11,17 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-import yaml
 from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
 from kedro_datasets.json import JSONDataset
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from compo_pipeline.configuration import SettingsError
 from compo_pipeline.datasets.catalog import FolderDataset, RowsDataset
 from compo_pipeline.evaluation.verdicts import check_verdicts
+from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pipelines.evaluation import create_pipeline
+from compo_pipeline.preflight.settings import RunSettings
 from compo_pipeline.records import Caption, Fact, Rejected
 
 IMAGES = 6
@@ -76,7 +77,7 @@ def _retuned(base: Path, folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def catalog(
-    project: Path, data: Path, tiny_clip: Path, mlflow_project: Path, folder: Path
+    shipped: RunSettings, data: Path, tiny_clip: Path, mlflow_project: Path, folder: Path
 ) -> Callable[..., DataCatalog]:
     """What the pipeline reads and writes, with the project's settings but for `changes`."""
     from compo_pipeline.registry import tracking
@@ -95,8 +96,6 @@ def catalog(
     trained = _retuned(tiny_clip, folder / "trained")
 
     def build(**changes: Any) -> DataCatalog:
-        content = yaml.safe_load((project / "conf/base/parameters_evaluation.yml").read_text())
-        settings = {**content["evaluation"], **changes}
         places = {"root": str(data / "benchmarks"), "images": str(data / "test")}
         inputs: dict[str, Any] = {
             "valid_captions": captions,
@@ -106,10 +105,10 @@ def catalog(
             "control_checkpoint": tiny_clip,
             "run": {"run_id": run_id, "label": "CLIC", "variant": "mine", "seed": 7},
             "training_curves": pd.DataFrame({"step": [0, 1], "loss": [2.0, 1.0]}),
-            "params:evaluation": settings,
-            "params:benchmarks": {**content["benchmarks"], **places},
+            "params:evaluation": replace(shipped.evaluation, **changes),
+            "params:benchmarks": replace(shipped.benchmarks, **places),
             "params:language.model": "compo_en",
-            "params:model": {"name": f"local-dir:{tiny_clip}"},
+            "params:model": ModelSettings(f"local-dir:{tiny_clip}"),
             "params:method": "clic",
             "params:dataset": "toy",
             "params:data.root": str(data),
@@ -250,10 +249,3 @@ def test_again_without_a_control(
     shown = capsys.readouterr().out
     assert "base" in shown and "CLIC" in shown and "against control" not in shown
     assert "no usable image (missing)" in shown
-
-
-def test_settings_are_checked_at_the_edge(catalog: Callable[..., DataCatalog]) -> None:
-    with pytest.raises(SettingsError, match=r"evaluation\.workers|workers: expected at least 1"):
-        _run(catalog(workers=0))
-    with pytest.raises(SettingsError, match=r"evaluation\.galery: unknown key.*gallery"):
-        _run(catalog(galery=3))

@@ -4,15 +4,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration import SettingsError, parse
 from compo_pipeline.evaluation.evaluate import Comparison
 from compo_pipeline.models import hf_export, onnx_export
 from compo_pipeline.models.loading import load
+from compo_pipeline.models.settings import ExportSettings
 from compo_pipeline.pipelines.export import create_pipeline
+from compo_pipeline.preflight.settings import RunSettings
 
 
 def compared(fingerprint: str) -> dict[str, Any]:
@@ -22,12 +23,11 @@ def compared(fingerprint: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def entries(tiny_clip: Path, tmp_path: Path, project: Path) -> dict[str, Any]:
-    written = yaml.safe_load((project / "conf" / "base" / "parameters_export.yml").read_text())
+def entries(tiny_clip: Path, tmp_path: Path, shipped: RunSettings) -> dict[str, Any]:
     return {
         "checkpoint": tiny_clip,
         "comparison": compared(load(tiny_clip).fingerprint),
-        "params:export": written["export"],
+        "params:export": shipped.export,
         "params:paths.exported": str(tmp_path / "exported"),
     }
 
@@ -43,7 +43,7 @@ def test_asked_formats_are_written_and_others_removed(
 ) -> None:
     pytest.importorskip("transformers")
     (tmp_path / "exported" / "onnx").mkdir(parents=True)
-    folder = run({**entries, "params:export": {"onnx": False}})
+    folder = run({**entries, "params:export": ExportSettings(onnx=False)})
     assert [path.name for path in folder.iterdir()] == ["hugging_face"]
     assert (folder / "hugging_face" / "config.json").is_file()
 
@@ -62,7 +62,7 @@ def test_the_configured_default_writes_both(
 def test_a_checkpoint_that_was_not_evaluated_is_not_exported(entries: dict[str, Any]) -> None:
     entries["comparison"] = compared("f" * 64)
     with pytest.raises(SettingsError, match=r"comparison: .*f{16}.*--pipeline=evaluation"):
-        run({**entries, "params:export": {"onnx": False}})
+        run({**entries, "params:export": ExportSettings(onnx=False)})
 
 
 def test_a_missing_package_stops_before_any_work(
@@ -82,8 +82,6 @@ def test_a_missing_package_stops_before_any_work(
         ({"onxx": True}, r"export\.onxx: unknown key.*'onnx'"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(
-    entries: dict[str, Any], settings: dict[str, bool], message: str
-) -> None:
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, bool], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
-        run({**entries, "params:export": settings})
+        parse(ExportSettings, settings, "export")

@@ -2,35 +2,31 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from PIL import Image
 
 from compo_pipeline.datasets.readers import locate
-from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.datasets.settings import Columns, DataSettings, SampleSettings
 from compo_pipeline.pipelines.ingest import ingest_captions
 from compo_pipeline.pipelines.validation import (
     measure_language,
     select_valid_captions,
     validate_facts,
 )
+from compo_pipeline.preflight.settings import RunSettings
 
 CAPTION = "The image shows a dog on a red sofa. It sleeps in the warm sun."
 
 
 @pytest.fixture
-def parameters(project: Path) -> Callable[[str], dict[str, Any]]:
-    """A parameter of conf/base by its top-level name."""
-
-    def read(name: str) -> dict[str, Any]:
-        path = project / "conf" / "base" / f"parameters_{name}.yml"
-        values: dict[str, Any] = yaml.safe_load(path.read_text())[name]
-        return values
-
-    return read
+def ingest(shipped: RunSettings) -> Callable[..., tuple[Any, ...]]:
+    """The node on a source, with the settings of conf/base but for a journal."""
+    settings = replace(shipped.ingest, journal=None)
+    return lambda data: ingest_captions(locate(data), data, settings, shipped.prepare)
 
 
 def write(root: Path, captions: list[dict[str, Any]], suffix: str = "") -> None:
@@ -41,21 +37,14 @@ def write(root: Path, captions: list[dict[str, Any]], suffix: str = "") -> None:
 
 @pytest.fixture
 def chain(
-    tmp_path: Path, parameters: Callable[[str], dict[str, Any]]
+    tmp_path: Path, ingest: Callable[..., tuple[Any, ...]], shipped: RunSettings
 ) -> Callable[[], tuple[Any, Any, Any, Any]]:
     """Both pipelines over captions.jsonl in the temporary folder."""
-    data = {
-        "root": str(tmp_path),
-        "format": "table",
-        "splits": {"train": "captions.jsonl"},
-        "columns": {"id": "id"},
-    }
+    data = DataSettings(tmp_path, "table", {"train": "captions.jsonl"}, columns=Columns(id="id"))
+    validation = replace(shipped.validation, tolerated_share=0.99)
 
     def run() -> tuple[Any, Any, Any, Any]:
-        source = locate(DataSettings(tmp_path, "table", {"train": "captions.jsonl"}))
-        ingest = {**parameters("ingest"), "journal": None}
-        captions, facts, unparseable, report, _ = ingest_captions(source, data, ingest, {})
-        validation = {**parameters("validation"), "tolerated_share": 0.99}
+        captions, facts, unparseable, report, _ = ingest(data)
         docs = str(tmp_path.parent / f"{tmp_path.name}_docs")
         quarantine, result, _ = validate_facts(facts, unparseable, validation, docs)
         language = measure_language(captions, "compo_en", validation)
@@ -143,7 +132,7 @@ def test_the_report_shows_what_cleaning_did(
 
 
 def test_a_sample_is_taken_before_anything_is_measured(
-    tmp_path: Path, parameters: Callable[[str], dict[str, Any]]
+    tmp_path: Path, ingest: Callable[..., tuple[Any, ...]]
 ) -> None:
     """Of what was downloaded: one image of ten is gone, and the report says both."""
     (tmp_path / "00000").mkdir()
@@ -154,16 +143,9 @@ def test_a_sample_is_taken_before_anything_is_measured(
     for row in rows:
         Image.effect_noise((64, 48), 90).save(tmp_path / "00000" / f"{row['key']}.jpg")
         (tmp_path / "00000" / f"{row['key']}.json").write_text(json.dumps(row))
-    splits: dict[str, str | None] = {"train": "*/*.json"}
-    data = {
-        "root": str(tmp_path),
-        "format": "img2dataset",
-        "splits": splits,
-        "sample": {"rows": 4, "seed": 1},
-    }
-    source = locate(DataSettings(tmp_path, "img2dataset", splits))
-    ingest = {**parameters("ingest"), "journal": None}
-    captions, facts, gone, report, manifest = ingest_captions(source, data, ingest, {})
+    sample = SampleSettings(rows=4, seed=1)
+    data = DataSettings(tmp_path, "img2dataset", {"train": "*/*.json"}, sample=sample)
+    captions, facts, gone, report, manifest = ingest(data)
     assert (len(captions), len(facts), report["images"]) == (4, 4, 4)
     assert report["sample"] == {"split": "train", "seed": 1, "records": 9, "taken": 4}
     assert report["downloads"] == {"failed": 1, "share": 0.9}
@@ -181,16 +163,10 @@ def test_a_second_run_gives_the_same(
     assert first == second
 
 
-def test_real_coco(shared: Path, parameters: Callable[[str], dict[str, Any]]) -> None:
-    root = str(shared / "coco_mini")
-    data: dict[str, Any] = {
-        "root": root,
-        "format": "coco_captions",
-        "splits": {"train": "train2017", "test": "val2017"},
-    }
-    source = locate(DataSettings(Path(root), "coco_captions", data["splits"]))
-    ingest = {**parameters("ingest"), "journal": None}
-    captions, facts, unparseable, report, manifest = ingest_captions(source, data, ingest, {})
+def test_real_coco(shared: Path, ingest: Callable[..., tuple[Any, ...]]) -> None:
+    splits = {"train": "train2017", "test": "val2017"}
+    data = DataSettings(shared / "coco_mini", "coco_captions", splits)
+    captions, facts, unparseable, report, manifest = ingest(data)
     assert (len(captions), len(facts), unparseable) == (795, 795, [])
     assert manifest["count"] == 161
     assert report["images_unreadable"] == {}

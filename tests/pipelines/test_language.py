@@ -10,11 +10,12 @@ from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
 from kedro_datasets.json import JSONDataset
 
-from compo_pipeline.artefacts.settings import LanguageModelSettings
-from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.artefacts.settings import LanguageFolders, LanguageModelSettings
+from compo_pipeline.configuration import SettingsError
 from compo_pipeline.datasets.catalog import FolderDataset
 from compo_pipeline.language.parsing import load
 from compo_pipeline.pipelines.language import create_pipeline
+from compo_pipeline.preflight.settings import RunSettings
 
 PACKAGE = "compo_pipeline"
 SENTENCE = """\
@@ -43,7 +44,7 @@ def catalog(root: Path, folder: Path) -> DataCatalog:
     folders = {name: folder / name for name in ("treebank", "trained", "pipeline")}
     parameters: dict[str, Any] = {
         "params:language.treebank.root": str(root),
-        "params:language.training": {"steps": 2, "evaluate_every": 1},
+        "params:language.training": LanguageModelSettings(steps=2, evaluate_every=1),
         **{f"params:language.folders.{name}": str(path) for name, path in folders.items()},
     }
     return DataCatalog(
@@ -75,18 +76,16 @@ def test_without_a_treebank_the_key_is_named(tmp_path: Path) -> None:
         SequentialRunner().run(create_pipeline(), catalog(tmp_path / "absent", tmp_path))
 
 
-def test_configuration_and_catalog_agree(project: Path) -> None:
-    base = project / "conf/base"
-    settings = yaml.safe_load((base / "parameters_language.yml").read_text())["language"]
-    entries = yaml.safe_load((base / "catalog_language.yml").read_text())
+def test_configuration_and_catalog_agree(project: Path, shipped: RunSettings) -> None:
+    entries = yaml.safe_load((project / "conf/base/catalog_language.yml").read_text())
     paths = {name: entry["filepath"] for name, entry in entries.items() if name[0] != "_"}
-    assert settings["folders"] == {
-        "treebank": paths["treebank"],
-        "trained": paths["language_networks"],
-        "pipeline": paths["language_pipeline"],
-    }
-    parsed = parse(LanguageModelSettings, settings["training"], "language.training")
-    assert parsed == LanguageModelSettings()
+    assert shipped.language.folders == LanguageFolders(
+        treebank=paths["treebank"],
+        trained=paths["language_networks"],
+        pipeline=paths["language_pipeline"],
+    )
+    # compo_en is trained as the classes say.
+    assert shipped.language.training == LanguageModelSettings()
 
 
 def test_the_recipe_depends_on_what_the_pipeline_imports(project: Path) -> None:

@@ -8,13 +8,12 @@ import mlflow
 import numpy as np
 import pytest
 import torch
-import yaml
 from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from compo_pipeline.configuration import SettingsError
+from compo_pipeline.configuration import parse, plain
 from compo_pipeline.datasets.catalog import FolderDataset
 from compo_pipeline.evaluation.benchmarks.items import Item, Subtask
 from compo_pipeline.evaluation.comparison import BASE, FINE_TUNED
@@ -24,10 +23,15 @@ from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.evaluation.verdicts import scored_items
 from compo_pipeline.models.loading import load
 from compo_pipeline.pipelines.promotion import create_pipeline
+from compo_pipeline.preflight.settings import RunSettings
 from compo_pipeline.registry import tracking
 from compo_pipeline.registry.evidence import Evidence, write_evidence
 from compo_pipeline.registry.promotion import PromotionError
-from compo_pipeline.registry.settings import TrackingSettings
+from compo_pipeline.registry.settings import (
+    PromotionSettings,
+    RegistrationSettings,
+    TrackingSettings,
+)
 
 IMAGES = 4
 NAME = "pipeline-promoted"
@@ -46,7 +50,7 @@ def subtask(tmp_path_factory: pytest.TempPathFactory) -> Subtask:
 
 @pytest.fixture
 def run(
-    project: Path,
+    shipped: RunSettings,
     subtask: Subtask,
     tiny_model: Callable[..., Path],
     version_files: Callable[..., dict[str, str]],
@@ -74,14 +78,13 @@ def run(
         run_id = tracking.open_run("promoted", {})
         made = sealed(client.create_model_version(NAME, str(folder), run_id, tags=tags))
         client.set_registered_model_alias(NAME, alias, made.version)
-    conf = project / "conf" / "base"
-    promotion = yaml.safe_load((conf / "parameters_promotion.yml").read_text())["promotion"]
+    promotion = plain(shipped.promotion)
 
     def start(**settings: Any) -> None:
         inputs: dict[str, Any] = {
-            "params:promotion": {**promotion, **settings},
-            "params:registration": {"name": NAME},
-            "params:tracking": {},
+            "params:promotion": parse(PromotionSettings, {**promotion, **settings}, "promotion"),
+            "params:registration": RegistrationSettings(NAME),
+            "params:tracking": TrackingSettings(),
             "params:command": {"env": "toy", "params": {}},
             "params:paths.promotion_report": str(tmp_path / "report"),
         }
@@ -160,10 +163,3 @@ def test_aliases_are_repaired_without_data(
 def test_rolling_back_needs_no_data(run: Callable[..., None]) -> None:
     run(action="rollback")
     assert aliases() == {"champion": 1, "challenger": 3}
-
-
-def test_unknown_settings_are_refused(run: Callable[..., None]) -> None:
-    with pytest.raises(SettingsError, match=r"promotion\.dryrun: unknown key.*'dry_run'"):
-        run(dryrun=True)
-    with pytest.raises(SettingsError, match=r"promotion\.action"):
-        run(action="demote")

@@ -1,5 +1,6 @@
 """The raw pipeline's node: scenes are rendered, other sources only located."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,14 +8,16 @@ import pytest
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.datasets.readers.record import SourceError
+from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.pipelines.raw import prepare_source
+from compo_pipeline.scenes.dataset import SceneSettings, WorldSettings
 
-FEW = {"train": 4, "val": 2, "test": 3, "items": 2, "images": 6, "classified": 2}
+FEW = SceneSettings(train=4, val=2, test=3, items=2, images=6, classified=2)
 
 
-def data(root: Path, **changes: Any) -> dict[str, Any]:
+def data(root: Path, **changes: Any) -> DataSettings:
     splits = {"train": "train", "val": "val", "test": "test"}
-    return {"root": str(root), "format": "scenes", "splits": splits, **changes}
+    return DataSettings(**{"root": root, "format": "scenes", "splits": splits, **changes})
 
 
 def test_scenes_are_rendered_where_the_source_is_looked_for(tmp_path: Path) -> None:
@@ -25,11 +28,11 @@ def test_scenes_are_rendered_where_the_source_is_looked_for(tmp_path: Path) -> N
         "splits": {
             split: {
                 "annotations": [f"annotations/captions_{split}.json"],
-                "records": FEW[split],
+                "records": count,
                 "images": split,
-                "files": FEW[split],
+                "files": count,
             }
-            for split in ("train", "val", "test")
+            for split, count in (("train", 4), ("val", 2), ("test", 3))
         },
     }
 
@@ -38,7 +41,7 @@ def test_another_source_is_left_as_it_is(tmp_path: Path) -> None:
     prepare_source(data(tmp_path), FEW)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     source = prepare_source(
-        data(tmp_path, format="coco_captions", splits={"train": "test"}), {**FEW, "test": 1}
+        data(tmp_path, format="coco_captions", splits={"train": "test"}), replace(FEW, test=1)
     )
     assert source["splits"]["train"]["records"] == 3
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
@@ -49,16 +52,8 @@ def test_a_source_that_is_not_there(tmp_path: Path) -> None:
         prepare_source(data(tmp_path / "nowhere", format="coco_captions"), FEW)
 
 
-@pytest.mark.parametrize(
-    ("scenes", "message"),
-    [
-        ({**FEW, "imags": 3}, "scenes.imags: unknown key; did you mean 'images'"),
-        ({**FEW, "world": {"things": ["unicorn"]}}, "scenes.world.things"),
-    ],
-)
-def test_bad_scene_settings_render_nothing(
-    tmp_path: Path, scenes: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(SettingsError, match=message):
-        prepare_source(data(tmp_path / "scenes"), scenes)
+def test_a_world_that_cannot_be_drawn_renders_nothing(tmp_path: Path) -> None:
+    unknown = replace(FEW, world=WorldSettings(things=("unicorn",)))
+    with pytest.raises(SettingsError, match=r"scenes\.world\.things"):
+        prepare_source(data(tmp_path / "scenes"), unknown)
     assert not (tmp_path / "scenes").exists()

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
 from kedro_datasets.json import JSONDataset
 
 from compo_pipeline.datasets.catalog import FolderDataset, RowsDataset
 from compo_pipeline.pipelines.validation import create_pipeline
+from compo_pipeline.preflight.settings import RunSettings
 from compo_pipeline.quality.quarantine import TooManyBadRows
 from compo_pipeline.records import Caption, Fact
 
@@ -41,14 +41,13 @@ FACTS = [
 
 
 @pytest.fixture
-def catalog(project: Path, tmp_path: Path) -> DataCatalog:
+def catalog(shipped: RunSettings, tmp_path: Path) -> DataCatalog:
     """What the pipeline reads and writes, with the project's rules; its outputs lie on disk."""
-    content = yaml.safe_load((project / "conf/base/parameters_validation.yml").read_text())
     inputs: dict[str, Any] = {
         "captions": ROWS,
         "unparseable": [],
         "params:language.model": "compo_en",
-        "params:validation": content["validation"],
+        "params:validation": shipped.validation,
         "params:paths.data_docs": str(tmp_path / "data_docs"),
     }
     outputs: dict[str, Any] = {

@@ -2,15 +2,16 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
-from compo_pipeline.configuration import SettingsError
-from compo_pipeline.methods.registry import METHODS
+from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.engines import LOCAL
+from compo_pipeline.methods.views import ViewSettings
 from compo_pipeline.pipelines.views import (
     create_pipeline,
     draw_views,
@@ -25,7 +26,7 @@ SENTENCES = {
     "c": ("A tall man holds a blue cup.", "He smiles.", "It is hot."),
     "held out": ("A bird flies over a house.", "It sings."),
 }
-SETTINGS = {"epochs": 2, "split": "train"}
+SETTINGS = ViewSettings(epochs=2, split="train")
 
 
 @pytest.fixture
@@ -39,30 +40,21 @@ def captions() -> list[Caption]:
     ]
 
 
-@pytest.fixture(scope="module")
-def methods(project: Path) -> dict[str, Any]:
-    """Views of each method as shipped."""
-    folder = project / "conf" / "base" / "parameters_methods"
-    return {
-        name: yaml.safe_load((folder / f"{name}.yml").read_text())[name]["views"]
-        for name in METHODS
-    }
-
-
 @pytest.fixture
 def run(
-    captions: list[Caption], methods: dict[str, Any], tmp_path: Path
+    captions: list[Caption], context: Callable[..., Any], tmp_path: Path
 ) -> Callable[..., tuple[list[Parse], dict[int, list[View]]]]:
-    """Both nodes; views by epoch."""
+    """Both nodes, with the method's settings of conf/base; views by epoch."""
 
     def both(
         method: str = "clic", seed: int = 0, **changes: Any
     ) -> tuple[list[Parse], dict[int, list[View]]]:
-        views, own = {**SETTINGS, **changes}, methods.get(method, {})
-        parses = list(parse_captions(captions, "compo_en", views, method, own, {}))
+        views = replace(SETTINGS, **changes)
+        own = context(method=method).params["method_settings"]["views"]
+        parses = list(parse_captions(captions, "compo_en", views, method, own, LOCAL))
         folder = tmp_path / "views"
         written = draw_views(
-            *(captions, parses, [], "compo_en", views, seed, str(folder), method, own, {})
+            *(captions, parses, [], "compo_en", views, seed, str(folder), method, own, LOCAL)
         )
         assert written == folder
         tables = {
@@ -142,29 +134,30 @@ def test_plain_clip_needs_no_parse(run: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("given", "message"),
     [
-        ({"method": "clik"}, "method: 'clik' is unknown"),
         ({"epoch": 3}, "views.epoch: unknown key; did you mean 'epochs'"),
         ({"epochs": 0}, r"views\.epochs: .*greater than 0 \(got 0\)"),
     ],
 )
-def test_wrong_settings_are_refused_by_key(
-    run: Callable[..., Any], options: dict[str, Any], message: str
+def test_wrong_settings_are_refused_by_key(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        parse(ViewSettings, given, "views")
+
+
+@pytest.mark.parametrize(
+    ("method", "own", "message"),
+    [
+        ("clik", {}, "method: 'clik' is unknown"),
+        ("clic", {"swop": "across"}, "clic.views.swop: unknown key; did you mean 'swap'"),
+        ("clic", {"images": "single"}, "clic.views.images: single needs swap: within"),
+    ],
+)
+def test_wrong_settings_of_the_method_are_refused_before_captions_are_parsed(
+    captions: list[Caption], method: str, own: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(SettingsError, match=message):
-        run(**options)
-
-
-def test_wrong_settings_of_the_method_are_refused_by_key(
-    captions: list[Caption], methods: dict[str, Any]
-) -> None:
-    clic = {**methods["clic"], "swop": "across"}
-    with pytest.raises(SettingsError, match=r"clic.views.swop: unknown key; did you mean 'swap'"):
-        parse_captions(captions, "compo_en", SETTINGS, "clic", clic, {})
-    clic = {**methods["clic"], "images": "single"}
-    with pytest.raises(SettingsError, match=r"clic.views.images: single needs swap: within"):
-        parse_captions(captions, "compo_en", SETTINGS, "clic", clic, {})
+        parse_captions(captions, "compo_en", SETTINGS, method, own, LOCAL)
 
 
 def test_the_split_must_have_captions(run: Callable[..., Any]) -> None:

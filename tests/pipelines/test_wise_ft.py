@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-import yaml
 from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
 from kedro_datasets.pandas import CSVDataset
@@ -19,9 +19,12 @@ from PIL import Image
 
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.datasets.catalog import FolderDataset
+from compo_pipeline.evaluation.settings import BenchmarkSet
 from compo_pipeline.models.export import export
 from compo_pipeline.models.loading import load
+from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.pipelines.wise_ft import create_pipeline
+from compo_pipeline.preflight.settings import RunSettings
 from compo_pipeline.presentation.wise_ft_page import recommendation
 from compo_pipeline.records import Caption
 from compo_pipeline.registry import tracking
@@ -70,14 +73,21 @@ def tuned(tiny_clip: Path, data: Path) -> Path:
 
 @pytest.fixture
 def catalog(
-    project: Path, data: Path, tuned: Path, tiny_clip: Path, mlflow_project: Path, tmp_path: Path
+    shipped: RunSettings,
+    data: Path,
+    tuned: Path,
+    tiny_clip: Path,
+    mlflow_project: Path,
+    tmp_path: Path,
 ) -> DataCatalog:
     """What the pipeline reads and writes, with the project's settings."""
     tracking.configure(TrackingSettings(), mlflow_project)
-    conf = project / "conf" / "base"
-    settings = yaml.safe_load((conf / "parameters_evaluation.yml").read_text())
-    places = {"root": str(data / "benchmarks"), "images": str(data)}
-    wanted = {"sets": {"sugar_crepe_pp": {}}}
+    benchmarks = replace(
+        shipped.benchmarks,
+        root=str(data / "benchmarks"),
+        images=str(data),
+        sets={"sugar_crepe_pp": BenchmarkSet()},
+    )
     captions = [
         Caption(f"s{k}", f"{k}", f"{k}.png", 32, 32, (f"Cup {k}.",), "x", "test")
         for k in range(IMAGES)
@@ -91,10 +101,10 @@ def catalog(
             "variant": "mine",
             "seed": 0,
         },
-        "params:wise_ft": yaml.safe_load((conf / "parameters_wise_ft.yml").read_text())["wise_ft"],
-        "params:evaluation": settings["evaluation"],
-        "params:benchmarks": {**settings["benchmarks"], **wanted, **places},
-        "params:model": {"name": f"local-dir:{tiny_clip}"},
+        "params:wise_ft": shipped.wise_ft,
+        "params:evaluation": shipped.evaluation,
+        "params:benchmarks": benchmarks,
+        "params:model": ModelSettings(f"local-dir:{tiny_clip}"),
         "params:data.root": str(data),
         "params:command": {"env": None, "params": {}},
         "params:paths": {
@@ -139,7 +149,7 @@ def test_every_ratio_is_scored_drawn_and_kept_with_the_run(
 
 
 def test_another_base_than_the_checkpoints_is_refused(catalog: DataCatalog, tuned: Path) -> None:
-    catalog["params:model"] = MemoryDataset({"name": f"local-dir:{tuned}"})
+    catalog["params:model"] = MemoryDataset(ModelSettings(f"local-dir:{tuned}"))
     with pytest.raises(SettingsError, match="set model.name and model.pretrained"):
         SequentialRunner().run(create_pipeline(), catalog)
 

@@ -1,7 +1,7 @@
 """Rules over facts: which rows break them, quarantine, Data Docs, and when a run fails."""
 
 import re
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ UNPARSEABLE = Rejected(-1, "train-x", "", "unparseable", "line 3: no JSON")
 def validate(
     facts: list[Fact], unparseable: list[Rejected], settings: DataValidationSettings, docs: Path
 ) -> Outcome:
-    return validate_facts(facts, unparseable, asdict(settings), str(docs))
+    return validate_facts(facts, unparseable, settings, str(docs))
 
 
 def numbered(*facts: Fact) -> list[Fact]:

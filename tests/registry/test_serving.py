@@ -35,7 +35,12 @@ from compo_pipeline.configuration import SettingsError
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.registry import model, registration, serving
 from compo_pipeline.registry.model import RequestLimits
-from compo_pipeline.registry.settings import ServingLimits, ServingSettings
+from compo_pipeline.registry.settings import (
+    RegistrationSettings,
+    ServingLimits,
+    ServingSettings,
+    TrackingSettings,
+)
 from compo_pipeline.registry.verification import VersionError
 
 TEXTS = ["a red square", "two cats", "a blue sphere"]
@@ -615,7 +620,6 @@ def test_a_version_is_served_by_alias_number_or_uri(
     loaded: LoadedModel,
     mlflow_project: Path,
     tmp_path: Path,
-    context: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
     free_port: Callable[[], int],
 ) -> None:
@@ -629,7 +633,7 @@ def test_a_version_is_served_by_alias_number_or_uri(
     answering = []
     monkeypatch.setattr(uvicorn, "run", lambda app, **_: answering.append(TestClient(app)))
     monkeypatch.chdir(mlflow_project)
-    parameters = context().params | {"registration": {"name": "serve-clip"}}
+    given = ServingSettings(), RegistrationSettings("serve-clip"), TrackingSettings()
     for model_uri, alias, version in (
         (None, None, None),
         (None, "champion", None),
@@ -638,16 +642,16 @@ def test_a_version_is_served_by_alias_number_or_uri(
         ("models:/serve-clip/1", None, None),
         (str(tiny_clip), None, None),
     ):
-        serving.run(parameters, model_uri, alias, version, "127.0.0.1", free_port())
+        serving.run(*given, model_uri, alias, version, "127.0.0.1", free_port())
         shown = answering[-1].get("/version").json()
         assert shown["fingerprint"] == loaded.fingerprint
         assert (shown["model"], shown["version"]) in {("serve-clip", 1), (tiny_clip.name, None)}
         assert str(tmp_path) not in str(shown)
     with pytest.raises(SettingsError, match="--model: 'runs:/1/model' is neither models:/"):
-        serving.run(parameters, "runs:/1/model", None, None, "127.0.0.1", free_port())
+        serving.run(*given, "runs:/1/model", None, None, "127.0.0.1", free_port())
     registry.set_model_version_tag("serve-clip", "1", "fingerprint", "0" * 64)
     with pytest.raises(VersionError, match="registration.name: "):
-        serving.run(parameters, None, None, 1, "127.0.0.1", free_port())
+        serving.run(*given, None, None, 1, "127.0.0.1", free_port())
 
 
 NAMES = ("image", "text", "task", "texts", "labels", "templates", "columns", "data", "index", "red")

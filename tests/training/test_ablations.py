@@ -20,6 +20,7 @@ from compo_pipeline.compute import Compute
 from compo_pipeline.configuration import parse
 from compo_pipeline.methods.clic import Clic, ClicBatch, ClicObjective, ClicViews
 from compo_pipeline.methods.contract import ViewContext
+from compo_pipeline.methods.registry import build
 from compo_pipeline.methods.views import ViewSettings, write
 from compo_pipeline.models.loading import LoadedModel
 from compo_pipeline.records import View, from_table
@@ -102,9 +103,9 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def shipped(project: Path) -> dict[str, Any]:
+    """The method's settings of conf/base, with their defaults."""
     path = project / "conf" / "base" / "parameters_methods" / "clic.yml"
-    values: dict[str, Any] = yaml.safe_load(path.read_text())["clic"]
-    return values
+    return build("clic", **yaml.safe_load(path.read_text())["clic"]).configuration
 
 
 @pytest.mark.parametrize("name", ABLATIONS)
@@ -160,18 +161,11 @@ def test_single_views_hold_the_first_sentence_twice_then_others(
 
 
 @pytest.mark.parametrize("epochs", [2, 3, 5])
-def test_epochs(epochs: int, project: Path, world: Any, tiny: LoadedModel, tmp_path: Path) -> None:
+def test_epochs(epochs: int, context: Any, world: Any, tiny: LoadedModel, tmp_path: Path) -> None:
     """As many tables as epochs, each drawn afresh, and a pass over the rows for each."""
-    conf = project / "conf" / "base"
-    over = {"epochs": epochs}
-    views, training = (
-        parse(
-            kind,
-            merged(yaml.safe_load((conf / f"parameters_{key}.yml").read_text())[key], over),
-            key,
-        )
-        for key, kind in (("views", ViewSettings), ("training", TrainingSettings))
-    )
+    params, over = context().params, {"epochs": epochs}
+    views = parse(ViewSettings, merged(params["views"], over), "views")
+    training = parse(TrainingSettings, merged(params["training"], over), "training")
     method, folder = Clic(ClicViews(), ClicObjective()), tmp_path / "views"
     write(method, world.captions, ViewContext(world.parses, "hand", 0, 0), views.epochs, folder)
     tables = [list(from_table(pq.read_table(file), View)) for file in sorted(folder.iterdir())]

@@ -15,6 +15,7 @@ import yaml
 from compo_pipeline.configuration import parse
 from compo_pipeline.methods.c2lip import C2lip, C2lipObjective
 from compo_pipeline.methods.contract import NoViewSettings
+from compo_pipeline.methods.registry import build
 from compo_pipeline.models.loading import give_bias, load
 
 ALL = {"contrastive", "npc", "xac"}
@@ -31,7 +32,7 @@ def terms(
 ) -> Callable[..., Terms]:
     """Value and weight of each loss under overrides of the objective."""
     path = project / "conf" / "base" / "parameters_methods" / "c2lip.yml"
-    shipped = yaml.safe_load(path.read_text())["c2lip"]
+    shipped = build("c2lip", **yaml.safe_load(path.read_text())["c2lip"]).configuration
     views = parse(NoViewSettings, shipped["views"], "c2lip.views")
     # "cat" alone in place of "a red cat": phrases that several captions share.
     nouns = {name: replace(row, noun_phrases=(2, 3)) for name, row in world.parses.items()}

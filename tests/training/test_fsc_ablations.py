@@ -13,6 +13,7 @@ import yaml
 
 from compo_pipeline.configuration import parse
 from compo_pipeline.methods.fsc_clip import FscClip, FscClipObjective, FscClipViews
+from compo_pipeline.methods.registry import build
 from compo_pipeline.models.loading import LoadedModel, load
 
 ALL = {"contrastive", "global_hn", "local_hn"}
@@ -29,7 +30,7 @@ def terms(
 ) -> Callable[..., Terms]:
     """Value and weight of each loss under overrides of the objective."""
     path = project / "conf" / "base" / "parameters_methods" / "fsc_clip.yml"
-    shipped = yaml.safe_load(path.read_text())["fsc_clip"]
+    shipped = build("fsc_clip", **yaml.safe_load(path.read_text())["fsc_clip"]).configuration
     views = parse(FscClipViews, shipped["views"], "fsc_clip.views")
     folder = world.drawn(FscClip(views, FscClipObjective()), tmp_path_factory.mktemp("v") / "views")
     loaded: LoadedModel = load(tiny_clip)

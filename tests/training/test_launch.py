@@ -59,8 +59,8 @@ def on(processes: int, plan: TrainingInputs, folder: Path, **changes: Any) -> Tr
 
 
 def jobs(plan: TrainingInputs, method: Any = CLIC, *, control: bool = False) -> list[Job]:
-    names = ("checkpoint", "control_checkpoint")
-    return jobs_of(method, {name: str(plan.resume / name) for name in names}, control=control)
+    own, other = plan.resume / "checkpoint", plan.resume / "control_checkpoint"
+    return jobs_of(method, own, other, control=control)
 
 
 def train(

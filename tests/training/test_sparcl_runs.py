@@ -12,9 +12,8 @@ import yaml
 from PIL import Image
 from safetensors.torch import load_file
 
-from compo_pipeline.configuration import parse
 from compo_pipeline.methods.contract import Method, ViewContext
-from compo_pipeline.methods.registry import method_type
+from compo_pipeline.methods.registry import build
 from compo_pipeline.methods.sparcl import Sparcl, SparclObjective
 from compo_pipeline.methods.views import by_sample, write
 from compo_pipeline.models.settings import ModelSettings
@@ -49,15 +48,15 @@ def made(world: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, li
 def configured(project: Path) -> Configured:
     """A method as shipped, both towers trained, with some of its objective changed."""
 
-    def build(name: str, **changes: Any) -> Method:
+    def change(name: str, **changes: Any) -> Method:
         path = project / "conf" / "base" / "parameters_methods" / f"{name}.yml"
-        values = yaml.safe_load(path.read_text())[name]["objective"] | {"trains": ["image", "text"]}
-        for key, change in changes.items():
-            values[key] = {**values[key], **change} if isinstance(change, Mapping) else change
-        kind = method_type(name)
-        return kind(kind.views_type(), parse(kind.objective_type, values, f"{name}.objective"))
+        shipped = build(name, **yaml.safe_load(path.read_text())[name]).configuration
+        values = shipped["objective"] | {"trains": ["image", "text"]}
+        for key, given in changes.items():
+            values[key] = {**values[key], **given} if isinstance(given, Mapping) else given
+        return build(name, {}, values)
 
-    return build
+    return change
 
 
 @pytest.fixture

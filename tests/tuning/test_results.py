@@ -214,7 +214,7 @@ def session(bootstrapped, tmp_path, monkeypatch):
         envs = [word.removeprefix("--env=") for word in words if word.startswith("--env=")]
         runtime = _split_params(None, None, words[words.index("--params") + 1])
         with KedroSession.create(folder, env=(envs or ["base"])[0], runtime_params=runtime) as run:
-            return run.load_context().params
+            return run.load_context().config_loader["parameters"]
 
     return folder, load
 
@@ -231,11 +231,11 @@ def test_both_ways_of_running_a_recipe_give_its_values_and_change_nothing_else(
     for line in (by_params, by_copy):
         params = load(line)
         assert params["training"]["optimizer"]["lr"] == 0.0034567890123
-        assert params["clic"]["objective"]["positives"] == 3
+        assert params["method_settings"]["objective"]["positives"] == 3
         assert "/tuned/" in params["paths"]["checkpoint"]
         params["training"]["optimizer"]["lr"] = plain["training"]["optimizer"]["lr"]
-        for key in ("clic", "method_settings"):
-            params[key]["objective"]["positives"] = plain[key]["objective"]["positives"]
+        own, before = params["method_settings"], plain["method_settings"]
+        own["objective"]["positives"] = before["objective"]["positives"]
         typed = {"command": plain["command"]}
         assert {**params, **typed} == plain
 

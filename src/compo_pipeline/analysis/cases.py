@@ -198,10 +198,10 @@ def find_cases(settings: AttentionSettings, data: DataSettings) -> tuple[list[Ca
     """
     skipped: Counter[str] = Counter()
     if settings.images is None:
-        source = data.sources.get(settings.split)
+        source = data.splits.get(settings.split)
         if source is None:
             raise SettingsError(
-                f"attention.split: '{settings.split}' is not one of {', '.join(data.sources)}; or "
+                f"attention.split: '{settings.split}' is not one of {', '.join(data.splits)}; or "
                 "set attention.images and attention.phrases for your own images"
             )
         try:

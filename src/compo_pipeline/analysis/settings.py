@@ -55,5 +55,7 @@ def _rising(ratios: tuple[float, ...]) -> tuple[float, ...]:
 class SweepSettings:
     """The ratios of a WiSE-FT sweep."""
 
-    ratios: Annotated[tuple[Share, ...], AfterValidator(_rising)]
+    ratios: Annotated[tuple[Share, ...], AfterValidator(_rising)] = (
+        *(0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
+    )
     """Shares of the fine-tuned weights, rising from 0 (the base) to 1."""

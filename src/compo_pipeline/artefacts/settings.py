@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import field
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from compo_pipeline.configuration import Share, settings
+from compo_pipeline.configuration import SPEED, Share, settings
 
 
 @settings
@@ -27,9 +27,9 @@ class TowerSettings:
     """steps of linear warm-up."""
     composites: Share = 0.3
     """share of images that are composites of two scenes."""
-    save_every: PositiveInt = 100
+    save_every: Annotated[PositiveInt, SPEED] = 100
     """steps between checkpoints; a run continues from the last."""
-    workers: NonNegativeInt = 1
+    workers: Annotated[NonNegativeInt, SPEED] = 1
     """processes that render."""
 
     def rate(self, step: int) -> float:
@@ -71,7 +71,7 @@ class PretrainingSettings:
 
     seed: int = 0
     """of scenes, captions and initial weights."""
-    device: str = "auto"
+    device: Annotated[str, SPEED] = "auto"
     """auto, cpu, cuda, cuda:<n> or mps; auto is CUDA where there is a GPU, else the CPU."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """as of training."""
@@ -99,3 +99,37 @@ class LanguageModelSettings:
     """share of training sentences in which lexicon words replace others."""
     replaced: Share = 0.4
     """share of words replaced in such a sentence."""
+
+
+@settings
+class TreebankSettings:
+    """The treebank that the shipped spaCy pipeline is trained on."""
+
+    root: str = "data/01_raw/ud_english_ewt"
+    """Folder with *-ud-{train,dev,test}.conllu, such as a release of UD_English-EWT."""
+
+
+@settings
+class LanguageFolders:
+    """What `kedro run --pipeline=language` writes; catalog_language.yml has the same folders."""
+
+    treebank: str = "data/02_intermediate/treebank"
+    """The treebank in spaCy's format."""
+    trained: str = "data/06_models/language"
+    """Networks of the training."""
+    pipeline: str = "src/compo_pipeline/resources/language/compo_en"
+    """The spaCy pipeline."""
+
+
+@settings
+class LanguageSettings:
+    """Which spaCy pipeline parses captions, and how the shipped one is made."""
+
+    model: str = "compo_en"
+    """compo_en (shipped), an installed spaCy package such as en_core_web_sm, or a folder."""
+    treebank: TreebankSettings = field(default_factory=TreebankSettings)
+    """Treebank that `kedro run --pipeline=language` reads."""
+    training: LanguageModelSettings = field(default_factory=LanguageModelSettings)
+    """How `kedro run --pipeline=language` trains compo_en."""
+    folders: LanguageFolders = field(default_factory=LanguageFolders)
+    """Folders that `kedro run --pipeline=language` writes."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import PositiveFloat, PositiveInt
 
-from compo_pipeline.configuration import settings
+from compo_pipeline.configuration import Open, settings
 from compo_pipeline.remote import url_of
 
 SCENES = "scenes"
@@ -70,16 +70,17 @@ class DataSettings:
     root: Path
     """Folder with annotations and images, or its URL on object storage."""
     format: str
-    """Name of a reader."""
-    splits: dict[str, str | None]
-    """Our names of the splits and the source's, held-out ones last; null: removes a split of
+    """scenes, which are rendered here, or a reader: coco_captions, table, pixelprose, cogvlm_laion,
+    neg_clip, img2dataset, webdataset, cc3m_coca or dreamlip (docs/your-data.md)."""
+    splits: Open[str]
+    """Our names of the splits and the source's, held-out ones last; null removes a split of
     conf/base. COCO formats: the name in captions_<name>.json and of the image folder. Tables: a
     file, or a pattern of files, below the root."""
     images: str = ""
     """Folder below the root from which the image paths of a table start."""
     columns: Columns = field(default_factory=Columns)
     """Columns of a table."""
-    shares: dict[str, PositiveFloat] = field(default_factory=dict)
+    shares: Open[PositiveFloat] = field(default_factory=dict)
     """Relative sizes of splits that share one file without a split column; the hash of an image's
     path determines its split, so added images do not move others."""
     shares_seed: int = 0
@@ -92,9 +93,9 @@ class DataSettings:
 
     def __post_init__(self) -> None:
         """Refuse a sample of a split that does not exist."""
-        if self.sample.rows is not None and self.sample.split not in self.sources:
+        if self.sample.rows is not None and self.sample.split not in self.splits:
             raise ValueError(
-                f"sample.split: '{self.sample.split}' is none of {', '.join(self.sources)}"
+                f"sample.split: '{self.sample.split}' is none of {', '.join(self.splits)}"
             )
 
     @property
@@ -102,11 +103,6 @@ class DataSettings:
         """Whether the raw pipeline renders the data: scenes, unless they are on object storage."""
         return self.format == SCENES and url_of(self.root) is None
 
-    @property
-    def sources(self) -> dict[str, str]:
-        """The source's name of each split, without removed splits."""
-        return {split: source for split, source in self.splits.items() if source is not None}
-
     def sharing(self, source: str) -> list[str]:
         """Our names of the splits that share a source."""
-        return [split for split, named in self.sources.items() if named == source]
+        return [split for split, named in self.splits.items() if named == source]

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from compo_pipeline.configuration import Name, settings
+from compo_pipeline.configuration import SPEED, Name, Open, settings
 
 Precision = Literal["fp32", "bf16"]
 TextProtocol = Literal["raw", "clic"]
@@ -21,18 +21,18 @@ class EvaluationSettings:
 
     control: bool = True
     """Whether a plain fine-tuning control is compared with the method; training reads it too."""
-    device: str = "auto"
+    device: Annotated[str, SPEED] = "auto"
     """auto, cpu, cuda, cuda:<n> or mps; auto is CUDA if there is a GPU, else the CPU."""
     image_precision: Precision = "fp32"
     """Precision of the image tower's forward pass. Embeddings in bf16 decide 1 to 3 items of 1,000
     differently from fp32 and the papers' official code."""
     text_precision: Precision = "fp32"
     """Precision of the text tower's forward pass."""
-    image_batch: PositiveInt = 128
+    image_batch: Annotated[PositiveInt, SPEED] = 128
     """Images encoded at a time."""
-    text_batch: PositiveInt = 512
+    text_batch: Annotated[PositiveInt, SPEED] = 512
     """Texts encoded at a time."""
-    workers: PositiveInt = 2
+    workers: Annotated[PositiveInt, SPEED] = 2
     """Threads that decode and preprocess images."""
     perceptual_hash: bool = False
     """Whether the contamination check decodes every training image to find altered copies of
@@ -162,12 +162,12 @@ class BenchmarksSettings:
     """Which benchmarks are scored, and where their files are."""
 
     root: str | None = None
-    """Folder with one folder of annotation files per benchmark, or its URL; null leaves out all
-    benchmarks without a root of their own."""
+    """Folder with one folder of annotation files per benchmark, or its URL; null is that of
+    rendered scenes, and for other data leaves out all benchmarks without a root of their own."""
     images: str | None = None
     """Folder with the images of these files, or its URL; null is `<root>/<name>/images` of a
     benchmark that has it, else `<root>/images`."""
-    sets: dict[str, BenchmarkSet | None] = field(default_factory=dict)
+    sets: Open[BenchmarkSet] = field(default_factory=dict)
     """Benchmarks by name, such as sugar_crepe, with the places of their files; null leaves one out.
     docs/benchmarks.md lists the names."""
     ties: Literal["strict", "official"] = "strict"

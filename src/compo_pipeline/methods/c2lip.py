@@ -44,8 +44,13 @@ class C2lipWeights:
     """Weights of the three losses (paper, Eq. 8); 0 leaves one of the last two out."""
 
     contrastive: NonNegativeFloat = 1.0
+    """Weight of the contrast of images with captions."""
+
     npc: NonNegativeFloat = 1.0
+    """Weight of the contrast of images with noun phrases; 0 leaves it out."""
+
     xac: NonNegativeFloat = 0.01
+    """Weight of the contrast of phrases with what they attend to; 0 leaves it out."""
 
 
 @settings

@@ -49,8 +49,13 @@ class CeClipWeights:
     """Weights of the three losses; 0 leaves one of the last two out."""
 
     negclip: NonNegativeFloat = 1.0
+    """Weight of the contrast, with the batch's negatives among the texts."""
+
     ranking: NonNegativeFloat = 0.2
+    """Weight of the ranking loss with adaptive thresholds; 0 leaves it out."""
+
     intra_modal: NonNegativeFloat = 0.2
+    """Weight of the contrast of captions with their negatives; 0 leaves it out."""
 
 
 @settings

@@ -94,8 +94,13 @@ class ClicWeights:
     """Weights of the three losses (paper, Eq. 7)."""
 
     contrastive: NonNegativeFloat = 0.5
+    """Weight of the contrast over all positives."""
+
     s_neg: NonNegativeFloat = 0.5
+    """Weight of the contrast of the first positive with its own negative."""
+
     unimodal: NonNegativeFloat = 1.0
+    """Weight of the distance between two positives."""
 
 
 @settings

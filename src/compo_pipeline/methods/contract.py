@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple,
 import numpy as np
 from pydantic import Field
 
-from compo_pipeline.configuration import settings
+from compo_pipeline.configuration import plain, settings
 from compo_pipeline.images.composites import Axis
 from compo_pipeline.records import Caption, Counterfactual, Parse, View
 from compo_pipeline.seeding import rng
@@ -198,6 +198,11 @@ class Method:
 
     def __init__(self, views: Any, objective: Any) -> None:
         self.view_settings, self.objective = views, objective
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """All settings, with their defaults, as YAML has them."""
+        return {"views": plain(self.view_settings), "objective": plain(self.objective)}
 
     @property
     def trains(self) -> frozenset[Tower]:

@@ -68,7 +68,10 @@ class CsClipWeights:
     """Weights of the two losses; 0 leaves the second one out."""
 
     captions: NonNegativeFloat = 1.0
+    """Weight of the contrast of images with captions and their negatives."""
+
     units: NonNegativeFloat = 0.5
+    """Weight of the contrast of images with units and their foils; 0 leaves it out."""
 
 
 @settings

@@ -37,8 +37,13 @@ class FscClipWeights:
     """Weights of the three losses (paper, Eq. 11); 0 leaves one out."""
 
     contrastive: NonNegativeFloat = 1.0
+    """Weight of the contrast of images with captions."""
+
     global_hn: NonNegativeFloat = 0.5
+    """Weight of the global hard-negative loss; 0 leaves it out."""
+
     local_hn: NonNegativeFloat = 0.2
+    """Weight of the local hard-negative loss, of tokens with patches; 0 leaves it out."""
 
 
 @settings

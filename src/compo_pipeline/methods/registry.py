@@ -1,7 +1,7 @@
 """The methods by name: label, class and needs. Importing this module loads no torch.
 
-A new method is one file with its class, one entry here and one YAML file with its settings in
-conf/base/parameters_methods. An installed package adds its own method by an entry point of the
+A new method is one file with its class and one entry here; conf/base/parameters_methods has what
+the demo sets of it. An installed package adds its own method by an entry point of the
 group `compo_pipeline.methods` that names a `MethodEntry`, a program by `register`.
 """
 

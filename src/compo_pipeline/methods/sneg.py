@@ -37,7 +37,10 @@ class SnegWeights:
     """Weights of the two losses; 0 leaves the second one out."""
 
     contrastive: NonNegativeFloat = 1.0
+    """Weight of the contrast of images with captions."""
+
     s_neg: NonNegativeFloat = 1.0
+    """Weight of the contrast of each caption with its own negative; 0 leaves it out."""
 
 
 @settings

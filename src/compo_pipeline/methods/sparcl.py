@@ -26,7 +26,10 @@ class SparclWeights:
     """Weights of the two losses; the paper's lambda is `margin`, 0 leaves that loss out."""
 
     contrastive: NonNegativeFloat = 1.0
+    """Weight of the contrast of real images with captions."""
+
     margin: NonNegativeFloat = 0.01
+    """Weight of the margin loss, the paper's lambda; 0 leaves it out."""
 
 
 @settings

@@ -50,6 +50,7 @@ class SvlcRWeights(SnegWeights):
     """Weights of the three losses; 0 leaves one of the last two out."""
 
     positive: NonNegativeFloat = 1.0
+    """Weight of the loss of paraphrases; 0 leaves it out."""
 
 
 @settings

@@ -1,13 +1,12 @@
-"""Check the keys of environments and of `--params`: unknown keys, which Kedro ignores, are errors.
+"""Files of an environment's configuration: their keys, and where a parameter is set.
 
-The known keys are those of conf/base. Mappings whose keys the user chooses are listed under a
-top-level `_open` in their file of conf/base; null removes one of conf/base's names from such a
-mapping.
+Kedro ignores unknown keys. Those of catalog and globals are held against conf/base here; those of
+the parameters against the settings classes, by `preflight.settings`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +32,20 @@ def read(folder: Path, kind: str) -> dict[Path, dict[str, Any]]:
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
         if path.suffix in _SUFFIXES and any(part.startswith(kind) for part in parts):
-            try:
-                found[path] = _content(path.read_text(encoding="utf-8")) or {}
-            except (yaml.YAMLError, ValueError, RecursionError) as error:
-                raise SettingsError(f"{path}: {error}") from None
+            found[path] = content_of(path)
     return found
+
+
+def content_of(path: Path) -> dict[str, Any]:
+    """The unresolved content of a configuration file.
+
+    Raises:
+        SettingsError: it is no YAML, or gives a key twice.
+    """
+    try:
+        return _content(path.read_text(encoding="utf-8")) or {}
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise SettingsError(f"{path}: {error}") from None
 
 
 def _content(text: str) -> Any:
@@ -80,11 +88,12 @@ def _refuse_repeated(document: yaml.Node) -> None:
                 waiting.append((f"{prefix}{key.value}.", value))
 
 
-def check(conf: Path, environment: str, runtime: Mapping[str, Any]) -> set[str]:
-    """Refuse keys of an environment's files or of `--params` that conf/base does not name.
+# Holds settings that change how fast a run is, and nothing else; DVC does not read it.
+COMPUTE = "parameters_compute.yml"
 
-    Returns:
-        The parameters' open mappings, for `without_null`.
+
+def check(conf: Path, environment: str) -> None:
+    """Refuse files that are no YAML, and keys of catalog and globals that conf/base does not name.
 
     Raises:
         SettingsError: naming every unknown key, its file and the nearest known one; or there
@@ -97,101 +106,58 @@ def check(conf: Path, environment: str, runtime: Mapping[str, Any]) -> set[str]:
             f"--env: there is no folder conf/{environment}{hint} (known: {', '.join(folders)})"
         )
     problems: list[str] = []
-    opened: set[str] = set()
     for kind in KINDS:
-        known, open_mappings = known_keys(conf / "base", kind)
-        if kind == "catalog":
-            # The content of an entry is checked by its dataset.
-            open_mappings = set(known)
-        given: dict[str, Mapping[str, Any]] = {}
-        if environment != "base":
-            given = {
-                f"conf/{path.relative_to(conf)}": values
-                for path, values in read(conf / environment, kind).items()
-            }
+        known: dict[str, Any] = {}
+        for values in read(conf / "base", kind).values():
+            known |= values
+        own = read(conf / environment, kind) if environment != "base" else {}
         if kind == "parameters":
-            given["--params"] = runtime
-            opened = open_mappings
-        for place, values in given.items():
-            problems += [
-                f"{place}: {problem}" for problem in _unknown(known, values, open_mappings)
-            ]
+            continue
+        for path, values in own.items():
+            place = f"conf/{path.relative_to(conf)}: "
+            # The content of an entry is checked by its dataset.
+            problems += (f"{place}{each}" for each in _unknown(known, values, kind == "globals"))
     if problems:
         raise SettingsError("\n".join(problems))
-    return opened
-
-
-def known_keys(folder: Path, kind: str) -> tuple[dict[str, Any], set[str]]:
-    """One tree of all files of a kind in conf/base, and the dotted names of its open mappings."""
-    tree: dict[str, Any] = {}
-    open_mappings: set[str] = set()
-    for values in read(folder, kind).values():
-        open_mappings.update(values.get("_open", ()))
-        _merge(tree, values)
-    return tree, open_mappings
-
-
-def without_null(values: Mapping[str, Any], open_mappings: set[str]) -> dict[str, Any]:
-    """The values without names that an environment removed from open mappings with null."""
-
-    def walk(mapping: Mapping[str, Any], path: str) -> dict[str, Any]:
-        result = {}
-        for name, value in mapping.items():
-            inner = f"{path}.{name}" if path else str(name)
-            if value is None and path in open_mappings:
-                continue
-            result[name] = walk(value, inner) if isinstance(value, Mapping) else value
-        return result
-
-    return walk(values, "")
-
-
-def _merge(tree: dict[str, Any], values: Mapping[str, Any]) -> None:
-    for name, value in values.items():
-        if isinstance(value, Mapping) and isinstance(tree.get(name), dict):
-            _merge(tree[name], value)
-        else:
-            tree[name] = dict(value) if isinstance(value, Mapping) else value
 
 
 def _unknown(
-    tree: Mapping[str, Any], given: Mapping[str, Any], open_mappings: set[str], prefix: str = ""
+    known: Mapping[str, Any], given: Mapping[str, Any], deep: bool, prefix: str = ""
 ) -> Iterator[str]:
-    """Describe each key of `given`, all under `prefix`, that the tree does not name."""
-    known = tree
-    for parent in prefix.split(".")[:-1]:
-        known = known[parent]
-    for key, value in given.items():
-        name, path = str(key), f"{prefix}{key}"
-        if name.startswith("_"):
+    """Describe each key that is not known; below the first level if `deep`."""
+    for name, value in given.items():
+        if str(name).startswith("_"):
             continue
         if name not in known:
-            siblings = sorted(other for other in known if not other.startswith("_"))
-            hint = _hint(tree, siblings, name)
-            yield f"unknown key '{path}'{hint} (known here: {', '.join(siblings)})"
-        elif path in open_mappings:
-            continue
-        elif isinstance(value, Mapping) and isinstance(known[name], Mapping):
-            yield from _unknown(tree, value, open_mappings, f"{path}.")
-        elif isinstance(value, Mapping):
-            yield f"'{path}' is a single value, got the keys {', '.join(map(str, value))} under it"
-        elif isinstance(known[name], Mapping):
-            names = ", ".join(f"{path}.{part}" for part in known[name])
-            yield f"'{path}' is a mapping, got {value!r}: set one of {names}"
+            names = [other for other in known if not other.startswith("_")]
+            hint = nearest(str(name), names)
+            yield f"{prefix}{name}: unknown key{hint} (known: {', '.join(names)})"
+        elif deep and isinstance(value, Mapping) and isinstance(known[name], Mapping):
+            yield from _unknown(known[name], value, deep, f"{prefix}{name}.")
 
 
-def _hint(tree: Mapping[str, Any], siblings: list[str], name: str) -> str:
-    """Name the key meant: the same name elsewhere, a near name here, a near name elsewhere."""
-    leaves = dict(_paths(tree))
-    same = [path for path, leaf in leaves.items() if leaf == name]
-    if same:
-        return f"; did you mean {' or '.join(repr(path) for path in same[:3])}?"
-    return nearest(name, siblings) or nearest(name, leaves)
+def place_of(conf: Path, environment: str, runtime: Mapping[str, Any]) -> Callable[[str], str]:
+    """A function from a parameter's dotted key to the place that sets it last, for errors.
+
+    It is `--params: `, a file as in `conf/coco/parameters.yml: `, or empty for a key that nothing
+    sets. The files are read when it is called.
+    """
+
+    def place(key: str) -> str:
+        if _sets(runtime, key):
+            return "--params: "
+        for folder in dict.fromkeys((environment, "base")):
+            for path, values in read(conf / folder, "parameters").items():
+                if _sets(values, key):
+                    return f"conf/{path.relative_to(conf)}: "
+        return ""
+
+    return place
 
 
-def _paths(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Dotted path and last name of every key below a tree."""
-    for key, value in tree.items():
-        yield f"{prefix}{key}", str(key)
-        if isinstance(value, Mapping):
-            yield from _paths(value, f"{prefix}{key}.")
+def _sets(values: Any, key: str) -> bool:
+    for part in key.split("."):
+        if not isinstance(values, Mapping) or part not in values:
+            return False
+        values = values[part]
+    return True

@@ -1,17 +1,13 @@
-"""Reference of the parameters: default, allowed values and meaning of every key of conf/base.
-
-Types, bounds and meanings come from the settings classes, the rest from comments in the YAML files.
-"""
+"""Reference of the parameters: default, allowed values and meaning of every key."""
 
 from __future__ import annotations
 
-import pkgutil
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pydantic
 import yaml
@@ -25,15 +21,14 @@ from compo_pipeline.parameters import keys
 
 _TYPES = {"boolean": "true or false", "integer": "integer", "number": "number"}
 _TYPES |= {"string": "text", "null": "null", "array": "list"}
-_YAML_TYPES = {bool: "true or false", int: "integer", float: "number", str: "text", list: "list"}
 _BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
-_COMMENT = re.compile(r"(?:^|\s)#\s?(.*)$")
 _OPEN = "mapping, with names of your own"
 _HEAD = """# Parameters
 
-Every key of `conf/base`, its default, what it may be and what it means. This page is written by
-`compo-pipeline params --markdown > docs/parameters.md`; on a terminal, `compo-pipeline params
-training` lists the keys below one, with `--env` also the values of an environment.
+Every key, its default, what it may be and what it means. `conf/base` holds the keys whose value in
+the demo is not that of the code; both are defaults here. This page is written by `compo-pipeline
+params --markdown > docs/parameters.md`; on a terminal, `compo-pipeline params training` lists the
+keys below one, with `--env` also the values of an environment.
 
 A key is changed in an environment's files (`conf/<env>/parameters.yml`) or for one run with
 `--params`, e.g. `kedro run --params training.epochs=3,seed=1`.
@@ -50,10 +45,10 @@ class ParameterEntry:
         key: dotted.
         meaning: its description; may be empty.
         type: allowed values in words; empty for a mapping of further keys, whose entries follow.
-        default: its value in conf/base; of a mapping from the user's own names to settings, the
-            names.
+        default: its value without an environment; of a mapping from the user's own names to
+            settings, the names.
         value: its value in the requested environment; of such a mapping, what differs.
-        file: of conf/base, for top-level keys.
+        file: of conf/base, for top-level keys that are set there.
     """
 
     key: str
@@ -77,12 +72,15 @@ class _Schema:
             # Defaults without a JSON form are left out: those of conf/base are shown.
             warnings.simplefilter("ignore", PydanticJsonSchemaWarning)
             content = pydantic.TypeAdapter(settings).json_schema()
+        definitions = content.get("$defs", {})
         # Pydantic does not pass docstrings of fields on to subclasses.
-        for base in settings.__mro__[1:]:
-            for name, field in getattr(base, "__pydantic_fields__", {}).items():
-                if field.description:
-                    content["properties"][name].setdefault("description", field.description)
-        return cls(content, content.get("$defs", {}))
+        for each in (settings, *_nested(settings)):
+            properties = (content if each is settings else definitions[each.__name__])["properties"]
+            for base in each.__mro__[1:]:
+                for name, field in getattr(base, "__pydantic_fields__", {}).items():
+                    if field.description:
+                        properties[name].setdefault("description", field.description)
+        return cls(content, definitions)
 
     def within(self, content: Mapping[str, Any]) -> _Schema:
         return _Schema(content, self.definitions)
@@ -90,6 +88,13 @@ class _Schema:
     def resolved(self) -> _Schema:
         name = self.content.get("$ref", "").removeprefix("#/$defs/")
         return self.within(self.definitions[name]) if name else self
+
+    @property
+    def open(self) -> bool:
+        """Whether it is a mapping from names of the user's own."""
+        return isinstance(self.resolved().content.get("additionalProperties"), Mapping | bool) and (
+            "properties" not in self.resolved().content
+        )
 
     @property
     def meaning(self) -> str:
@@ -126,6 +131,8 @@ class _Schema:
         kind = content.get("type", "any")
         if kind == "array" and content.get("items"):
             return f"list of {self.within(content['items']).allowed()}"
+        if kind == "object" and "properties" in content:
+            return f"mapping of {', '.join(content['properties'])}"
         if kind == "object":
             values = content.get("additionalProperties")
             inner = self.within(values).allowed() if isinstance(values, Mapping) else "any"
@@ -135,68 +142,68 @@ class _Schema:
         return f"{name} {' and '.join(bounds)}".strip()
 
 
+def _nested(settings: type) -> Iterator[type]:
+    """The settings classes that fields of a class are, at any depth."""
+    for hint in get_type_hints(settings).values():
+        if is_dataclass(hint) and isinstance(hint, type):
+            yield hint
+            yield from _nested(hint)
+
+
 def collect(
-    conf: Path, env: str, classes: Mapping[str, str], prefix: str = ""
+    classes: Mapping[str, type],
+    defaults: Mapping[str, Any],
+    values: Mapping[str, Any],
+    files: Mapping[str, str],
+    meanings: Mapping[str, str],
 ) -> list[ParameterEntry]:
-    """All keys in the order of the files, or those of the top-level keys that a prefix begins with.
+    """All keys in the order of the classes.
 
     Args:
-        conf: the project's configuration folder.
-        env: the environment whose values are given beside the defaults.
-        classes: import paths of settings classes by YAML key.
-        prefix: see `chosen`; all keys are given where none begins with it.
-
-    Raises:
-        SettingsError: the environment has an unknown key, or does not exist.
+        classes: settings classes by key: of all keys ("") and of keys whose own class says less.
+        defaults: of all keys, as YAML has them.
+        values: of all keys in an environment.
+        files: where top-level keys are set, see `files_of`.
+        meanings: of top-level keys that the class of all keys does not have.
     """
-    keys.check(conf, env, {})
-    base = conf / "base"
-    tree, open_mappings = keys.known_keys(base, "parameters")
-    top = prefix.partition(".")[0]
-    tree = {name: value for name, value in tree.items() if name.startswith(top)} or tree
-    defaults = _load(conf, "base")
-    own = env != "base" and any(keys.read(conf / env, kind) for kind in keys.KINDS)
-    values = _load(conf, env) if own else defaults
-    comments = _comments(base, "parameters") | _comments(base, "globals")
-    files = _files(base)
 
-    def walk(
-        tree: Mapping[str, Any], prefix: str, parent: _Schema | None
-    ) -> Iterator[ParameterEntry]:
-        fields = parent.fields() if parent else {}
-        for name, value in tree.items():
-            if name.startswith("_"):
-                continue
+    def walk(schema: _Schema, prefix: str) -> Iterator[ParameterEntry]:
+        for name, field in schema.fields().items():
             key = f"{prefix}{name}"
-            field = fields.get(name)
-            settings = field.settings() if field else None
-            if key in classes:
-                settings = _Schema.of(pkgutil.resolve_name(classes[key]))
-            own, comment = settings.meaning if settings else "", comments.get(key, "")
-            # The comment at the top of a file is about its top-level key.
-            meaning = (field.meaning if field else "") or (
-                own or comment if prefix else comment or own
-            )
-            entry = ParameterEntry(key, meaning, file=files[key] if not prefix else "")
-            if isinstance(value, Mapping) and key not in open_mappings:
-                yield entry
-                yield from walk(value, f"{key}.", settings)
-                continue
+            settings = _Schema.of(classes[key]) if key in classes else field.settings()
+            meaning = field.meaning or (settings.meaning if settings else "")
+            entry = ParameterEntry(key, meaning, file=files.get(key, ""))
             default, now = value_at(defaults, key), value_at(values, key)
-            if settings is None:
-                if key in open_mappings:
-                    allowed, default, now = _OPEN, _names(default), _names(now)
-                else:
-                    allowed = field.allowed() if field else _YAML_TYPES[type(default)]
-                yield replace(entry, type=allowed, default=default, value=now)
-                continue
-            differing = {name: now[name] for name in now if now[name] != default.get(name)}
-            names = list(default)
-            yield replace(entry, type=_OPEN, default=names, value=differing or names)
-            for name, each in settings.fields().items():
-                yield ParameterEntry(f"{key}.<name>.{name}", each.meaning, each.allowed())
+            if (settings is not None and not field.open) or key in classes:
+                yield entry
+                yield from walk(settings or field, f"{key}.")
+            elif settings is None:
+                if field.open:
+                    default, now = _names(default), _names(now)
+                yield replace(entry, type=field.allowed(), default=default, value=now)
+            else:
+                differing = {name: now[name] for name in now if now[name] != default.get(name)}
+                names = list(default)
+                yield replace(entry, type=_OPEN, default=names, value=differing or names)
+                for name, each in settings.fields().items():
+                    yield ParameterEntry(f"{key}.<name>.{name}", each.meaning, each.allowed())
 
-    return list(walk(tree, "", None))
+    def sections() -> Iterator[ParameterEntry]:
+        """What has classes of its own beside those of the root."""
+        known = set(_Schema.of(classes[""]).fields())
+        owner = ""
+        for key, cls in classes.items():
+            name = key.partition(".")[0]
+            if not name or name in known:
+                continue
+            if name != owner:
+                owner = name
+                yield ParameterEntry(name, meanings.get(name, ""), file=files.get(name, ""))
+            schema = _Schema.of(cls)
+            yield ParameterEntry(key, schema.meaning)
+            yield from walk(schema, f"{key}.")
+
+    return [*walk(_Schema.of(classes[""]), ""), *sections()]
 
 
 def _names(values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -251,7 +258,8 @@ def markdown(entries: Sequence[ParameterEntry]) -> str:
         if "." in entry.key:
             page.append(_row(entry))
         elif not entry.type:
-            about = f"In `{entry.file}`. {_escaped(entry.meaning)}".strip()
+            place = f"In `{entry.file}`. " if entry.file else ""
+            about = f"{place}{_escaped(entry.meaning)}".strip()
             page += ["", f"## {entry.key}", "", about, "", *_TABLE]
     return "\n".join(page) + "\n"
 
@@ -277,56 +285,15 @@ def _one_line(value: Any) -> str:
     return str(dumped).removesuffix("...\n").strip()
 
 
-def _load(conf: Path, env: str) -> dict[str, Any]:
-    """The parameters of an environment, as Kedro passes them to nodes."""
-    from kedro.framework.project import settings
+def files_of(base: Path) -> dict[str, str]:
+    """The file of every top-level key that is set there; for a key of several files, their folder.
 
-    arguments = settings.CONFIG_LOADER_ARGS
-    loader = settings.CONFIG_LOADER_CLASS(conf_source=str(conf), env=env, **arguments)
-    parameters: dict[str, Any] = loader["parameters"]
-    return parameters
-
-
-def _files(base: Path) -> dict[str, str]:
-    """The file of every top-level key; for a key of several files, their folder."""
+    Args:
+        base: the folder conf/base.
+    """
     files: dict[str, str] = {}
     for path, content in keys.read(base, "parameters").items():
         for key in content:
             place = path.parent if key in files else path
             files[key] = place.relative_to(base.parents[1]).as_posix()
     return files
-
-
-def _comments(folder: Path, kind: str) -> dict[str, str]:
-    """The comment of every key: after its value, or else on the lines directly above it."""
-    found: dict[str, str] = {}
-
-    def walk(node: yaml.Node | None, prefix: str, lines: list[str]) -> None:
-        if not isinstance(node, yaml.MappingNode):
-            return
-        for name, value in node.value:
-            key, place = f"{prefix}{name.value}", name.start_mark
-            # The value of an alias is elsewhere in the file; a block begins below its key.
-            below = value.start_mark.line != place.line
-            rest = lines[place.line][(name if below else value).end_mark.column :]
-            behind = "" if not below and value.end_mark.line != place.line else rest
-            match = _COMMENT.search(behind)
-            comment = match[1] if match else _above(lines, place.line, place.column)
-            if not prefix and isinstance(value, yaml.MappingNode) and len(value.value) == 1:
-                # The comment at the top of a file with a single key below the top-level one.
-                found[f"{key}.{value.value[0][0].value}"] = comment
-            elif comment or key not in found:
-                found[key] = comment
-            walk(value, f"{key}.", lines)
-
-    for path in keys.read(folder, kind):
-        text = path.read_text(encoding="utf-8")
-        walk(yaml.compose(text, keys.SafeLoader), "", text.splitlines())
-    return found
-
-
-def _above(lines: list[str], line: int, column: int) -> str:
-    start = line
-    while start and lines[start - 1].startswith(f"{' ' * column}#"):
-        start -= 1
-    return " ".join(text.strip().lstrip("# ") for text in lines[start:line])

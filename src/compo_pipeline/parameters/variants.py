@@ -24,14 +24,16 @@ def applied(
 ) -> dict[str, Any]:
     """The parameters with the values of the named variant, where there is one of that name.
 
+    Whether there are keys of these names is checked with all other values.
+
     Args:
         parameters: of the environment, with `--params`.
         runtime: `--params`, which override the variant's values.
         environment: its name is a label of its own values.
 
     Raises:
-        SettingsError: the variant sets an unknown key or one that it cannot set; or there is none
-            of that name, a similar one exists, and `--params` give no other values.
+        SettingsError: the variant sets a key that it cannot set; or there is none of that name, a
+            similar one exists, and `--params` give no other values.
     """
     name, method = str(parameters["variant"]), parameters["method"]
     values = named(parameters, method).get(name)
@@ -40,17 +42,22 @@ def applied(
             _refuse_misspelt(name, parameters, method)
         return dict(parameters)
     explicit = {key for key, _ in leaves(runtime)}
-    known = [key for key, _ in leaves(parameters) if not key.startswith(f"{KEY}.")]
     for key in values:
-        place = f"{KEY}.{method}.{name}: '{key}'"
         if key.partition(".")[0] in _SHARED:
-            raise SettingsError(f"{place} is shared by all variants of a dataset")
-        if key not in known:
-            raise SettingsError(f"{place} is no parameter{nearest(key, known)}")
+            raise SettingsError(
+                f"{place_of(parameters)}'{key}' is shared by all variants of a dataset"
+            )
     changes = {key: value for key, value in values.items() if key not in explicit}
     given = ", ".join(f"{key}={value}" for key, value in changes.items())
     log.info("Variant '%s' of %s: %s", name, method, given)
     return with_values(parameters, changes)
+
+
+def place_of(parameters: Mapping[str, Any]) -> str:
+    """Where the named variant is, for errors."""
+    name, method = str(parameters["variant"]), parameters["method"]
+    owner = method if name in parameters[KEY].get(method, {}) else "all"
+    return f"{KEY}.{owner}.{name}: "
 
 
 def named(parameters: Mapping[str, Any], method: str) -> dict[str, Mapping[str, Any]]:

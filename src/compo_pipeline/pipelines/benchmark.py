@@ -10,23 +10,24 @@ from typing import Any
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.configuration import SettingsError
 from compo_pipeline.datasets.settings import DataSettings
 from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings, SuiteSettings
 from compo_pipeline.provenance import page_facts
 from compo_pipeline.records import Score
 from compo_pipeline.registry.settings import RegistrationSettings
+from compo_pipeline.scenes.dataset import SceneSettings
 
 
 def score_list(
     models: str,
     model_lists: Mapping[str, Any],
-    benchmarks: Mapping[str, Any],
-    evaluation: Mapping[str, Any],
-    data: Mapping[str, Any],
-    scenes: Mapping[str, Any],
-    registration: Mapping[str, Any],
-    suite: Mapping[str, Any],
+    benchmarks: BenchmarksSettings,
+    evaluation: EvaluationSettings,
+    data: DataSettings,
+    scenes: SceneSettings,
+    registration: RegistrationSettings,
+    suite: SuiteSettings,
     embeddings: str,
     language_model: str,
 ) -> tuple[Sequence[Score], dict[str, Any]]:
@@ -40,56 +41,52 @@ def score_list(
     from compo_pipeline.language.parsing import parses_of
     from compo_pipeline.registry.verification import load_model
 
-    settings = parse(EvaluationSettings, evaluation, "evaluation")
-    wanted = parse(BenchmarksSettings, benchmarks, "benchmarks")
-    asked = parse(SuiteSettings, suite, "suite")
     chosen = listed_models(models, model_lists)
-    references, unmatched = read_references(asked.references)
-    captions, facts = named_rows(asked.training)
-    root = Path(asked.training.root or data["root"])
-    known = training_rows(captions, facts, root, settings) if captions else None
-    _render_benchmarks(data, scenes, wanted.root)
-    subtasks = from_files(wanted)
+    references, unmatched = read_references(suite.references)
+    captions, facts = named_rows(suite.training)
+    root = Path(suite.training.root or data.root)
+    known = training_rows(captions, facts, root, evaluation) if captions else None
+    _render_benchmarks(data, scenes, benchmarks.root)
+    subtasks = from_files(benchmarks)
     if not subtasks:
         raise SettingsError("benchmarks: none is enabled; name one at benchmarks.sets")
-    device = choose_device(settings.device, key="evaluation.device")
-    signing = parse(RegistrationSettings, registration, "registration").signing
-    loaders = {name: partial(load_model, each, device, signing) for name, each in chosen.items()}
+    device = choose_device(evaluation.device, key="evaluation.device")
+    loaders = {
+        name: partial(load_model, each, device, registration.signing)
+        for name, each in chosen.items()
+    }
     slices = item_slices(
         subtasks,
-        {kind for kind in settings.slices if known and kind == "binding"},
+        {kind for kind in evaluation.slices if known and kind == "binding"},
         partial(parses_of, language_model),
         (text for row in captions for text in row.sentences),
     )
     store = Path(embeddings)
-    scores, found = score_suite(subtasks, loaders, settings, wanted, store, known, slices)
+    scores, found = score_suite(subtasks, loaders, evaluation, benchmarks, store, known, slices)
     found = replace(
         found, references=references, unmatched=unmatched, environment=environment(device)
     )
     return scores, found.to_json()
 
 
-def _render_benchmarks(
-    data: Mapping[str, Any], scenes: Mapping[str, Any], root: str | None
-) -> None:
+def _render_benchmarks(data: DataSettings, scenes: SceneSettings, root: str | None) -> None:
     """Render the scenes whose benchmarks are asked for; nothing is done for other data."""
-    from compo_pipeline.scenes.dataset import SceneSettings, write
+    from compo_pipeline.scenes.dataset import write
 
-    settings = parse(DataSettings, data, "data")
-    if settings.rendered and root is not None and settings.root in Path(root).parents:
-        write(parse(SceneSettings, scenes, "scenes"), settings.root)
+    if data.rendered and root is not None and data.root in Path(root).parents:
+        write(scenes, data.root)
 
 
 def write_suite_page(
     suite: Mapping[str, Any],
     suite_scores: Sequence[Score],
     models: str,
-    benchmarks: Mapping[str, Any],
-    evaluation: Mapping[str, Any],
+    benchmarks: BenchmarksSettings,
+    evaluation: EvaluationSettings,
     command: Mapping[str, Any],
     folder: str,
     model_lists: Mapping[str, Any],
-    registration: Mapping[str, Any],
+    registration: RegistrationSettings,
     language_model: str,
 ) -> Path:
     """Write the page of a list of models, and print its headline metrics."""
@@ -105,20 +102,19 @@ def write_suite_page(
     facts = {
         **page_facts(command, "benchmark"),
         "list": models,
-        "benchmarks": str(benchmarks["root"] or "folders of their own"),
+        "benchmarks": str(benchmarks.root or "folders of their own"),
         "precision": found.precision,
         "ties": found.ties,
         "EXIF orientation": "applied" if found.exif else "ignored",
         "environment": found.environment,
         "training rows": "counted among the items" if found.overlaps else "none (suite.training)",
     }
-    settings = parse(EvaluationSettings, evaluation, "evaluation")
-    subtasks = from_files(parse(BenchmarksSettings, benchmarks, "benchmarks"))
-    cards = suite_page.cards_of(found, suite_scores, subtasks, settings.gallery)
+    subtasks = from_files(benchmarks)
+    cards = suite_page.cards_of(found, suite_scores, subtasks, evaluation.gallery)
     attention = {}
-    if settings.attention and cards:
-        device = choose_device(settings.device, key="evaluation.device")
-        signing = parse(RegistrationSettings, registration, "registration").signing
+    if evaluation.attention and cards:
+        device = choose_device(evaluation.device, key="evaluation.device")
+        signing = registration.signing
         listed = listed_models(models, model_lists)
         baseline = found.models[0].name
         first = load_model(listed[baseline], device, signing)
@@ -126,7 +122,7 @@ def write_suite_page(
         for name, own in cards.items():
             pair = first, load_model(listed[name], device, signing)
             attention[name] = item_attention(
-                own, subtasks, pair, (baseline, name), parser, settings.attention
+                own, subtasks, pair, (baseline, name), parser, evaluation.attention
             )
     suite_page.show(found)
     title = f"Models of the list {models}"

@@ -10,7 +10,6 @@ from typing import Any
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.configuration import parse
 from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings, SuiteSettings
 from compo_pipeline.provenance import page_facts
 from compo_pipeline.records import ItemChange, Score
@@ -22,9 +21,9 @@ def diff_models(
     suite_scores: Sequence[Score],
     suite: Mapping[str, Any],
     models: str,
-    chosen: Mapping[str, Any],
-    benchmarks: Mapping[str, Any],
-    evaluation: Mapping[str, Any],
+    chosen: SuiteSettings,
+    benchmarks: BenchmarksSettings,
+    evaluation: EvaluationSettings,
     language_model: str,
 ) -> tuple[list[ItemChange], dict[str, Any]]:
     """The items that one of two models alone has right, and their comparison."""
@@ -36,13 +35,11 @@ def diff_models(
     from compo_pipeline.language.parsing import parses_of
 
     scored = Suite.from_json(suite)
-    asked = parse(SuiteSettings, chosen, "suite")
-    pair = chosen_pair(scored, asked.diff, models)
-    settings = parse(EvaluationSettings, evaluation, "evaluation")
-    subtasks = from_files(parse(BenchmarksSettings, benchmarks, "benchmarks"))
+    pair = chosen_pair(scored, chosen.diff, models)
+    subtasks = from_files(benchmarks)
     changes = list(item_changes(suite_scores, subtasks, pair))
-    captions, _ = named_rows(asked.training)
-    kinds = set(settings.slices)
+    captions, _ = named_rows(chosen.training)
+    kinds = set(evaluation.slices)
     if "binding" in kinds and not captions:
         log.warning("evaluation.slices: binding is left out: suite.training names no captions.")
         kinds.remove("binding")
@@ -52,7 +49,7 @@ def diff_models(
         partial(parses_of, language_model),
         (text for row in captions for text in row.sentences),
     )
-    diff = model_diff(suite_scores, pair, slices, settings.slice_items, scored.titles)
+    diff = model_diff(suite_scores, pair, slices, evaluation.slice_items, scored.titles)
     return changes, diff.to_json()
 
 
@@ -60,8 +57,8 @@ def write_diff_page(
     item_changes: list[ItemChange],
     benchmark_diff: Mapping[str, Any],
     models: str,
-    benchmarks: Mapping[str, Any],
-    evaluation: Mapping[str, Any],
+    benchmarks: BenchmarksSettings,
+    evaluation: EvaluationSettings,
     command: Mapping[str, Any],
     suite_report: str,
     written: str,
@@ -75,8 +72,8 @@ def write_diff_page(
     diff = ModelDiff.from_json(benchmark_diff)
     folder, suite = Path(written), Path(suite_report) / suite_page.PAGE
     beside = links(folder, {"All models of the list": (suite, "kedro run --pipeline=benchmark")})
-    subtasks = from_files(parse(BenchmarksSettings, benchmarks, "benchmarks"))
-    gallery = parse(EvaluationSettings, evaluation, "evaluation").gallery
+    subtasks = from_files(benchmarks)
+    gallery = evaluation.gallery
     facts = {**page_facts(command, "benchmark_diff"), "list": models}
     diff_page.show(diff)
     return diff_page.write(diff, item_changes, subtasks, gallery, facts, beside, folder)

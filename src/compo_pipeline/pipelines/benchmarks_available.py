@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.configuration import parse
 from compo_pipeline.evaluation.settings import BenchmarksSettings
 
 
-def list_benchmarks(benchmarks: Mapping[str, Any]) -> None:
+def list_benchmarks(benchmarks: BenchmarksSettings) -> None:
     """Print every known benchmark: its items, or what is missing."""
     from compo_pipeline.evaluation.availability import available
     from compo_pipeline.presentation.suite_page import show_available
 
-    show_available(available(parse(BenchmarksSettings, benchmarks, "benchmarks")))
+    show_available(available(benchmarks))
 
 
 def create_pipeline() -> Pipeline:

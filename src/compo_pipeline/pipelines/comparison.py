@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.configuration import PlainError, SettingsError, leaves, nearest, overlay
+from compo_pipeline.configuration import PlainError, SettingsError, leaves, nearest
 from compo_pipeline.evaluation.settings import ComparisonSet
 from compo_pipeline.next_steps import arguments, kedro_run, options
 from compo_pipeline.provenance import page_facts
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 KEY = "comparison_sets"
 DONE = "cell.json"
 SCORES, COMPARISON = "scores.parquet", "comparison.json"
-_CONF = Path("conf")
+CONF = Path("conf")
 _SETS = "parameters_comparison.yml"
 # What the cells of a set say of their runs; a run's seeds are counted.
 _OF_CELLS = frozenset({"method", "variant", "seed"})
@@ -169,7 +169,6 @@ def find_cells(
     """
     from compo_pipeline.evaluation.suite import named_set
     from compo_pipeline.methods import registry
-    from compo_pipeline.parameters import keys
 
     chosen = named_set(name, sets)
     shared = _command_of_cells(command, name)
@@ -191,10 +190,9 @@ def find_cells(
         env = cell.env or command["env"]
         try:
             registry.find(method)
-            keys.check(_CONF, env or "base", overlay(given))
         except SettingsError as error:
-            problem = error.message.replace("--params: ", f"{key}.params: ")
-            raise SettingsError(problem.replace("method: ", f"{key}.method: ", 1)) from None
+            problem = error.message.replace("method: ", f"{key}.method: ", 1)
+            raise SettingsError(problem) from None
         other = labels.setdefault((method, variant), label)
         if other != label:
             raise SettingsError(
@@ -210,14 +208,14 @@ def _named(env: str, key: str) -> dict[str, Any]:
     """What globals.yml of an environment, which a YAML key names, says of dataset and method."""
     from compo_pipeline.parameters import keys
 
-    if not (_CONF / env).is_dir():
-        known = sorted(folder.name for folder in _CONF.iterdir() if folder.is_dir())
+    if not (CONF / env).is_dir():
+        known = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir())
         raise SettingsError(
             f"{key}: there is no folder conf/{env}{nearest(env, known)} (known: {', '.join(known)})"
         )
     return {
         key: value
-        for folder in (_CONF / "base", _CONF / env)
+        for folder in (CONF / "base", CONF / env)
         for values in keys.read(folder, "globals").values()
         for key, value in values.items()
     }
@@ -267,8 +265,8 @@ def _configuration_fingerprint() -> str:
     """Of all files of conf but those that only say which cells there are."""
     from compo_pipeline.storage import files_fingerprint
 
-    files = sorted(path for path in _CONF.rglob("*.yml") if path.name != _SETS)
-    return files_fingerprint((path.relative_to(_CONF).as_posix(), path) for path in files)
+    files = sorted(path for path in CONF.rglob("*.yml") if path.name != _SETS)
+    return files_fingerprint((path.relative_to(CONF).as_posix(), path) for path in files)
 
 
 def create_pipeline() -> Pipeline:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,13 +22,14 @@ from compo_pipeline.counterfactuals.settings import (
     RulesSettings,
     TransformersSettings,
 )
-from compo_pipeline.engines import KEY as ENGINE_KEY
 from compo_pipeline.engines import PrepareSettings
 from compo_pipeline.methods.registry import METHODS, find
 from compo_pipeline.records import Caption, Counterfactual, Fact, Parse, Rejected
+from compo_pipeline.scenes.dataset import SceneSettings
 
 if TYPE_CHECKING:
     from compo_pipeline.scenes.counterfactuals import SceneCounterfactuals
+    from compo_pipeline.scenes.world import World
 
 SCENES = "scenes"
 
@@ -41,7 +42,7 @@ def open_all(
     *,
     language_model: str,
     root: Path,
-    world: Mapping[str, Any],
+    world: World,
     state: Path,
 ) -> tuple[CaptionEditor, Parser, ImageGenerator | None]:
     """Caption editor, parser of its captions, and image generator; None where no images are asked.
@@ -51,7 +52,7 @@ def open_all(
         captions: the rows whose sentences are edited.
         language_model: of the parser.
         root: folder of the real images.
-        world: of rendered scenes, as under `scenes.world`.
+        world: of rendered scenes.
         state: folder where editors store the answers of language models.
 
     Raises:
@@ -108,35 +109,34 @@ def _unparsed(items: Iterable[tuple[str, int, str]]) -> Iterator[Parse]:
 
 
 def _scenes(
-    settings: CounterfactualSettings, captions: Sequence[Caption], root: Path, world: Any
+    settings: CounterfactualSettings, captions: Sequence[Caption], root: Path, world: World
 ) -> SceneCounterfactuals:
     from compo_pipeline.scenes.counterfactuals import (
         SceneCounterfactuals,
         SceneEditSettings,
         read_scenes,
     )
-    from compo_pipeline.scenes.dataset import WorldSettings
 
     return SceneCounterfactuals(
         read_scenes(root),
         captions,
         parse(SceneEditSettings, settings.scenes, f"{KEY}.{SCENES}"),
-        parse(WorldSettings, world, "scenes.world").world(),
+        world,
     )
 
 
 def make_counterfactuals(
     valid_captions: Sequence[Caption],
     facts: Sequence[Fact],
-    counterfactuals: Mapping[str, Any],
+    counterfactuals: CounterfactualSettings,
     split: str,
     language_model: str,
-    root: str,
-    world: Mapping[str, Any],
+    root: Path,
+    scenes: SceneSettings,
     folder: str,
     state: str,
     method: str,
-    prepare: Mapping[str, Any],
+    prepare: PrepareSettings,
 ) -> tuple[Sequence[Counterfactual], Sequence[Rejected], Path]:
     """Edited captions of the rows that train, failures, and the folder of counterfactual images.
 
@@ -150,21 +150,21 @@ def make_counterfactuals(
         return [], [], Path(folder)
     from compo_pipeline.tables.rows import Table, training_rows
 
-    settings = parse(CounterfactualSettings, counterfactuals, KEY)
     rows = training_rows(valid_captions, split)
     folders = Folders(Path(root), Path(folder), Path(state))
     editor, parser, generator = open_all(
-        settings,
+        counterfactuals,
         rows,
         language_model=language_model,
         root=folders.root,
-        world=world,
+        world=scenes.world.world(),
         state=folders.state,
     )
     measured = Table.of(facts, Fact)
     hashes = measured.column("image_hash").take(measured.places("image", rows.column("image")))
-    engine = parse(PrepareSettings, prepare, ENGINE_KEY)
-    edits, quarantine = generate(rows, hashes, editor, parser, generator, settings, folders, engine)
+    edits, quarantine = generate(
+        rows, hashes, editor, parser, generator, counterfactuals, folders, prepare
+    )
     return edits, quarantine, folders.images
 
 
@@ -173,7 +173,7 @@ def preview_counterfactuals(
     images: Path,
     valid_captions: Sequence[Caption],
     dataset: str,
-    root: str,
+    root: Path,
     folder: str,
 ) -> Path:
     """An HTML page of captions, their edits and the images of both."""
@@ -185,12 +185,12 @@ def preview_counterfactuals(
 
 
 def check_counterfactuals(
-    counterfactuals: Sequence[Counterfactual], settings: Mapping[str, Any], preview: Path
+    counterfactuals: Sequence[Counterfactual], settings: CounterfactualSettings, preview: Path
 ) -> dict[str, Any]:
     """Number of edits; raises where too many failed, after the preview is written."""
     from compo_pipeline.counterfactuals.tables import refuse_too_many, summary
 
-    tolerated = parse(CounterfactualSettings, settings, KEY).tolerated_share
+    tolerated = settings.tolerated_share
     refuse_too_many(counterfactuals, tolerated, preview)
     return summary(counterfactuals)
 
@@ -208,7 +208,7 @@ def create_pipeline() -> Pipeline:
                     "split": "params:views.split",
                     "language_model": "params:language.model",
                     "root": "params:data.root",
-                    "world": "params:scenes.world",
+                    "scenes": "params:scenes",
                     "folder": "params:paths.counterfactual_images",
                     "state": "params:paths.counterfactuals_state",
                     "method": "params:method",

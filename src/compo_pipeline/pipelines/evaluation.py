@@ -9,9 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.configuration import leaves, parse
+from compo_pipeline.configuration import leaves
 from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.next_steps import kedro_run
@@ -19,8 +20,6 @@ from compo_pipeline.provenance import page_facts
 from compo_pipeline.records import Caption, Fact, Rejected, Score, ScoredItem
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from compo_pipeline.evaluation.evaluate import Comparison
     from compo_pipeline.presentation.pages import Link
 
@@ -33,12 +32,12 @@ def score_models(
     checkpoint: Path,
     control_checkpoint: Path,
     run: Mapping[str, Any],
-    evaluation: Mapping[str, Any],
-    benchmarks: Mapping[str, Any],
-    model: Mapping[str, Any],
+    evaluation: EvaluationSettings,
+    benchmarks: BenchmarksSettings,
+    model: ModelSettings,
     method: str,
     dataset: str,
-    data_root: str,
+    data_root: Path,
     language_model: str,
 ) -> tuple[Sequence[Score], Sequence[ScoredItem], dict[str, Any], dict[str, Any]]:
     """Scores of every item, the items' shapes, metrics by model for DVC, the comparison."""
@@ -51,26 +50,26 @@ def score_models(
     from compo_pipeline.language.parsing import parses_of
     from compo_pipeline.registry import tracking
 
-    settings = parse(EvaluationSettings, evaluation, "evaluation")
-    wanted = parse(BenchmarksSettings, benchmarks, "benchmarks")
     root = Path(data_root)
-    subtasks = loading.gather(wanted, valid_captions, root)
-    if wanted.root is None:
+    subtasks = loading.gather(benchmarks, valid_captions, root)
+    if benchmarks.root is None:
         log.info(
             "benchmarks.root is null: %s is judged by retrieval over its own split '%s' alone.",
             dataset,
-            wanted.retrieval.split,
+            benchmarks.retrieval.split,
         )
-    control = control_checkpoint if settings.control else None
-    models = loaders(parse(ModelSettings, model, "model"), control, checkpoint, settings.device)
-    known = training_rows(valid_captions, facts, root, settings)
+    control = control_checkpoint if evaluation.control else None
+    models = loaders(model, control, checkpoint, evaluation.device)
+    known = training_rows(valid_captions, facts, root, evaluation)
     sentences = (
         text for row in valid_captions if row.split == TRAINING_SPLIT for text in row.sentences
     )
     parser = partial(parses_of, language_model)
-    slices = item_slices(subtasks, frozenset(settings.slices), parser, sentences)
+    slices = item_slices(subtasks, frozenset(evaluation.slices), parser, sentences)
     label = run.get("label", method)
-    scores, comparison = evaluate(subtasks, models, method, label, dataset, known, settings, slices)
+    scores, comparison = evaluate(
+        subtasks, models, method, label, dataset, known, evaluation, slices
+    )
     metrics = by_role(comparison.rows)
     with tracking.adopt(run["run_id"]) as record:
         record.metrics(run_metrics(comparison.rows, FINE_TUNED))
@@ -81,7 +80,7 @@ def score_models(
         found = {subtask.benchmark for subtask in subtasks}
         record.tags({f"benchmark.{name}": comparison.benchmarks[name] for name in sorted(found)})
         record.document(comparison.to_json(), "comparison.json")
-        record.dataset("benchmarks", _benchmarks_digest(comparison), wanted.root, "evaluation")
+        record.dataset("benchmarks", _benchmarks_digest(comparison), benchmarks.root, "evaluation")
     return scores, list(scored_items(subtasks, slices)), metrics, comparison.to_json()
 
 
@@ -98,11 +97,11 @@ def write_report(
     training_curves: pd.DataFrame,
     run: Mapping[str, Any],
     checkpoint: Path,
-    evaluation: Mapping[str, Any],
-    benchmarks: Mapping[str, Any],
+    evaluation: EvaluationSettings,
+    benchmarks: BenchmarksSettings,
     command: Mapping[str, Any],
     paths: Mapping[str, str],
-    model: Mapping[str, Any],
+    model: ModelSettings,
     language_model: str,
 ) -> Path:
     """Write the report, log it to the run, and print the table of the comparison."""
@@ -118,19 +117,16 @@ def write_report(
     from compo_pipeline.registry import tracking
 
     found = Comparison.from_json(comparison)
-    wanted = parse(BenchmarksSettings, benchmarks, "benchmarks")
     folder = Path(paths["report"])
     trained = read_record(checkpoint).get("training", {}).get("fingerprint", {})
     settings = {key: trained[key] for key in ("objective", "training") if key in trained}
-    scoring = parse(EvaluationSettings, evaluation, "evaluation")
-    subtasks = loading.from_files(wanted)
+    subtasks = loading.from_files(benchmarks)
 
     def attention(cards: Sequence[ItemCard]) -> ItemAttention:
-        base = parse(ModelSettings, model, "model")
-        load = loaders(base, None, checkpoint, scoring.device)
+        load = loaders(model, None, checkpoint, evaluation.device)
         pair, names = (load[BASE](), load[FINE_TUNED]()), ("base", found.labels[FINE_TUNED])
         parser = partial(parses_of, language_model)
-        return item_attention(cards, subtasks, pair, names, parser, scoring.attention)
+        return item_attention(cards, subtasks, pair, names, parser, evaluation.attention)
 
     inputs = report.ReportInputs(
         comparison=found,
@@ -138,9 +134,9 @@ def write_report(
         subtasks=subtasks,
         quarantine=quarantine,
         curves=training_curves,
-        gallery=scoring.gallery,
-        attention=attention if scoring.attention else None,
-        facts=_facts(found, run, command, settings.get("training", {}), wanted.root),
+        gallery=evaluation.gallery,
+        attention=attention if evaluation.attention else None,
+        facts=_facts(found, run, command, settings.get("training", {}), benchmarks.root),
         settings=settings,
         links=_links(folder, paths, command),
     )

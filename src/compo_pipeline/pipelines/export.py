@@ -10,14 +10,13 @@ from typing import Any
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.configuration import parse
 from compo_pipeline.models.settings import ExportSettings
 
 log = logging.getLogger(__name__)
 
 
 def export_formats(
-    checkpoint: Path, comparison: Mapping[str, Any], export: Mapping[str, Any], folder: str
+    checkpoint: Path, comparison: Mapping[str, Any], export: ExportSettings, folder: str
 ) -> Path:
     """A folder for each format; one that is off is removed, as it may be of older weights.
 
@@ -29,10 +28,9 @@ def export_formats(
     from compo_pipeline.models import hf_export, onnx_export
     from compo_pipeline.models.loading import load
 
-    settings = parse(ExportSettings, export, "export")
     formats = {
-        "hugging_face": (settings.hugging_face, hf_export.needs, hf_export.to_hugging_face),
-        "onnx": (settings.onnx, onnx_export.needs, onnx_export.to_onnx),
+        "hugging_face": (export.hugging_face, hf_export.needs, hf_export.to_hugging_face),
+        "onnx": (export.onnx, onnx_export.needs, onnx_export.to_onnx),
     }
     # Before any work: the first format may take minutes.
     for wanted, needs, _ in formats.values():

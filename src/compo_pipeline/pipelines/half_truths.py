@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.settings import BenchmarksSettings
 from compo_pipeline.records import Caption, HalfTruth
 
@@ -18,13 +16,13 @@ log = logging.getLogger(__name__)
 
 
 def build_half_truths(
-    valid_captions: list[Caption], benchmarks: Mapping[str, Any], language_model: str
+    valid_captions: list[Caption], benchmarks: BenchmarksSettings, language_model: str
 ) -> list[HalfTruth]:
     """Half-truths of the captions that retrieval is scored over."""
     from compo_pipeline.evaluation.benchmarks.half_truths import build
     from compo_pipeline.language.parsing import parses_of
 
-    split = parse(BenchmarksSettings, benchmarks, "benchmarks").retrieval.split
+    split = benchmarks.retrieval.split
     if split is None:
         raise SettingsError("benchmarks.retrieval.split: expected a split, got null")
     found = build(valid_captions, split, partial(parses_of, language_model))

@@ -9,25 +9,21 @@ from typing import Any
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.configuration import parse
 from compo_pipeline.datasets import readers
 from compo_pipeline.datasets.settings import DataSettings
-from compo_pipeline.engines import KEY, PrepareSettings
+from compo_pipeline.engines import PrepareSettings
+from compo_pipeline.quality.settings import IngestSettings
 from compo_pipeline.records import Caption, Fact, Rejected
 
 
 def ingest_captions(
-    source: dict[str, Any], data: dict[str, Any], ingest: dict[str, Any], prepare: dict[str, Any]
+    source: dict[str, Any], data: DataSettings, ingest: IngestSettings, prepare: PrepareSettings
 ) -> tuple[Sequence[Caption], Sequence[Fact], list[Rejected], dict[str, Any], dict[str, Any]]:
     """Caption rows, their facts, what could not be parsed, a report and the manifest."""
     from compo_pipeline.quality.ingest import ingest as ingest_records
-    from compo_pipeline.quality.settings import IngestSettings
 
-    settings = parse(DataSettings, data, "data")
-    found = replace(settings, root=Path(source["root"]), format=source["format"])
-    measuring = parse(IngestSettings, ingest, "ingest")
-    engine = parse(PrepareSettings, prepare, KEY)
-    return ingest_records(readers.read(found), source, measuring, found.sample, engine)
+    found = replace(data, root=Path(source["root"]), format=source["format"])
+    return ingest_records(readers.read(found), source, ingest, found.sample, prepare)
 
 
 def create_pipeline() -> Pipeline:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.configuration import parse
+from compo_pipeline.artefacts.settings import LanguageModelSettings
 
 log = logging.getLogger(__name__)
 
@@ -22,13 +20,11 @@ def convert_treebank(root: str, folder: str) -> Path:
     return Path(folder)
 
 
-def train_networks(treebank: Path, settings: Mapping[str, Any], folder: str) -> Path:
+def train_networks(treebank: Path, settings: LanguageModelSettings, folder: str) -> Path:
     """The trained networks, best and last."""
     from compo_pipeline.artefacts import compo_en
-    from compo_pipeline.artefacts.settings import LanguageModelSettings
 
-    parsed = parse(LanguageModelSettings, settings, "language.training")
-    compo_en.train(treebank, Path(folder), parsed)
+    compo_en.train(treebank, Path(folder), settings)
     return Path(folder)
 
 

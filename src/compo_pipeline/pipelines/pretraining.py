@@ -3,49 +3,45 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.configuration import parse
+from compo_pipeline.artefacts.settings import PretrainingSettings
+from compo_pipeline.scenes.dataset import SceneSettings
 
 if TYPE_CHECKING:
-    from compo_pipeline.artefacts.settings import PretrainingSettings
     from compo_pipeline.compute import Compute
-    from compo_pipeline.scenes.world import World
 
 
-def train_image_tower(
-    pretraining: Mapping[str, Any], scenes: Mapping[str, Any], folder: str
-) -> Path:
+def train_image_tower(pretraining: PretrainingSettings, scenes: SceneSettings, folder: str) -> Path:
     """The image tower, taught by the renderer's ground truth."""
     from compo_pipeline.artefacts.image_tower import build, train_tower
 
-    settings, world = _settings(pretraining, scenes)
-    compute = _compute(settings)
-    loaded = build(settings.seed, compute.device)
+    compute, seed = _compute(pretraining), pretraining.seed
+    loaded = build(seed, compute.device)
     state = Path(folder) / "tower.safetensors"
-    train_tower(loaded, world, settings.tower, compute, seed=settings.seed, state=state)
+    world = scenes.world.world()
+    train_tower(loaded, world, pretraining.tower, compute, seed=seed, state=state)
     return Path(folder)
 
 
 def train_base_model(
-    tower: Path, pretraining: Mapping[str, Any], scenes: Mapping[str, Any], folder: str
+    tower: Path, pretraining: PretrainingSettings, scenes: SceneSettings, folder: str
 ) -> tuple[Path, dict[str, Any]]:
     """The whole base model, and what linear readouts recover from its embedding."""
     from compo_pipeline.artefacts import text_tower as base
     from compo_pipeline.artefacts.image_tower import build, with_tower
     from compo_pipeline.models.export import export
 
-    settings, world = _settings(pretraining, scenes)
-    compute = _compute(settings)
-    loaded = build(settings.seed, compute.device)
+    compute, world, seed = _compute(pretraining), scenes.world.world(), pretraining.seed
+    loaded = build(seed, compute.device)
     readouts = with_tower(loaded, tower / "tower.safetensors", world)
-    curve = base.train_base(loaded, readouts, world, settings.base, compute, seed=settings.seed)
-    shown = list(itertools.islice(world.scenes(settings.seed, "train", "probe"), settings.probed))
-    unseen = list(itertools.islice(world.scenes(settings.seed, "val", "probe", 2), settings.probed))
+    curve = base.train_base(loaded, readouts, world, pretraining.base, compute, seed=seed)
+    count = pretraining.probed
+    shown = list(itertools.islice(world.scenes(seed, "train", "probe"), count))
+    unseen = list(itertools.islice(world.scenes(seed, "val", "probe", 2), count))
     probes = base.probe(
         base.embed_scenes(loaded, shown, compute, "embedding scenes to probe"),
         shown,
@@ -56,16 +52,6 @@ def train_base_model(
     metadata = {"linear probes": probes, "compute": compute.facts()}
     export(loaded, Path(folder), precision="fp16", metadata=metadata)
     return Path(folder), {"linear probes": probes, "curve": curve}
-
-
-def _settings(
-    pretraining: Mapping[str, Any], scenes: Mapping[str, Any]
-) -> tuple[PretrainingSettings, World]:
-    from compo_pipeline.artefacts.settings import PretrainingSettings
-    from compo_pipeline.scenes.dataset import SceneSettings
-
-    world = parse(SceneSettings, scenes, "scenes").world.world()
-    return parse(PretrainingSettings, pretraining, "pretraining"), world
 
 
 def _compute(settings: PretrainingSettings) -> Compute:

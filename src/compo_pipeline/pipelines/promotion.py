@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.configuration import SettingsError
 from compo_pipeline.provenance import page_facts
 from compo_pipeline.registry.settings import (
     PromotionSettings,
@@ -26,9 +26,9 @@ log = logging.getLogger(__name__)
 
 
 def act(
-    promotion: Mapping[str, Any],
-    registration: Mapping[str, Any],
-    tracking: Mapping[str, Any],
+    promotion: PromotionSettings,
+    registration: RegistrationSettings,
+    tracking: TrackingSettings,
     command: Mapping[str, Any],
     report: str,
 ) -> Path:
@@ -42,37 +42,35 @@ def act(
     from compo_pipeline.registry.copies import copy_version
     from compo_pipeline.registry.tracking import connect
 
-    settings = parse(PromotionSettings, promotion, "promotion")
-    registered = parse(RegistrationSettings, registration, "registration")
     # This pipeline logs into no run, so the hook sets no store. The working directory is the
     # project's folder.
-    connect(parse(TrackingSettings, tracking, "tracking"), Path.cwd())
+    connect(tracking, Path.cwd())
     folder = Path(report)
     folder.mkdir(parents=True, exist_ok=True)
     links, facts = _links(folder), page_facts(command, "promotion")
-    if settings.action == "copy":
+    if promotion.action == "copy":
         copied = copy_version(
-            registered.name, settings.copy, registered.signing, dry_run=settings.dry_run
+            registration.name, promotion.copy, registration.signing, dry_run=promotion.dry_run
         )
-        promotion_page.write_copy(registered.name, settings, copied, facts, links, folder)
+        promotion_page.write_copy(registration.name, promotion, copied, facts, links, folder)
         return folder
-    if settings.action == "repair":
-        repaired = promotions.repair(registered.name, settings, registered.signing)
-        promotion_page.write_repair(registered.name, settings, repaired, facts, links, folder)
+    if promotion.action == "repair":
+        repaired = promotions.repair(registration.name, promotion, registration.signing)
+        promotion_page.write_repair(registration.name, promotion, repaired, facts, links, folder)
         return folder
-    if registered.signing.public_key is None:
+    if registration.signing.public_key is None:
         log.warning(
             "registration.signing is not set: whoever can write the store can forge evidence."
         )
-    if settings.action == "rollback":
-        decision = promotions.roll_back(registered.name, settings, registered.signing)
+    if promotion.action == "rollback":
+        decision = promotions.roll_back(registration.name, promotion, registration.signing)
     else:
-        if registered.alias is None:
+        if registration.alias is None:
             raise SettingsError(
                 "registration.alias: expected the alias of the version to promote, got null"
             )
         decision = promotions.promote(
-            registered.name, registered.alias, settings, registered.signing
+            registration.name, registration.alias, promotion, registration.signing
         )
     page = promotion_page.write_decision(decision, facts, links, folder)
     promotion_page.show(decision)

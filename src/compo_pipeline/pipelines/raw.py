@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.configuration import parse
 from compo_pipeline.datasets.settings import DataSettings
+from compo_pipeline.scenes.dataset import SceneSettings
 
 
-def prepare_source(data: Mapping[str, Any], scenes: Mapping[str, Any]) -> dict[str, Any]:
+def prepare_source(data: DataSettings, scenes: SceneSettings) -> dict[str, Any]:
     """Render scenes where `data.format` is `scenes`, and say what the source holds.
 
     Rendered scenes have COCO's layout and are read as such from here on.
     """
     from compo_pipeline.datasets.readers import locate
-    from compo_pipeline.scenes.dataset import SceneSettings, write
+    from compo_pipeline.scenes.dataset import write
 
-    settings = parse(DataSettings, data, "data")
-    if settings.rendered:
-        write(parse(SceneSettings, scenes, "scenes"), settings.root)
-    return locate(settings)
+    if data.rendered:
+        write(scenes, data.root)
+    return locate(data)
 
 
 def create_pipeline() -> Pipeline:

@@ -9,7 +9,6 @@ from typing import Any
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.configuration import parse
 from compo_pipeline.evaluation.settings import EvaluationSettings
 from compo_pipeline.records import Caption, Score, ScoredItem
 from compo_pipeline.registry.settings import RegistrationSettings
@@ -23,9 +22,9 @@ def export_checkpoint(
     scores: Sequence[Score],
     scored_items: Sequence[ScoredItem],
     valid_captions: Sequence[Caption],
-    registration: Mapping[str, Any],
-    evaluation: Mapping[str, Any],
-    root: str,
+    registration: RegistrationSettings,
+    evaluation: EvaluationSettings,
+    root: Path,
     folder: str,
 ) -> Path:
     """Write the checkpoint as a folder that open_clip can load, with its model card and evidence.
@@ -40,16 +39,14 @@ def export_checkpoint(
     from compo_pipeline.registry.registration import export_with_card
     from compo_pipeline.tables.rows import Table
 
-    settings = parse(RegistrationSettings, registration, "registration")
-    scoring = parse(EvaluationSettings, evaluation, "evaluation")
     compared = Comparison.from_json(comparison)
-    export = export_with_card(checkpoint, Path(folder), run, manifest, compared, settings)
+    export = export_with_card(checkpoint, Path(folder), run, manifest, compared, registration)
     table = Table.of(scores, Score)
     by_role = {role: table.having("model", [compared.models[role]]) for role in MODELS}
     write_evidence(export, Evidence.of(compared), by_role, scored_items)
-    exported = load(export).to(choose_device(scoring.device, key="evaluation.device"))
-    rows = settings.reference_rows
-    write_reference(export, exported, valid_captions, Path(root), rows, scoring)
+    exported = load(export).to(choose_device(evaluation.device, key="evaluation.device"))
+    rows = registration.reference_rows
+    write_reference(export, exported, valid_captions, Path(root), rows, evaluation)
     return export
 
 
@@ -58,18 +55,17 @@ def register_export(
     run: Mapping[str, Any],
     manifest: Mapping[str, Any],
     comparison: Mapping[str, Any],
-    registration: Mapping[str, Any],
-    root: str,
+    registration: RegistrationSettings,
+    root: Path,
 ) -> dict[str, Any]:
     """Log the export to the run, and register it unless a version of this checkpoint exists."""
     from compo_pipeline.evaluation.evaluate import Comparison
     from compo_pipeline.registry import tracking
     from compo_pipeline.registry.registration import register
 
-    settings = parse(RegistrationSettings, registration, "registration")
     compared = Comparison.from_json(comparison)
     with tracking.adopt(run["run_id"]) as log:
-        return asdict(register(export, log, manifest, compared, root, settings))
+        return asdict(register(export, log, manifest, compared, str(root), registration))
 
 
 def create_pipeline() -> Pipeline:

@@ -10,7 +10,6 @@ from typing import Any
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.configuration import parse
 from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.records import Caption, Fact
@@ -21,12 +20,12 @@ def rescore_version(
     valid_captions: Sequence[Caption],
     facts: Sequence[Fact],
     manifest: Mapping[str, Any],
-    registration: Mapping[str, Any],
-    tracking: Mapping[str, Any],
-    evaluation: Mapping[str, Any],
-    benchmarks: Mapping[str, Any],
-    model: Mapping[str, Any],
-    data_root: str,
+    registration: RegistrationSettings,
+    tracking: TrackingSettings,
+    evaluation: EvaluationSettings,
+    benchmarks: BenchmarksSettings,
+    model: ModelSettings,
+    data_root: Path,
     language_model: str,
     settle: float,
 ) -> dict[str, Any]:
@@ -38,26 +37,24 @@ def rescore_version(
     from compo_pipeline.registry import tracking as store
     from compo_pipeline.registry.rescoring import Benchmarking, rescore
 
-    settings = parse(RegistrationSettings, registration, "registration")
-    scoring = parse(EvaluationSettings, evaluation, "evaluation")
     root = Path(data_root)
-    store.configure(parse(TrackingSettings, tracking, "tracking"), Path.cwd())
-    subtasks = gather(parse(BenchmarksSettings, benchmarks, "benchmarks"), valid_captions, root)
+    store.configure(tracking, Path.cwd())
+    subtasks = gather(benchmarks, valid_captions, root)
     sentences = (
         text for row in valid_captions if row.split == TRAINING_SPLIT for text in row.sentences
     )
     parser = partial(parses_of, language_model)
     asked = Benchmarking(
         subtasks=subtasks,
-        slices=item_slices(subtasks, frozenset(scoring.slices), parser, sentences),
-        evaluation=scoring,
-        base=parse(ModelSettings, model, "model"),
+        slices=item_slices(subtasks, frozenset(evaluation.slices), parser, sentences),
+        evaluation=evaluation,
+        base=model,
         captions=valid_captions,
         root=root,
-        known=training_rows(valid_captions, facts, root, scoring),
+        known=training_rows(valid_captions, facts, root, evaluation),
         data_hash=manifest["data_hash"],
     )
-    return asdict(rescore(asked, settings, settle))
+    return asdict(rescore(asked, registration, settle))
 
 
 def create_pipeline() -> Pipeline:

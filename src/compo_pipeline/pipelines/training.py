@@ -8,70 +8,42 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.configuration import parse
-from compo_pipeline.evaluation.settings import BenchmarksSettings
-from compo_pipeline.records import Caption
-from compo_pipeline.training.inputs import NODE_INPUTS
+from compo_pipeline.configuration import plain
+from compo_pipeline.training.inputs import TrainingInputs
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from compo_pipeline.methods.contract import Method
     from compo_pipeline.training.checkpoint import Progress
-    from compo_pipeline.training.inputs import HeldOut
 
-# Inputs of `choose_held_out`.
-HELD_OUT_INPUTS = {
-    "valid_captions": "valid_captions",
-    "training": "params:training",
-    "benchmarks": "params:benchmarks",
-    "split": "params:views.split",
-    "root": "params:data.root",
-}
 NO_CONTROL = "no_control.json"
 CURVES = "train"  # prefix of their names in MLflow
 
 
-def choose_held_out(
-    valid_captions: Sequence[Caption],
-    training: Mapping[str, Any],
-    benchmarks: Mapping[str, Any],
-    split: str,
-    root: str,
-) -> HeldOut:
-    """The rows and benchmark items that training is validated on; no item of `benchmarks` is."""
-    from compo_pipeline.training.settings import TrainingSettings
-    from compo_pipeline.tuning.selection import held_out
-
-    settings = parse(TrainingSettings, training, "training").validation
-    reported = parse(BenchmarksSettings, benchmarks, "benchmarks")
-    return held_out(settings, valid_captions, Path(root), split, reported)
-
-
 def train_model(
+    inputs: TrainingInputs,
     counterfactuals_report: Mapping[str, Any],
     method: str,
     method_settings: Mapping[str, Any],
     control: bool,
     dataset: str,
     variant: str,
-    **shared: Any,
+    checkpoint: str,
+    control_checkpoint: str,
 ) -> tuple[Path, Path, dict[str, Any], pd.DataFrame]:
     """Checkpoints of the method and its control, the record of the run, and the curves.
 
     In MLflow the control has a run within the method's, so that the curves of both share names
-    and charts. `shared` are the inputs of any training (`training_inputs`).
+    and charts.
     """
     from compo_pipeline.methods.registry import build, label
     from compo_pipeline.registry import tracking
     from compo_pipeline.registry.run_log import LiveCurves
     from compo_pipeline.training import launch
-    from compo_pipeline.training.inputs import training_inputs
     from compo_pipeline.training.run import CONTROL, Trainer, jobs_of, no_control
 
-    inputs, paths = training_inputs(**shared), shared["paths"]
     trained = build(method, method_settings["views"], method_settings["objective"])
     trainer = Trainer(inputs)
     trainer.steps_done(trained, method)  # a state of another configuration is refused here
@@ -83,17 +55,17 @@ def train_model(
         f"{dataset}-{method}-{variant}-seed{inputs.seed}",
         tags,
     )
-    checkpoint, control_checkpoint = Path(paths["checkpoint"]), Path(paths["control_checkpoint"])
-    jobs = jobs_of(trained, paths, control=control)
+    folder, control_folder = Path(checkpoint), Path(control_checkpoint)
+    jobs = jobs_of(trained, folder, control_folder, control=control)
     with tracking.adopt(run_id) as record, ExitStack() as inner:
-        params = {**tags, "model": shared["model"], "training": shared["training"]}
-        params |= {method: method_settings, "compute": trainer.compute.facts()}
+        params = {**tags, "model": plain(inputs.model), "training": plain(inputs.settings)}
+        params |= {method: trained.configuration, "compute": trainer.compute.facts()}
         if counterfactuals_report["edits"]:
             params["counterfactuals"] = counterfactuals_report
         record.params(params)
         records = {method: record}
         if reason := no_control(trained, wanted=control):
-            _write_no_control(control_checkpoint, reason)
+            _write_no_control(control_folder, reason)
         else:
             # Opened before training: the store may not answer after it.
             child = tracking.child_run(record.run_id, CONTROL)
@@ -116,7 +88,7 @@ def train_model(
         "variant": variant,
         "seed": inputs.seed,
     }
-    return checkpoint, control_checkpoint, run, _curves(progress)
+    return folder, control_folder, run, _curves(progress)
 
 
 def log_views_preview(views_preview: Path, run: Mapping[str, Any]) -> None:
@@ -135,8 +107,6 @@ def _logged(method: Method, curve: Sequence[Mapping[str, float]]) -> list[dict[s
 
 def _curves(progress: Mapping[str, Progress]) -> pd.DataFrame:
     """The curves of all models as one table, validations last."""
-    import pandas as pd
-
     from compo_pipeline.training.validation import PREFIX
 
     curves = [pd.DataFrame(done.curve).assign(model=name) for name, done in progress.items()]
@@ -175,22 +145,17 @@ def create_pipeline() -> Pipeline:
     return Pipeline(
         [
             node(
-                choose_held_out,
-                inputs=HELD_OUT_INPUTS,
-                outputs="held_out",
-                name="choose_held_out",
-            ),
-            node(
                 train_model,
                 inputs={
-                    **NODE_INPUTS,
-                    "held_out": "held_out",
+                    "inputs": "training_inputs",
                     "counterfactuals_report": "counterfactuals_report",
                     "method": "params:method",
                     "method_settings": "params:method_settings",
                     "control": "params:evaluation.control",
                     "dataset": "params:dataset",
                     "variant": "params:variant",
+                    "checkpoint": "params:paths.checkpoint",
+                    "control_checkpoint": "params:paths.control_checkpoint",
                 },
                 outputs=["checkpoint", "control_checkpoint", "run", "training_curves"],
                 name="train_model",

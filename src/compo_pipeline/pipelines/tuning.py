@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.configuration import SettingsError, leaves, parse
+from compo_pipeline.configuration import SettingsError, leaves, parse, plain
 from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
-from compo_pipeline.records import Counterfactual, Parse
-from compo_pipeline.training.inputs import NODE_INPUTS
+from compo_pipeline.methods.views import ViewSettings
+from compo_pipeline.records import Caption, Counterfactual, Parse
+from compo_pipeline.training.inputs import TrainingInputs
+from compo_pipeline.training.settings import TrainingSettings
+from compo_pipeline.tuning.settings import TuningSettings
 
 if TYPE_CHECKING:
     from compo_pipeline.tuning.results import TunedRun
@@ -23,47 +26,47 @@ log = logging.getLogger(__name__)
 
 
 def search_space(
-    tuning: Mapping[str, Any],
+    training: TrainingInputs,
+    valid_captions: Sequence[Caption],
+    tuning: TuningSettings,
     spaces: Mapping[str, Any],
+    method: str,
+    method_settings: Mapping[str, Any],
+    evaluation: EvaluationSettings,
+    benchmarks: BenchmarksSettings,
     dataset: str,
     variant: str,
     command: Mapping[str, Any],
-    **shared: Any,
+    trials_folder: str,
+    study_folder: str,
 ) -> dict[str, Any]:
     """Run the study until all trials have finished, and write its best values."""
     from compo_pipeline.presentation.study_terminal import StudyDisplay
     from compo_pipeline.seeding import digest
     from compo_pipeline.tuning import results, selection
     from compo_pipeline.tuning.record import TuningRecord
-    from compo_pipeline.tuning.settings import TuningSettings
     from compo_pipeline.tuning.study import RUN_ID
     from compo_pipeline.tuning.trial import TrialObjective, search
 
-    settings = parse(TuningSettings, tuning, "tuning")
-    inputs, paths = _inputs(**shared), shared["paths"]
-    training = inputs.training
-    space = _space(spaces, inputs.method, inputs.parameters)
+    inputs = _inputs(training, method, method_settings, evaluation)
+    space = _space(spaces, method, inputs.parameters)
     configured = space.configured(inputs.parameters)
-    tags = {"dataset": dataset, "method": inputs.method, "variant": variant}
+    tags = {"dataset": dataset, "method": method, "variant": variant}
     tags |= {"seed": str(training.seed), "data_hash": training.data_hash}
     recorder = TuningRecord.here(tags)
     objective = TrialObjective(
-        inputs=inputs.for_trials(settings.trial),
+        inputs=inputs.for_trials(tuning.trial),
         space=space,
-        settings=settings.objective,
+        settings=tuning.objective,
         items=selection.study_items(
-            parse(BenchmarksSettings, tuning["benchmarks"], "tuning.benchmarks"),
-            parse(BenchmarksSettings, shared["benchmarks"], "benchmarks"),
-            shared["valid_captions"],
-            training.root,
-            inputs.evaluation.workers,
+            tuning.benchmarks, benchmarks, valid_captions, training.root, evaluation.workers
         ),
-        folder=Path(paths["tuning_trials"]) / f"{digest(settings.study.name):016x}",
+        folder=Path(trials_folder) / f"{digest(tuning.study.name):016x}",
         recorder=recorder,
     )
-    folder = Path(paths["tuning"])
-    plan = objective.plan(settings.study, configured, folder)
-    with StudyDisplay(settings.study.trials, settings.study.retries) as display:
+    folder = Path(study_folder)
+    plan = objective.plan(tuning.study, configured, folder)
+    with StudyDisplay(tuning.study.trials, tuning.study.retries) as display:
         study = search(objective, plan, recorder, display.show)
     results.write(study, configured, folder, _tuned_run(command))
     best = results.best(study)
@@ -78,13 +81,19 @@ def search_space(
 
 def confirm_best(
     study: Mapping[str, Any],
+    training: TrainingInputs,
+    valid_captions: Sequence[Caption],
     parses: Sequence[Parse],
     counterfactuals: Sequence[Counterfactual],
-    tuning: Mapping[str, Any],
-    views_settings: Mapping[str, Any],
+    tuning: TuningSettings,
+    views: ViewSettings,
+    method: str,
+    method_settings: Mapping[str, Any],
+    evaluation: EvaluationSettings,
+    benchmarks: BenchmarksSettings,
     language_model: str,
     dataset: str,
-    **shared: Any,
+    folder: str,
 ) -> dict[str, Any]:
     """Compare base, configured and tuned recipe on the reported items, or say why not."""
     from compo_pipeline.evaluation.benchmarks import loading
@@ -92,30 +101,26 @@ def confirm_best(
     from compo_pipeline.evaluation.comparison import by_role
     from compo_pipeline.language.parsing import loaded, name_and_version
     from compo_pipeline.methods.contract import ViewContext
-    from compo_pipeline.methods.views import ViewSettings, by_sample
+    from compo_pipeline.methods.views import by_sample
     from compo_pipeline.presentation.tables import show_comparison
     from compo_pipeline.registry import tracking
     from compo_pipeline.training.run import Trainer
     from compo_pipeline.tuning.confirmation import ROLES, Confirmation, as_comparison
-    from compo_pipeline.tuning.settings import TuningSettings
 
-    settings = parse(TuningSettings, tuning, "tuning")
-    count = settings.confirmation.seeds
+    count = tuning.confirmation.seeds
     if reason := _nothing_to_confirm(study, count):
         log.info("No confirmation: %s.", reason)
         return {"reason": reason}
-    inputs = _inputs(**shared)
-    reported = parse(BenchmarksSettings, shared["benchmarks"], "benchmarks")
     language = name_and_version(loaded(language_model)) if parses else ""
     confirmation = Confirmation(
-        inputs=inputs,
+        inputs=_inputs(training, method, method_settings, evaluation),
         view_context=ViewContext.of(parses, language, 0, by_sample(counterfactuals)),
-        epochs=parse(ViewSettings, views_settings, "views").epochs,
-        items=loading.gather(reported, shared["valid_captions"], inputs.training.root),
-        folder=Path(shared["paths"]["tuning_confirmed"]),
+        epochs=views.epochs,
+        items=loading.gather(benchmarks, valid_captions, training.root),
+        folder=Path(folder),
     )
-    seeds = [inputs.training.seed + 1 + place for place in range(count)]
-    processes = min(settings.study.processes(Trainer(inputs.training).device), 2 * count)
+    seeds = [training.seed + 1 + place for place in range(count)]
+    processes = min(tuning.study.processes(Trainer(training).device), 2 * count)
     rows = confirmation.run(study["best"]["values"], seeds, processes)
     comparison = as_comparison(rows, dataset, titles(confirmation.items))
     with tracking.adopt(study["run_id"]) as record:
@@ -128,33 +133,35 @@ def confirm_best(
 def show_study(
     study: Mapping[str, Any],
     confirmation: Mapping[str, Any],
-    tuning: Mapping[str, Any],
+    tuning: TuningSettings,
     spaces: Mapping[str, Any],
-    paths: Mapping[str, str],
     command: Mapping[str, Any],
     method: str,
     method_settings: Mapping[str, Any],
-    training: Mapping[str, Any],
+    training: TrainingSettings,
+    study_folder: str,
+    report_folder: str,
 ) -> Path:
     """Write the page, and log it to the study's run with the best values."""
+    from compo_pipeline.methods.registry import build
     from compo_pipeline.presentation import study_page as page
     from compo_pipeline.registry import tracking
     from compo_pipeline.tuning.confirmation import StoredConfirmation
-    from compo_pipeline.tuning.settings import TuningSettings
     from compo_pipeline.tuning.study import load_study
 
-    folder, report = Path(paths["tuning"]), Path(paths["tuning_report"])
+    folder, report = Path(study_folder), Path(report_folder)
+    own = build(method, method_settings["views"], method_settings["objective"]).configuration
     page.write(
-        load_study(parse(TuningSettings, tuning, "tuning").study, folder),
+        load_study(tuning.study, folder),
         study["configured"],
         report,
-        _space(spaces, method, {"training": training, method: method_settings}),
+        _space(spaces, method, {"training": plain(training), method: own}),
         _tuned_run(command),
         parse(StoredConfirmation, confirmation, "confirmation"),
     )
     with tracking.adopt(study["run_id"]) as record:
         # The storage's URL may contain a password.
-        settings = {key: value for key, value in tuning.items() if key != "study"}
+        settings = {key: value for key, value in plain(tuning).items() if key != "study"}
         best = {} if study["best"] is None else {"best": study["best"]["values"]}
         record.params({"tuning": settings, "configured": study["configured"], **best})
         record.artefact(report, "study")
@@ -164,31 +171,17 @@ def show_study(
 
 
 def _inputs(
-    evaluation: Mapping[str, Any],
+    training: TrainingInputs,
     method: str,
     method_settings: Mapping[str, Any],
-    benchmarks: Mapping[str, Any],
-    **shared: Any,
+    evaluation: EvaluationSettings,
 ) -> TrialInputs:
-    """Of trials; `shared` are the inputs of any training."""
-    from compo_pipeline.training.inputs import training_inputs
-    from compo_pipeline.training.settings import TrainingSettings
-    from compo_pipeline.tuning.selection import held_out
+    from compo_pipeline.methods.registry import build
     from compo_pipeline.tuning.trial import TrialInputs
 
-    held = held_out(
-        parse(TrainingSettings, shared["training"], "training").validation,
-        shared["valid_captions"],
-        Path(shared["root"]),
-        shared["split"],
-        parse(BenchmarksSettings, benchmarks, "benchmarks"),
-    )
-    return TrialInputs(
-        method,
-        {"training": shared["training"], method: method_settings},
-        training_inputs(**shared, held_out=held),
-        parse(EvaluationSettings, evaluation, "evaluation"),
-    )
+    built = build(method, method_settings["views"], method_settings["objective"])
+    configured = {"training": plain(training.settings), method: built.configuration}
+    return TrialInputs(method, configured, training, evaluation)
 
 
 def _space(spaces: Mapping[str, Any], method: str, configured: Mapping[str, Any]) -> Space:
@@ -220,12 +213,16 @@ def _nothing_to_confirm(study: Mapping[str, Any], seeds: int) -> str | None:
     return None
 
 
+# Inputs of the nodes that train.
 _TRIALS = {
-    **NODE_INPUTS,
+    "training": "training_inputs",
+    "valid_captions": "valid_captions",
+    "tuning": "params:tuning",
     "method": "params:method",
     "method_settings": "params:method_settings",
     "evaluation": "params:evaluation",
     "benchmarks": "params:benchmarks",
+    "dataset": "params:dataset",
 }
 _SPACE = {"spaces": "params:spaces", "command": "params:command"}
 
@@ -238,10 +235,10 @@ def create_pipeline() -> Pipeline:
                 search_space,
                 inputs={
                     **_TRIALS,
-                    "tuning": "params:tuning",
                     **_SPACE,
-                    "dataset": "params:dataset",
                     "variant": "params:variant",
+                    "trials_folder": "params:paths.tuning_trials",
+                    "study_folder": "params:paths.tuning",
                 },
                 outputs="study",
                 name="search_space",
@@ -250,13 +247,12 @@ def create_pipeline() -> Pipeline:
                 confirm_best,
                 inputs={
                     **_TRIALS,
-                    "tuning": "params:tuning",
                     "study": "study",
                     "parses": "parses",
                     "counterfactuals": "counterfactuals",
-                    "views_settings": "params:views",
+                    "views": "params:views",
                     "language_model": "params:language.model",
-                    "dataset": "params:dataset",
+                    "folder": "params:paths.tuning_confirmed",
                 },
                 outputs="tuning_confirmation",
                 name="confirm_best",
@@ -264,14 +260,15 @@ def create_pipeline() -> Pipeline:
             node(
                 show_study,
                 inputs={
+                    "study": "study",
+                    "confirmation": "tuning_confirmation",
                     "tuning": "params:tuning",
                     **_SPACE,
-                    "paths": "params:paths",
                     "training": "params:training",
                     "method": "params:method",
                     "method_settings": "params:method_settings",
-                    "study": "study",
-                    "confirmation": "tuning_confirmation",
+                    "study_folder": "params:paths.tuning",
+                    "report_folder": "params:paths.tuning_report",
                 },
                 outputs="tuning_report",
                 name="show_study",

@@ -9,7 +9,7 @@ from typing import Any
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.configuration import parse
+from compo_pipeline.quality.settings import DataValidationSettings
 from compo_pipeline.records import Caption, Fact, Rejected
 
 log = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 def validate_facts(
     facts: Sequence[Fact],
     unparseable: Sequence[Rejected],
-    validation: dict[str, Any],
+    validation: DataValidationSettings,
     data_docs: str,
 ) -> tuple[list[Rejected], dict[str, Any], Path]:
     """Check facts against the rules; bad rows do not fail here, so that all results are saved.
@@ -28,20 +28,18 @@ def validate_facts(
     """
     from compo_pipeline.presentation import data_docs as pages
     from compo_pipeline.quality import quarantine, suite
-    from compo_pipeline.quality.settings import DataValidationSettings
     from compo_pipeline.storage import atomic_folder
     from compo_pipeline.tables.rows import Table
 
-    settings = parse(DataValidationSettings, validation, "validation")
     frame = Table.of(facts, Fact).to_arrow().to_pandas()
     folder = Path(data_docs)
     pages.check_replaceable(folder)
     with atomic_folder(folder) as site:
         broken = quarantine.first_of_column(
-            suite.check(frame, settings.rules, site), settings.rules
+            suite.check(frame, validation.rules, site), validation.rules
         )
-        entries = [*unparseable, *quarantine.quarantined(frame, broken, settings.rules)]
-        result = quarantine.summary(len(facts), entries, broken, settings)
+        entries = [*unparseable, *quarantine.quarantined(frame, broken, validation.rules)]
+        result = quarantine.summary(len(facts), entries, broken, validation)
         pages.make_local(site, result, frame)
     page = folder / "index.html"
     log.info("%d of %d records are bad; %s", result["bad"], result["records"], page)
@@ -49,15 +47,13 @@ def validate_facts(
 
 
 def measure_language(
-    captions: Sequence[Caption], language_model: str, validation: dict[str, Any]
+    captions: Sequence[Caption], language_model: str, validation: DataValidationSettings
 ) -> dict[str, Any]:
     """The share of the captions' words that the language pipeline knows; fails later, if at all."""
     from compo_pipeline.language.parsing import loaded
     from compo_pipeline.quality import caption_language
-    from compo_pipeline.quality.settings import DataValidationSettings
 
-    settings = parse(DataValidationSettings, validation, "validation")
-    result = caption_language.measure(captions, loaded(language_model), settings)
+    result = caption_language.measure(captions, loaded(language_model), validation)
     if (share := result["known_share"]) is not None:
         log.info("%s knows %.0f%% of the captions' words", result["pipeline"], 100 * share)
     return result

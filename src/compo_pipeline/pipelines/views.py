@@ -8,23 +8,22 @@ from typing import Any
 
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.configuration import parse
-from compo_pipeline.engines import KEY, PrepareSettings
+from compo_pipeline.engines import PrepareSettings
+from compo_pipeline.methods.views import ViewSettings
 from compo_pipeline.records import Caption, Counterfactual, Parse
 
 
 def parse_captions(
     valid_captions: Sequence[Caption],
     language_model: str,
-    views: Mapping[str, Any],
+    views: ViewSettings,
     method: str,
     method_views: Mapping[str, Any],
-    prepare: Mapping[str, Any],
+    prepare: PrepareSettings,
 ) -> Iterable[Parse]:
     """Parses of the captions' sentences that a method needs: none, the first ones, or all."""
     from compo_pipeline.language.parsing import CaptionParser, loaded, name_and_version
     from compo_pipeline.methods import registry
-    from compo_pipeline.methods.views import ViewSettings
     from compo_pipeline.tables.files import Parts
     from compo_pipeline.tables.rows import training_rows
 
@@ -32,12 +31,11 @@ def parse_captions(
     needs = registry.find(method)
     if not needs.parses:
         return []
-    rows = training_rows(valid_captions, parse(ViewSettings, views, "views").split)
+    rows = training_rows(valid_captions, views.split)
     read = None if needs.further_parses else 1
     fingerprint = f"{rows.fingerprint} {name_and_version(loaded(language_model))} {read}"
     parser = CaptionParser(rows, language_model, read)
-    engine = parse(PrepareSettings, prepare, KEY)
-    return Parts("parsing captions", parser, len(rows), fingerprint, engine)
+    return Parts("parsing captions", parser, len(rows), fingerprint, prepare)
 
 
 def draw_views(
@@ -45,29 +43,28 @@ def draw_views(
     parses: Sequence[Parse],
     counterfactuals: Sequence[Counterfactual],
     language_model: str,
-    views: Mapping[str, Any],
+    views: ViewSettings,
     seed: int,
     folder: str,
     method: str,
     method_views: Mapping[str, Any],
-    prepare: Mapping[str, Any],
+    prepare: PrepareSettings,
 ) -> Path:
     """The views of every epoch, in a folder of tables."""
     from compo_pipeline.language.parsing import loaded, name_and_version
     from compo_pipeline.methods import registry
     from compo_pipeline.methods.contract import ViewContext
-    from compo_pipeline.methods.views import ViewSettings, by_sample, write
+    from compo_pipeline.methods.views import by_sample, write
     from compo_pipeline.tables.rows import Table, training_rows
 
-    settings = parse(ViewSettings, views, "views")
-    rows, parsed = training_rows(valid_captions, settings.split), Table.of(parses, Parse)
+    rows, parsed = training_rows(valid_captions, views.split), Table.of(parses, Parse)
     edited = Table.of(counterfactuals, Counterfactual)
     language = name_and_version(loaded(language_model)) if parses else ""
     context = ViewContext.of(parsed, language, seed, by_sample(edited))
-    drawn_from = [method, str(method_views), language, str(seed)]
+    drawing = registry.build(method, method_views)
+    drawn_from = [method, str(drawing.configuration["views"]), language, str(seed)]
     drawn_from += [table.fingerprint for table in (rows, parsed, edited)]
-    drawing, engine = registry.build(method, method_views), parse(PrepareSettings, prepare, KEY)
-    write(drawing, rows, context, settings.epochs, Path(folder), " ".join(drawn_from), engine)
+    write(drawing, rows, context, views.epochs, Path(folder), " ".join(drawn_from), prepare)
     return Path(folder)
 
 
@@ -77,7 +74,7 @@ def preview_views(
     method: str,
     dataset: str,
     seed: int,
-    root: str,
+    root: Path,
     folder: str,
 ) -> Path:
     """A page of random views of the first epoch, to look at."""

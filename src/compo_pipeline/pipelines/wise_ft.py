@@ -5,18 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 from kedro.pipeline import Pipeline, node
 
-from compo_pipeline.configuration import parse
+from compo_pipeline.analysis.settings import SweepSettings
 from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
 from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.provenance import page_facts
 from compo_pipeline.records import Caption
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 log = logging.getLogger(__name__)
 
@@ -24,28 +22,23 @@ log = logging.getLogger(__name__)
 def score_mixtures(
     valid_captions: Sequence[Caption],
     checkpoint: Path,
-    wise_ft: Mapping[str, Any],
-    evaluation: Mapping[str, Any],
-    benchmarks: Mapping[str, Any],
-    model: Mapping[str, Any],
-    data_root: str,
+    wise_ft: SweepSettings,
+    evaluation: EvaluationSettings,
+    benchmarks: BenchmarksSettings,
+    model: ModelSettings,
+    data_root: Path,
 ) -> pd.DataFrame:
     """Every metric at every ratio, a row each."""
-    import pandas as pd
-
-    from compo_pipeline.analysis.settings import SweepSettings
     from compo_pipeline.analysis.wise_ft import load_ends, sweep
     from compo_pipeline.evaluation.benchmarks import loading
     from compo_pipeline.evaluation.evaluate import loaders
     from compo_pipeline.models.weights import read_record
 
-    ratios = parse(SweepSettings, wise_ft, "wise_ft").ratios
-    settings = parse(EvaluationSettings, evaluation, "evaluation")
-    wanted = parse(BenchmarksSettings, benchmarks, "benchmarks")
-    subtasks = loading.gather(wanted, valid_captions, Path(data_root))
-    models = loaders(parse(ModelSettings, model, "model"), None, checkpoint, settings.device)
+    ratios = wise_ft.ratios
+    subtasks = loading.gather(benchmarks, valid_captions, Path(data_root))
+    models = loaders(model, None, checkpoint, evaluation.device)
     base, tuned = load_ends(models, read_record(checkpoint).get("training", {}))
-    return pd.DataFrame(sweep(subtasks, base, tuned, ratios, settings))
+    return pd.DataFrame(sweep(subtasks, base, tuned, ratios, evaluation))
 
 
 def draw_trade_off(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
 from importlib import metadata
@@ -12,15 +12,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compo_pipeline import engines
-from compo_pipeline.configuration import SettingsError, parse, value_at
+from compo_pipeline.configuration import SettingsError, overlay, parse
 from compo_pipeline.datasets.settings import SCENES, DataSettings
-from compo_pipeline.methods.registry import METHOD_SETTINGS
-from compo_pipeline.preflight.settings import CHOICES, edits_captions, read_parameters
+from compo_pipeline.methods.registry import METHOD_SETTINGS, method_type
+from compo_pipeline.preflight.settings import configured_values, edits_captions, read_parameters
 from compo_pipeline.remote import RemoteError
 
 if TYPE_CHECKING:
     from kedro.io import CatalogProtocol
     from kedro.pipeline import Pipeline
+
+    from compo_pipeline.analysis.settings import AttentionSettings
+    from compo_pipeline.evaluation.settings import BenchmarksSettings
+    from compo_pipeline.models.settings import ModelSettings
+    from compo_pipeline.preflight.settings import RunSettings
+    from compo_pipeline.registry.settings import RegistrationSettings, TrackingSettings
+    from compo_pipeline.training.settings import TrainingSettings
 
 # Formats whose first records can be read without reading whole files.
 _STREAMED = ("table", "pixelprose", "cogvlm_laion", "img2dataset", "cc3m_coca")
@@ -29,12 +36,12 @@ _RENDERED = "`kedro run --pipeline=train_eval` with the same --env renders the s
 
 
 def check_resources(
-    parameters: Mapping[str, Any], pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]
+    parameters: RunSettings, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]
 ) -> None:
     """Check the data, models and folders that a pipeline needs; weights are downloaded here.
 
     Args:
-        parameters: the project's, after `check_settings`.
+        parameters: the project's.
         pipeline: the one that is about to run.
         catalog: Kedro's.
 
@@ -46,20 +53,20 @@ def check_resources(
 
 
 def _problems(
-    parameters: Mapping[str, Any], pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]
+    parameters: RunSettings, pipeline: Pipeline, catalog: CatalogProtocol[Any, Any]
 ) -> Iterator[str]:
     """What is missing or cannot be used, one line each."""
     read, outputs = read_parameters(pipeline), pipeline.all_outputs()
     if "prepare" in read:
-        yield from _refusal(_check_engine, parameters["prepare"])
+        yield from _refusal(engines.check, parameters.prepare)
     if "registration" in read:
-        copies = "promotion" in read and parameters["promotion"]["action"] == "copy"
+        copies = "promotion" in read and parameters.promotion.action == "copy"
         signs = copies or bool({"registered", "rescored"} & outputs)
-        yield from _signing(parameters["registration"], signs=signs)
+        yield from _signing(parameters.registration, signs=signs)
     # All that it needs is in the registry.
     if "promotion" in read:
         return
-    data = parse(DataSettings, parameters["data"], "data")
+    data = parameters.data
     # Two nodes render the scenes: the first of all pipelines, and the one that scores a list.
     rendered = data.rendered and bool({"source", "suite"} & outputs)
     if "source" in outputs and not rendered:
@@ -68,42 +75,40 @@ def _problems(
         how = f"; {_RENDERED}" if data.rendered and not rendered else ""
         yield f"data.root: there is no folder '{data.root}' (seen from {Path.cwd()}){how}"
     if {"views", "views.split"} & read:
-        yield from _split(parameters["views"]["split"], "views.split", data)
+        yield from _split(parameters.views.split, "views.split", data)
     if edits_captions(read, parameters):
-        yield from _counterfactuals(parameters, data)
+        yield from _counterfactuals(parameters)
     if "training" in read:
-        yield from _validation(parameters, data, rendered=rendered)
+        yield from _validation(parameters, rendered=rendered)
     if "checkpoint" in outputs:
-        yield from _refusal(_check_processes, parameters["training"])
+        yield from _refusal(_check_processes, parameters.training)
     # Training reads `benchmarks` only to exclude their items from validation.
-    scored = {"benchmarks": {"benchmarks", "evaluation"}, "tuning.benchmarks": {"tuning"}}
-    for key, needed in scored.items():
-        if needed <= read:
-            yield from _benchmarks(value_at(parameters, key), key, data, rendered=rendered)
+    if {"benchmarks", "evaluation"} <= read:
+        yield from _benchmarks(parameters.benchmarks, "benchmarks", data, rendered=rendered)
+    if "tuning" in read:
+        tuned = parameters.tuning.benchmarks
+        yield from _benchmarks(tuned, "tuning.benchmarks", data, rendered=rendered)
     if "language.model" in read:
-        yield from _language(parameters["language"]["model"])
+        yield from _language(parameters.language.model)
     if f"{METHOD_SETTINGS}.views" in read:
-        views = parameters[METHOD_SETTINGS]["views"]
-        yield from _words(views, f"{parameters['method']}.views")
+        key = f"{parameters.method}.views"
+        kind: Any = method_type(parameters.method).views_type
+        yield from _words(parse(kind, parameters.method_settings.views, key), key)
     if "model" in read:
-        yield from _model(parameters["model"])
+        yield from _model(parameters.model)
     if "half_truths" in outputs:
-        key = "benchmarks.retrieval.split"
-        yield from _split(value_at(parameters, key), key, data)
+        split = parameters.benchmarks.retrieval.split
+        yield from _split(split, "benchmarks.retrieval.split", data)
     if "attention" in read:
-        yield from _attention(parameters["attention"], data)
+        yield from _attention(parameters.attention, data)
     if "comparison_sets" in read:
-        from compo_pipeline.pipelines.comparison import find_cells
-
-        named = ("set", "comparison_sets", "dataset", "command")
-        yield from _refusal(find_cells, *(parameters[name] for name in named))
+        yield from _refusal(_check_cells, parameters)
     if "model_lists" in read:
         from compo_pipeline.evaluation.suite import listed_models
 
-        chosen = parameters["models"]
-        for name, model in listed_models(chosen, parameters["model_lists"]).items():
-            key = f"model_lists.{chosen}.{name}"
-            yield from _model(asdict(model), key, tracking=parameters["tracking"])
+        for name, model in listed_models(parameters.models, parameters.model_lists).items():
+            key = f"model_lists.{parameters.models}.{name}"
+            yield from _model(model, key, tracking=parameters.tracking)
     yield from _folders(outputs, catalog)
 
 
@@ -128,9 +133,9 @@ def _data(data: DataSettings) -> Iterator[str]:
             "folder that holds captions and images"
         )
         return
-    if not data.sources:
+    if not data.splits:
         yield "data.splits: empty; expected at least a split for training"
-    for source in dict.fromkeys(data.sources.values()):
+    for source in dict.fromkeys(data.splits.values()):
         splits = data.sharing(source)
         named = ", ".join(splits)
         try:
@@ -158,31 +163,46 @@ def _data(data: DataSettings) -> Iterator[str]:
             )
 
 
-def _check_engine(values: Mapping[str, Any]) -> None:
-    engines.check(parse(engines.PrepareSettings, values, engines.KEY))
-
-
-def _signing(values: Mapping[str, Any], *, signs: bool) -> Iterator[str]:
-    from compo_pipeline.registry.settings import RegistrationSettings
+def _signing(settings: RegistrationSettings, *, signs: bool) -> Iterator[str]:
     from compo_pipeline.registry.signing import key_problems
 
-    signing = parse(RegistrationSettings, values, "registration").signing
-    yield from key_problems(signing, signs=signs)
+    yield from key_problems(settings.signing, signs=signs)
+
+
+def _check_cells(parameters: RunSettings) -> None:
+    """Read the settings of every cell of the chosen set."""
+    from kedro.framework.project import settings
+
+    from compo_pipeline.pipelines.comparison import CONF, find_cells
+
+    chosen = parameters.set
+    command = asdict(parameters.command)
+    _, cells = find_cells(chosen, parameters.comparison_sets, parameters.dataset, command)
+    for label, cell in cells.items():
+        loader = settings.CONFIG_LOADER_CLASS(
+            conf_source=str(CONF),
+            env=cell["env"],
+            runtime_params=overlay(cell["params"]),
+            **settings.CONFIG_LOADER_ARGS,
+        )
+        try:
+            configured_values(loader)
+        except SettingsError as error:
+            key = f"comparison_sets.{chosen}.cells.{label}"
+            lines = error.message.replace("--params: ", "params: ").splitlines()
+            raise SettingsError("\n".join(f"{key}: {line}" for line in lines)) from None
 
 
 def _split(name: str | None, key: str, data: DataSettings) -> Iterator[str]:
-    if name is not None and name not in data.sources:
+    if name is not None and name not in data.splits:
         yield (
-            f"{key}: '{name}' is no split of the data; expected one of {', '.join(data.sources)} "
+            f"{key}: '{name}' is no split of the data; expected one of {', '.join(data.splits)} "
             "(data.splits)"
         )
 
 
-def _attention(values: Mapping[str, Any], data: DataSettings) -> Iterator[str]:
+def _attention(settings: AttentionSettings, data: DataSettings) -> Iterator[str]:
     """The split or the images that are analysed."""
-    from compo_pipeline.analysis.settings import AttentionSettings
-
-    settings = parse(AttentionSettings, values, "attention")
     if settings.images is None:
         yield from _split(settings.split, "attention.split", data)
     elif not Path(settings.images).expanduser().exists():
@@ -192,17 +212,18 @@ def _attention(values: Mapping[str, Any], data: DataSettings) -> Iterator[str]:
         )
 
 
-def _counterfactuals(parameters: Mapping[str, Any], data: DataSettings) -> Iterator[str]:
+def _counterfactuals(parameters: RunSettings) -> Iterator[str]:
     """Whether editor and generator fit the data, and the folders of their models."""
     from compo_pipeline.counterfactuals.settings import (
         DiffusionSettings,
         EndpointSettings,
+        RulesSettings,
         TransformersSettings,
     )
 
-    chosen = {key: parameters["counterfactuals"][key] for key in CHOICES}
-    for key, name in chosen.items():
-        if name == SCENES and data.format != SCENES:
+    chosen = parameters.counterfactuals
+    for key in ("caption_editor", "image_generator"):
+        if getattr(chosen, key) == SCENES and parameters.data.format != SCENES:
             other = (
                 "diffusion or null"
                 if key == "image_generator"
@@ -210,41 +231,37 @@ def _counterfactuals(parameters: Mapping[str, Any], data: DataSettings) -> Itera
             )
             yield f"counterfactuals.{key}: 'scenes' is for rendered scenes; expected {other}"
     try:
-        if chosen["caption_editor"] == "rules":
+        if chosen.caption_editor == "rules":
             key = "counterfactuals.rules"
-            yield from _words(value_at(parameters, key), key)
+            yield from _words(parse(RulesSettings, chosen.rules, key), key)
         # Stored answers need no key: of those only a request asks for it.
-        state = Path(value_at(parameters, "paths.counterfactuals_state"))
-        if chosen["caption_editor"] == "endpoint" and not (state / "endpoint.sqlite").exists():
+        state = Path(parameters.paths.counterfactuals_state)
+        if chosen.caption_editor == "endpoint" and not (state / "endpoint.sqlite").exists():
             from compo_pipeline.counterfactuals.editors.endpoint import headers_of
 
             key = "counterfactuals.endpoint"
-            headers_of(parse(EndpointSettings, value_at(parameters, key), key), key)
-        if chosen["caption_editor"] == "transformers":
+            headers_of(parse(EndpointSettings, chosen.endpoint, key), key)
+        if chosen.caption_editor == "transformers":
             from compo_pipeline.counterfactuals.editors.local import check_folder
 
             key = "counterfactuals.transformers"
-            check_folder(
-                Path(parse(TransformersSettings, value_at(parameters, key), key).folder), key
-            )
-        if chosen["image_generator"] == "diffusion":
+            check_folder(Path(parse(TransformersSettings, chosen.transformers, key).folder), key)
+        if chosen.image_generator == "diffusion":
             from compo_pipeline.counterfactuals.generators.diffusion import DiffusionGenerator
 
             key = "counterfactuals.diffusion"
-            DiffusionGenerator(parse(DiffusionSettings, value_at(parameters, key), key)).check()
+            DiffusionGenerator(parse(DiffusionSettings, chosen.diffusion, key)).check()
     except SettingsError as error:
         yield error.message
 
 
 def _benchmarks(
-    values: Mapping[str, Any], key: str, data: DataSettings, *, rendered: bool
+    settings: BenchmarksSettings, key: str, data: DataSettings, *, rendered: bool
 ) -> Iterator[str]:
     """Files and images of the enabled benchmarks, and the split for retrieval."""
     from compo_pipeline.evaluation.benchmarks.loading import from_files, with_key
-    from compo_pipeline.evaluation.settings import BenchmarksSettings
     from compo_pipeline.images.decoding import is_there
 
-    settings = parse(BenchmarksSettings, values, key)
     yield from _split(settings.retrieval.split, f"{key}.retrieval.split", data)
     if settings.root is not None and data.root in Path(settings.root).parents:
         if rendered:
@@ -274,52 +291,45 @@ def _benchmarks(
             )
 
 
-def _validation(
-    parameters: Mapping[str, Any], data: DataSettings, *, rendered: bool
-) -> Iterator[str]:
+def _validation(parameters: RunSettings, *, rendered: bool) -> Iterator[str]:
     """The split and the benchmarks that training is validated on."""
-    from compo_pipeline.training.settings import TrainingSettings
     from compo_pipeline.training.validation import KEY, check_split
     from compo_pipeline.tuning.selection import benchmark_files
 
-    settings = parse(TrainingSettings, parameters["training"], "training").validation
+    settings, data = parameters.training.validation, parameters.data
     if settings.every is None:
         return
     yield from _split(settings.split, f"{KEY}.split", data)
-    reported = value_at(parameters, "benchmarks.retrieval.split")
-    yield from _refusal(check_split, settings, parameters["views"]["split"], reported)
+    reported = parameters.benchmarks.retrieval.split
+    yield from _refusal(check_split, settings, parameters.views.split, reported)
     try:
         files = benchmark_files(settings)
     except SettingsError as error:
         yield error.message
         return
     if files is not None:
-        yield from _benchmarks(asdict(files), f"{KEY}.benchmarks", data, rendered=rendered)
+        yield from _benchmarks(files, f"{KEY}.benchmarks", data, rendered=rendered)
 
 
-def _check_processes(values: Mapping[str, Any]) -> None:
+def _check_processes(settings: TrainingSettings) -> None:
     from compo_pipeline.training.ranks import Ranks
-    from compo_pipeline.training.settings import TrainingSettings
 
-    settings = parse(TrainingSettings, values, "training")
     nodes, processes = settings.distributed.nnodes, settings.distributed.nproc_per_node
     if processes != "auto":
         ranks = Ranks(0, nodes * processes)
         ranks.refuse_uneven(settings.batch_size, settings.contrast_group)
 
 
-def _words(values: Mapping[str, Any], key: str) -> Iterator[str]:
+def _words(settings: Any, key: str) -> Iterator[str]:
     """The sources of the words that rules write: WordNet, ratings, units of a caption."""
     from compo_pipeline.language import concreteness, unit_files
     from compo_pipeline.language.replacements import replacer
 
-    source = values.get("replacements", "lexicon")
-    yield from _refusal(lambda: replacer(source, key=f"{key}.replacements"))
-    if "concreteness" in values:
-        place = f"{key}.concreteness"
-        chosen = parse(concreteness.ConcretenessSettings, values["concreteness"], place)
-        yield from _refusal(concreteness.load, chosen, place)
-    if folder := values.get("unit_files"):
+    if source := getattr(settings, "replacements", None):
+        yield from _refusal(partial(replacer, source, key=f"{key}.replacements"))
+    if chosen := getattr(settings, "concreteness", None):
+        yield from _refusal(concreteness.load, chosen, f"{key}.concreteness")
+    if folder := getattr(settings, "unit_files", None):
         yield from _refusal(unit_files.files, Path(folder), f"{key}.unit_files")
 
 
@@ -344,28 +354,26 @@ def _language(model: str) -> Iterator[str]:
 
 
 def _model(
-    values: Mapping[str, Any], key: str = "model", *, tracking: Mapping[str, Any] | None = None
+    settings: ModelSettings, key: str = "model", *, tracking: TrackingSettings | None = None
 ) -> Iterator[str]:
     """The files of a model, or the registered version where the pipeline reads those.
 
     Args:
-        values: of the model's settings.
+        settings: of the model.
         key: the YAML key of these settings.
         tracking: settings of the registry; None where registered versions are not read.
     """
     from compo_pipeline.models import sources
-    from compo_pipeline.models.settings import REGISTRY_PREFIX, ModelSettings
+    from compo_pipeline.models.settings import REGISTRY_PREFIX
 
-    settings = parse(ModelSettings, values, "model")
     if settings.tokenizer is not None and not Path(settings.tokenizer).exists():
         yield f"{key}.tokenizer: there is no file or folder '{settings.tokenizer}'"
     check: Callable[[], object] = partial(sources.find_source, settings)
     if tracking is not None and settings.name.startswith(REGISTRY_PREFIX):
-        from compo_pipeline.registry.settings import TrackingSettings
         from compo_pipeline.registry.tracking import configure
         from compo_pipeline.registry.versions import version_of
 
-        configure(parse(TrackingSettings, tracking, "tracking"), Path.cwd())
+        configure(tracking, Path.cwd())
         check = partial(version_of, settings.name, "model.name")
     try:
         check()

@@ -1,60 +1,75 @@
-"""Settings classes by YAML key, and the check of all settings before the first node of a run.
+"""All settings of the project as one typed tree, and their check before the first node of a run.
 
-Each node parses its own settings; here those of all nodes are parsed once before the first one
-starts, so that no mistake appears after hours of work.
+Every default and every meaning is written in a settings class; conf/base holds what the demo sets.
 """
 
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import field, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
-from compo_pipeline.configuration import SettingsError, parse, value_at
-from compo_pipeline.methods.registry import METHOD_SETTINGS, METHODS, build, find
+from pydantic import Field, StrictInt
+
+from compo_pipeline.analysis.settings import AttentionSettings, SweepSettings
+from compo_pipeline.artefacts.settings import LanguageSettings, PretrainingSettings
+from compo_pipeline.configuration import (
+    SPEED,
+    Name,
+    Open,
+    SettingsError,
+    defaults,
+    field_paths,
+    leaves,
+    nearest,
+    parse,
+    plain,
+    settings,
+    speed_paths,
+    value_at,
+    with_values,
+)
+from compo_pipeline.counterfactuals.settings import CounterfactualSettings
+from compo_pipeline.datasets.settings import SCENES, DataSettings
+from compo_pipeline.engines import PrepareSettings
+from compo_pipeline.evaluation.settings import (
+    BenchmarksSettings,
+    ComparisonSet,
+    EvaluationSettings,
+    SuiteSettings,
+)
+from compo_pipeline.methods.registry import METHOD_SETTINGS, METHODS, build, find, method_type
+from compo_pipeline.methods.views import ViewSettings
+from compo_pipeline.models.settings import ExportSettings, ModelSettings
+from compo_pipeline.parameters import keys, variants
+from compo_pipeline.parameters.urls import RemoteSettings
+from compo_pipeline.quality.settings import DataValidationSettings, IngestSettings
+from compo_pipeline.registry.settings import (
+    PromotionSettings,
+    RegistrationSettings,
+    ServingSettings,
+    TrackingSettings,
+)
+from compo_pipeline.scenes.dataset import SceneSettings
+from compo_pipeline.training.settings import TrainingSettings
+from compo_pipeline.tuning.settings import TuningSettings
 
 if TYPE_CHECKING:
+    from kedro.config import OmegaConfigLoader
     from kedro.pipeline import Pipeline
 
 PARAMS = "params:"
-# Settings classes of nodes, by YAML key.
-SETTINGS = {
-    "attention": "compo_pipeline.analysis.settings:AttentionSettings",
-    "benchmarks": "compo_pipeline.evaluation.settings:BenchmarksSettings",
-    "counterfactuals": "compo_pipeline.counterfactuals.settings:CounterfactualSettings",
-    "data": "compo_pipeline.datasets.settings:DataSettings",
-    "evaluation": "compo_pipeline.evaluation.settings:EvaluationSettings",
-    "export": "compo_pipeline.models.settings:ExportSettings",
-    "ingest": "compo_pipeline.quality.settings:IngestSettings",
-    "language.training": "compo_pipeline.artefacts.settings:LanguageModelSettings",
-    "model": "compo_pipeline.models.settings:ModelSettings",
-    "prepare": "compo_pipeline.engines:PrepareSettings",
-    "pretraining": "compo_pipeline.artefacts.settings:PretrainingSettings",
-    "promotion": "compo_pipeline.registry.settings:PromotionSettings",
-    "registration": "compo_pipeline.registry.settings:RegistrationSettings",
-    "scenes": "compo_pipeline.scenes.dataset:SceneSettings",
-    "suite": "compo_pipeline.evaluation.settings:SuiteSettings",
-    "tracking": "compo_pipeline.registry.settings:TrackingSettings",
-    "training": "compo_pipeline.training.settings:TrainingSettings",
-    "tuning": "compo_pipeline.tuning.settings:TuningSettings",
-    "validation": "compo_pipeline.quality.settings:DataValidationSettings",
-    "views": "compo_pipeline.methods.views:ViewSettings",
-    "wise_ft": "compo_pipeline.analysis.settings:SweepSettings",
-}
-# Of caption editors and image generators; the node that uses one parses its settings.
-_OF_COUNTERFACTUALS = {
+# Part of the name of a folder; YAML reads a variant 2 as a number.
+_Label = Annotated[Name, Field(coerce_numbers_to_str=True)]
+# Settings classes of caption editors and image generators; the node that uses one parses its own.
+EDITORS = {
     "counterfactuals.rules": "compo_pipeline.counterfactuals.settings:RulesSettings",
     "counterfactuals.endpoint": "compo_pipeline.counterfactuals.settings:EndpointSettings",
     "counterfactuals.transformers": "compo_pipeline.counterfactuals.settings:TransformersSettings",
     "counterfactuals.scenes": "compo_pipeline.scenes.counterfactuals:SceneEditSettings",
     "counterfactuals.diffusion": "compo_pipeline.counterfactuals.settings:DiffusionSettings",
-}
-# Settings that name a caption editor or an image generator.
-CHOICES = ("caption_editor", "image_generator")
-# Of hooks and commands; each parses its own.
-_OF_OTHERS = {
-    "remote": "compo_pipeline.parameters.urls:RemoteSettings",
-    "serving": "compo_pipeline.registry.settings:ServingSettings",
 }
 # Names of the precisions, for settings that choose a device.
 _PRECISIONS = {
@@ -64,18 +79,218 @@ _PRECISIONS = {
 }
 
 
-def class_paths() -> dict[str, str]:
-    """Import paths of all settings classes by YAML key."""
+@settings
+class MethodSettings:
+    """The settings of a method; `compo-pipeline params <method>` lists them."""
+
+    views: dict[str, Any] = field(default_factory=dict)
+    """What a training example is made of."""
+    objective: dict[str, Any] = field(default_factory=dict)
+    """The losses, and what is trained."""
+
+
+@settings
+class PathSettings:
+    """Folders that nodes write; the catalog entries of the same names point to them."""
+
+    data_docs: str
+    """Data Docs, the pages of the validation."""
+    features: str
+    """Features of frozen image towers, for every trial; deleting them is always safe."""
+    counterfactuals_state: str
+    """Every text and image that any run has made; it outlives what DVC deletes before a stage."""
+    counterfactual_images: str
+    """Images of edited captions."""
+    counterfactuals_preview: str
+    """Page of edited captions and their images."""
+    views: str
+    """Tables of training examples."""
+    views_preview: str
+    """Page of training examples."""
+    checkpoint: str
+    """Checkpoint of the method."""
+    control_checkpoint: str
+    """Checkpoint of the plain fine-tuning control."""
+    resume: str
+    """State to resume a training from; it outlives what DVC deletes before a stage."""
+    report: str
+    """Report of a run."""
+    embeddings: str
+    """Embeddings by every model that `kedro run --pipeline=benchmark` has scored; deleting them is
+    always safe."""
+    suite_report: str
+    """Page of a list of models."""
+    benchmark_diff_report: str
+    """Page of the items that two models differ in."""
+    model_output: str
+    """Results of the runs of a dataset, in <method>/<variant>/seed=<n>."""
+    comparison_report: str
+    """Page of a set of runs."""
+    tuning: str
+    """Records of a study."""
+    tuning_trials: str
+    """States of its trials."""
+    tuning_confirmed: str
+    """Trainings that confirm its best values."""
+    tuning_report: str
+    """Page of a study."""
+    wise_ft_report: str
+    """Page of the models between base and fine-tuned."""
+    attention_report: str
+    """Pages of attention."""
+    export: str
+    """Exported model that is registered."""
+    exported: str
+    """Checkpoint in other formats."""
+    promotion_report: str
+    """Page of the last decision of the gate."""
+    image_tower: str
+    """Image tower of the shipped base."""
+    base_model: str
+    """The shipped base, trained again."""
+
+
+@settings
+class Parameters:
+    """All settings of the project but those of the methods, each under its name."""
+
+    dataset: _Label
+    """Name of the data: a folder under data/<layer>/."""
+    method: _Label
+    """Name of the method."""
+    variant: _Label
+    """A named variant, or a label for values of your own."""
+    seed: StrictInt
+    """Seed of everything that is drawn at random in views and training."""
+    models: str
+    """List of models that `kedro run --pipeline=benchmark` scores: one of `model_lists`."""
+    set: str
+    """Set of runs that `kedro run --pipeline=comparison` compares: one of `comparison_sets`."""
+    data: DataSettings
+    paths: PathSettings
+    promotion: PromotionSettings
+    training: TrainingSettings
+    tuning: TuningSettings
+    validation: DataValidationSettings
+    attention: AttentionSettings = field(default_factory=AttentionSettings)
+    benchmarks: BenchmarksSettings = field(default_factory=BenchmarksSettings)
+    comparison_sets: Open[ComparisonSet] = field(default_factory=dict)
+    """Sets of runs that `kedro run --pipeline=comparison --params set=<name>` trains where they are
+    missing, and compares."""
+    counterfactuals: CounterfactualSettings = field(default_factory=CounterfactualSettings)
+    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+    export: ExportSettings = field(default_factory=ExportSettings)
+    ingest: IngestSettings = field(default_factory=IngestSettings)
+    language: LanguageSettings = field(default_factory=LanguageSettings)
+    model: ModelSettings = field(default_factory=ModelSettings)
+    model_lists: Open[Open[ModelSettings]] = field(default_factory=dict)
+    """Models that `kedro run --pipeline=benchmark --params models=<list>` scores, by list; the
+    first of a list is the baseline."""
+    prepare: Annotated[PrepareSettings, SPEED] = field(default_factory=PrepareSettings)
+    pretraining: PretrainingSettings = field(default_factory=PretrainingSettings)
+    registration: RegistrationSettings = field(default_factory=RegistrationSettings)
+    remote: RemoteSettings = field(default_factory=RemoteSettings)
+    scenes: SceneSettings = field(default_factory=SceneSettings)
+    serving: ServingSettings = field(default_factory=ServingSettings)
+    spaces: Open[Open[Any]] = field(default_factory=dict)
+    """Search spaces of `kedro run --pipeline=tuning`, by method: a setting to its kind and
+    bounds."""
+    suite: SuiteSettings = field(default_factory=SuiteSettings)
+    tracking: TrackingSettings = field(default_factory=TrackingSettings)
+    variants: Open[Open[dict[str, Any]]] = field(default_factory=dict)
+    """Values that `--params variant=<name>` stands for, by dotted key: by method, or for all."""
+    views: ViewSettings = field(default_factory=ViewSettings)
+    wise_ft: SweepSettings = field(default_factory=SweepSettings)
+
+    def __post_init__(self) -> None:
+        """Refuse search spaces and variants of methods that do not exist."""
+        for key, names in (("spaces", self.spaces), ("variants", self.variants)):
+            known = [*METHODS, *(["all"] if key == "variants" else [])]
+            if unknown := next((name for name in names if name not in known), None):
+                raise ValueError(
+                    f"{key}.{unknown}: there is no such method{nearest(unknown, known)} "
+                    f"(known: {', '.join(known)})"
+                )
+
+
+@settings
+class CommandOptions:
+    """The options of the command line, for commands that are shown to the user."""
+
+    env: str | None = None
+    """Kedro's environment; null is its default."""
+    params: dict[str, Any] = field(default_factory=dict)
+    """What `--params` gave."""
+
+
+@settings
+class RunSettings(Parameters):
+    """All settings of a run, as its nodes get them."""
+
+    method_settings: MethodSettings = field(default_factory=MethodSettings)
+    """Those of the method in use."""
+    command: CommandOptions = field(default_factory=CommandOptions)
+    """How the run was started."""
+
+
+def configured_values(loader: OmegaConfigLoader) -> dict[str, Any]:
+    """The settings of a run, all defaults included, as YAML has them.
+
+    Raises:
+        SettingsError: an unknown key or a value that cannot be used, one line each.
+    """
+    environment, runtime = loader.env or loader.default_run_env, loader.runtime_params or {}
+    conf = Path(loader.conf_source)
+    keys.check(conf, environment)
+    for folder in dict.fromkeys(("base", environment)):
+        _check_compute_file(conf / folder / keys.COMPUTE)
+    # Names with an underscore are YAML anchors and the like.
+    given = {name: v for name, v in loader["parameters"].items() if not name.startswith("_")}
+    method = find(str(given["method"])).name
+    place = _place_of(conf, environment, runtime, given)
+    values = variants.applied(given, runtime, environment)
+    own = parse(MethodSettings, values.get(method) or {}, method, place)
+    values = {name: each for name, each in values.items() if name not in METHODS}
+    parsed = plain(parse(Parameters, values, "", place, _paths_of_method(method)))
+    parsed["data"]["root"] = values["data"]["root"]  # a Path has one slash of a URL's two
+    parsed[METHOD_SETTINGS] = plain(own)
+    parsed["command"] = {"env": loader.env, "params": dict(runtime)}
+    return _with_rendered_benchmarks(parsed)
+
+
+def run_settings(values: Mapping[str, Any]) -> RunSettings:
+    """The typed settings of what `configured_values` returned."""
+    return parse(RunSettings, values, "")
+
+
+def settings_classes() -> dict[str, type]:
+    """Settings classes by YAML key: of top-level keys, methods, editors and generators."""
+    own = {name: hint for name, hint in get_type_hints(Parameters).items() if is_dataclass(hint)}
+    editors = {key: pkgutil.resolve_name(path) for key, path in EDITORS.items()}
     methods = {
-        f"{name}.{part}": f"{entry.path}.{part}_type"
-        for name, entry in METHODS.items()
+        f"{name}.{part}": getattr(method_type(name), f"{part}_type")
+        for name in METHODS
         for part in ("views", "objective")
     }
-    return SETTINGS | _OF_COUNTERFACTUALS | _OF_OTHERS | methods
+    return own | editors | methods
 
 
-def check_settings(parameters: Mapping[str, Any], pipeline: Pipeline) -> None:
-    """Parse the settings of all nodes of a pipeline, and resolve devices and precisions.
+def all_values(loader: OmegaConfigLoader) -> dict[str, Any]:
+    """All values of an environment, with those of every method, editor and generator.
+
+    What must be set before it is used is null.
+    """
+    values, given = configured_values(loader), loader["parameters"]
+    for key, cls in settings_classes().items():
+        owner, _, part = key.partition(".")
+        if part:
+            own = leaves((given.get(owner) or {}).get(part) or {})
+            values.setdefault(owner, {})[part] = with_values(defaults(cls), dict(own))
+    return values
+
+
+def check_settings(parameters: RunSettings, pipeline: Pipeline) -> None:
+    """Check what the pipeline decides: settings of its method and editor, devices, precisions.
 
     Args:
         parameters: the project's.
@@ -85,42 +300,37 @@ def check_settings(parameters: Mapping[str, Any], pipeline: Pipeline) -> None:
         SettingsError: a value cannot be used; names its YAML key.
     """
     read = read_parameters(pipeline)
-    for key in sorted(read & SETTINGS.keys()):
-        settings: type = pkgutil.resolve_name(SETTINGS[key])
-        parsed: Any = parse(settings, value_at(parameters, key), key)
-        if key in _PRECISIONS:
-            _check_compute(parsed, key)
+    for key in sorted(read & _PRECISIONS.keys()):
+        _check_compute(getattr(parameters, key), key)
     if {METHOD_SETTINGS, f"{METHOD_SETTINGS}.views"} & read:
-        own = parameters[METHOD_SETTINGS]
-        build(parameters["method"], own["views"], own["objective"])
+        own = parameters.method_settings
+        build(parameters.method, own.views, own.objective)
     if edits_captions(read, parameters):
-        for name in {parameters["counterfactuals"][each] for each in CHOICES} - {None}:
+        chosen = parameters.counterfactuals
+        for name in {chosen.caption_editor, chosen.image_generator} - {None}:
             key = f"counterfactuals.{name}"
-            parse(pkgutil.resolve_name(_OF_COUNTERFACTUALS[key]), value_at(parameters, key), key)
+            parse(pkgutil.resolve_name(EDITORS[key]), getattr(chosen, str(name)), key)
 
 
-def check_runner(runner: str, parameters: Mapping[str, Any], pipeline: Pipeline) -> None:
+def check_runner(runner: str, parameters: RunSettings, pipeline: Pipeline) -> None:
     """Refuse to train on several processes outside of the main one's main thread.
 
     Args:
         runner: name of Kedro's runner; the default is "None".
-        parameters: the project's, after `check_settings`.
+        parameters: the project's.
         pipeline: the one that is about to run.
 
     Raises:
         SettingsError: the runner is not the sequential one.
     """
-    from compo_pipeline.training.settings import DistributedSettings
-
     if "checkpoint" not in pipeline.all_outputs() or "SequentialRunner" in runner:
         return
-    key = "training.distributed"
-    settings = parse(DistributedSettings, value_at(parameters, key), key)
-    if runner != "None" and not settings.alone:
+    if runner != "None" and not parameters.training.distributed.alone:
         raise SettingsError(
-            f"{key}: the runner must be SequentialRunner, got {runner.split('.')[-1].split()[0]}: "
-            "others run nodes in threads or in processes that may have none of their own, where "
-            "the training's processes would outlive an interrupted run"
+            "training.distributed: the runner must be SequentialRunner, got "
+            f"{runner.split('.')[-1].split()[0]}: others run nodes in threads or in processes that "
+            "may have none of their own, where the training's processes would outlive an "
+            "interrupted run"
         )
 
 
@@ -129,9 +339,61 @@ def read_parameters(pipeline: Pipeline) -> set[str]:
     return {name.removeprefix(PARAMS) for name in pipeline.inputs() if name.startswith(PARAMS)}
 
 
-def edits_captions(read: set[str], parameters: Mapping[str, Any]) -> bool:
+def edits_captions(read: set[str], parameters: RunSettings) -> bool:
     """Whether a pipeline edits captions, as the method needs counterfactuals."""
-    return {"method", "counterfactuals"} <= read and find(parameters["method"]).counterfactuals
+    return {"method", "counterfactuals"} <= read and find(parameters.method).counterfactuals
+
+
+def _check_compute_file(file: Path) -> None:
+    """Refuse settings that change results in a file that DVC does not read."""
+    allowed = {*speed_paths(Parameters)}
+    given = keys.content_of(file) if file.exists() else {}
+    wrong = [
+        key
+        for key, _ in leaves(given)
+        if not any(key == each or key.startswith(f"{each}.") for each in allowed)
+    ]
+    if wrong:
+        raise SettingsError(
+            f"conf/{file.parent.name}/{file.name}: {', '.join(wrong)} may change results, and DVC "
+            f"does not read this file; expected {', '.join(sorted(allowed))}"
+        )
+
+
+def _place_of(
+    conf: Path, environment: str, runtime: Mapping[str, Any], given: Mapping[str, Any]
+) -> Callable[[str], str]:
+    """Where a dotted key is set, for errors: in a file, by `--params`, or by the named variant."""
+    configured = keys.place_of(conf, environment, runtime)
+    variant = variants.named(given, given["method"]).get(str(given["variant"]), {})
+
+    def place(key: str) -> str:
+        found = configured(key)
+        by_variant = key in variant and not found.startswith("--params")
+        return variants.place_of(given) if by_variant else found
+
+    return place
+
+
+def _paths_of_method(name: str) -> Iterator[str]:
+    """Dotted keys of a method's settings; imports the method when they are asked for."""
+    method = method_type(name)
+    yield from field_paths(method.views_type, f"{name}.views")
+    yield from field_paths(method.objective_type, f"{name}.objective")
+
+
+def _with_rendered_benchmarks(values: dict[str, Any]) -> dict[str, Any]:
+    """Set the default of `benchmarks.root` for rendered scenes: the benchmarks in their folder."""
+    data = values["data"]
+    if data["format"] != SCENES:
+        return values
+    rendered = {
+        "benchmarks.root": f"{data['root']}/benchmarks/test",
+        "training.validation.benchmarks.root": f"{data['root']}/benchmarks/val",
+        "tuning.benchmarks.root": f"{data['root']}/benchmarks/val",
+    }
+    unset = {key: root for key, root in rendered.items() if value_at(values, key) is None}
+    return with_values(values, unset)
 
 
 def _check_compute(settings: Any, key: str) -> None:

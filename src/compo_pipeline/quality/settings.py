@@ -1,4 +1,4 @@
-"""Settings of ingest and validation (parameters_ingest.yml, parameters_validation.yml)."""
+"""Settings of the YAML keys `ingest` and `validation`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt
 
-from compo_pipeline.configuration import Share, nearest, settings
+from compo_pipeline.configuration import Open, Share, nearest, settings
 from compo_pipeline.images.decoding import PILLOW_LIMIT, Limits
 from compo_pipeline.records import Fact
 
@@ -111,7 +111,7 @@ class DataValidationSettings:
 
     tolerated_share: Share
     """The run fails when more than this share of the records is bad, and when all are."""
-    rules: dict[str, RowRule]
+    rules: Open[RowRule]
     """By name; quarantine lists a row under the first rule that it breaks."""
     known_words: Share | None = 0.7
     """The run fails when the language pipeline knows less than this share of the captions' words:

@@ -17,7 +17,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -28,7 +28,7 @@ from uuid import uuid4
 
 from compo_pipeline import __version__
 from compo_pipeline.compute import choose_device, use_cores
-from compo_pipeline.configuration import PlainError, parse
+from compo_pipeline.configuration import PlainError
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.registry import tracking, versions
 from compo_pipeline.registry.settings import (
@@ -94,7 +94,9 @@ class Refusal(Exception):
 
 
 def run(
-    parameters: Mapping[str, Any],
+    settings: ServingSettings,
+    registration: RegistrationSettings,
+    store: TrackingSettings,
     model: str | None,
     alias: str | None,
     version: int | None,
@@ -104,7 +106,9 @@ def run(
     """Serve a version until the process is interrupted.
 
     Args:
-        parameters: the project's, whose folder is the working directory.
+        settings: device and limits of the server.
+        registration: name and public key of the versions.
+        store: MLflow's; a relative path is below the working directory.
         model: `models:/<name>@<alias>`, `models:/<name>/<version>` or the folder of an exported
             model; None is the model of the setting `registration.name`.
         alias: of the version; None is the champion.
@@ -120,7 +124,6 @@ def run(
     import uvicorn
 
     require_free(host, port)
-    settings = parse(ServingSettings, parameters["serving"], "serving")
     device = str(choose_device(settings.device, key="serving.device"))
     use_cores()
     # Of the whole process, as the cores: an image in a CSV is longer than Python's default.
@@ -129,8 +132,7 @@ def run(
         loaded = load(Path(model), device)
         served = Served(Path(model).resolve().name, None, loaded.fingerprint)
     else:
-        tracking.connect(parse(TrackingSettings, parameters["tracking"], "tracking"), Path.cwd())
-        registration = parse(RegistrationSettings, parameters["registration"], "registration")
+        tracking.connect(store, Path.cwd())
         if model is not None:
             found = versions.version_of(model, "--model")
         else:

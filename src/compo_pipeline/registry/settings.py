@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -17,7 +16,7 @@ from pydantic import (
     PositiveInt,
 )
 
-from compo_pipeline.configuration import Name, Share, Title, settings
+from compo_pipeline.configuration import Name, Open, Share, Title, settings
 
 CHAMPION, PREVIOUS = "champion", "previous"
 
@@ -137,7 +136,7 @@ class Gate:
 
     version: int
     """A number of your own for these rules."""
-    rules: Annotated[Mapping[str, GateRule], Field(min_length=1)]
+    rules: Annotated[Open[GateRule], Field(min_length=1)]
     """Rules by name."""
     items: PositiveInt = 100
     """The least number of scored items, and of their images, for a figure."""

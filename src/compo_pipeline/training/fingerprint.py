@@ -13,11 +13,11 @@ from typing import Any
 
 from compo_pipeline.code_fingerprint import code_fingerprint
 from compo_pipeline.compute import Compute
-from compo_pipeline.configuration import PlainError, leaves
+from compo_pipeline.configuration import PlainError, leaves, speed_paths
 from compo_pipeline.methods.contract import Method
 from compo_pipeline.storage import file_sha256
 from compo_pipeline.training import checkpoint
-from compo_pipeline.training.settings import NOT_FINGERPRINTED, TrainingSettings
+from compo_pipeline.training.settings import TrainingSettings
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,9 @@ def run_fingerprint(
         seed: of the order of rows.
         inputs: hashes by name, of what the run starts from: data, views, base weights, code.
     """
-    recipe = {k: value for k, value in asdict(settings).items() if k not in NOT_FINGERPRINTED}
+    # The mixture of weights is made of the trained ones afterwards.
+    left_out = {*speed_paths(TrainingSettings), "wise_ft"}
+    recipe = {name: value for name, value in asdict(settings).items() if name not in left_out}
     recipe |= {"device": compute.device.type, "precision": compute.precision}
     if settings.selects:
         del recipe["validation"]["benchmarks"]  # a path; the files are among the inputs

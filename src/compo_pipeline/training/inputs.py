@@ -5,33 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from compo_pipeline.configuration import parse
-from compo_pipeline.engines import KEY, LOCAL, PrepareSettings
+from compo_pipeline.engines import LOCAL, PrepareSettings
+from compo_pipeline.models.settings import ModelSettings
 from compo_pipeline.records import Caption
 from compo_pipeline.seeding import digest
-from compo_pipeline.tables.rows import training_rows
+from compo_pipeline.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from compo_pipeline.models.loading import LoadedModel
-    from compo_pipeline.models.settings import ModelSettings
-    from compo_pipeline.training.settings import TrainingSettings
-
-# Inputs of a node that calls `training_inputs`.
-NODE_INPUTS = {
-    "valid_captions": "valid_captions",
-    "manifest": "manifest",
-    "views": "views",
-    "counterfactual_images": "counterfactual_images",
-    "model": "params:model",
-    "training": "params:training",
-    "split": "params:views.split",
-    "root": "params:data.root",
-    "seed": "params:seed",
-    "paths": "params:paths",
-    "prepare": "params:prepare",
-}
 
 
 class Measure(Protocol):
@@ -102,42 +85,3 @@ class TrainingInputs:
 
     prepare: PrepareSettings = LOCAL
     """What embeds images before training."""
-
-
-def training_inputs(
-    valid_captions: Sequence[Caption],
-    manifest: Mapping[str, Any],
-    views: Path,
-    counterfactual_images: Path,
-    model: Mapping[str, Any],
-    training: Mapping[str, Any],
-    held_out: HeldOut,
-    split: str,
-    root: str,
-    seed: int,
-    paths: Mapping[str, str],
-    prepare: Mapping[str, Any],
-) -> TrainingInputs:
-    """The inputs of a training from tables and parameters.
-
-    Raises:
-        SettingsError: a setting cannot be used.
-    """
-    from compo_pipeline.models.settings import ModelSettings
-    from compo_pipeline.training.settings import TrainingSettings
-
-    recipe = parse(TrainingSettings, training, "training")
-    return TrainingInputs(
-        captions=training_rows(valid_captions, split),
-        data_hash=str(manifest["data_hash"]),
-        views=views,
-        root=Path(root),
-        model=parse(ModelSettings, model, "model"),
-        settings=recipe,
-        seed=seed,
-        resume=Path(paths["resume"]),
-        counterfactual_images=counterfactual_images,
-        features=Path(paths["features"]),
-        held_out=held_out,
-        prepare=parse(PrepareSettings, prepare, KEY),
-    )

@@ -73,17 +73,20 @@ class Job:
     """Where the checkpoint goes."""
 
 
-def jobs_of(method: Method, paths: Mapping[str, str], *, control: bool) -> list[Job]:
+def jobs_of(
+    method: Method, checkpoint: Path, control_checkpoint: Path, *, control: bool
+) -> list[Job]:
     """The trainings of a method and, where there is to be one, of its control.
 
     Args:
         method: the method.
-        paths: folders of the checkpoints (`checkpoint`, `control_checkpoint`).
+        checkpoint: folder of the method's checkpoint.
+        control_checkpoint: that of the control's.
         control: whether a control is wanted.
     """
-    jobs = [Job(method, method.name, Path(paths["checkpoint"]))]
+    jobs = [Job(method, method.name, checkpoint)]
     if no_control(method, wanted=control) is None:
-        jobs.append(Job(control_of(method), CONTROL, Path(paths["control_checkpoint"])))
+        jobs.append(Job(control_of(method), CONTROL, control_checkpoint))
     return jobs
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from compo_pipeline.configuration import Share, settings
+from compo_pipeline.configuration import SPEED, Share, settings
 
 _BelowOne = Annotated[float, Field(ge=0, lt=1)]
 
@@ -73,7 +73,7 @@ class BenchmarkFiles:
     """Benchmark files of the validation split."""
 
     root: str | None = None
-    """Folder with one folder of annotation files per benchmark."""
+    """Folder with one folder of annotation files per benchmark; null is that of rendered scenes."""
 
     images: str | None = None
     """Folder of the images that those files name; null is `<root>/<benchmark>/images` where it is
@@ -200,12 +200,12 @@ class TrainingSettings:
     the number of processes, and the loss is the mean over the groups. Null contrasts all rows.
     """
 
-    microbatch: PositiveInt | None = None
+    microbatch: Annotated[PositiveInt | None, SPEED] = None
     """Images or texts that a tower encodes at a time, for batches that do not fit into memory; the
     gradient is that of the whole batch (docs/scale.md). Null encodes all at once.
     """
 
-    device: str = "auto"
+    device: Annotated[str, SPEED] = "auto"
     """auto, cpu, cuda, cuda:<n> or mps; auto is CUDA where there is a GPU, else the CPU."""
 
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
@@ -221,10 +221,10 @@ class TrainingSettings:
     compile: bool = False
     """Compile the towers' transformers by torch.compile: the first steps take minutes."""
 
-    distributed: DistributedSettings = field(default_factory=DistributedSettings)
+    distributed: Annotated[DistributedSettings, SPEED] = field(default_factory=DistributedSettings)
     """Processes and hosts that train together; by default this process alone."""
 
-    workers: NonNegativeInt = 1
+    workers: Annotated[NonNegativeInt, SPEED] = 1
     """Processes that read images and texts; 0 reads in the main process."""
 
     cache_features: bool = False
@@ -248,13 +248,13 @@ class TrainingSettings:
     wise_ft: MixtureSettings = field(default_factory=MixtureSettings)
     """Mixture of base and fine-tuned weights that is exported."""
 
-    save_every: PositiveInt = 250
+    save_every: Annotated[PositiveInt, SPEED] = 250
     """Steps between checkpoints of the state to resume from."""
 
-    log_every: PositiveInt = 25
+    log_every: Annotated[PositiveInt, SPEED] = 25
     """Steps between points of the curves."""
 
-    overwrite: bool = False
+    overwrite: Annotated[bool, SPEED] = False
     """Start again where the state on disk belongs to another configuration."""
 
     max_steps: PositiveInt | None = None
@@ -305,16 +305,3 @@ class TrainingSettings:
                 "cache_features: images that are cropped at random at each step cannot be embedded "
                 "once; set it to false, or crop_scale to null"
             )
-
-
-# Settings that do not change the trained weights, up to floating point, so they are not part of a
-# run's fingerprint. The mixture is made of the trained weights afterwards.
-NOT_FINGERPRINTED = (
-    "workers",
-    "save_every",
-    "log_every",
-    "overwrite",
-    "wise_ft",
-    "microbatch",
-    "distributed",
-)

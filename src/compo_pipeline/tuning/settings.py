@@ -135,13 +135,9 @@ class ObjectiveSettings:
     """Figures of a second objective; the study then has a Pareto front, no constraints and no
     pruning.
     """
-    retrieval: GuardedFigures = field(
-        default_factory=lambda: GuardedFigures(("retrieval/i2t_r1/raw", "retrieval/t2i_r1/raw"))
-    )
+    retrieval: GuardedFigures = field(default_factory=GuardedFigures)
     """Constraint on retrieval."""
-    zero_shot: GuardedFigures = field(
-        default_factory=lambda: GuardedFigures(("zero_shot/top1/colours", "zero_shot/top1/things"))
-    )
+    zero_shot: GuardedFigures = field(default_factory=GuardedFigures)
     """Constraint on zero-shot accuracy."""
     penalty: NonNegativeFloat = 1.0
     """Points of score per point of constraint violation. Training may win back by its end what it

@@ -18,7 +18,7 @@ from optuna.exceptions import UpdateFinishedTrialError
 
 from compo_pipeline import compute
 from compo_pipeline.code_fingerprint import code_fingerprint
-from compo_pipeline.configuration import SettingsError, nearest, parse, with_values
+from compo_pipeline.configuration import SettingsError, nearest, parse, speed_paths, with_values
 from compo_pipeline.evaluation.benchmarks.items import Subtask
 from compo_pipeline.evaluation.contamination import items_fingerprint
 from compo_pipeline.evaluation.settings import EvaluationSettings
@@ -46,7 +46,7 @@ from compo_pipeline.tuning.workers import OnProgress, run
 # Attributes of a trial: its score without penalty, the steps it was trained for, all its metrics.
 SCORE, STEPS, METRICS = "score", "steps", "figures"
 # Settings of a training that change no result.
-_NOT_FINGERPRINTED = ("device", "distributed", "microbatch", "workers", "log_every", "overwrite")
+_NOT_FINGERPRINTED = frozenset(speed_paths(TrainingSettings)) - {"save_every"}  # a look is there
 # Loggers that are silenced during a trial.
 _LOGGERS = [
     logging.getLogger(f"compo_pipeline.{name}")

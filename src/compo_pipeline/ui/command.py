@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from compo_pipeline import progress
 from compo_pipeline.compute import choose_device, use_cores
-from compo_pipeline.configuration import SettingsError, parse
+from compo_pipeline.configuration import SettingsError
 from compo_pipeline.evaluation.benchmarks.items import Subtask
 from compo_pipeline.evaluation.benchmarks.loading import load_place, places
 from compo_pipeline.evaluation.settings import BenchmarksSettings, EvaluationSettings
@@ -29,12 +27,24 @@ log = logging.getLogger(__name__)
 
 
 def run(
-    parameters: Mapping[str, Any], alias: str, version: int | None, host: str, port: int
+    registration: RegistrationSettings,
+    store: TrackingSettings,
+    base: ModelSettings,
+    evaluation: EvaluationSettings,
+    benchmarks: BenchmarksSettings,
+    alias: str,
+    version: int | None,
+    host: str,
+    port: int,
 ) -> None:
     """Serve a version beside its base until the process is interrupted.
 
     Args:
-        parameters: the project's, whose folder is the working directory.
+        registration: name and public key of the versions.
+        store: MLflow's; a relative path is below the working directory.
+        base: the base model's settings.
+        evaluation: its device is used.
+        benchmarks: whose items are shown as examples.
         alias: of the version.
         version: its number, instead of an alias.
         host: address to listen on.
@@ -46,11 +56,6 @@ def run(
     """
     page.require_gradio()
     require_free(host, port)
-    registration = parse(RegistrationSettings, parameters["registration"], "registration")
-    store = parse(TrackingSettings, parameters["tracking"], "tracking")
-    base = parse(ModelSettings, parameters["model"], "model")
-    evaluation = parse(EvaluationSettings, parameters["evaluation"], "evaluation")
-    benchmarks = parse(BenchmarksSettings, parameters["benchmarks"], "benchmarks")
     tracking.connect(store, Path.cwd())
     found = versions.find(registration.name, alias, version)
     label = alias if version is None else f"version {version}"

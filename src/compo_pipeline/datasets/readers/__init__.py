@@ -65,7 +65,7 @@ def reader(data: DataSettings) -> Reader:
 def read(data: DataSettings) -> Iterator[RawCaption | Rejected]:
     """All records of a source: split by split, each in the order of its files."""
     chosen = reader(data)
-    for split, source in data.sources.items():
+    for split, source in data.splits.items():
         yield from chosen.read(data, split, source)
 
 
@@ -86,11 +86,11 @@ def locate(data: DataSettings) -> dict[str, Any]:
             f"data.root: there is no folder '{data.root}' (seen from {Path.cwd()}); "
             "set data.root to the folder that holds annotations and images"
         )
-    if not data.sources:
+    if not data.splits:
         raise SourceError("data.splits is empty: name at least a split for training")
     splits = {}
     files_in: dict[Path, int] = {}
-    for split, source in data.sources.items():
+    for split, source in data.splits.items():
         try:
             annotations = chosen.caption_files(data, source)
             records = _records(data, split, source)

@@ -64,8 +64,8 @@ def places(settings: BenchmarksSettings) -> list[Place]:
                 f"benchmarks.sets.{name}: there is no such benchmark{nearest(name, known)} "
                 f"(allowed: {', '.join(known)})"
             )
-        folder = files and (files.root or (settings.root and f"{settings.root}/{name}"))
-        if not files or not folder:
+        folder = files.root or (settings.root and f"{settings.root}/{name}")
+        if not folder:
             continue
         images = files.images or settings.images or _images_of(Path(folder), own=bool(files.root))
         found.append(Place(BENCHMARKS[name], Path(folder), Path(images), files))

@@ -1,0 +1,14 @@
+"""Fixtures of the tests of pipelines."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from compo_pipeline.preflight.settings import RunSettings, run_settings
+
+
+@pytest.fixture(scope="session")
+def shipped(context: Callable[..., Any]) -> RunSettings:
+    """The settings of conf/base, as nodes get them."""
+    return run_settings(context().params)
