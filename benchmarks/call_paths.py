@@ -39,7 +39,7 @@ ROOT = SOURCE.parent
 CO_OPTIMIZED = 1  # set for functions; not for the bodies of modules and classes
 NODE = "kedro/runner/task.py:execute"
 TRIAL = "optuna/study/_optimize.py:_run_trial"
-HOOK = "pluggy/_hooks.py:__call__"
+HOOKS = "/pluggy/"  # calls Kedro's hooks
 PAGES = f"{SOURCE}/compo_pipeline/presentation/"
 
 
@@ -83,7 +83,7 @@ class CalledFiles:
         name = f"{file}:{frame.f_code.co_name}"
         if name.endswith(self.path.start):
             self._inside += step
-        elif name.endswith(HOOK) or file.startswith(PAGES):
+        elif HOOKS in file or file.startswith(PAGES):
             self._outside += step
         elif self._inside and not self._outside and file.startswith(f"{SOURCE}{os.sep}"):
             if event == "call" and frame.f_code.co_flags & CO_OPTIMIZED:
