@@ -8,7 +8,7 @@ of its room run there, those of its own file first. A mutant is killed if a test
 tests take more than 60 processor seconds, which is reported apart. Texts are not mutated: most are
 messages.
 
-Before, the unchanged copy must pass the same tests in half the time. Outcomes are appended to a
+Before, the unchanged copy must pass the same tests in three quarters of the time. Outcomes are appended to a
 file of JSON lines; mutants that have one there, of the same source, are not run again. Prints the
 share of killed mutants with its 95% Wilson interval, and the survivors.
 """
@@ -52,6 +52,7 @@ TARGETS = {
     "training/checkpoint.py": "training/test_checkpoint.py",
 }
 SECONDS = 60  # of processor time, so that other work on the machine kills no mutant
+UNCHANGED_SECONDS = 45  # without a mutant
 WALL_SECONDS = 900  # for tests that wait for something without end
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -254,7 +255,7 @@ def copied(root: Path, folder: Path) -> Path:
 def outcome(project: Path, tests: Sequence[str], seconds: int = SECONDS) -> str:
     """What the tests say of a copy: survived, killed, or timed out."""
     environment = {**os.environ, "PYTHONPATH": str(project / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-    options = ["-q", "-x", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
+    options = ["-q", "-x", "-p", "no:cacheprovider"]
     process = subprocess.Popen(
         [sys.executable, "-m", "pytest", *options, *tests],
         cwd=project,
@@ -289,14 +290,15 @@ def tried(mutant: Mutant, project: Path) -> str:
 
 
 def check_unchanged(project: Path, files: Sequence[str]) -> None:
-    """Refuse tests that do not pass on the unchanged copy, or that need most of the time.
+    """Refuse tests that do not pass on the unchanged copy, or that need nearly all of the time.
 
     Raises:
         SystemExit: the first such tests.
     """
     for tests in sorted({" ".join(sorted(tests_of(project, file))) for file in files}):
-        if (found := outcome(project, tests.split(), SECONDS // 2)) != "survived":
-            raise SystemExit(f"without a mutant: {found} within {SECONDS // 2} s: {tests}")
+        if (found := outcome(project, tests.split(), UNCHANGED_SECONDS)) != "survived":
+            reason = "take longer" if found == "timed out" else "fail"
+            raise SystemExit(f"without a mutant, within {UNCHANGED_SECONDS} s: {reason}: {tests}")
 
 
 def run(wanted: Sequence[Mutant], root: Path, jobs: int, results: Path) -> None:
