@@ -8,9 +8,9 @@ of its room run there, those of its own file first. A mutant is killed if a test
 tests take more than 60 processor seconds, which is reported apart. Texts are not mutated: most are
 messages.
 
-Before, the unchanged copy must pass the same tests in three quarters of the time. Outcomes are appended to a
-file of JSON lines; mutants that have one there, of the same source, are not run again. Prints the
-share of killed mutants with its 95% Wilson interval, and the survivors.
+Before, the unchanged copy must pass the same tests in three quarters of the time. Outcomes are
+appended to a file of JSON lines; mutants that have one there, of the same source, are not run
+again. Prints the share of killed mutants with its 95% Wilson interval, and the survivors.
 """
 
 from __future__ import annotations
