@@ -1,0 +1,132 @@
+"""Mutants of the code (benchmarks/mutants.py): what they change, and when they count as killed."""
+
+import importlib
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+MODULE = '''\
+"""Text."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from enum import Enum
+
+
+def scaled(row: "list[1]", by: float = 2.5, *, name: str = "é") -> int:
+    """Text."""
+    kept = [value * by for value in row if value > 0]
+    if not kept or name == f"{1}":
+        raise ValueError(name)
+    row[0] = -1
+    kept.sort()
+    return len(kept) + True
+'''
+
+
+@pytest.fixture
+def mutants(project: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(project / "benchmarks")
+    return importlib.import_module("mutants")
+
+
+def test_mutants_are_each_of_one_place(mutants: ModuleType) -> None:
+    made = {(each.operator, each.old, each.new) for each in mutants.mutants("a.py", MODULE)}
+    assert made == {
+        ("comparison", "value > 0", "(value >= 0)"),
+        ("comparison", 'name == f"{1}"', "(name != f'{1}')"),
+        ("arithmetic", "value * by", "(value / by)"),
+        ("arithmetic", "-1", "(1)"),
+        ("arithmetic", "len(kept) + True", "(len(kept) - True)"),
+        ("boolean", 'not kept or name == f"{1}"', "(not kept and name == f'{1}')"),
+        ("boolean", "not kept", "(kept)"),
+        ("negated condition", "value > 0", "(not value > 0)"),
+        ("negated condition", 'not kept or name == f"{1}"', "(not (not kept or name == f'{1}'))"),
+        ("removed statement", "raise ValueError(name)", "pass"),
+        ("removed statement", "row[0] = -1", "pass"),
+        ("removed statement", "kept.sort()", "pass"),
+        ("argument default", "2.5", "(3.5)"),
+        ("argument default", '"é"', "(None)"),
+        ("constant", "0", "(1)"),
+        ("constant", "1", "(2)"),
+        ("constant", "True", "(False)"),
+        ("return value", "len(kept) + True", "(None)"),
+    }
+
+
+def test_every_mutant_is_a_module_that_differs(mutants: ModuleType) -> None:
+    drawn = mutants.drawn(mutants.ROOT, 10**6, 0)
+    assert len(drawn) == len(set(drawn)) > 1000
+    for mutant in drawn:
+        code = (mutants.ROOT / mutants.PACKAGE / mutant.file).read_bytes()
+        assert code[mutant.start : mutant.end].decode() == mutant.old
+        changed = code[: mutant.start] + mutant.new.encode() + code[mutant.end :]
+        assert compile(changed, mutant.file, "exec") != compile(code, mutant.file, "exec")
+
+
+def test_a_seed_draws_the_same_mutants(mutants: ModuleType) -> None:
+    first, again, other = (mutants.drawn(mutants.ROOT, 20, seed) for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_every_target_has_tests(mutants: ModuleType) -> None:
+    for file in {mutant.file for mutant in mutants.drawn(mutants.ROOT, 10**6, 0)}:
+        tests = mutants.tests_of(mutants.ROOT, file)
+        assert tests and all((mutants.ROOT / name).is_file() for name in tests)
+
+
+@pytest.fixture
+def copy(mutants: ModuleType, tmp_path: Path) -> tuple[Path, ModuleType]:
+    """A project of one function and its test, in the place of a copy."""
+    package = tmp_path / mutants.PACKAGE
+    (package / "losses").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "losses" / "__init__.py").touch()
+    text = "def steps(n):\n    count = 0\n    while n > 0:\n        n -= 1\n        count += 1\n"
+    (package / "losses" / "count.py").write_text(f"{text}    return count\n")
+    (tmp_path / "tests" / "losses").mkdir(parents=True)
+    (tmp_path / "tests" / "losses" / "test_count.py").write_text(
+        "from compo_pipeline.losses.count import steps\n"
+        "def test_steps():\n    assert steps(2) == 2\n"
+    )
+    (tmp_path / "pyproject.toml").touch()
+    return tmp_path, mutants
+
+
+@pytest.mark.slow
+def test_outcomes(copy: tuple[Path, ModuleType], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of mutants that change a result, that change none here, and that never end."""
+    project, mutants = copy
+    monkeypatch.setattr(mutants.outcome, "__defaults__", (5,))
+    file = project / mutants.PACKAGE / "losses" / "count.py"
+    text = file.read_text()
+    made = {(each.operator, each.line): each for each in mutants.mutants("losses/count.py", text)}
+    expected = {
+        ("return value", 6): "killed",
+        ("comparison", 3): "killed",
+        ("removed statement", 4): "timed out",
+    }
+    assert {key: mutants.tried(made[key], project) for key in expected} == expected
+    assert file.read_text() == text
+    (project / "tests" / "losses" / "test_count.py").write_text("def test_nothing():\n    pass\n")
+    assert mutants.tried(made["comparison", 3], project) == "survived"
+
+
+def test_stored_outcomes_are_read_again(mutants: ModuleType, tmp_path: Path) -> None:
+    drawn = mutants.drawn(mutants.ROOT, 4, 0)
+    results = tmp_path / "results.jsonl"
+    found = dict(zip(drawn, ("killed", "survived", "timed out", "killed"), strict=True))
+    results.write_text(
+        "".join(json.dumps({**vars(each), "outcome": found[each]}) + "\n" for each in drawn)
+    )
+    assert mutants.outcomes(results) == found
+    text = mutants.summary(found)
+    # Wilson's interval of 3 in 4, by its formula.
+    n, k, z = 4, 3, 1.959963984540054
+    centre, spread = (k + z * z / 2) / (n + z * z), z / (n + z * z)
+    spread *= (k * (n - k) / n + z * z / 4) ** 0.5
+    assert f"({centre - spread:.1%} to {centre + spread:.1%}); 1 by time alone" in text
+    assert f"{drawn[1].file}:{drawn[1].line} {drawn[1].operator}" in text
