@@ -69,7 +69,7 @@ def test_viewer_shows_every_node_in_its_layer(workspace):
 def test_a_mistyped_key_is_told_in_one_line(workspace):
     done = kedro_process(workspace, "run", "--params", "training.epoch=3")
     assert done.returncode == 1
-    assert done.stderr.startswith("Error: --params: unknown key 'training.epoch'; did you mean")
+    assert done.stderr.startswith("Error: --params: training.epoch: unknown key; did you mean")
     assert "Traceback" not in done.stdout + done.stderr
 
 

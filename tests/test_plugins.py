@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import importlib_metadata  # noqa: F401  # what others import: its entry points are found then
 import pytest
 
 from compo_pipeline.evaluation.benchmarks.registry import BENCHMARKS

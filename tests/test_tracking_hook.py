@@ -38,7 +38,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
 
 def prepared(tracking: dict[str, Any]) -> TrackingHook:
     hook = TrackingHook()
-    context: Any = SimpleNamespace(params={"tracking": tracking}, project_path=Path("project"))
+    loader = {"parameters": {"tracking": tracking}}
+    context: Any = SimpleNamespace(config_loader=loader, project_path=Path("project"))
     hook.after_context_created(context)
     return hook
 

@@ -25,7 +25,9 @@ class Registry(MutableMapping[str, Part]):
     def __init__(self, group: str, own: Mapping[str, str]) -> None:
         self._parts: dict[str, EntryPoint | Part] = {}
         points = [EntryPoint(name, path, group) for name, path in own.items()]
-        for point in (*points, *entry_points(group=group)):
+        # Those of the backport `importlib_metadata`, where a library imports it, are of its class.
+        theirs = [EntryPoint(one.name, one.value, group) for one in entry_points(group=group)]
+        for point in (*points, *theirs):
             other = self._parts.setdefault(point.name, point)
             if isinstance(other, EntryPoint) and other.value != point.value:
                 raise ValueError(

@@ -13,12 +13,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from compo_pipeline.artefacts import image_tower as tower
 from compo_pipeline.artefacts.image_tower import MODEL, build
+from compo_pipeline.artefacts.settings import BaseSettings, PretrainingSettings, TowerSettings
 from compo_pipeline.artefacts.supervision import ImageBatches
 from compo_pipeline.artefacts.text_tower import embed_scenes
 from compo_pipeline.compute import Compute, moved
 from compo_pipeline.configuration import SettingsError
 from compo_pipeline.models.loading import LoadedModel, load
 from compo_pipeline.pipelines.pretraining import train_base_model, train_image_tower
+from compo_pipeline.scenes.dataset import SceneSettings, WorldSettings
 from compo_pipeline.scenes.render import image
 from compo_pipeline.scenes.world import Scene, World
 
@@ -30,13 +32,13 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on
 def test_the_whole_pipeline_in_small(
     world: World, wide: Scene, tmp_path: Path, device: str
 ) -> None:
-    settings = {
-        "device": device,
-        "tower": {"steps": 4, "batch_size": 4, "workers": 0},
-        "base": {"scenes": 8, "steps": 50, "batch_size": 4},
-        "probed": 8,
-    }
-    scenes = {"world": {"things": list(world.things), "colours": list(world.colours)}}
+    settings = PretrainingSettings(
+        device=device,
+        tower=TowerSettings(steps=4, batch_size=4, workers=0),
+        base=BaseSettings(scenes=8, steps=50, batch_size=4),
+        probed=8,
+    )
+    scenes = SceneSettings(world=WorldSettings(tuple(world.things), tuple(world.colours)))
     trained = train_image_tower(settings, scenes, str(tmp_path / "tower"))
     folder, report = train_base_model(trained, settings, scenes, str(tmp_path / "base"))
     assert json.loads(json.dumps(report)) == report
@@ -75,9 +77,9 @@ def _only_text_and_projection_learnt(folder: Path, trained: Path) -> None:
 
 
 def test_a_device_that_is_not_there_is_refused(world: World, tmp_path: Path) -> None:
-    scenes = {"world": {"things": list(world.things), "colours": list(world.colours)}}
+    scenes = SceneSettings(world=WorldSettings(tuple(world.things), tuple(world.colours)))
     with pytest.raises(SettingsError, match=r"pretraining\.device: 'cuda:99' cannot be used"):
-        train_image_tower({"device": "cuda:99"}, scenes, str(tmp_path))
+        train_image_tower(PretrainingSettings(device="cuda:99"), scenes, str(tmp_path))
 
 
 @pytest.mark.filterwarnings("ignore:CUDA is not available")
